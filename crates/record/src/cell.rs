@@ -1,0 +1,113 @@
+//! One cell of a study's matrix and what came of running it once.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::certificate::Certificate;
+use crate::devices::{DeviceActivity, DeviceDescription};
+use crate::measured::Measured;
+use crate::run::Machine;
+
+/// A point of the matrix: one system on one storage under one workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Cell {
+    /// Unique in a run but for the repetition: `rocksdb/hdd/ycsb-a-uniform-8t`.
+    pub id: String,
+    pub system: String,
+    pub storage: String,
+    /// How the workload is called in tables: the parts that vary in this study, `a` or `a, zipfian, 256 GB`.
+    pub workload: String,
+    /// `load`, `a` to `f`, `delete`.
+    pub mix: String,
+    pub distribution: String,
+    pub threads: u32,
+    /// Offered operations per second; absent for a closed loop (`rate = "max"`).
+    pub rate_per_s: Option<f64>,
+    pub records: u64,
+    /// What the records hold, keys included, unscaled: the size that the study speaks of.
+    pub data_bytes: u64,
+}
+
+/// The factors by which this machine stands for the modelled one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Scale {
+    /// Slow motion: one modelled second takes this many here.
+    pub time: f64,
+    /// Sizes: one byte here stands for this many.
+    pub data: f64,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Scale { time: 1.0, data: 1.0 }
+    }
+}
+
+/// What became of a cell. A cell that could not be measured is kept, with its reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum CellStatus {
+    Completed,
+    /// The system or the storage failed while it ran.
+    Failed { reason: String },
+    /// It cannot run on this host: what is missing, and how to supply it.
+    Unavailable { missing: String, remedy: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryRecord {
+    /// The cell's budget on this machine (after `scale.data`): heap and page cache together.
+    pub budget_bytes: u64,
+    /// What keeps the system to it: `cgroup v1`, `cgroup v2` or `none`.
+    pub enforced_by: String,
+    /// The stored data on this machine, by the records' size.
+    pub data_bytes: u64,
+    /// `data_bytes : budget_bytes`.
+    pub data_to_memory: f64,
+    /// The highest use of the budget that the kernel reported.
+    pub peak_bytes: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StorageRecord {
+    /// How the program saw it: `fuse+loop`, `directory`.
+    pub attachment: String,
+    pub filesystem: Option<String>,
+    /// `stripe`, `jbod`, `single`, `paths`.
+    pub layout: String,
+    pub devices: Vec<DeviceDescription>,
+}
+
+/// Everything that is known of one repetition of one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunRecord {
+    pub schema: u32,
+    pub cell: Cell,
+    /// From 1.
+    pub repetition: u32,
+    /// Where in the randomised order it ran, from 0.
+    pub position: u32,
+    pub status: CellStatus,
+    /// RFC 3339, UTC.
+    pub started_at: String,
+    pub wall_s: f64,
+    pub scale: Scale,
+    pub machine: Machine,
+    /// Program versions by name: `underlay`, `rocksdb`, `kernel` ...
+    pub versions: BTreeMap<String, String>,
+    /// The system's settings as they were applied.
+    pub settings: BTreeMap<String, String>,
+    pub seed: u64,
+    pub memory: MemoryRecord,
+    pub storage: StorageRecord,
+    /// Absent when the cell did not complete.
+    pub measured: Option<Measured>,
+    pub devices: Vec<DeviceActivity>,
+    /// The system's own figures over the measured time: `block_cache_hits`, `compaction_write_bytes` ...
+    pub system_figures: BTreeMap<String, f64>,
+    pub certificate: Option<Certificate>,
+    /// What a reader must know of this measurement, each with what to try.
+    pub warnings: Vec<String>,
+}

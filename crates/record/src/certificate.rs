@@ -1,0 +1,43 @@
+//! The fidelity certificate: what shows that a run measured what it claims.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every check passed.
+    Faithful,
+    /// A check failed: the figures are shown, marked.
+    Doubtful,
+    /// Nothing was modelled, so there is nothing to certify but the generator.
+    RealStorage,
+}
+
+/// One thing that was checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// `device latency p50`, `generator headroom` ...
+    pub name: String,
+    pub passed: bool,
+    /// What was found against what is allowed, in words with units.
+    pub finding: String,
+    /// What to try when it did not pass.
+    pub remedy: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Certificate {
+    pub verdict: Verdict,
+    pub checks: Vec<Check>,
+    /// Over all devices of the cell, in modelled time: what the models asked for ...
+    pub modelled_p50_us: Option<f64>,
+    pub modelled_p99_us: Option<f64>,
+    /// ... and what the program got.
+    pub delivered_p50_us: Option<f64>,
+    pub delivered_p99_us: Option<f64>,
+    /// The smallest latency that this machine can model at this scale, in modelled time.
+    pub floor_us: Option<f64>,
+    /// Share of the wall clock that the hypervisor took from this machine while measuring.
+    pub steal_share: f64,
+}

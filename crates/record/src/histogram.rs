@@ -1,0 +1,140 @@
+//! Latency distributions: HdrHistograms of nanoseconds, as text in the format's own V2 encoding.
+
+use std::borrow::Cow;
+
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::measured::LatencySummary;
+
+/// One hour in nanoseconds: slower operations are counted as this slow.
+const HIGHEST_NS: u64 = 3_600_000_000_000;
+/// Three significant digits: an error below 0.1 %.
+const DIGITS: u8 = 3;
+
+#[derive(Debug, thiserror::Error)]
+pub enum HistogramError {
+    #[error("not a histogram: {0}")]
+    Decode(String),
+}
+
+/// A distribution of latencies in nanoseconds of modelled time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    inner: hdrhistogram::Histogram<u64>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        let inner = hdrhistogram::Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS).expect("constant bounds are valid");
+        Histogram { inner }
+    }
+}
+
+impl Histogram {
+    pub fn record_ns(&mut self, ns: u64) {
+        self.inner.saturating_record(ns.max(1));
+    }
+
+    pub fn record_n_ns(&mut self, ns: u64, count: u64) {
+        self.inner.saturating_record_n(ns.max(1), count);
+    }
+
+    pub fn merge(&mut self, other: &Histogram) {
+        self.inner.add(&other.inner).expect("equal bounds by construction");
+    }
+
+    pub fn clear(&mut self) {
+        self.inner.reset();
+    }
+
+    pub fn count(&self) -> u64 {
+        self.inner.len()
+    }
+
+    pub fn mean_us(&self) -> f64 {
+        if self.inner.is_empty() { 0.0 } else { self.inner.mean() / 1e3 }
+    }
+
+    /// The latency that a share `quantile` of the operations stays within; zero when nothing was recorded.
+    pub fn quantile_us(&self, quantile: f64) -> f64 {
+        if self.inner.is_empty() { 0.0 } else { self.inner.value_at_quantile(quantile) as f64 / 1e3 }
+    }
+
+    pub fn summary_us(&self) -> LatencySummary {
+        if self.inner.is_empty() {
+            return LatencySummary::default();
+        }
+        LatencySummary {
+            count: self.inner.len(),
+            mean: self.mean_us(),
+            min: self.inner.min() as f64 / 1e3,
+            p50: self.quantile_us(0.5),
+            p95: self.quantile_us(0.95),
+            p99: self.quantile_us(0.99),
+            p999: self.quantile_us(0.999),
+            max: self.inner.max() as f64 / 1e3,
+        }
+    }
+
+    /// The recorded values in rising order: (nanoseconds, count).
+    pub fn values_ns(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.inner.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
+    }
+
+    pub fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new().serialize(&self.inner, &mut bytes).expect("writing to memory cannot fail");
+        base64_encode(&bytes)
+    }
+
+    pub fn decode(text: &str) -> Result<Self, HistogramError> {
+        let bytes = base64_decode(text)?;
+        let read: hdrhistogram::Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .map_err(|error| HistogramError::Decode(error.to_string()))?;
+        // Bounds come from outside: re-recording gives ours, so that merging cannot fail later.
+        let mut histogram = Histogram::default();
+        for step in read.iter_recorded() {
+            histogram.record_n_ns(step.value_iterated_to(), step.count_at_value());
+        }
+        Ok(histogram)
+    }
+}
+
+fn base64_encode(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+fn base64_decode(text: &str) -> Result<Vec<u8>, HistogramError> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| HistogramError::Decode(error.to_string()))
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.encode())
+    }
+}
+
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        Histogram::decode(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Histogram {
+    fn schema_name() -> Cow<'static, str> {
+        "Histogram".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "An HdrHistogram of nanoseconds: V2 compressed encoding, in base64."
+        })
+    }
+}

@@ -1,0 +1,21 @@
+//! The record of a run: plain data that `study` writes, `report` reads and scripts may rely on.
+//!
+//! Every duration, rate and latency here is in *modelled* time: slow motion has been divided out already.
+//! What was spent on this machine's clock says so in its name (`wall_s`).
+
+pub mod cell;
+pub mod certificate;
+pub mod devices;
+pub mod histogram;
+pub mod measured;
+pub mod run;
+
+pub use cell::{Cell, CellStatus, MemoryRecord, RunRecord, Scale, StorageRecord};
+pub use certificate::{Certificate, Check, Verdict};
+pub use devices::{DeviceActivity, DeviceDescription, DeviceSample, DeviceTotals};
+pub use histogram::{Histogram, HistogramError};
+pub use measured::{Generator, Latency, LatencySummary, Measured, OperationStats, SeriesPoint};
+pub use run::{Figure, Machine, PlannedCell, ReferenceTable, Run};
+
+/// Raised by one whenever a reader of the previous version would misread a record.
+pub const SCHEMA_VERSION: u32 = 1;

@@ -1,0 +1,90 @@
+//! What the load generator measured.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::Histogram;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencySummary {
+    pub count: u64,
+    pub mean: f64,
+    pub min: f64,
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+/// A distribution of latencies, with its summary in microseconds for readers that decode no histograms.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Latency {
+    pub us: LatencySummary,
+    pub histogram: Histogram,
+}
+
+impl Latency {
+    pub fn of(histogram: Histogram) -> Self {
+        Latency { us: histogram.summary_us(), histogram }
+    }
+}
+
+/// One kind of operation: `read`, `update`, `insert`, `scan`, `read-modify-write`, `delete`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OperationStats {
+    pub count: u64,
+    /// Answered that no such record exists.
+    pub missing: u64,
+    /// Refused by the system because of load.
+    pub throttled: u64,
+    pub errors: u64,
+    /// From the intended start: what a user waits. In a closed loop it is the service time.
+    pub latency: Latency,
+    /// From the actual start.
+    pub service: Latency,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SeriesPoint {
+    /// The interval's end, from the start of the measurement.
+    pub t_s: f64,
+    pub operations: u64,
+    pub throughput_per_s: f64,
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub max_us: f64,
+}
+
+/// What the generator itself spent: is the figure the system's or ours?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Generator {
+    /// CPU time of the load generator's process over wall time: 1.0 is one core.
+    pub cpu_cores: f64,
+    /// CPU time of everything on the machine over wall time and cores: 1.0 is a machine without idle time.
+    pub machine_busy: f64,
+    /// The highest rate that the generator reached here with a system that does nothing.
+    pub ceiling_per_s: Option<f64>,
+    /// Open loop: how late operations were sent, by the generator's own fault, in modelled time.
+    pub lateness_p99_us: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Measured {
+    /// Modelled seconds.
+    pub duration_s: f64,
+    pub wall_s: f64,
+    pub operations: u64,
+    pub errors: u64,
+    pub throughput_per_s: f64,
+    /// All kinds of operation together.
+    pub latency: Latency,
+    pub by_operation: BTreeMap<String, OperationStats>,
+    pub series: Vec<SeriesPoint>,
+    pub generator: Generator,
+    /// The first few errors, word for word.
+    pub error_samples: Vec<String>,
+}

@@ -1,0 +1,80 @@
+//! A run: one execution of a study. It is a directory, `run.json` beside `cells/*.json`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{Cell, Scale};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Machine {
+    pub hostname: String,
+    pub cores: u32,
+    pub memory_bytes: u64,
+    pub cpu: String,
+    pub kernel: String,
+    pub distribution: String,
+    /// `kvm`, `none` ... where it can be told.
+    pub virtualisation: Option<String>,
+}
+
+/// One entry of the randomised order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedCell {
+    pub cell: Cell,
+    pub repetition: u32,
+    /// The record's file, below `cells/`.
+    pub file: String,
+}
+
+/// A published figure that a cell's own is printed beside.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Figure {
+    pub mix: String,
+    pub distribution: Option<String>,
+    /// As the study's storages are named.
+    pub storage: String,
+    /// The data set as published: `256 GB`.
+    pub data: Option<String>,
+    pub threads: Option<u32>,
+    /// `throughput_per_s`, `mean_latency_ms`.
+    pub metric: String,
+    pub value: f64,
+    /// `table` or `prose`.
+    pub from: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReferenceTable {
+    /// `oracle-nosql-flash`.
+    pub paper: String,
+    pub title: String,
+    pub source: String,
+    pub figures: Vec<Figure>,
+    /// Where the study departs from the paper, each a sentence.
+    pub departures: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    pub schema: u32,
+    pub name: String,
+    /// What the study says it is, for the report's head.
+    pub title: Option<String>,
+    /// RFC 3339, UTC.
+    pub started_at: String,
+    /// The study as it was read, so that the directory explains itself.
+    pub study_toml: String,
+    /// The name of the storage that ratios are against.
+    pub baseline: String,
+    pub scale: Scale,
+    pub seed: u64,
+    pub short: bool,
+    pub repetitions: u32,
+    /// Wall seconds of each cell's warm-up and measurement.
+    pub warmup_wall_s: f64,
+    pub duration_wall_s: f64,
+    pub machine: Machine,
+    pub versions: std::collections::BTreeMap<String, String>,
+    pub plan: Vec<PlannedCell>,
+    pub reference: Option<ReferenceTable>,
+}

@@ -1,0 +1,62 @@
+//! What a device does with time: the contract of every medium model.
+
+use crate::time::Time;
+
+/// Names one request while it is inside a model. The caller chooses it; it must not be in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    Read,
+    Write,
+    /// Completes when every write that completed before it was submitted is on the medium.
+    Flush,
+    Discard,
+}
+
+/// A request as a model sees it: where and how much, never the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelRequest {
+    pub id: RequestId,
+    pub operation: Operation,
+    pub offset_bytes: u64,
+    pub length_bytes: u64,
+    /// Force unit access: a write that may not rest in a volatile buffer.
+    pub fua: bool,
+}
+
+/// A request that the model has finished, and the exact instant at which it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    pub id: RequestId,
+    pub at: Time,
+}
+
+/// The timing of one device.
+///
+/// A model is pure: it is seeded, never sleeps, never reads a clock and does no I/O, so the same model
+/// paces a running program and answers in virtual time. It may reorder. The caller's duties:
+///
+/// - `now` never goes back over the calls of `submit` and `complete`;
+/// - before `submit(.., now)`, every event up to `now` has been taken by `complete(now, ..)`;
+/// - a request lies inside `capacity_bytes` and its length is not zero (but for a flush).
+///
+/// In return every submitted request is finished exactly once, no earlier than it was submitted, after
+/// finitely many calls of `complete(next_completion())`, and the same calls give the same answers.
+pub trait MediumModel: Send {
+    fn capacity_bytes(&self) -> u64;
+
+    fn submit(&mut self, request: ModelRequest, now: Time);
+
+    /// When to call `complete` next: the instant of the model's next internal event, `None` when nothing is
+    /// under way. An event need not finish a request (a write buffer that drains, say).
+    fn next_completion(&self) -> Option<Time>;
+
+    /// Carries the model on to `now`, and appends what has finished, in order of time.
+    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>);
+
+    /// Fast-forward: the request happens at once and takes no time, while the state that it leaves behind
+    /// (head position, mapping, buffers) is as if it had. Nothing may be under way.
+    fn absorb(&mut self, request: ModelRequest);
+}

@@ -1,0 +1,47 @@
+//! Time as models see it: nanoseconds on a clock that starts at zero.
+
+use std::ops::{Add, AddAssign, Sub};
+use std::time::Duration;
+
+/// An instant on a model's clock. It is never compared with the wall clock: a [`crate::clock::Clock`]
+/// translates, and in slow motion the translation is not one to one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    pub const ZERO: Time = Time(0);
+
+    pub const fn from_ns(ns: u64) -> Self {
+        Time(ns)
+    }
+
+    pub const fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+    fn add(self, span: Duration) -> Time {
+        // 2^64 ns are 584 years: saturating keeps an absurd medium from wrapping into the past.
+        Time(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl AddAssign<Duration> for Time {
+    fn add_assign(&mut self, span: Duration) {
+        *self = *self + span;
+    }
+}
+
+impl Sub for Time {
+    type Output = Duration;
+    fn sub(self, earlier: Time) -> Duration {
+        self.since(earlier)
+    }
+}

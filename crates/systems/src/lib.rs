@@ -1,0 +1,3 @@
+//! Data systems, one folder each, all of one shape.
+
+pub mod system;

@@ -1,0 +1,90 @@
+//! A data system: how it starts on given storage and memory, and how a client reaches it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use underlay_workload::client::Client;
+
+/// Where a system may keep its data: one directory for each volume of the cell's storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoragePaths {
+    pub data: Vec<PathBuf>,
+    /// For what is not data: logs, sockets, configuration. Not on the storage under test.
+    pub scratch: PathBuf,
+}
+
+/// The memory that a system and its page cache share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    pub budget_bytes: u64,
+    /// The `cgroup.procs` files that every process of the system must be written into before it allocates.
+    pub cgroup_procs: Vec<PathBuf>,
+}
+
+/// What a system can do, so that a study that asks for more is refused before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    pub scan: bool,
+    pub delete: bool,
+    /// Uses several data directories by itself.
+    pub many_directories: bool,
+    /// The setting names that a study may give it, each with what it means.
+    pub settings: &'static [(&'static str, &'static str)],
+}
+
+/// How a system shall be set up: the study's `[system.NAME]` after scaling.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The system's own settings, by the names in its [`Capabilities`].
+    pub values: BTreeMap<String, String>,
+    /// Fields in a record and bytes in a field.
+    pub fields: u32,
+    pub field_bytes: u32,
+    /// How long a client waits for an answer, stretched under slow motion already.
+    pub timeout: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SystemError {
+    /// A mistake in the settings: the user's to mend.
+    #[error("{system}: setting '{key}': {problem}")]
+    Setting { system: &'static str, key: String, problem: String },
+    /// Not to be had on this host.
+    #[error("{system} needs {missing}: {remedy}")]
+    Missing { system: &'static str, missing: String, remedy: String },
+    /// It did not start, or stopped by itself.
+    #[error("{system} failed while {during}: {problem}{}", log_tail.as_deref().map(|log| format!("\nits last words:\n{log}")).unwrap_or_default())]
+    Failed { system: &'static str, during: &'static str, problem: String, log_tail: Option<String> },
+}
+
+/// A system that a study can name.
+pub trait System: Send + Sync {
+    /// As a study names it: `rocksdb`.
+    fn name(&self) -> &'static str;
+    fn capabilities(&self) -> Capabilities;
+    /// Versions for the record, by program.
+    fn versions(&self) -> BTreeMap<String, String>;
+    /// Finds every mistake in the settings without starting anything: (setting, what was expected).
+    fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)>;
+    /// Starts it on storage that is empty or that it used before.
+    fn start(&self, paths: &StoragePaths, memory: &Memory, settings: &Settings) -> Result<Box<dyn Running>, SystemError>;
+}
+
+/// A started system. Dropping it ends its processes at once; `stop` ends them in order.
+pub trait Running: Send + Sync {
+    /// A new connection, for one thread.
+    fn connect(&self) -> Result<Box<dyn Client>, SystemError>;
+    /// Process ids, for accounting.
+    fn processes(&self) -> Vec<u32>;
+    /// The settings in force, for the record.
+    fn applied_settings(&self) -> BTreeMap<String, String>;
+    /// `Err` when it has failed, with its last words.
+    fn health(&self) -> Result<(), SystemError>;
+    /// The system's own running totals, by name.
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError>;
+    /// Brings the data to the state that measurements start from: written out, background work at rest.
+    fn settle(&self, limit: Duration) -> Result<(), SystemError>;
+    /// Shuts down in order; everything acknowledged is on the storage when it returns.
+    fn stop(self: Box<Self>) -> Result<(), SystemError>;
+}
