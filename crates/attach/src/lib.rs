@@ -1,1 +1,29 @@
+//! How a program sees a storage: as directories, on filesystems of its own or the user's.
+//!
+//! An [`Attachment`] makes directories out of a storage and takes them away again. Whatever it makes is
+//! written into a [`Registry`] first, so that [`Registry::clean`] can undo it after a crash. A
+//! [`MemoryBudget`] holds a system and its page cache to the memory of its cell.
 
+pub mod attachment;
+pub mod daemon;
+mod daemon_process;
+pub mod filesystem;
+pub mod fuse_loop;
+pub mod host;
+pub mod loop_device;
+pub mod memory_budget;
+pub mod missing;
+pub mod mounts;
+pub mod overhead;
+pub mod processes;
+pub mod real_activity;
+pub mod real_paths;
+pub mod registry;
+
+pub use attachment::{AttachError, AttachSpec, Attached, Attachment};
+pub use filesystem::Filesystem;
+pub use fuse_loop::FuseLoop;
+pub use memory_budget::MemoryBudget;
+pub use missing::Missing;
+pub use real_paths::RealPaths;
+pub use registry::{Leftover, Note, Registry, Thing};

@@ -19,3 +19,9 @@ pub use run::{Figure, Machine, PlannedCell, ReferenceTable, Run};
 
 /// Raised by one whenever a reader of the previous version would misread a record.
 pub const SCHEMA_VERSION: u32 = 1;
+
+/// The JSON Schema of a cell's record, as published in `docs/run-record.schema.json`.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(RunRecord);
+    serde_json::to_string_pretty(&schema).expect("a schema is plain JSON")
+}

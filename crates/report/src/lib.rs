@@ -1,1 +1,19 @@
+//! What a run has shown: statistics, comparison, cost and pictures, from records alone.
+//!
+//! A [`load::LoadedRun`] goes in; text, HTML, JSON and CSV come out. Nothing here measures, and nothing here
+//! needs the machine that measured.
 
+pub mod answer;
+pub mod comparison;
+pub mod cost;
+pub mod export;
+pub mod html;
+pub mod load;
+pub mod quantity;
+pub mod reference;
+pub mod statistics;
+pub mod terminal;
+pub mod warnings;
+
+pub use comparison::Comparison;
+pub use load::{LoadError, LoadedRun, RunDirectory};

@@ -16,11 +16,21 @@ pub struct Geometry {
 #[derive(Debug)]
 pub enum Request {
     /// Fills `buffer`, whose length is the length of the read.
-    Read { offset_bytes: u64, buffer: Vec<u8> },
-    Write { offset_bytes: u64, data: Vec<u8>, fua: bool },
+    Read {
+        offset_bytes: u64,
+        buffer: Vec<u8>,
+    },
+    Write {
+        offset_bytes: u64,
+        data: Vec<u8>,
+        fua: bool,
+    },
     Flush,
     /// The range's content becomes undefined on devices in general, zero on ours.
-    Discard { offset_bytes: u64, length_bytes: u64 },
+    Discard {
+        offset_bytes: u64,
+        length_bytes: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,9 +71,12 @@ pub trait BlockDevice: Send + Sync {
     /// Submits and waits: for callers that have nothing else to do.
     fn execute(&self, request: Request) -> Completion {
         let (sender, receiver) = mpsc::channel();
-        self.submit(request, Box::new(move |completion| {
-            let _ = sender.send(completion);
-        }));
+        self.submit(
+            request,
+            Box::new(move |completion| {
+                let _ = sender.send(completion);
+            }),
+        );
         // A dropped `done` is a device that vanished with the request inside.
         receiver.recv().unwrap_or(Err(DeviceError::Gone))
     }
@@ -85,11 +98,19 @@ impl Request {
         let (offset_bytes, length_bytes) = self.extent();
         let block_bytes = u64::from(geometry.block_bytes);
         if !offset_bytes.is_multiple_of(block_bytes) || !length_bytes.is_multiple_of(block_bytes) {
-            return Err(DeviceError::Unaligned { offset_bytes, length_bytes, block_bytes: geometry.block_bytes });
+            return Err(DeviceError::Unaligned {
+                offset_bytes,
+                length_bytes,
+                block_bytes: geometry.block_bytes,
+            });
         }
         match offset_bytes.checked_add(length_bytes) {
             Some(end) if end <= geometry.capacity_bytes => Ok(()),
-            _ => Err(DeviceError::OutOfRange { offset_bytes, length_bytes, capacity_bytes: geometry.capacity_bytes }),
+            _ => Err(DeviceError::OutOfRange {
+                offset_bytes,
+                length_bytes,
+                capacity_bytes: geometry.capacity_bytes,
+            }),
         }
     }
 }

@@ -1,6 +1,15 @@
 //! What a device does: media models in virtual time, the block stack, and the one place that waits.
 
+pub mod activity;
+pub mod backing;
+pub mod catalogue;
 pub mod clock;
 pub mod device;
+pub mod layers;
+pub mod media;
 pub mod medium;
+pub mod paced;
+pub mod pacer;
+pub mod predict;
+pub mod stack;
 pub mod time;

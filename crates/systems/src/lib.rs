@@ -1,3 +1,27 @@
-//! Data systems, one folder each, all of one shape.
+//! Data systems, one folder each, all of one shape: `start` (how it comes up and goes down), `client` (how the
+//! generator talks to it), `config` (its settings and how it divides its memory), `docs.md` (what a user must know).
+//!
+//! Systems that run in a process of ours are children ([`child`]) and speak framed messages ([`wire`]) over a
+//! Unix socket ([`connection`]).
 
+pub mod child;
+pub mod connection;
+pub mod figures;
+pub mod null;
+pub mod rocksdb;
 pub mod system;
+pub mod wire;
+
+use system::System;
+
+static SYSTEMS: [&dyn System; 2] = [&rocksdb::INSTALLED, &null::Null];
+
+/// The system that a study calls `name`.
+pub fn find(name: &str) -> Option<&'static dyn System> {
+    SYSTEMS.iter().copied().find(|system| system.name() == name)
+}
+
+/// The names that [`find`] knows, real systems first.
+pub fn names() -> Vec<&'static str> {
+    SYSTEMS.iter().map(|system| system.name()).collect()
+}

@@ -1,0 +1,34 @@
+# Two commands do all the set-up: `make quickstart` runs the main job, `make test` passes the tests.
+UNDERLAY = target/release/underlay
+# A modelled device is a block device with a file system on it: mounting one takes root.
+AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=CI)
+
+.PHONY: quickstart build test lint fidelity clean help
+
+help:
+	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
+	@echo "make test         everything that must pass before a commit"
+	@echo "make lint         formatting and clippy"
+	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
+
+quickstart: build
+	$(AS_ROOT) $(UNDERLAY) run studies/quickstart.toml
+
+build:
+	@scripts/install-packages run
+	cargo build --release --locked
+
+test:
+	@scripts/install-packages test
+	@scripts/test
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- --deny warnings
+
+fidelity: build
+	@scripts/install-packages test
+	$(AS_ROOT) benches/fidelity
+
+clean:
+	cargo clean

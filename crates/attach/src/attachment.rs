@@ -1,0 +1,138 @@
+//! The contract of everything that gives a storage to a program.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use underlay_record::DeviceActivity;
+use underlay_storage::stack::{Pace, StackSpec};
+
+use crate::filesystem::Filesystem;
+use crate::missing::Missing;
+use crate::registry::Registry;
+
+/// Why a storage could not be attached, used or detached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The host can't do it as it stands: not a failure of this attempt.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// Something went wrong. `output` holds the last words of the program that failed, if one did.
+    #[error("{what}{}", .output.as_deref().map(|words| format!("\nits last words:\n{}", words.trim_end())).unwrap_or_default())]
+    Failed { what: String, output: Option<String> },
+}
+
+impl AttachError {
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
+        AttachError::Failed { what: what.into(), output: None }
+    }
+
+    /// `could not WHAT PATH: the system's reason`
+    pub(crate) fn io(doing: &str, path: &Path, error: impl Into<io::Error>) -> Self {
+        AttachError::failed(format!("could not {doing} {}: {}", path.display(), error.into()))
+    }
+}
+
+/// What shall be attached, and where.
+#[derive(Clone, Debug)]
+pub struct AttachSpec {
+    pub stack: StackSpec,
+    pub filesystem: Filesystem,
+    /// Each volume is mounted in a directory of its name below this one, which is made when it is not there.
+    pub mount_root: PathBuf,
+    /// Makes a filesystem on each volume first. When false the volumes' backing must hold one already.
+    pub format: bool,
+    /// Mounts the only volume here instead of below `mount_root`.
+    pub mount_point: Option<PathBuf>,
+}
+
+/// One way of giving a storage to a program.
+pub trait Attachment: Send + Sync {
+    /// As messages and records call it: `fuse+loop`, `directory`.
+    fn name(&self) -> &'static str;
+
+    /// Whether this host can do it at all. It changes nothing.
+    fn probe(&self) -> Result<(), Missing>;
+
+    /// Attaches the storage. On an error nothing is left behind; what could not be taken back stays in the
+    /// registry for `underlay clean`.
+    fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError>;
+}
+
+/// What an implementation keeps alive behind an [`Attached`].
+pub(crate) trait Held: Send + Sync {
+    fn set_pace(&self, pace: Pace) -> Result<(), AttachError>;
+    fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError>;
+    fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError>;
+    fn daemon_pid(&self) -> Option<u32>;
+    fn health(&self) -> Result<(), AttachError>;
+    /// Takes everything away that is still there; doing so again does nothing.
+    fn detach(&mut self) -> Result<(), AttachError>;
+}
+
+/// A storage in use. Dropping it detaches it, but only [`Attached::detach`] tells what went wrong.
+pub struct Attached {
+    name: &'static str,
+    paths: Vec<PathBuf>,
+    held: Box<dyn Held>,
+}
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Attached").field("name", &self.name).field("paths", &self.paths).finish()
+    }
+}
+
+impl Attached {
+    pub(crate) fn new(name: &'static str, paths: Vec<PathBuf>, held: Box<dyn Held>) -> Self {
+        Attached { name, paths, held }
+    }
+
+    /// The attachment's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// One directory for each volume, in the order of the spec; of real paths, one for each path.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Switches fast-forward on or off, and returns when it is in force. Real storage has no pace: nothing happens.
+    pub fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
+        self.held.set_pace(pace)
+    }
+
+    /// Clears the devices' counters and samples them every `interval_s` seconds from now on (modelled
+    /// seconds; on real storage seconds of the clock).
+    pub fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        self.held.begin_measurement(interval_s)
+    }
+
+    /// What every device did since [`Attached::begin_measurement`]; measuring ends.
+    pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        self.held.end_measurement()
+    }
+
+    /// The process that serves the devices, for accounting its CPU time; real storage has none.
+    pub fn daemon_pid(&self) -> Option<u32> {
+        self.held.daemon_pid()
+    }
+
+    /// `Err` when the storage can't be used any more, with what is known about it.
+    pub fn health(&self) -> Result<(), AttachError> {
+        self.held.health()
+    }
+
+    /// Writes everything out and takes the storage away. Whatever a program still holds open keeps it there:
+    /// the error names the process, and `detach` may be called again. Once it succeeded it does nothing.
+    pub fn detach(&mut self) -> Result<(), AttachError> {
+        self.held.detach()
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // What fails here is still in the registry, where `underlay clean` finds it.
+        let _ = self.held.detach();
+    }
+}

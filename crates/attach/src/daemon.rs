@@ -1,0 +1,145 @@
+//! The device daemon: the process that serves the volumes of a storage to the kernel.
+//!
+//! It is the current program started again with a hidden subcommand, in a session of its own, so that Ctrl-C
+//! ends the run and not the devices under a mounted filesystem. It opens the [`Stack`], mounts the
+//! [`export`] on a directory and obeys the [`control`] socket until it is told to shut down, gets SIGTERM, or
+//! its export is unmounted.
+
+pub mod control;
+mod export;
+
+use std::fs::File;
+use std::io::Read;
+use std::num::NonZeroU64;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use serde::{Deserialize, Serialize};
+use underlay_storage::device::Request;
+use underlay_storage::stack::{Pace, Stack, StackSpec};
+
+use crate::attachment::AttachError;
+use crate::mounts;
+use export::Export;
+
+/// What the launcher hands to the daemon, as a JSON file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DaemonConfig {
+    pub stack: StackSpec,
+    /// An empty directory, on which the export is mounted: one file for each volume.
+    pub export: PathBuf,
+    /// How the export calls itself in the table of mounts.
+    pub source: String,
+    /// The Unix socket that is made once everything works.
+    pub control: PathBuf,
+}
+
+/// Why the daemon ends.
+enum Event {
+    Shutdown,
+    Terminated,
+}
+
+const LARGEST_CONFIG_BYTES: u64 = 16 << 20;
+
+/// One thread can't keep up with two cores of requests, and more contend with the program under test.
+const EXPORT_THREADS: usize = 2;
+
+/// How often it looks whether someone unmounted the export from outside.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+
+impl DaemonConfig {
+    pub fn read(path: &Path) -> Result<DaemonConfig, AttachError> {
+        let mut text = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(LARGEST_CONFIG_BYTES).read_to_end(&mut text))
+            .map_err(|error| AttachError::io("read the daemon's configuration", path, error))?;
+        serde_json::from_slice(&text).map_err(|error| {
+            AttachError::failed(format!("{} is no configuration of a device daemon: {error}", path.display()))
+        })
+    }
+}
+
+/// Serves until told to end. The hidden subcommand `device-daemon --config FILE` comes here.
+pub fn main(config_path: &Path) -> Result<(), AttachError> {
+    let config = DaemonConfig::read(config_path)?;
+    raise_privileges();
+    let stack = Stack::open(&config.stack).map_err(|error| AttachError::failed(format!("could not open the devices: {error}")))?;
+    let stack = Arc::new(stack);
+    let names = config.stack.volumes.iter().map(|volume| volume.name.as_str());
+    let export = Export::new(names.zip(stack.volumes().iter().cloned()));
+    let volumes = export.volumes();
+
+    let session = Session::new(export, &config.export, &fuse_config(&config.source))
+        .map_err(|error| AttachError::io("mount the export on", &config.export, error))?;
+    let session =
+        session.spawn().map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
+
+    let (events, received) = mpsc::channel();
+    watch_sigterm(events.clone()).map_err(|error| AttachError::failed(format!("could not catch SIGTERM: {error}")))?;
+    let on_shutdown = move || {
+        let _ = events.send(Event::Shutdown);
+    };
+    control::listen(&config.control, Arc::clone(&stack), volumes, on_shutdown)?;
+
+    loop {
+        match received.recv_timeout(WATCH_INTERVAL) {
+            Ok(Event::Shutdown | Event::Terminated) | Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => break,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+    // Whatever is still under way or buffered is finished at once and made durable.
+    stack.set_pace(Pace::Immediate);
+    for volume in stack.volumes() {
+        volume.execute(Request::Flush).map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
+    }
+    // Dropping the session would unmount as well, but could not cope with an export that is in use.
+    if mounts::try_unmount(&config.export, Duration::from_secs(5)).is_err() {
+        mounts::detach_lazily(&config.export)
+            .map_err(|errno| AttachError::failed(format!("could not unmount {}: {errno}", config.export.display())))?;
+    }
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while !session.guard.is_finished() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let _ = std::fs::remove_file(&config.control);
+    Ok(())
+}
+
+/// What makes the daemon a better disk; without the privileges it works all the same.
+fn raise_privileges() {
+    // Memory that it needs to write pages out must not wait for pages to be written out.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    let _ = rustix::process::setpriority_process(None, -10);
+    // A disk is not a candidate when memory runs out.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
+    // Threads started later inherit it: the default of 50 µs would be added to every modelled latency.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
+fn fuse_config(source: &str) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![MountOption::FSName(source.to_owned()), MountOption::NoExec];
+    config.acl = SessionACL::Owner;
+    config.n_threads = Some(EXPORT_THREADS);
+    config.clone_fd = true;
+    config
+}
+
+/// The handler only writes a byte; a thread waits for it.
+fn watch_sigterm(events: Sender<Event>) -> std::io::Result<()> {
+    let (mut receiver, sender) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, sender)?;
+    std::thread::Builder::new().name("sigterm".into()).spawn(move || {
+        let mut byte = [0];
+        while let Ok(1) = receiver.read(&mut byte) {
+            let _ = events.send(Event::Terminated);
+        }
+    })?;
+    Ok(())
+}

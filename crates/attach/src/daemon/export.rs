@@ -1,0 +1,410 @@
+//! The export: a FUSE filesystem of one directory, in which each volume is a file of its capacity.
+//!
+//! A request becomes one request of the volume's device, and its reply is sent from the device's completion,
+//! on whichever thread that comes. So as many are under way as the kernel sends. Nothing is cached here: files
+//! are opened for direct I/O, and what reads them (a loop device) asks for direct I/O as well.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
+    Request as FuseRequest, TimeOrNow, WriteFlags,
+};
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Geometry, Request};
+
+use super::control::VolumeInfo;
+
+/// Names and sizes never change, so the kernel may believe them for as long as it likes.
+const VALID: Duration = Duration::from_secs(24 * 3600);
+
+/// Requests that the kernel may have under way in the background, which direct I/O is: above the 128 that a loop
+/// device queues, several times, so that a storage of many volumes is not held back here.
+const MOST_BACKGROUND_REQUESTS: u16 = 1024;
+
+/// The largest request: what 256 pages hold, the kernel's own limit.
+const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
+
+/// Blocks in which the kernel counts, by the definition of `st_blocks`.
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// The granularity of discards: a loop device takes it from here.
+const REPORTED_BLOCK_BYTES: u32 = 4096;
+
+const FIRST_VOLUME_INODE: u64 = INodeNo::ROOT.0 + 1;
+
+pub(super) struct Export {
+    volumes: Vec<Volume>,
+    started: SystemTime,
+    buffers: Arc<Buffers>,
+}
+
+struct Volume {
+    name: OsString,
+    device: Arc<dyn BlockDevice>,
+    geometry: Geometry,
+}
+
+impl Export {
+    pub(super) fn new<'a>(volumes: impl Iterator<Item = (&'a str, Arc<dyn BlockDevice>)>) -> Export {
+        let volumes = volumes
+            .map(|(name, device)| Volume { name: name.into(), geometry: device.geometry(), device })
+            .collect();
+        Export { volumes, started: SystemTime::now(), buffers: Arc::default() }
+    }
+
+    pub(super) fn volumes(&self) -> Vec<VolumeInfo> {
+        let info = |volume: &Volume| VolumeInfo {
+            name: volume.name.to_string_lossy().into_owned(),
+            capacity_bytes: volume.geometry.capacity_bytes,
+            block_bytes: volume.geometry.block_bytes,
+        };
+        self.volumes.iter().map(info).collect()
+    }
+
+    fn volume(&self, inode: INodeNo) -> Option<&Volume> {
+        let index = inode.0.checked_sub(FIRST_VOLUME_INODE)?;
+        self.volumes.get(usize::try_from(index).ok()?)
+    }
+
+    fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
+        let size = match inode {
+            INodeNo::ROOT => 0,
+            inode => self.volume(inode)?.geometry.capacity_bytes,
+        };
+        let (kind, perm, nlink) =
+            if inode == INodeNo::ROOT { (FileType::Directory, 0o500, 2) } else { (FileType::RegularFile, 0o600, 1) };
+        Some(FileAttr {
+            ino: inode,
+            size,
+            blocks: size.div_ceil(STAT_BLOCK_BYTES),
+            atime: self.started,
+            mtime: self.started,
+            ctime: self.started,
+            crtime: self.started,
+            kind,
+            perm,
+            nlink,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            rdev: 0,
+            blksize: REPORTED_BLOCK_BYTES,
+            flags: 0,
+        })
+    }
+}
+
+/// What a program sees of a device's error.
+fn errno(error: &DeviceError) -> Errno {
+    match error {
+        DeviceError::Unaligned { .. } => Errno::EINVAL,
+        DeviceError::NoSpace => Errno::ENOSPC,
+        DeviceError::OutOfRange { .. } | DeviceError::Io(_) | DeviceError::Gone => Errno::EIO,
+    }
+}
+
+/// The error number of a completion that carries no data; a device's own words go to the log.
+fn outcome(completion: Completion) -> Result<(), Errno> {
+    completion.map(|_| ()).map_err(|error| {
+        eprintln!("{error}");
+        errno(&error)
+    })
+}
+
+/// The part of the volume that a read must ask for to give `wanted` bytes at `offset`: whole blocks, not beyond
+/// the end. `None` when there is nothing to read.
+fn covering(geometry: &Geometry, offset: u64, wanted: u32) -> Option<Cover> {
+    let end = offset.checked_add(u64::from(wanted))?.min(geometry.capacity_bytes);
+    if end <= offset {
+        return None;
+    }
+    let block_bytes = u64::from(geometry.block_bytes);
+    let start = offset - offset % block_bytes;
+    let stop = end.next_multiple_of(block_bytes).min(geometry.capacity_bytes);
+    // All are below `wanted` and two blocks, so they fit.
+    Some(Cover { start, length: (stop - start) as usize, skip: (offset - start) as usize, wanted: (end - offset) as usize })
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Cover {
+    start: u64,
+    length: usize,
+    skip: usize,
+    wanted: usize,
+}
+
+impl Filesystem for Export {
+    fn init(&mut self, _request: &FuseRequest, config: &mut KernelConfig) -> io::Result<()> {
+        // Without it direct I/O is one request at a time; every kernel since 3.13 has it.
+        config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).map_err(|_| {
+            io::Error::new(io::ErrorKind::Unsupported, "this kernel's FUSE has no asynchronous direct I/O (Linux 3.13)")
+        })?;
+        // Each refuses only what is out of its range and names the nearest value, which then fits.
+        if let Err(nearest) = config.set_max_background(MOST_BACKGROUND_REQUESTS) {
+            let _ = config.set_max_background(nearest);
+        }
+        let _ = config.set_congestion_threshold(MOST_BACKGROUND_REQUESTS);
+        if let Err(nearest) = config.set_max_write(LARGEST_REQUEST_BYTES) {
+            let _ = config.set_max_write(nearest);
+        }
+        if let Err(nearest) = config.set_max_readahead(LARGEST_REQUEST_BYTES) {
+            let _ = config.set_max_readahead(nearest);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &FuseRequest, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let index = self.volumes.iter().position(|volume| parent == INodeNo::ROOT && volume.name == name);
+        match index.and_then(|index| self.attributes(INodeNo(FIRST_VOLUME_INODE + index as u64))) {
+            Some(attributes) => reply.entry(&VALID, &attributes, Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _request: &FuseRequest, inode: INodeNo, _file: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes(inode) {
+            Some(attributes) => reply.attr(&VALID, &attributes),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    /// A volume keeps its size and owner; times are accepted and forgotten.
+    fn setattr(
+        &self,
+        _request: &FuseRequest,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _file: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        match self.attributes(inode) {
+            None => reply.error(Errno::ENOENT),
+            Some(_) if mode.is_some() || uid.is_some() || gid.is_some() || size.is_some() => reply.error(Errno::EPERM),
+            Some(attributes) => reply.attr(&VALID, &attributes),
+        }
+    }
+
+    fn open(&self, _request: &FuseRequest, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.volume(inode) {
+            // Without the second flag writes would take turns on the file's lock.
+            Some(_) => reply.opened(
+                FileHandle(inode.0),
+                FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH,
+            ),
+            None => reply.error(Errno::EISDIR),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &FuseRequest,
+        inode: INodeNo,
+        _file: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
+        let Some(Cover { start, length, skip, wanted }) = covering(&volume.geometry, offset, size) else {
+            return reply.data(&[]);
+        };
+        let buffers = Arc::clone(&self.buffers);
+        let buffer = buffers.take(length);
+        let done = move |completion: Completion| match completion {
+            Ok(buffer) => {
+                reply.data(&buffer[skip..skip + wanted]);
+                buffers.put(buffer);
+            }
+            Err(error) => {
+                eprintln!("{error}");
+                reply.error(errno(&error));
+            }
+        };
+        volume.device.submit(Request::Read { offset_bytes: start, buffer }, Box::new(done));
+    }
+
+    fn write(
+        &self,
+        _request: &FuseRequest,
+        inode: INodeNo,
+        _file: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
+        let length = data.len() as u32;
+        let done = move |completion: Completion| match outcome(completion) {
+            Ok(()) => reply.written(length),
+            Err(errno) => reply.error(errno),
+        };
+        // The request outlives the receive buffer that `data` lies in, so this copy can't be saved.
+        let request = Request::Write {
+            offset_bytes: offset,
+            data: data.to_vec(),
+            fua: flags.0 & (libc::O_SYNC | libc::O_DSYNC) != 0,
+        };
+        volume.device.submit(request, Box::new(done));
+    }
+
+    fn flush(&self, _request: &FuseRequest, _inode: INodeNo, _file: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        // Closing a file promises nothing.
+        reply.ok();
+    }
+
+    fn fsync(&self, _request: &FuseRequest, inode: INodeNo, _file: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
+        let done = move |completion: Completion| match outcome(completion) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        };
+        volume.device.submit(Request::Flush, Box::new(done));
+    }
+
+    fn fallocate(
+        &self,
+        _request: &FuseRequest,
+        inode: INodeNo,
+        _file: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
+        // A loop device sends the first for a discard and the second for writing zeros. Discarded ranges of our
+        // devices read as zeros, so one request serves both.
+        let discards = [
+            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+            libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+            libc::FALLOC_FL_ZERO_RANGE,
+        ];
+        if !discards.contains(&mode) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let done = move |completion: Completion| match outcome(completion) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        };
+        volume.device.submit(Request::Discard { offset_bytes: offset, length_bytes: length }, Box::new(done));
+    }
+
+    fn readdir(&self, _request: &FuseRequest, inode: INodeNo, _file: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        if inode != INodeNo::ROOT {
+            return reply.error(Errno::ENOTDIR);
+        }
+        let dots = [".", ".."].map(|name| (INodeNo::ROOT, FileType::Directory, OsStr::new(name)));
+        let files = (FIRST_VOLUME_INODE..)
+            .zip(&self.volumes)
+            .map(|(inode, volume)| (INodeNo(inode), FileType::RegularFile, volume.name.as_os_str()));
+        let entries = dots.into_iter().chain(files).enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
+        for (index, (inode, kind, name)) in entries {
+            if reply.add(inode, index as u64 + 1, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&self, _request: &FuseRequest, _inode: INodeNo, reply: ReplyStatfs) {
+        let bytes: u64 = self.volumes.iter().map(|volume| volume.geometry.capacity_bytes).sum();
+        let blocks = bytes / u64::from(REPORTED_BLOCK_BYTES);
+        reply.statfs(blocks, 0, 0, self.volumes.len() as u64, 0, REPORTED_BLOCK_BYTES, 255, REPORTED_BLOCK_BYTES);
+    }
+}
+
+/// Read buffers used again: fresh ones would be cleared, and large ones mapped and unmapped, for each request.
+#[derive(Default)]
+struct Buffers {
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+/// Enough for a full queue of small reads. Large buffers are kept in smaller number by the bytes below.
+const MOST_FREE_BUFFERS: usize = 256;
+const LARGEST_KEPT_BYTES: usize = 128 << 10;
+
+impl Buffers {
+    fn take(&self, length: usize) -> Vec<u8> {
+        let free = || self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop();
+        let mut buffer = (length <= LARGEST_KEPT_BYTES).then(free).flatten().unwrap_or_default();
+        // Old content may stay: the device fills all of it.
+        buffer.resize(length, 0);
+        buffer
+    }
+
+    fn put(&self, buffer: Vec<u8>) {
+        if buffer.capacity() <= LARGEST_KEPT_BYTES {
+            let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if free.len() < MOST_FREE_BUFFERS {
+                free.push(buffer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        /// Against the plain definition: the wanted bytes are those of the range that lie inside the volume.
+        #[test]
+        fn a_read_asks_for_whole_blocks_and_gives_what_was_wanted(
+            blocks in 1_u64..20, offset in 0_u64..90_000, wanted in 0_u32..90_000,
+        ) {
+            let geometry = Geometry { capacity_bytes: blocks * 4096, block_bytes: 4096, optimal_io_bytes: 4096 };
+            let inside = (offset..offset + u64::from(wanted)).filter(|at| *at < geometry.capacity_bytes).count();
+            match covering(&geometry, offset, wanted) {
+                None => prop_assert_eq!(inside, 0),
+                Some(cover) => {
+                    prop_assert_eq!(cover.wanted, inside);
+                    prop_assert_eq!(cover.start + cover.skip as u64, offset);
+                    prop_assert!(cover.skip + cover.wanted <= cover.length);
+                    prop_assert!(cover.length < inside + 2 * 4096);
+                    let buffer = vec![0; cover.length];
+                    let request = Request::Read { offset_bytes: cover.start, buffer };
+                    prop_assert_eq!(request.check(&geometry), Ok(()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_far_outside_gives_nothing() {
+        let geometry = Geometry { capacity_bytes: 4096, block_bytes: 4096, optimal_io_bytes: 4096 };
+        assert_eq!(covering(&geometry, u64::MAX, 1), None);
+        assert_eq!(covering(&geometry, 4096, 4096), None);
+    }
+
+    #[test]
+    fn buffers_come_back_in_any_length() {
+        let buffers = Buffers::default();
+        buffers.put(vec![7; 4096]);
+        assert_eq!(buffers.take(512).len(), 512);
+        assert_eq!(buffers.take(8192).len(), 8192);
+        buffers.put(vec![7; 1 << 20]);
+        assert!(buffers.free.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,308 @@
+//! The launcher's side of the device daemon: starting it, talking to it, ending it.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use underlay_record::DeviceActivity;
+use underlay_storage::stack::StackSpec;
+
+use crate::attachment::AttachError;
+use crate::daemon::DaemonConfig;
+use crate::daemon::control::{Command, Reply, VolumeInfo};
+use crate::mounts;
+use crate::processes::ProcessId;
+use crate::registry::{Note, Registry, Thing};
+
+/// The daemon's configuration, in its session directory.
+pub(crate) const CONFIG_FILE: &str = "daemon.json";
+/// Where its export is mounted, in the same place.
+pub(crate) const EXPORT_DIRECTORY: &str = "export";
+const CONTROL_SOCKET: &str = "control";
+const LOG_FILE: &str = "log";
+
+/// What a socket's path may have at most, from `struct sockaddr_un` with its final zero.
+const LONGEST_SOCKET_PATH_BYTES: usize = 107;
+
+/// Opening a large backing may take a while on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// A change of pace waits for everything under way, which in slow motion may be seconds.
+const REPLY_LIMIT: Duration = Duration::from_secs(300);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
+/// A reply carries histograms and a time series for each device; more than this is no reply.
+const LONGEST_REPLY_BYTES: u64 = 256 << 20;
+const LOG_TAIL_BYTES: u64 = 4096;
+
+/// How to start the daemon: a program, and what stands before `--config FILE` on its command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DaemonProgram {
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+}
+
+/// A connection to a daemon's control socket.
+pub(crate) struct Connection {
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+}
+
+impl Connection {
+    pub(crate) fn open(control: &Path, limit: Duration) -> io::Result<Connection> {
+        let writer = UnixStream::connect(control)?;
+        writer.set_read_timeout(Some(limit))?;
+        writer.set_write_timeout(Some(limit))?;
+        Ok(Connection { reader: BufReader::new(writer.try_clone()?), writer })
+    }
+
+    pub(crate) fn ask(&mut self, command: &Command) -> io::Result<Reply> {
+        let mut line = serde_json::to_vec(command)?;
+        line.push(b'\n');
+        self.writer.write_all(&line)?;
+        let mut reply = Vec::new();
+        (&mut self.reader).take(LONGEST_REPLY_BYTES).read_until(b'\n', &mut reply)?;
+        if reply.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
+        }
+        Ok(serde_json::from_slice(&reply)?)
+    }
+}
+
+/// Asks a daemon to shut down, and ends it by force if it doesn't; true when it is gone.
+pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
+    let asked = Connection::open(control, SHUTDOWN_LIMIT).and_then(|mut connection| connection.ask(&Command::Shutdown));
+    let grace = if asked.is_ok() { SHUTDOWN_LIMIT } else { Duration::ZERO };
+    process.wait_gone(grace) || {
+        process.signal(Signal::KILL);
+        process.wait_gone(Duration::from_secs(10))
+    }
+}
+
+/// A running daemon with its session directory, export and notes in the registry.
+///
+/// Dropping it does not end the daemon: a filesystem that could not be unmounted still lives on it, and
+/// `underlay clean` finds both.
+pub(crate) struct DaemonProcess {
+    session: PathBuf,
+    source: String,
+    registry: Registry,
+    /// In the order of making; taken back in reverse.
+    session_note: Option<Note>,
+    mount_note: Option<Note>,
+    daemon_note: Option<Note>,
+    child: Option<Mutex<Child>>,
+    pid: u32,
+    connection: Option<Mutex<Connection>>,
+    volumes: Vec<VolumeInfo>,
+}
+
+impl DaemonProcess {
+    /// Starts a daemon for `stack` and waits until its export can be used.
+    pub(crate) fn start(program: &DaemonProgram, stack: &StackSpec, registry: &Registry) -> Result<Self, AttachError> {
+        let (session, note) = registry.session()?;
+        let name = session.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut daemon = DaemonProcess {
+            session,
+            source: format!("underlay:{name}"),
+            registry: registry.clone(),
+            session_note: Some(note),
+            mount_note: None,
+            daemon_note: None,
+            child: None,
+            pid: 0,
+            connection: None,
+            volumes: Vec::new(),
+        };
+        match daemon.launch(program, stack) {
+            Ok(()) => Ok(daemon),
+            Err(error) => {
+                // What can't be taken back stays in the registry; the first error is the one to tell.
+                let _ = daemon.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn launch(&mut self, program: &DaemonProgram, stack: &StackSpec) -> Result<(), AttachError> {
+        let (export, control) = (self.export(), self.session.join(CONTROL_SOCKET));
+        if control.as_os_str().len() > LONGEST_SOCKET_PATH_BYTES {
+            return Err(AttachError::failed(format!(
+                "{} is too long for a socket's path: set {} to a shorter directory",
+                control.display(),
+                crate::registry::RUNTIME_DIR_VARIABLE
+            )));
+        }
+        fs::create_dir(&export).map_err(|error| AttachError::io("make", &export, error))?;
+        let config_path = self.session.join(CONFIG_FILE);
+        let config = DaemonConfig {
+            stack: stack.clone(),
+            export: export.clone(),
+            source: self.source.clone(),
+            control: control.clone(),
+        };
+        let text = serde_json::to_vec_pretty(&config)
+            .map_err(|error| AttachError::failed(format!("could not write the storage down: {error}")))?;
+        fs::write(&config_path, text).map_err(|error| AttachError::io("write", &config_path, error))?;
+        let log_path = self.session.join(LOG_FILE);
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&log_path)
+            .map_err(|error| AttachError::io("write", &log_path, error))?;
+
+        self.mount_note =
+            Some(self.registry.note(Thing::FuseMount { mount_point: export, source: self.source.clone() })?);
+        self.daemon_note =
+            Some(self.registry.note(Thing::Daemon { config: config_path.clone(), control: control.clone() })?);
+        let mut command = std::process::Command::new(&program.program);
+        command.args(&program.arguments).arg("--config").arg(&config_path);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
+        // SAFETY: setsid is async-signal-safe. A session of its own keeps the terminal's Ctrl-C and hang-up away.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                Ok(())
+            });
+        }
+        let child = command.spawn().map_err(|error| AttachError::io("start the device daemon", &program.program, error))?;
+        self.pid = child.id();
+        self.child = Some(Mutex::new(child));
+        self.wait_ready(&control)
+    }
+
+    fn wait_ready(&mut self, control: &Path) -> Result<(), AttachError> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if let Ok(mut connection) = Connection::open(control, REPLY_LIMIT) {
+                let reply = connection.ask(&Command::Ping).map_err(|error| self.silent(&error))?;
+                if let Reply::Pong { volumes } = reply {
+                    self.volumes = volumes;
+                    self.connection = Some(Mutex::new(connection));
+                    return Ok(());
+                }
+            }
+            if let Some(status) = self.exit_status() {
+                return Err(self.with_log(format!("the device daemon ended at its start ({status})")));
+            }
+            if Instant::now() >= deadline {
+                let limit_s = START_LIMIT.as_secs();
+                return Err(self.with_log(format!("the device daemon was not ready after {limit_s} s")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn volumes(&self) -> &[VolumeInfo] {
+        &self.volumes
+    }
+
+    pub(crate) fn volume_file(&self, name: &str) -> PathBuf {
+        self.export().join(name)
+    }
+
+    fn export(&self) -> PathBuf {
+        self.session.join(EXPORT_DIRECTORY)
+    }
+
+    fn exit_status(&self) -> Option<std::process::ExitStatus> {
+        let mut child = self.child.as_ref()?.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        child.try_wait().ok().flatten()
+    }
+
+    /// `Err` when the daemon has ended.
+    pub(crate) fn health(&self) -> Result<(), AttachError> {
+        match self.exit_status() {
+            Some(status) => Err(self.with_log(format!("the device daemon ended ({status})"))),
+            None => self.ask(&Command::Ping).map(|_| ()),
+        }
+    }
+
+    pub(crate) fn tell(&self, command: &Command) -> Result<(), AttachError> {
+        self.ask(command).map(|_| ())
+    }
+
+    pub(crate) fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        match self.ask(&Command::EndMeasurement)? {
+            Reply::Activity { devices } => Ok(devices),
+            _ => Err(AttachError::failed("the device daemon did not answer with what its devices did")),
+        }
+    }
+
+    fn ask(&self, command: &Command) -> Result<Reply, AttachError> {
+        let Some(connection) = &self.connection else {
+            return Err(AttachError::failed("the device daemon has been shut down"));
+        };
+        let reply = connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).ask(command);
+        match reply {
+            Ok(Reply::Failed { problem }) => Err(AttachError::failed(format!("the device daemon refused: {problem}"))),
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(self.silent(&error)),
+        }
+    }
+
+    fn silent(&self, error: &io::Error) -> AttachError {
+        match self.exit_status() {
+            Some(status) => self.with_log(format!("the device daemon ended ({status})")),
+            None => self.with_log(format!("the device daemon does not answer: {error}")),
+        }
+    }
+
+    fn with_log(&self, what: String) -> AttachError {
+        let tail = log_tail(&self.session.join(LOG_FILE)).ok().filter(|tail| !tail.trim().is_empty());
+        AttachError::Failed { what, output: tail }
+    }
+
+    /// Ends the daemon, unmounts its export and removes its directory, as far as they are there.
+    pub(crate) fn stop(&mut self) -> Result<(), AttachError> {
+        self.connection = None;
+        if let Some(child) = self.child.take() {
+            let mut child = child.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if let Some(process) = ProcessId::of(self.pid) {
+                end_daemon(process, &self.session.join(CONTROL_SOCKET));
+            }
+            // It is gone or has been killed: this collects it.
+            let _ = child.wait();
+        }
+        self.forget(|daemon| daemon.daemon_note.take());
+        let export = self.export();
+        let is_ours = |mount: &mounts::Mount| mount.source == Path::new(&self.source);
+        while mounts::at(&export).is_some_and(|mount| is_ours(&mount)) {
+            mounts::detach_lazily(&export).map_err(|errno| {
+                AttachError::failed(format!("could not unmount the export {}: {errno}", export.display()))
+            })?;
+        }
+        self.forget(|daemon| daemon.mount_note.take());
+        if self.session_note.is_some() && self.session.exists() {
+            fs::remove_dir_all(&self.session).map_err(|error| AttachError::io("remove", &self.session, error))?;
+        }
+        self.forget(|daemon| daemon.session_note.take());
+        Ok(())
+    }
+
+    fn forget(&mut self, take: impl Fn(&mut Self) -> Option<Note>) {
+        if let Some(note) = take(self) {
+            self.registry.forget(note);
+        }
+    }
+}
+
+fn log_tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,371 @@
+//! A modelled storage under an unmodified filesystem: a FUSE export, a loop device on each volume's file, and
+//! a filesystem on each loop device.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use underlay_record::DeviceActivity;
+use underlay_storage::stack::{Pace, StackSpec};
+
+use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held};
+use crate::daemon::control::Command;
+use crate::daemon_process::{DaemonProcess, DaemonProgram};
+use crate::filesystem::Filesystem;
+use crate::host;
+use crate::loop_device::{self, LOOP_BLOCK_BYTES, LoopDevice, QueueSettings};
+use crate::missing::Missing;
+use crate::mounts;
+use crate::registry::{Note, Registry, Thing};
+
+/// The attachment `fuse+loop`.
+#[derive(Clone, Debug)]
+pub struct FuseLoop {
+    daemon: DaemonProgram,
+}
+
+impl FuseLoop {
+    /// The device daemon is this program, started again with the subcommand `device-daemon`.
+    pub fn new() -> Result<FuseLoop, AttachError> {
+        let program = std::env::current_exe()
+            .map_err(|error| AttachError::failed(format!("could not find this program to start it again: {error}")))?;
+        Ok(FuseLoop::with_daemon(program, vec!["device-daemon".into()]))
+    }
+
+    /// Another program as the device daemon; `--config FILE` is put behind `daemon_args`.
+    pub fn with_daemon(daemon_program: impl Into<PathBuf>, daemon_args: Vec<OsString>) -> FuseLoop {
+        FuseLoop { daemon: DaemonProgram { program: daemon_program.into(), arguments: daemon_args } }
+    }
+
+    /// Attaches the volumes as bare block devices, without filesystems: for measuring the path itself, for
+    /// power-cut tests, and for systems that want a device.
+    pub fn attach_devices(&self, stack: &StackSpec, registry: &Registry) -> Result<BlockVolumes, AttachError> {
+        self.probe()?;
+        check_names(stack)?;
+        let mut volumes = BlockVolumes {
+            registry: registry.clone(),
+            devices: Vec::new(),
+            paths: Vec::new(),
+            daemon: Some(DaemonProcess::start(&self.daemon, stack, registry)?),
+        };
+        volumes.attach_all()?;
+        Ok(volumes)
+    }
+}
+
+impl Attachment for FuseLoop {
+    fn name(&self) -> &'static str {
+        "fuse+loop"
+    }
+
+    fn probe(&self) -> Result<(), Missing> {
+        host::probe_privileges()?;
+        host::probe_fuse()?;
+        if !Path::new("/dev/loop-control").exists() {
+            return Err(loop_device::loop_missing());
+        }
+        Ok(())
+    }
+
+    /// The devices stand at the modelled pace when it returns; while the filesystem is made and mounted they
+    /// complete at once.
+    fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
+        if spec.format {
+            spec.filesystem.probe()?;
+        }
+        if spec.mount_point.is_some() && spec.stack.volumes.len() != 1 {
+            return Err(AttachError::failed(format!(
+                "a storage of {} volumes does not fit on one mount point: each volume needs its own directory",
+                spec.stack.volumes.len()
+            )));
+        }
+        let mut mounted = MountedVolumes {
+            mounts: Vec::new(),
+            directories: Vec::new(),
+            registry: registry.clone(),
+            volumes: self.attach_devices(&spec.stack, registry)?,
+        };
+        match mounted.mount_all(spec) {
+            Ok(paths) => Ok(Attached::new(self.name(), paths, Box::new(mounted))),
+            Err(error) => {
+                // What can't be taken back stays in the registry; the first error is the one to tell.
+                let _ = mounted.detach();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Volumes become file and directory names.
+fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
+    if stack.volumes.is_empty() {
+        return Err(AttachError::failed("the storage has no volume to attach"));
+    }
+    let mut seen = BTreeSet::new();
+    for volume in &stack.volumes {
+        let name = volume.name.as_str();
+        let fits = !name.is_empty() && name.len() <= 255 && name != "." && name != ".." && !name.contains(['/', '\0']);
+        if !fits {
+            return Err(AttachError::failed(format!("'{}' can't name a volume: it must do for a file name", name.escape_debug())));
+        }
+        if !seen.insert(name) {
+            return Err(AttachError::failed(format!("two volumes are called '{name}': names must differ")));
+        }
+    }
+    Ok(())
+}
+
+/// The volumes of a storage as block devices. Dropping it takes them away.
+pub struct BlockVolumes {
+    registry: Registry,
+    devices: Vec<(LoopDevice, Note)>,
+    paths: Vec<PathBuf>,
+    daemon: Option<DaemonProcess>,
+}
+
+impl BlockVolumes {
+    fn attach_all(&mut self) -> Result<(), AttachError> {
+        let volumes = self.daemon()?.volumes().to_vec();
+        for volume in volumes {
+            if LOOP_BLOCK_BYTES % volume.block_bytes.max(1) != 0 {
+                return Err(AttachError::failed(format!(
+                    "volume '{}' has blocks of {} bytes, which do not divide {LOOP_BLOCK_BYTES}",
+                    volume.name, volume.block_bytes
+                )));
+            }
+            if volume.capacity_bytes < u64::from(LOOP_BLOCK_BYTES) {
+                return Err(AttachError::failed(format!(
+                    "volume '{}' of {} bytes is smaller than a block of {LOOP_BLOCK_BYTES}",
+                    volume.name, volume.capacity_bytes
+                )));
+            }
+            let backing = self.daemon()?.volume_file(&volume.name);
+            let note = self.registry.note(Thing::Loop { backing: backing.clone() })?;
+            match LoopDevice::attach(&backing) {
+                Ok(device) => {
+                    self.paths.push(device.path().to_owned());
+                    self.devices.push((device, note));
+                }
+                Err(error) => {
+                    self.registry.forget(note);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn daemon(&self) -> Result<&DaemonProcess, AttachError> {
+        self.daemon.as_ref().ok_or_else(|| AttachError::failed("the storage has been detached"))
+    }
+
+    /// `/dev/loop3`, one for each volume in the order of the spec.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// The devices' queues as they are set, in the same order.
+    pub fn queues(&self) -> Vec<QueueSettings> {
+        self.devices.iter().map(|(device, _)| device.queue().clone()).collect()
+    }
+
+    pub fn daemon_pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(DaemonProcess::pid)
+    }
+
+    /// Returns when the pace is in force.
+    pub fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
+        self.daemon()?.tell(&Command::SetPace { pace })
+    }
+
+    /// See [`Attached::begin_measurement`].
+    pub fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        self.daemon()?.tell(&Command::BeginMeasurement { interval_s })
+    }
+
+    /// See [`Attached::end_measurement`].
+    pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        self.daemon()?.end_measurement()
+    }
+
+    /// `Err` when the daemon has ended or a loop device was taken away.
+    pub fn health(&self) -> Result<(), AttachError> {
+        self.daemon()?.health()?;
+        match self.devices.iter().find(|(device, _)| !device.is_attached()) {
+            Some((device, _)) => Err(AttachError::failed(format!("{} was detached by someone", device.path().display()))),
+            None => Ok(()),
+        }
+    }
+
+    /// Clears the loop devices and ends the daemon; again does nothing.
+    pub fn detach(&mut self) -> Result<(), AttachError> {
+        let mounted = mounts::all();
+        if let Some(mount) = mounted.iter().find(|mount| self.paths.contains(&mount.source) && !self.devices.is_empty()) {
+            return Err(AttachError::failed(format!(
+                "{} is still mounted on {}: unmount it and try again",
+                mount.source.display(),
+                mount.mount_point.display()
+            )));
+        }
+        while let Some((device, _)) = self.devices.last_mut() {
+            device.detach()?;
+            if let Some((_, note)) = self.devices.pop() {
+                self.registry.forget(note);
+            }
+        }
+        if let Some(daemon) = &mut self.daemon {
+            daemon.stop()?;
+            self.daemon = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for BlockVolumes {
+    fn drop(&mut self) {
+        let _ = self.detach();
+    }
+}
+
+/// Volumes with their filesystems mounted. Fields are dropped in this order: mounts before devices.
+struct MountedVolumes {
+    mounts: Vec<(PathBuf, Note)>,
+    directories: Vec<(PathBuf, Note)>,
+    registry: Registry,
+    volumes: BlockVolumes,
+}
+
+/// How long a filesystem may take to write out what it holds, in fast-forward.
+const WRITE_OUT_LIMIT: Duration = Duration::from_secs(120);
+
+impl MountedVolumes {
+    fn mount_all(&mut self, spec: &AttachSpec) -> Result<Vec<PathBuf>, AttachError> {
+        self.volumes.set_pace(Pace::Immediate)?;
+        let infos = self.volumes.daemon()?.volumes().to_vec();
+        let mut paths = Vec::new();
+        for (index, info) in infos.iter().enumerate() {
+            spec.filesystem.check_capacity(&info.name, info.capacity_bytes)?;
+            let wanted = spec.mount_point.clone().unwrap_or_else(|| spec.mount_root.join(&info.name));
+            let mount_point = self.mount_directory(&wanted)?;
+            let device = self.volumes.paths[index].clone();
+            if spec.format {
+                spec.filesystem.make(&device)?;
+            }
+            let backing = self.volumes.daemon()?.volume_file(&info.name);
+            self.mount(spec.filesystem, &device, &mount_point, backing)?;
+            paths.push(mount_point);
+        }
+        self.volumes.set_pace(Pace::Modelled)?;
+        Ok(paths)
+    }
+
+    fn mount(&mut self, filesystem: Filesystem, device: &Path, at: &Path, backing: PathBuf) -> Result<(), AttachError> {
+        let note = self.registry.note(Thing::Mount { mount_point: at.to_owned(), backing })?;
+        match filesystem.mount(device, at) {
+            Ok(()) => {
+                self.mounts.push((at.to_owned(), note));
+                Ok(())
+            }
+            Err(error) => {
+                self.registry.forget(note);
+                Err(error)
+            }
+        }
+    }
+
+    /// An empty directory to mount on, made when it is not there; its path without links, as the kernel will show it.
+    fn mount_directory(&mut self, wanted: &Path) -> Result<PathBuf, AttachError> {
+        let absolute = std::path::absolute(wanted).map_err(|error| AttachError::io("find", wanted, error))?;
+        let made = self.registry.make_directories(&absolute)?;
+        self.directories.extend(made);
+        let path = absolute.canonicalize().map_err(|error| AttachError::io("find", &absolute, error))?;
+        let mut entries = fs::read_dir(&path).map_err(|error| AttachError::io("mount on", &path, error))?;
+        if entries.next().is_some() {
+            return Err(AttachError::failed(format!(
+                "{} is not empty, and mounting there would hide what is in it: name an empty or new directory",
+                path.display()
+            )));
+        }
+        Ok(path)
+    }
+}
+
+impl Held for MountedVolumes {
+    fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
+        self.volumes.set_pace(pace)
+    }
+
+    fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        self.volumes.begin_measurement(interval_s)
+    }
+
+    fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        self.volumes.end_measurement()
+    }
+
+    fn daemon_pid(&self) -> Option<u32> {
+        self.volumes.daemon_pid()
+    }
+
+    fn health(&self) -> Result<(), AttachError> {
+        self.volumes.health()?;
+        match self.mounts.iter().find(|(path, _)| mounts::at(path).is_none()) {
+            Some((path, _)) => Err(AttachError::failed(format!("{} was unmounted by someone", path.display()))),
+            None => Ok(()),
+        }
+    }
+
+    fn detach(&mut self) -> Result<(), AttachError> {
+        if !self.mounts.is_empty() {
+            // Without a daemon there is nothing to hurry, and the write-out below tells what that means.
+            let _ = self.volumes.set_pace(Pace::Immediate);
+        }
+        let mut lost = None;
+        while let Some((path, _)) = self.mounts.last() {
+            // Unmounting doesn't tell whether everything was written; this does.
+            if let Err(error) = mounts::write_out(path) {
+                lost.get_or_insert(AttachError::failed(format!(
+                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    path.display()
+                )));
+            }
+            mounts::try_unmount(path, WRITE_OUT_LIMIT).map_err(|error| mounts::explain(path, error))?;
+            if let Some((_, note)) = self.mounts.pop() {
+                self.registry.forget(note);
+            }
+        }
+        self.volumes.detach()?;
+        self.registry.remove_directories(&mut self.directories);
+        lost.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for MountedVolumes {
+    fn drop(&mut self) {
+        let _ = self.detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_storage::stack::VolumeSpec;
+
+    use super::*;
+
+    fn stack(names: &[&str]) -> StackSpec {
+        let volume = |name: &&str| VolumeSpec { name: (*name).to_owned(), devices: Vec::new(), chunk_bytes: 0 };
+        StackSpec { volumes: names.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
+    }
+
+    #[test]
+    fn names_that_would_not_do_for_files_are_refused() {
+        for bad in ["", ".", "..", "a/b", "a\0b"] {
+            assert!(check_names(&stack(&[bad])).is_err(), "{bad:?}");
+        }
+        assert!(check_names(&stack(&[])).unwrap_err().to_string().contains("no volume"));
+        assert!(check_names(&stack(&["a", "a"])).unwrap_err().to_string().contains("differ"));
+        check_names(&stack(&["data", "log 2", "é"])).unwrap();
+    }
+}

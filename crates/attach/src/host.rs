@@ -1,0 +1,249 @@
+//! What this host can do: what `underlay doctor` shows.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::filesystem::Filesystem;
+use crate::loop_device;
+use crate::memory_budget;
+use crate::missing::Missing;
+
+/// Whether a capability is there, with what was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    Ok(String),
+    Missing(Missing),
+}
+
+/// How badly it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Without it no storage can be modelled here.
+    Required,
+    /// Only what `needed_for` names goes without.
+    Optional,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// `FUSE`
+    pub name: &'static str,
+    pub status: Status,
+    pub need: Need,
+    /// What a user can't do without it.
+    pub needed_for: &'static str,
+}
+
+/// Every capability, the required ones first. `work_directory` is where runs keep their data; it may not exist yet.
+pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
+    use Need::{Optional, Required};
+    let capability = |name, need, needed_for, found: Result<String, Missing>| Capability {
+        name,
+        need,
+        needed_for,
+        status: found.map_or_else(Status::Missing, Status::Ok),
+    };
+    let program = |name, package| program(name, package);
+    vec![
+        capability("root", Required, "modelled storage", probe_privileges().map(|()| "CAP_SYS_ADMIN is there".into())),
+        capability("FUSE", Required, "modelled storage", probe_fuse().map(|()| "/dev/fuse opens".into())),
+        capability("loop devices", Required, "modelled storage", loop_control()),
+        capability("mkfs.xfs", Required, "XFS on modelled storage", filesystem(Filesystem::Xfs)),
+        capability("mkfs.ext4", Optional, "ext4 on modelled storage", filesystem(Filesystem::Ext4)),
+        capability(
+            "memory budget",
+            Required,
+            "holding a system and its page cache to its memory",
+            memory_budget::probe().map(str::to_owned),
+        ),
+        capability("free disk", Required, "the data of a run", free_disk(work_directory)),
+        capability("free memory", Required, "the systems under test", free_memory()),
+        capability("clock", Required, "honest latencies", clock_source()),
+        capability("timer", Required, "honest latencies", timer_slack()),
+        capability("fusermount3", Optional, "FUSE without root", program("fusermount3", "fuse3")),
+        capability("fio", Optional, "checking a mount against its model", program("fio", "fio")),
+        capability("java", Optional, "Cassandra, Accumulo, Hadoop, Spark", program("java", "default-jre-headless")),
+        capability("maven", Optional, "fetching systems for the JVM", program("mvn", "maven")),
+        capability("chromium", Optional, "pictures of the HTML report", program("chromium", "chromium")),
+        capability("ublk", Optional, "a shorter path to the kernel", ublk()),
+        capability("FUSE over io_uring", Optional, "a cheaper path to the kernel", fuse_over_io_uring()),
+        capability("NVMe/TCP", Optional, "modelled NVMe targets on this host", nvme_tcp()),
+    ]
+}
+
+/// Mounting and loop devices need CAP_SYS_ADMIN, bit 21 of the effective set (capabilities(7)).
+pub fn probe_privileges() -> Result<(), Missing> {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    match effective {
+        Some(set) if set & (1 << CAP_SYS_ADMIN) != 0 => Ok(()),
+        _ => Err(Missing::new(
+            "the right to mount (CAP_SYS_ADMIN)",
+            "run with sudo, in a container with --privileged; or use real storage with `paths = [...]`, which needs no right",
+        )),
+    }
+}
+
+pub fn probe_fuse() -> Result<(), Missing> {
+    match fs::File::options().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Missing::new(
+            format!("FUSE (/dev/fuse: {error})"),
+            "load the module with `modprobe fuse`, and in a container pass --device /dev/fuse",
+        )),
+    }
+}
+
+/// Where a program is, by `PATH` and the system's own directories, which a user's `PATH` may leave out.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
+    places.map(|place| place.join(name)).find(|candidate| {
+        fs::metadata(candidate).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    })
+}
+
+fn program(name: &'static str, package: &'static str) -> Result<String, Missing> {
+    match find_program(name) {
+        Some(path) => Ok(path.display().to_string()),
+        None => Err(Missing::new(name, format!("install the Debian package {package}"))),
+    }
+}
+
+fn filesystem(filesystem: Filesystem) -> Result<String, Missing> {
+    filesystem.probe()?;
+    let name = filesystem.name();
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let is_known = known.lines().any(|line| line.split_ascii_whitespace().next_back() == Some(name));
+    Ok(if is_known { format!("{name} can be made and mounted") } else { format!("{name} can be made; its module loads on demand") })
+}
+
+fn loop_control() -> Result<String, Missing> {
+    match fs::File::options().read(true).write(true).open("/dev/loop-control") {
+        Ok(_) => Ok("/dev/loop-control opens".to_owned()),
+        Err(_) => Err(loop_device::loop_missing()),
+    }
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// What the quickstart writes, with room for a prepared data set and its clone.
+const ENOUGH_DISK_GIB: f64 = 10.0;
+/// A system, its page cache and the load generator.
+const ENOUGH_MEMORY_GIB: f64 = 2.0;
+
+fn free_disk(directory: &Path) -> Result<String, Missing> {
+    let existing = directory.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("."));
+    let free_gib = rustix::fs::statvfs(existing).map_or(0.0, |found| (found.f_bavail as f64) * (found.f_frsize as f64) / GIB);
+    let found = format!("{free_gib:.1} GiB free at {}", existing.display());
+    if free_gib >= ENOUGH_DISK_GIB {
+        return Ok(found);
+    }
+    Err(Missing::new(
+        format!("disk space ({found})"),
+        format!("free some, or keep runs elsewhere with --out: {ENOUGH_DISK_GIB} GiB do for the quickstart"),
+    ))
+}
+
+fn free_memory() -> Result<String, Missing> {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field_gib = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<f64>().ok()).unwrap_or(0.0) * 1024.0 / GIB
+    };
+    let found = format!("{:.1} of {:.1} GiB available", field_gib("MemAvailable"), field_gib("MemTotal"));
+    if field_gib("MemAvailable") >= ENOUGH_MEMORY_GIB {
+        return Ok(found);
+    }
+    Err(Missing::new(format!("memory ({found})"), format!("stop other programs: {ENOUGH_MEMORY_GIB} GiB do for the quickstart")))
+}
+
+fn clock_source() -> Result<String, Missing> {
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let source = fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    match source.as_str() {
+        // Read without entering the kernel, in some 20 ns.
+        "tsc" | "kvm-clock" | "arch_sys_counter" => Ok(source),
+        "" => Ok("not told by this kernel".to_owned()),
+        _ => Err(Missing::new(
+            format!("a fast clock (the source is {source})"),
+            "boot with `clocksource=tsc tsc=reliable`; until then each reading of the clock costs a microsecond or more",
+        )),
+    }
+}
+
+fn timer_slack() -> Result<String, Missing> {
+    match rustix::thread::current_timer_slack() {
+        Ok(slack_ns) => Ok(format!("the default slack of {slack_ns} ns is lowered to 1 ns in the device daemon")),
+        Err(errno) => Err(Missing::new(
+            format!("control of the timer slack ({errno})"),
+            "modelled latencies will be some 50 µs late: use slow motion, or a kernel that knows PR_SET_TIMERSLACK",
+        )),
+    }
+}
+
+fn has_module(name: &str) -> bool {
+    let loaded = Path::new("/sys/module").join(name).exists();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let modules = Path::new("/lib/modules").join(release.trim());
+    let lists = ["modules.builtin", "modules.dep"].map(|list| fs::read_to_string(modules.join(list)).unwrap_or_default());
+    // File names may have hyphens where the module's own name has underscores.
+    let listed = |line: &str| {
+        let path = line.split(':').next().unwrap_or_default();
+        let file = path.rsplit('/').next().unwrap_or_default();
+        file.split('.').next().unwrap_or_default().replace('-', "_") == name
+    };
+    loaded || lists.iter().any(|list| list.lines().any(listed))
+}
+
+const NEWER_KERNEL: &str = "use a kernel that has it: on Debian, linux-image-cloud-amd64 or linux-image-amd64 of release 13";
+
+fn ublk() -> Result<String, Missing> {
+    match Path::new("/dev/ublk-control").exists() || has_module("ublk_drv") {
+        true => Ok("the ublk driver is there".to_owned()),
+        false => Err(Missing::new("the ublk driver", NEWER_KERNEL)),
+    }
+}
+
+fn nvme_tcp() -> Result<String, Missing> {
+    match has_module("nvme_tcp") {
+        true => Ok("the nvme-tcp module is there".to_owned()),
+        false => Err(Missing::new("the nvme-tcp module", NEWER_KERNEL)),
+    }
+}
+
+fn fuse_over_io_uring() -> Result<String, Missing> {
+    let parameter = "/sys/module/fuse/parameters/enable_uring";
+    match fs::read_to_string(parameter).unwrap_or_default().trim() {
+        "Y" | "1" => Ok("enabled".to_owned()),
+        "" => Err(Missing::new("FUSE over io_uring", "use a kernel from 6.14 on")),
+        _ => Err(Missing::new("FUSE over io_uring (it is switched off)", format!("as root: echo 1 > {parameter}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_capability_is_there_or_says_what_to_do() {
+        let found = capabilities(Path::new("/no/such/place/yet"));
+        assert!(found.len() >= 15);
+        for capability in found {
+            match capability.status {
+                Status::Ok(detail) => assert!(!detail.is_empty(), "{}", capability.name),
+                Status::Missing(missing) => assert!(missing.remedy.len() > 10, "{missing}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_is_found_by_name_and_a_missing_one_names_its_package() {
+        assert!(find_program("sh").is_some());
+        assert!(find_program("no-such-program-anywhere").is_none());
+        let missing = program("no-such-program-anywhere", "some-package").unwrap_err();
+        assert!(missing.remedy.contains("some-package"));
+    }
+}

@@ -1,0 +1,17 @@
+//! What this host would need and has not.
+
+/// A kernel feature, privilege or program that is not there, and how to get it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this host lacks {what}: {remedy}")]
+pub struct Missing {
+    /// `FUSE (/dev/fuse)`
+    pub what: String,
+    /// What to do about it, as an instruction: `install the Debian package xfsprogs`.
+    pub remedy: String,
+}
+
+impl Missing {
+    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Missing { what: what.into(), remedy: remedy.into() }
+    }
+}

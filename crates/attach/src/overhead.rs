@@ -1,0 +1,158 @@
+//! What the attachment itself costs: the floor below which no latency can be modelled on this machine.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
+
+use crate::attachment::AttachError;
+use crate::fuse_loop::FuseLoop;
+use crate::registry::Registry;
+
+/// The cost of the path and of the timer, in microseconds of the clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overhead {
+    /// One 4 KiB read at a time through loop device, FUSE and daemon, from a device that completes at once.
+    pub path_p50_us: f64,
+    pub path_p99_us: f64,
+    /// How late a thread comes back from a sleep of half a millisecond, with a timer slack of 1 ns.
+    pub timer_lateness_p99_us: f64,
+}
+
+const READ_BYTES: usize = 4096;
+const DEVICE_BYTES: u64 = 1 << 30;
+const SLEEP: Duration = Duration::from_micros(500);
+
+/// Reads before the first that counts: caches and the daemon's threads warm up.
+const WARM_UP_READS: u32 = 200;
+
+/// Measures for about `duration`, which is shared by the two parts, with this program as the daemon.
+pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
+    measure_with(&FuseLoop::new()?, &Registry::open()?, duration)
+}
+
+/// The same with a daemon and a registry of the caller's choice.
+pub fn measure_with(attachment: &FuseLoop, registry: &Registry, duration: Duration) -> Result<Overhead, AttachError> {
+    let device = DeviceSpec {
+        name: "null.0".to_owned(),
+        medium: None,
+        capacity_bytes: DEVICE_BYTES,
+        backing: BackingSpec::Null,
+    };
+    let volume = VolumeSpec { name: "null".to_owned(), devices: vec![device], chunk_bytes: 0 };
+    let stack = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
+    let mut volumes = attachment.attach_devices(&stack, registry)?;
+    let path = volumes.paths()[0].clone();
+    let mut reads_us = read_latencies_us(&path, duration / 2)?;
+    volumes.detach()?;
+    let mut lateness_us = timer_lateness_us(duration / 2)?;
+    Ok(Overhead {
+        path_p50_us: percentile(&mut reads_us, 0.50),
+        path_p99_us: percentile(&mut reads_us, 0.99),
+        timer_lateness_p99_us: percentile(&mut lateness_us, 0.99),
+    })
+}
+
+fn read_latencies_us(path: &Path, duration: Duration) -> Result<Vec<f64>, AttachError> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path)
+        .map_err(|error| AttachError::io("open", path, error))?;
+    let mut buffer = AlignedBuffer::new();
+    let mut read = |block: u64| {
+        let start = Instant::now();
+        file.read_exact_at(buffer.bytes(), block * READ_BYTES as u64)
+            .map_err(|error| AttachError::io("read", path, error))?;
+        Ok::<f64, AttachError>(start.elapsed().as_secs_f64() * 1e6)
+    };
+    let blocks = DEVICE_BYTES / READ_BYTES as u64;
+    for index in 0..WARM_UP_READS {
+        read(u64::from(index))?;
+    }
+    let deadline = Instant::now() + duration;
+    let mut latencies_us = Vec::new();
+    // A stride that is coprime to the number of blocks visits all of them, far apart.
+    let mut block = 0;
+    while latencies_us.is_empty() || Instant::now() < deadline {
+        latencies_us.push(read(block)?);
+        block = (block + 100_003) % blocks;
+    }
+    Ok(latencies_us)
+}
+
+fn timer_lateness_us(duration: Duration) -> Result<Vec<f64>, AttachError> {
+    let sample = move || {
+        // The slack is a thread's own, so this needs no undoing.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let deadline = Instant::now() + duration;
+        let mut lateness_us = Vec::new();
+        while lateness_us.is_empty() || Instant::now() < deadline {
+            let start = Instant::now();
+            std::thread::sleep(SLEEP);
+            lateness_us.push(start.elapsed().saturating_sub(SLEEP).as_secs_f64() * 1e6);
+        }
+        lateness_us
+    };
+    let thread = std::thread::Builder::new()
+        .name("timer-lateness".into())
+        .spawn(sample)
+        .map_err(|error| AttachError::failed(format!("could not start a thread: {error}")))?;
+    thread.join().map_err(|_| AttachError::failed("the thread that measures the timer panicked"))
+}
+
+/// The smallest value that at least the share `rank` of all values does not exceed (nearest rank).
+fn percentile(values: &mut [f64], rank: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let index = (rank * values.len() as f64).ceil() as usize;
+    values.get(index.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+/// Direct I/O wants memory aligned to the device's blocks.
+struct AlignedBuffer {
+    start: *mut u8,
+}
+
+impl AlignedBuffer {
+    const LAYOUT: Layout = match Layout::from_size_align(READ_BYTES, READ_BYTES) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a power of two is an alignment"),
+    };
+
+    fn new() -> Self {
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(Self::LAYOUT) };
+        assert!(!start.is_null(), "no memory for one page");
+        AlignedBuffer { start }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: READ_BYTES initialised bytes that belong to this buffer alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start, READ_BYTES) }
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.start, Self::LAYOUT) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_by_nearest_rank() {
+        let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(percentile(&mut values, 0.50), 50.0);
+        assert_eq!(percentile(&mut values, 0.99), 99.0);
+        assert_eq!(percentile(&mut [7.0], 0.99), 7.0);
+        assert_eq!(percentile(&mut [], 0.5), 0.0);
+    }
+}

@@ -1,0 +1,150 @@
+//! Storage that is there already: directories of the user's own disks.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use underlay_record::DeviceActivity;
+use underlay_storage::stack::Pace;
+
+use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held};
+use crate::missing::Missing;
+use crate::mounts;
+use crate::real_activity::{RealDevice, Sampler};
+use crate::registry::{Note, Registry, Thing};
+
+/// The attachment `directory`: a fresh private directory in each of the user's paths, and nothing outside it.
+#[derive(Clone, Debug)]
+pub struct RealPaths {
+    paths: Vec<PathBuf>,
+}
+
+static NEXT_DIRECTORY: AtomicU64 = AtomicU64::new(1);
+
+impl RealPaths {
+    /// `paths` are existing, writable directories, one for each disk.
+    pub fn new(paths: Vec<PathBuf>) -> RealPaths {
+        RealPaths { paths }
+    }
+}
+
+impl Attachment for RealPaths {
+    fn name(&self) -> &'static str {
+        "directory"
+    }
+
+    /// Real storage needs nothing of the host. Whether the paths can be used shows in `attach`.
+    fn probe(&self) -> Result<(), Missing> {
+        Ok(())
+    }
+
+    /// Uses the paths only: the stack, filesystem and mount points of the spec mean nothing to real storage.
+    fn attach(&self, _spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
+        if self.paths.is_empty() {
+            return Err(AttachError::failed("the storage names no path to attach"));
+        }
+        let mut directories =
+            Directories { made: Vec::new(), devices: Vec::new(), sampler: Mutex::new(None), registry: registry.clone() };
+        for path in &self.paths {
+            directories.make_in(path)?;
+        }
+        let paths = directories.made.iter().map(|(path, _)| path.clone()).collect();
+        Ok(Attached::new(self.name(), paths, Box::new(directories)))
+    }
+}
+
+struct Directories {
+    made: Vec<(PathBuf, Note)>,
+    /// The distinct disks below the paths, in their order.
+    devices: Vec<RealDevice>,
+    sampler: Mutex<Option<Sampler>>,
+    registry: Registry,
+}
+
+impl Directories {
+    fn make_in(&mut self, path: &Path) -> Result<(), AttachError> {
+        let parent = path.canonicalize().map_err(|error| AttachError::io("use", path, error))?;
+        if !parent.is_dir() {
+            return Err(AttachError::failed(format!("{} is no directory", path.display())));
+        }
+        let number = NEXT_DIRECTORY.fetch_add(1, Ordering::Relaxed);
+        let directory = parent.join(format!("underlay-{}-{number}", std::process::id()));
+        let note = self.registry.note(Thing::Tree { path: directory.clone() })?;
+        if let Err(error) = DirBuilder::new().mode(0o755).create(&directory) {
+            self.registry.forget(note);
+            return Err(AttachError::failed(format!(
+                "{} can't be written to: {error}. Name a directory that this user may write to",
+                path.display()
+            )));
+        }
+        if let Some(device) = RealDevice::below(&directory) {
+            if !self.devices.contains(&device) {
+                self.devices.push(device);
+            }
+        }
+        self.made.push((directory, note));
+        Ok(())
+    }
+
+    fn sampler(&self) -> std::sync::MutexGuard<'_, Option<Sampler>> {
+        self.sampler.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Held for Directories {
+    fn set_pace(&self, _pace: Pace) -> Result<(), AttachError> {
+        Ok(())
+    }
+
+    fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        *self.sampler() = Some(Sampler::start(self.devices.clone(), interval_s)?);
+        Ok(())
+    }
+
+    /// The disks' whole traffic: the kernel doesn't tell ours from that of others on the same disk. Paths on
+    /// filesystems without a disk of their own (memory, network) have no entry.
+    fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        Ok(self.sampler().take().map(Sampler::finish).unwrap_or_default())
+    }
+
+    fn daemon_pid(&self) -> Option<u32> {
+        None
+    }
+
+    fn health(&self) -> Result<(), AttachError> {
+        match self.made.iter().find(|(path, _)| !path.is_dir()) {
+            Some((path, _)) => Err(AttachError::failed(format!("{} was removed by someone", path.display()))),
+            None => Ok(()),
+        }
+    }
+
+    fn detach(&mut self) -> Result<(), AttachError> {
+        self.sampler().take();
+        while let Some((path, _)) = self.made.last() {
+            if let Some(mount) = mounts::all().into_iter().find(|mount| mount.mount_point.starts_with(path)) {
+                return Err(AttachError::failed(format!(
+                    "{} holds the mount {}: unmount it and try again",
+                    path.display(),
+                    mount.mount_point.display()
+                )));
+            }
+            match fs::remove_dir_all(path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(AttachError::io("remove", path, error)),
+            }
+            if let Some((_, note)) = self.made.pop() {
+                self.registry.forget(note);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Directories {
+    fn drop(&mut self) {
+        let _ = self.detach();
+    }
+}

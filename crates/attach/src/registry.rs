@@ -1,0 +1,292 @@
+//! What was made on this host and by whom, so that it can be undone after a crash.
+//!
+//! Every process that makes something keeps a journal in the registry's directory: one JSON line for each
+//! thing *before* it is made, one when it is gone again. A journal whose owner lives is left alone; one whose
+//! owner is dead lists what [`Registry::clean`] has to undo. A line that was cut short or damaged is passed
+//! over: it was written before the thing it names was made.
+
+mod clean;
+mod journal;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::attachment::AttachError;
+use crate::processes::{self, ProcessId};
+
+pub use clean::Cleaned;
+pub use journal::{Journal, Owner, parse_journal};
+
+/// Names the directory of the registry; unset, it is `/run/underlay` for root and a private one for others.
+pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
+
+/// Something that outlives the process that made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Thing {
+    /// A filesystem on the loop device of the file `backing`.
+    Mount { mount_point: PathBuf, backing: PathBuf },
+    /// A FUSE export that calls itself `source`.
+    FuseMount { mount_point: PathBuf, source: String },
+    /// The loop device of this file.
+    Loop { backing: PathBuf },
+    /// The device daemon that was started with this configuration file and listens on this socket.
+    Daemon { config: PathBuf, control: PathBuf },
+    /// Any other process, and what it is.
+    Process { process: ProcessId, what: String },
+    /// A control group with all processes in it.
+    Cgroup { directory: PathBuf },
+    File { path: PathBuf },
+    /// A directory that is ours with everything below it.
+    Tree { path: PathBuf },
+    /// A directory that is removed only when it is empty: a mount point.
+    EmptyDirectory { path: PathBuf },
+}
+
+impl Thing {
+    /// The path that must not exist yet when the thing is noted: what was there before isn't ours to remove.
+    fn made_path(&self) -> Option<&Path> {
+        match self {
+            Thing::File { path } | Thing::Tree { path } | Thing::EmptyDirectory { path } => Some(path),
+            Thing::Cgroup { directory } => Some(directory),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Thing {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Thing::Mount { mount_point, .. } => write!(formatter, "the mount at {}", mount_point.display()),
+            Thing::FuseMount { mount_point, .. } => write!(formatter, "the export at {}", mount_point.display()),
+            Thing::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
+            Thing::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
+            Thing::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
+            Thing::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
+            Thing::File { path } => write!(formatter, "the file {}", path.display()),
+            Thing::Tree { path } | Thing::EmptyDirectory { path } => write!(formatter, "the directory {}", path.display()),
+        }
+    }
+}
+
+/// The receipt for a noted thing.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a thing that is noted must be forgotten once it is gone"]
+pub struct Note {
+    id: u64,
+}
+
+/// What a process that is gone did not take away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    pub owner: Owner,
+    pub thing: Thing,
+}
+
+/// The registry in one directory. Any number of handles and processes may use it at once.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    directory: PathBuf,
+}
+
+/// The journal of this process in one registry.
+struct OwnJournal {
+    file: File,
+    outstanding: BTreeSet<u64>,
+}
+
+/// By journal path: all handles of a process share one journal, which goes when nothing is outstanding.
+static OWN_JOURNALS: Mutex<BTreeMap<PathBuf, OwnJournal>> = Mutex::new(BTreeMap::new());
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
+
+impl Registry {
+    /// The registry of this user on this host.
+    pub fn open() -> Result<Registry, AttachError> {
+        Registry::at(&default_directory())
+    }
+
+    /// The registry in `directory`, which is made when it is not there and must belong to this user.
+    pub fn at(directory: &Path) -> Result<Registry, AttachError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(|error| AttachError::io("make the runtime directory", directory, error))?;
+        let directory = directory.canonicalize().map_err(|error| AttachError::io("find", directory, error))?;
+        let owner = fs::metadata(&directory).map_err(|error| AttachError::io("read", &directory, error))?.uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            return Err(AttachError::failed(format!(
+                "the runtime directory {} belongs to another user: set {RUNTIME_DIR_VARIABLE} to one of your own",
+                directory.display()
+            )));
+        }
+        Ok(Registry { directory })
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes down a thing that is about to be made. Paths must not exist yet: what exists already is not ours.
+    pub fn note(&self, thing: Thing) -> Result<Note, AttachError> {
+        if let Some(path) = thing.made_path() {
+            if fs::symlink_metadata(path).is_ok() {
+                return Err(AttachError::failed(format!("{} exists already, so it can't be made", path.display())));
+            }
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let path = self.journal_path();
+        let mut journals = OWN_JOURNALS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !journals.contains_key(&path) {
+            let file = start_journal(&path).map_err(|error| AttachError::io("write the registry", &path, error))?;
+            journals.insert(path.clone(), OwnJournal { file, outstanding: BTreeSet::new() });
+        }
+        let journal = journals.get_mut(&path).expect("was just inserted");
+        append(&mut journal.file, &journal::Line::Note { id, thing })
+            .map_err(|error| AttachError::io("write the registry", &path, error))?;
+        journal.outstanding.insert(id);
+        Ok(Note { id })
+    }
+
+    /// Strikes out what is gone.
+    pub fn forget(&self, note: Note) {
+        let path = self.journal_path();
+        let mut journals = OWN_JOURNALS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Some(journal) = journals.get_mut(&path) else { return };
+        // A line that can't be written makes `clean` look for a thing that is not there, which is harmless.
+        let _ = append(&mut journal.file, &journal::Line::Forget { id: note.id });
+        journal.outstanding.remove(&note.id);
+        if journal.outstanding.is_empty() {
+            journals.remove(&path);
+            let _ = fs::remove_file(&path);
+        }
+    }
+
+    /// Makes a fresh private directory for sockets, logs and mount points, and notes it.
+    pub fn session(&self) -> Result<(PathBuf, Note), AttachError> {
+        loop {
+            let number = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
+            let path = self.directory.join(format!("session-{}-{number}", std::process::id()));
+            // An earlier process of this number may have left one.
+            if fs::symlink_metadata(&path).is_ok() {
+                continue;
+            }
+            let note = self.note(Thing::Tree { path: path.clone() })?;
+            return match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => Ok((path, note)),
+                Err(error) => {
+                    self.forget(note);
+                    Err(AttachError::io("make", &path, error))
+                }
+            };
+        }
+    }
+
+    /// Makes `path` and every directory above it that is missing, noting each, outermost first.
+    pub(crate) fn make_directories(&self, path: &Path) -> Result<Vec<(PathBuf, Note)>, AttachError> {
+        let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| fs::symlink_metadata(ancestor).is_err()).collect();
+        let mut made = Vec::new();
+        for directory in missing.into_iter().rev().filter(|directory| !directory.as_os_str().is_empty()) {
+            let outcome = self.note(Thing::EmptyDirectory { path: directory.to_owned() }).and_then(|note| {
+                match DirBuilder::new().mode(0o755).create(directory) {
+                    Ok(()) => Ok(note),
+                    Err(error) => {
+                        self.forget(note);
+                        Err(AttachError::io("make", directory, error))
+                    }
+                }
+            });
+            match outcome {
+                Ok(note) => made.push((directory.to_owned(), note)),
+                Err(error) => {
+                    self.remove_directories(&mut made);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Takes [`Registry::make_directories`] back, as far as the directories are empty.
+    pub(crate) fn remove_directories(&self, made: &mut Vec<(PathBuf, Note)>) {
+        while let Some((path, note)) = made.pop() {
+            // Someone else may keep things in it by now: then it stays, and is not ours any more.
+            let _ = fs::remove_dir(&path);
+            self.forget(note);
+        }
+    }
+
+    /// What processes that are gone have left, oldest journal first.
+    pub fn leftovers(&self) -> Vec<Leftover> {
+        let dead = self.journals().into_iter().filter(|(_, journal)| !journal.owner.is_alive());
+        dead.flat_map(|(_, Journal { owner, things, .. })| {
+            things.into_iter().map(move |(_, thing)| Leftover { owner: owner.clone(), thing })
+        })
+        .collect()
+    }
+
+    /// Undoes what dead processes left, and tells `report` about each step. It touches only what is recorded
+    /// and still identifies as ours; what belongs to a living process is left alone. What could not be undone
+    /// stays recorded, and the error lists it.
+    pub fn clean(&self, report: &mut dyn FnMut(&str)) -> Result<Cleaned, AttachError> {
+        clean::clean(self, report)
+    }
+
+    fn journal_path(&self) -> PathBuf {
+        let ProcessId { pid, start_ticks } = ProcessId::current();
+        self.directory.join(journal::file_name(pid, start_ticks))
+    }
+
+    /// Every journal with its path. Files that are no journals are passed over.
+    fn journals(&self) -> Vec<(PathBuf, Journal)> {
+        let Ok(entries) = fs::read_dir(&self.directory) else { return Vec::new() };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        paths.into_iter().filter_map(|path| journal::read(&path).map(|journal| (path, journal))).collect()
+    }
+}
+
+fn default_directory() -> PathBuf {
+    if let Some(directory) = std::env::var_os(RUNTIME_DIR_VARIABLE).filter(|value| !value.is_empty()) {
+        return PathBuf::from(directory);
+    }
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return PathBuf::from("/run/underlay");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
+        Some(directory) => Path::new(&directory).join("underlay"),
+        None => std::env::temp_dir().join(format!("underlay-{}", user.as_raw())),
+    }
+}
+
+fn start_journal(path: &Path) -> std::io::Result<File> {
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    append(&mut file, &journal::Line::Owner(Owner::current()))?;
+    Ok(file)
+}
+
+/// One line in one write: a reader sees all of it or a torn last line.
+fn append(file: &mut File, line: &journal::Line) -> std::io::Result<()> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    file.write_all(&text)
+}
+
+impl Owner {
+    fn current() -> Owner {
+        let process = ProcessId::current();
+        Owner { process, boot_id: processes::boot_id(), command: processes::command_name(process.pid) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

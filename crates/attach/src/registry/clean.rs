@@ -1,0 +1,250 @@
+//! Undoing what dead owners left, in the order that each step makes the next one possible.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+use rustix::process::Signal;
+use underlay_storage::stack::Pace;
+
+use super::journal::Journal;
+use super::{Registry, Thing};
+use crate::attachment::AttachError;
+use crate::daemon::control::Command;
+use crate::daemon_process::{Connection, end_daemon};
+use crate::{loop_device, memory_budget, mounts, processes};
+
+/// What a clean-up did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Things that were still there and are gone now.
+    pub removed: usize,
+    /// Things of living processes, left alone.
+    pub in_use: usize,
+}
+
+/// How long a filesystem may take to write out what it holds before its daemon is ended under it.
+const WRITE_OUT_LIMIT: Duration = Duration::from_secs(60);
+const CONTROL_LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleaned, AttachError> {
+    let directory = registry.directory();
+    // Two cleaners at once would trip over each other's half-done work.
+    let lock = File::open(directory).map_err(|error| AttachError::io("open", directory, error))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|errno| AttachError::io("lock", directory, errno))?;
+
+    let mut cleaned = Cleaned::default();
+    let mut dead = Vec::new();
+    for (path, journal) in registry.journals() {
+        if journal.owner.is_alive() {
+            cleaned.in_use += journal.things.len();
+            let Journal { owner, things, .. } = &journal;
+            report(&format!(
+                "left alone: {} (process {}) still runs and uses {} things",
+                owner.command,
+                owner.process.pid,
+                things.len()
+            ));
+        } else {
+            dead.push((path, journal));
+        }
+    }
+    let mut problems = Vec::new();
+    for (path, journal) in dead {
+        let mut cleaner = Cleaner { report: &mut *report, removed: 0, problems: Vec::new() };
+        cleaner.undo(&journal);
+        cleaned.removed += cleaner.removed;
+        if cleaner.problems.is_empty() {
+            let _ = fs::remove_file(&path);
+        }
+        problems.append(&mut cleaner.problems);
+    }
+    match problems.as_slice() {
+        [] => Ok(cleaned),
+        some => Err(AttachError::failed(format!("not everything could be removed: {}", some.join("; ")))),
+    }
+}
+
+struct Cleaner<'a> {
+    report: &'a mut dyn FnMut(&str),
+    removed: usize,
+    problems: Vec<String>,
+}
+
+impl Cleaner<'_> {
+    fn undo(&mut self, journal: &Journal) {
+        let same_boot = journal.owner.is_of_this_boot();
+        // Latest first: what was made last stands on what was made before.
+        let things: Vec<&Thing> = journal.things.iter().rev().map(|(_, thing)| thing).collect();
+        // After a restart only files are left, and a process number means someone else.
+        if same_boot {
+            let stages: [fn(&mut Self, &Thing); 6] = [
+                Self::end_processes,
+                Self::unmount_filesystem,
+                Self::clear_loop,
+                Self::stop_daemon,
+                Self::unmount_export,
+                Self::remove_cgroup,
+            ];
+            // Modelled devices take their time; what is left to write need not.
+            things.iter().for_each(|thing| fast_forward(thing));
+            for stage in stages {
+                things.iter().for_each(|thing| stage(self, thing));
+            }
+        }
+        things.iter().for_each(|thing| self.remove_path(thing));
+    }
+
+    fn done(&mut self, what: String) {
+        self.removed += 1;
+        (self.report)(&what);
+    }
+
+    fn end_processes(&mut self, thing: &Thing) {
+        match thing {
+            Thing::Cgroup { directory } => {
+                let ended = memory_budget::end_processes_in(directory);
+                if ended > 0 {
+                    self.done(format!("ended {ended} processes of {}", directory.display()));
+                }
+            }
+            Thing::Process { process, what } if process.is_alive() => match process.end(Duration::from_secs(3)) {
+                true => self.done(format!("ended {what} (process {})", process.pid)),
+                false => self.problems.push(format!("{what} (process {}) does not end", process.pid)),
+            },
+            _ => {}
+        }
+    }
+
+    fn unmount_filesystem(&mut self, thing: &Thing) {
+        let Thing::Mount { mount_point, backing } = thing else { return };
+        // Someone may have mounted something else there since.
+        while mounts::at(mount_point).is_some_and(|mount| loop_device::on_file(backing).contains(&mount.source)) {
+            let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
+            if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
+                if let Some(session) = backing.parent().and_then(Path::parent) {
+                    for daemon in processes::with_argument(&session.join(crate::daemon_process::CONFIG_FILE)) {
+                        daemon.signal(Signal::KILL);
+                    }
+                }
+                outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
+            }
+            match outcome {
+                Ok(()) => self.done(format!("unmounted {}", mount_point.display())),
+                Err(error) => {
+                    self.problems.push(mounts::explain(mount_point, error).to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn clear_loop(&mut self, thing: &Thing) {
+        let Thing::Loop { backing } = thing else { return };
+        // A device that is still mounted would only be cleared later, behind our back.
+        let mounted = mounts::all();
+        let devices = loop_device::on_file(backing);
+        if devices.iter().any(|device| mounted.iter().any(|mount| mount.source == *device)) {
+            return;
+        }
+        match loop_device::clear_on_file(backing) {
+            Ok(devices) => devices.iter().for_each(|device| self.done(format!("detached {}", device.display()))),
+            Err(error) => self.problems.push(error.to_string()),
+        }
+    }
+
+    fn stop_daemon(&mut self, thing: &Thing) {
+        let Thing::Daemon { config, control } = thing else { return };
+        // A volume that is still in use needs its daemon: ending it would turn the user's data into errors.
+        if self.in_use(config) {
+            return;
+        }
+        for process in processes::with_argument(config) {
+            match end_daemon(process, control) {
+                true => self.done(format!("ended the device daemon (process {})", process.pid)),
+                false => self.problems.push(format!("the device daemon (process {}) does not end", process.pid)),
+            }
+        }
+    }
+
+    /// Whether a loop device still stands on an export of the daemon with this configuration.
+    fn in_use(&self, config: &Path) -> bool {
+        let Some(session) = config.parent() else { return false };
+        !loop_device::below(&session.join(crate::daemon_process::EXPORT_DIRECTORY)).is_empty()
+    }
+
+    fn unmount_export(&mut self, thing: &Thing) {
+        let Thing::FuseMount { mount_point, source } = thing else { return };
+        let is_ours = |mount: &mounts::Mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source);
+        while mounts::at(mount_point).is_some_and(|mount| is_ours(&mount)) {
+            if let Some(device) = loop_device::below(mount_point).first() {
+                self.problems.push(format!("{} still uses {}", device.display(), mount_point.display()));
+                return;
+            }
+            match mounts::detach_lazily(mount_point) {
+                Ok(()) => self.done(format!("unmounted {}", mount_point.display())),
+                Err(errno) => {
+                    self.problems.push(format!("could not unmount {}: {errno}", mount_point.display()));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn remove_cgroup(&mut self, thing: &Thing) {
+        let Thing::Cgroup { directory } = thing else { return };
+        if !directory.is_dir() {
+            return;
+        }
+        match memory_budget::remove_group(directory) {
+            Ok(()) => self.done(format!("removed {}", directory.display())),
+            Err(error) => self.problems.push(error.to_string()),
+        }
+    }
+
+    fn remove_path(&mut self, thing: &Thing) {
+        let (path, outcome) = match thing {
+            Thing::File { path } if is_kind(path, fs::FileType::is_file) => (path, fs::remove_file(path)),
+            Thing::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
+                (path, remove_if_empty(path))
+            }
+            Thing::Tree { path } if is_kind(path, fs::FileType::is_dir) => {
+                // Removing through a mount would empty somebody's filesystem.
+                if let Some(mount) = mounts::all().into_iter().find(|mount| mount.mount_point.starts_with(path)) {
+                    self.problems.push(format!("{} holds the mount {}", path.display(), mount.mount_point.display()));
+                    return;
+                }
+                (path, fs::remove_dir_all(path))
+            }
+            _ => return,
+        };
+        match outcome {
+            Ok(()) => self.done(format!("removed {}", path.display())),
+            Err(error) => self.problems.push(format!("could not remove {}: {error}", path.display())),
+        }
+    }
+}
+
+fn fast_forward(thing: &Thing) {
+    let Thing::Daemon { config, control } = thing else { return };
+    if processes::with_argument(config).is_empty() {
+        return;
+    }
+    if let Ok(mut connection) = Connection::open(control, CONTROL_LIMIT) {
+        // A daemon that doesn't answer is dealt with when it is ended.
+        let _ = connection.ask(&Command::SetPace { pace: Pace::Immediate });
+    }
+}
+
+fn is_kind(path: &Path, kind: fn(&fs::FileType) -> bool) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| kind(&metadata.file_type()))
+}
+
+/// A mount point that someone put things into is theirs by now.
+fn remove_if_empty(path: &Path) -> std::io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,198 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn registry() -> (tempfile::TempDir, Registry) {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::at(&directory.path().join("run")).unwrap();
+    (directory, registry)
+}
+
+/// A process that has ended: its number may be taken again, its start time not.
+fn dead_process() -> ProcessId {
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let id = ProcessId::of(child.id()).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    id
+}
+
+fn journal_of(registry: &Registry, process: ProcessId, boot_id: &str, things: &[Thing]) -> PathBuf {
+    let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
+    let mut file = File::create(&path).unwrap();
+    let owner = Owner { process, boot_id: boot_id.to_owned(), command: "test".to_owned() };
+    append(&mut file, &journal::Line::Owner(owner)).unwrap();
+    for (id, thing) in (1..).zip(things) {
+        append(&mut file, &journal::Line::Note { id, thing: thing.clone() }).unwrap();
+    }
+    path
+}
+
+fn clean(registry: &Registry) -> (Result<Cleaned, String>, Vec<String>) {
+    let mut said = Vec::new();
+    let outcome = registry.clean(&mut |line| said.push(line.to_owned())).map_err(|error| error.to_string());
+    (outcome, said)
+}
+
+#[test]
+fn the_journal_goes_with_the_last_thing() {
+    let (_keep, registry) = registry();
+    let first = registry.note(Thing::Loop { backing: "/a".into() }).unwrap();
+    let second = registry.note(Thing::Loop { backing: "/b".into() }).unwrap();
+    assert_eq!(registry.journals().len(), 1);
+    registry.forget(first);
+    assert_eq!(registry.journals()[0].1.things.len(), 1);
+    registry.forget(second);
+    assert!(registry.journals().is_empty());
+    // And it starts anew.
+    let third = registry.note(Thing::Loop { backing: "/c".into() }).unwrap();
+    assert_eq!(registry.journals()[0].1.owner.process, ProcessId::current());
+    registry.forget(third);
+}
+
+#[test]
+fn what_a_living_process_made_is_no_leftover() {
+    let (_keep, registry) = registry();
+    let (session, note) = registry.session().unwrap();
+    assert!(registry.leftovers().is_empty());
+    let (outcome, said) = clean(&registry);
+    assert_eq!(outcome, Ok(Cleaned { removed: 0, in_use: 1 }));
+    assert!(said[0].contains("left alone"), "{said:?}");
+    assert!(session.is_dir());
+    fs::remove_dir(&session).unwrap();
+    registry.forget(note);
+}
+
+#[test]
+fn what_a_dead_process_made_is_removed_and_nothing_else() {
+    let (keep, registry) = registry();
+    let tree = keep.path().join("tree");
+    fs::create_dir_all(tree.join("below")).unwrap();
+    fs::write(tree.join("below/file"), "x").unwrap();
+    let file = keep.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let filled = keep.path().join("filled");
+    fs::create_dir(&filled).unwrap();
+    fs::write(filled.join("theirs"), "x").unwrap();
+    let link = keep.path().join("link");
+    std::os::unix::fs::symlink(&filled, &link).unwrap();
+    let things = [
+        Thing::Tree { path: tree.clone() },
+        Thing::File { path: file.clone() },
+        Thing::EmptyDirectory { path: filled.clone() },
+        Thing::Tree { path: link.clone() },
+        Thing::Mount { mount_point: keep.path().to_owned(), backing: "/no/such/volume".into() },
+        Thing::FuseMount { mount_point: "/".into(), source: "underlay:none".into() },
+        Thing::Daemon { config: "/no/such/config".into(), control: "/no/such/socket".into() },
+        Thing::Cgroup { directory: keep.path().join("no-such-group") },
+    ];
+    let journal = journal_of(&registry, dead_process(), &processes::boot_id(), &things);
+    assert_eq!(registry.leftovers().len(), things.len());
+    let (outcome, said) = clean(&registry);
+    assert!(outcome.is_ok(), "{outcome:?} {said:?}");
+    assert!(!tree.exists() && !file.exists() && !journal.exists());
+    assert!(filled.join("theirs").exists() && fs::symlink_metadata(&link).is_ok());
+    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
+}
+
+#[test]
+fn a_process_is_ended_unless_its_number_means_someone_else() {
+    let (_keep, registry) = registry();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let process = ProcessId::of(child.id()).unwrap();
+    let owner = dead_process();
+    let before = ProcessId { start_ticks: process.start_ticks - 1, ..process };
+    let boot = processes::boot_id();
+    journal_of(&registry, owner, &boot, &[Thing::Process { process: before, what: "an engine".into() }]);
+    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
+    assert!(process.is_alive());
+    journal_of(&registry, owner, "another boot", &[Thing::Process { process, what: "an engine".into() }]);
+    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
+    assert!(process.is_alive());
+    journal_of(&registry, owner, &boot, &[Thing::Process { process, what: "an engine".into() }]);
+    assert_eq!(clean(&registry).0, Ok(Cleaned { removed: 1, in_use: 0 }));
+    assert!(!process.is_alive());
+    child.wait().unwrap();
+}
+
+#[test]
+fn what_exists_already_is_not_noted_as_ours() {
+    let (keep, registry) = registry();
+    let error = registry.note(Thing::Tree { path: keep.path().to_owned() }).unwrap_err();
+    assert!(error.to_string().contains("exists already"), "{error}");
+    assert!(registry.journals().is_empty());
+}
+
+#[test]
+fn missing_directories_are_made_and_taken_back() {
+    let (keep, registry) = registry();
+    let deep = keep.path().join("a/b/c");
+    let mut made = registry.make_directories(&deep).unwrap();
+    assert!(deep.is_dir());
+    assert_eq!(made.len(), 3);
+    fs::write(keep.path().join("a/theirs"), "x").unwrap();
+    registry.remove_directories(&mut made);
+    assert!(!keep.path().join("a/b").exists() && keep.path().join("a/theirs").exists());
+    assert!(registry.journals().is_empty());
+}
+
+fn some_thing() -> impl Strategy<Value = Thing> {
+    let path = "[a-z \\\\\"é/]{0,12}".prop_map(PathBuf::from);
+    (path, any::<u32>(), any::<u64>(), 0_u8..5).prop_map(|(path, pid, start_ticks, kind)| match kind {
+        0 => Thing::Mount { mount_point: path.clone(), backing: path },
+        1 => Thing::Process { process: ProcessId { pid, start_ticks }, what: "x".into() },
+        2 => Thing::FuseMount { source: "s".into(), mount_point: path },
+        3 => Thing::Daemon { config: path.clone(), control: path },
+        _ => Thing::Tree { path },
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Against a map: whatever is noted and not forgotten is outstanding, and cutting the file anywhere
+    /// loses at most the line that was cut.
+    #[test]
+    fn a_journal_reads_back_even_when_it_is_cut(
+        actions in proptest::collection::vec((some_thing(), any::<bool>()), 0..20),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let process = ProcessId { pid: 7, start_ticks: 9 };
+        let owner = Owner { process, boot_id: "b".into(), command: "c".into() };
+        let mut lines = vec![journal::Line::Owner(owner.clone())];
+        let mut model: Vec<Vec<(u64, Thing)>> = vec![Vec::new()];
+        for (id, (thing, forget)) in (1..).zip(actions) {
+            let mut now = model.last().unwrap().clone();
+            now.push((id, thing.clone()));
+            model.push(now.clone());
+            lines.push(journal::Line::Note { id, thing });
+            if forget {
+                now.pop();
+                model.push(now);
+                lines.push(journal::Line::Forget { id });
+            }
+        }
+        let mut bytes = Vec::new();
+        let mut ends = Vec::new();
+        for line in &lines {
+            serde_json::to_writer(&mut bytes, line).unwrap();
+            ends.push(bytes.len());
+            bytes.push(b'\n');
+        }
+        let whole = parse_journal(process, &bytes);
+        prop_assert_eq!(&whole.owner, &owner);
+        prop_assert_eq!(&whole.things, model.last().unwrap());
+        let cut = cut.index(bytes.len() + 1);
+        let torn = parse_journal(process, &bytes[..cut]);
+        let complete = ends.iter().filter(|end| **end <= cut).count();
+        // An owner line that is cut off is no line at all.
+        let expected = complete.checked_sub(1).map_or_else(Vec::new, |last| model[last].clone());
+        prop_assert_eq!(torn.things, expected);
+        prop_assert!(torn.unreadable_lines <= 1);
+    }
+
+    #[test]
+    fn damage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        parse_journal(ProcessId { pid: 1, start_ticks: 1 }, &bytes);
+    }
+}

@@ -1,0 +1,169 @@
+//! The device daemon is killed at random moments: what was acknowledged as flushed is there, what could not be
+//! flushed is not acknowledged, and nobody hangs.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use underlay_attach::{Attachment, Filesystem};
+use underlay_storage::stack::BackingSpec;
+
+use crate::fixture::{Fixture, MIB, Random, fuse_loop, spec, stack, without_hanging};
+
+const ROUNDS: u64 = 100;
+const BLOCK_BYTES: usize = 4096;
+const BLOCKS: u64 = 512;
+
+/// What is known of each block: the last version whose flush was acknowledged, and the last that was written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Versions {
+    flushed: u64,
+    written: u64,
+}
+
+fn kill(pid: u32) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+}
+
+fn block_of(number: u64, version: u64) -> Vec<u8> {
+    [number, version].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>().repeat(BLOCK_BYTES / 16)
+}
+
+#[test]
+fn flushed_blocks_survive_a_hundred_kills() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let seed = u64::from(std::process::id());
+    let mut random = Random(seed);
+    let volumes = stack(&[("data", 16 * MIB, BackingSpec::File(fixture.path("backing")))]);
+    let mut blocks: BTreeMap<u64, Versions> = BTreeMap::new();
+    let mut flushes = 0;
+    for round in 0..=ROUNDS {
+        let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
+        let path = devices.paths()[0].clone();
+        verify(&path, &mut blocks, &format!("seed {seed}, round {round}"));
+        if round == ROUNDS {
+            devices.detach().unwrap();
+            break;
+        }
+        let known = std::mem::take(&mut blocks);
+        let writer_seed = random.below(u64::MAX);
+        let (known, flushed) = {
+            let delay = Duration::from_micros(random.below(15_000));
+            let pid = devices.daemon_pid().unwrap();
+            let killer = std::thread::spawn(move || {
+                std::thread::sleep(delay);
+                kill(pid);
+            });
+            let written = without_hanging("the writer", move || write_until_error(&path, known, writer_seed));
+            killer.join().unwrap();
+            written
+        };
+        blocks = known;
+        flushes += flushed;
+        assert!(devices.health().is_err());
+        devices.detach().unwrap();
+    }
+    assert!(flushes > ROUNDS, "only {flushes} flushes were acknowledged: the test tests nothing");
+    fixture.assert_nothing_left();
+}
+
+/// Writes blocks and flushes every few of them until the daemon is gone.
+fn write_until_error(path: &Path, mut blocks: BTreeMap<u64, Versions>, seed: u64) -> (BTreeMap<u64, Versions>, u64) {
+    let mut random = Random(seed);
+    let file = File::options().write(true).open(path).unwrap();
+    let mut version = blocks.values().map(|versions| versions.written).max().unwrap_or(0);
+    let mut flushes = 0;
+    loop {
+        for _ in 0..=random.below(4) {
+            version += 1;
+            let number = random.below(BLOCKS);
+            blocks.entry(number).or_default().written = version;
+            // Into the page cache: it is the flush that carries it to the device and tells.
+            if file.write_all_at(&block_of(number, version), number * BLOCK_BYTES as u64).is_err() {
+                assert!(file.sync_all().is_err(), "a flush to a dead daemon was acknowledged");
+                return (blocks, flushes);
+            }
+        }
+        match file.sync_all() {
+            Ok(()) => {
+                blocks.values_mut().for_each(|versions| versions.flushed = versions.written);
+                flushes += 1;
+            }
+            Err(_) => return (blocks, flushes),
+        }
+    }
+}
+
+/// Every block is whole and no older than its last acknowledged flush.
+fn verify(path: &Path, blocks: &mut BTreeMap<u64, Versions>, when: &str) {
+    let file = File::open(path).unwrap();
+    for (number, versions) in blocks {
+        let mut found = vec![0; BLOCK_BYTES];
+        file.read_exact_at(&mut found, number * BLOCK_BYTES as u64).unwrap();
+        let version = u64::from_le_bytes(found[8..16].try_into().unwrap());
+        let whole = if version == 0 { vec![0; BLOCK_BYTES] } else { block_of(*number, version) };
+        assert!(found == whole, "{when}: block {number} is torn");
+        assert!(
+            (versions.flushed..=versions.written).contains(&version),
+            "{when}: block {number} has version {version}, {versions:?}"
+        );
+        // What it shows now is what the next round starts from.
+        *versions = Versions { flushed: version, written: version };
+    }
+}
+
+#[test]
+fn flushed_files_on_xfs_survive() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let mut random = Random(u64::from(std::process::id()) + 1);
+    let backing = BackingSpec::File(fixture.path("backing"));
+    let mut wanted = spec(stack(&[("data", 320 * MIB, backing)]), Filesystem::Xfs, fixture.path("mnt"));
+    let mut flushed: Vec<String> = Vec::new();
+    for round in 0..6 {
+        let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
+        wanted.format = false;
+        let directory = attached.paths()[0].clone();
+        for name in &flushed {
+            assert_eq!(fs::read_to_string(directory.join(name)).unwrap(), name.repeat(1000), "round {round}");
+        }
+        let pid = attached.daemon_pid().unwrap();
+        let delay = Duration::from_micros(random.below(40_000));
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(delay);
+            kill(pid);
+        });
+        flushed.extend(without_hanging("the writer", move || write_files(directory, round)));
+        killer.join().unwrap();
+        // It tells that something may be lost, and takes everything away all the same.
+        let told = attached.detach().unwrap_err().to_string();
+        assert!(told.contains("lost"), "{told}");
+        attached.detach().unwrap();
+        fixture.assert_nothing_left();
+    }
+    assert!(!flushed.is_empty());
+}
+
+/// The names of the files whose flush, and that of their directory, was acknowledged.
+fn write_files(directory: PathBuf, round: u32) -> Vec<String> {
+    let mut flushed = Vec::new();
+    for number in 0.. {
+        let name = format!("{round}-{number}");
+        let write = || -> std::io::Result<()> {
+            let mut file = File::create(directory.join(&name))?;
+            file.write_all(name.repeat(1000).as_bytes())?;
+            file.sync_all()?;
+            File::open(&directory)?.sync_all()
+        };
+        if write().is_err() {
+            break;
+        }
+        flushed.push(name);
+    }
+    flushed
+}

@@ -1,0 +1,104 @@
+//! A private corner of this machine for one test, and proof that it was left as it was found.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use underlay_attach::{AttachSpec, Attachment, Filesystem, FuseLoop, Registry, loop_device, mounts, processes};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
+
+pub const MIB: u64 = 1 << 20;
+
+pub struct Fixture {
+    directory: tempfile::TempDir,
+    pub registry: Registry,
+}
+
+impl Fixture {
+    pub fn new() -> Fixture {
+        // Short, since a socket's path must be.
+        let directory = tempfile::Builder::new().prefix("underlay-test-").tempdir().unwrap();
+        let registry = Registry::at(&directory.path().join("run")).unwrap();
+        Fixture { directory, registry }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().canonicalize().unwrap().join(name)
+    }
+
+    /// Loop devices, mounts, processes and files that tests in this corner made and did not take away.
+    pub fn leftovers(&self) -> Vec<String> {
+        let root = self.path("");
+        let loops = loop_device::below(&root).into_iter().map(|device| device.display().to_string());
+        let mounted = mounts::all().into_iter().filter(|mount| mount.mount_point.starts_with(&root));
+        let mounted = mounted.map(|mount| format!("mount {}", mount.mount_point.display()));
+        let daemons = processes::all().into_iter().filter(|pid| mentions(*pid, &root)).map(|pid| format!("process {pid}"));
+        let kept = std::fs::read_dir(self.registry.directory()).unwrap().flatten();
+        let files = kept.map(|entry| entry.path().display().to_string());
+        loops.chain(mounted).chain(daemons).chain(files).collect()
+    }
+
+    pub fn assert_nothing_left(&self) {
+        assert_eq!(self.leftovers(), Vec::<String>::new());
+    }
+}
+
+fn mentions(pid: u32, root: &Path) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    processes::ProcessId::of(pid).is_some() && String::from_utf8_lossy(&line).contains(&*root.to_string_lossy())
+}
+
+/// The attachment with the daemon built for these tests. A machine that can't run it skips the test, but CI fails.
+pub fn fuse_loop() -> Option<FuseLoop> {
+    let attachment = FuseLoop::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
+    let probed = attachment.probe().and_then(|()| Filesystem::Xfs.probe()).and_then(|()| Filesystem::Ext4.probe());
+    match probed {
+        Ok(()) => Some(attachment),
+        Err(missing) => {
+            assert!(std::env::var_os("CI").is_none(), "{missing}");
+            eprintln!("\n*** SKIPPED, NOTHING WAS TESTED: {missing} ***\n");
+            None
+        }
+    }
+}
+
+/// One volume for each name, of one device that completes at once.
+pub fn stack(volumes: &[(&str, u64, BackingSpec)]) -> StackSpec {
+    let volume = |(name, capacity_bytes, backing): &(&str, u64, BackingSpec)| VolumeSpec {
+        name: (*name).to_owned(),
+        devices: vec![DeviceSpec {
+            name: format!("{name}.0"),
+            medium: None,
+            capacity_bytes: *capacity_bytes,
+            backing: backing.clone(),
+        }],
+        chunk_bytes: 0,
+    };
+    StackSpec { volumes: volumes.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
+}
+
+pub fn spec(stack: StackSpec, filesystem: Filesystem, mount_root: PathBuf) -> AttachSpec {
+    AttachSpec { stack, filesystem, mount_root, format: true, mount_point: None }
+}
+
+/// Runs `work` on a thread and fails when it hangs: the time is far beyond what anything here takes.
+pub fn without_hanging<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(work());
+    });
+    receiver.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("{what} hangs or panicked"))
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014): random moments, the seed of which a failure can name.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % limit
+    }
+}

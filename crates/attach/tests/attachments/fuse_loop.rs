@@ -1,0 +1,218 @@
+//! What only `fuse+loop` promises, and how it refuses.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::Duration;
+
+use underlay_attach::{AttachError, Attachment, Filesystem, FuseLoop, RealPaths, overhead};
+use underlay_storage::stack::{BackingSpec, Pace};
+
+use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack, without_hanging};
+
+#[test]
+fn data_in_a_file_outlives_the_attachment() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let backing = BackingSpec::File(fixture.path("backing"));
+    let mut wanted = spec(stack(&[("data", 320 * MIB, backing)]), Filesystem::Xfs, fixture.path("mnt"));
+    let content = vec![0x5A; 5_000_000];
+    let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
+    // Neither flushed nor closed long ago: detaching writes it out.
+    fs::write(attached.paths()[0].join("kept"), &content).unwrap();
+    attached.detach().unwrap();
+    wanted.format = false;
+    let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
+    assert!(fs::read(attached.paths()[0].join("kept")).unwrap() == content);
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn a_clone_may_be_mounted_beside_its_origin() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let attach = |name: &str, format| {
+        let backing = BackingSpec::File(fixture.path(name));
+        let mut wanted = spec(stack(&[(name, 320 * MIB, backing)]), Filesystem::Xfs, fixture.path("mnt"));
+        wanted.format = format;
+        attachment.attach(&wanted, &fixture.registry).unwrap()
+    };
+    let mut origin = attach("origin", true);
+    fs::write(origin.paths()[0].join("file"), "shared past").unwrap();
+    origin.detach().unwrap();
+    fs::copy(fixture.path("origin"), fixture.path("clone")).unwrap();
+    let (origin, clone) = (attach("origin", false), attach("clone", false));
+    fs::write(clone.paths()[0].join("file"), "own future").unwrap();
+    assert_eq!(fs::read(origin.paths()[0].join("file")).unwrap(), b"shared past");
+    drop((origin, clone));
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn a_chosen_mount_point_is_kept_if_it_was_there() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let mut wanted = spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("unused"));
+    let place = fixture.path("mine");
+    fs::create_dir(&place).unwrap();
+    wanted.mount_point = Some(place.clone());
+    let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
+    assert_eq!(attached.paths(), [place.clone()]);
+    fs::write(place.join("on the volume"), "x").unwrap();
+    attached.detach().unwrap();
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+
+    fs::write(place.join("theirs"), "x").unwrap();
+    let refused = attachment.attach(&wanted, &fixture.registry).unwrap_err().to_string();
+    assert!(refused.contains("not empty"), "{refused}");
+    assert!(place.join("theirs").exists());
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn a_volume_in_use_names_who_uses_it_and_detaches_later() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let wanted = spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("mnt"));
+    let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
+    let path = attached.paths()[0].clone();
+    let file = File::create(path.join("open")).unwrap();
+    let refused = attached.detach().unwrap_err().to_string();
+    assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
+    assert!(refused.contains("open"), "{refused}");
+    // Nothing was taken away half.
+    file.write_all_at(b"still works", 0).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn refusals_say_why_and_leave_nothing() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let refusal = |attachment: &FuseLoop, wanted| {
+        let error = attachment.attach(wanted, &fixture.registry).unwrap_err();
+        fixture.assert_nothing_left();
+        assert!(!fixture.path("mnt").exists());
+        error.to_string()
+    };
+    let memory = BackingSpec::Memory;
+    let small = spec(stack(&[("data", 64 * MIB, memory.clone())]), Filesystem::Xfs, fixture.path("mnt"));
+    let said = refusal(&attachment, &small);
+    assert!(said.contains("300 MiB") && said.contains("ext4"), "{said}");
+
+    let mut unformatted = small.clone();
+    unformatted.filesystem = Filesystem::Ext4;
+    unformatted.format = false;
+    let said = refusal(&attachment, &unformatted);
+    assert!(said.contains("format it"), "{said}");
+
+    // The daemon's own words come through.
+    let mut broken = stack(&[("a", 16 * MIB, memory.clone()), ("b", 16 * MIB, memory)]);
+    broken.volumes[1].devices[0].name = broken.volumes[0].devices[0].name.clone();
+    let said = refusal(&attachment, &spec(broken, Filesystem::Ext4, fixture.path("mnt")));
+    assert!(said.contains("last words") && said.contains("a.0"), "{said}");
+
+    let nowhere = BackingSpec::File(fixture.path("no/such/directory/backing"));
+    let said = refusal(&attachment, &spec(stack(&[("data", 16 * MIB, nowhere)]), Filesystem::Ext4, fixture.path("mnt")));
+    assert!(said.contains("no/such/directory"), "{said}");
+
+    let absent = FuseLoop::with_daemon(fixture.path("no-daemon"), Vec::new());
+    let said = refusal(&absent, &small);
+    assert!(said.contains("no-daemon"), "{said}");
+}
+
+#[test]
+fn real_paths_that_can_not_be_used_are_refused() {
+    let fixture = Fixture::new();
+    let file = fixture.path("file");
+    fs::write(&file, "x").unwrap();
+    let wanted = spec(stack(&[]), Filesystem::Xfs, fixture.path("mnt"));
+    // `/proc` takes no directories from anyone, root included.
+    for path in [fixture.path("missing"), file, "/proc".into()] {
+        let refused = RealPaths::new(vec![path.clone()]).attach(&wanted, &fixture.registry).unwrap_err();
+        assert!(matches!(refused, AttachError::Failed { .. }));
+        assert!(refused.to_string().contains(&*path.to_string_lossy()), "{refused}");
+    }
+    assert!(RealPaths::new(Vec::new()).attach(&wanted, &fixture.registry).is_err());
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn bare_devices_read_back_discard_and_count() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let volumes = stack(&[("data", 16 * MIB, BackingSpec::Memory)]);
+    let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
+    assert_eq!(devices.queues()[0].scheduler, "none");
+    devices.begin_measurement(1.0).unwrap();
+    let path = devices.paths()[0].clone();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(&vec![7; 3 << 20], 1 << 20).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let discarded = Command::new("blkdiscard").args(["-o", "1048576", "-l", "1048576"]).arg(&path).status().unwrap();
+    assert!(discarded.success());
+    let file = File::open(&path).unwrap();
+    let mut found = vec![1; 4 << 20];
+    file.read_exact_at(&mut found, 0).unwrap();
+    assert!(found[..2 << 20].iter().all(|byte| *byte == 0) && found[2 << 20..].iter().all(|byte| *byte == 7));
+    drop(file);
+    let activity = devices.end_measurement().unwrap();
+    let totals = activity[0].totals;
+    assert_eq!((totals.write_bytes, totals.discards), (3 << 20, 1), "{totals:?}");
+    assert!(totals.flushes >= 1 && totals.read_bytes >= 4 << 20, "{totals:?}");
+    devices.health().unwrap();
+    devices.detach().unwrap();
+    devices.detach().unwrap();
+    assert!(devices.set_pace(Pace::Modelled).is_err());
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn the_control_socket_answers_nonsense_and_goes_on() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let volumes = stack(&[("data", 16 * MIB, BackingSpec::Null)]);
+    let devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
+    let sessions = fs::read_dir(fixture.registry.directory()).unwrap().flatten();
+    let socket = sessions.map(|entry| entry.path().join("control")).find(|path| path.exists()).unwrap();
+    without_hanging("the control socket", move || {
+        let stream = UnixStream::connect(socket).unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut ask = |line: &[u8]| {
+            (&stream).write_all(line).unwrap();
+            let mut reply = String::new();
+            reader.read_line(&mut reply).unwrap();
+            reply
+        };
+        assert!(ask(b"nonsense\n").contains("failed"));
+        assert!(ask(b"{\"command\":\"set-pace\",\"pace\":7}\n").contains("failed"));
+        assert!(ask(b"\n").contains("failed"));
+        assert!(ask(b"{\"command\":\"ping\"}\n").contains("\"capacity_bytes\":16777216"));
+        // A line without end is cut off and answered, and the connection closed.
+        assert!(ask(&[b'x'; 4097]).contains("at most"));
+        let mut rest = Vec::new();
+        // What was sent beyond may turn the end into a reset.
+        let _ = reader.read_to_end(&mut rest);
+        assert!(rest.is_empty());
+    });
+    devices.health().unwrap();
+    drop(devices);
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn the_overhead_can_be_measured() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let found = overhead::measure_with(&attachment, &fixture.registry, Duration::from_millis(300)).unwrap();
+    assert!(found.path_p50_us > 0.0 && found.path_p50_us <= found.path_p99_us, "{found:?}");
+    assert!(found.timer_lateness_p99_us > 0.0, "{found:?}");
+    fixture.assert_nothing_left();
+}

@@ -1,0 +1,7 @@
+//! Both attachments on this machine itself: conformance, the daemon killed, the owner killed.
+
+mod conformance;
+mod daemon_killed;
+mod fixture;
+mod fuse_loop;
+mod owner_killed;

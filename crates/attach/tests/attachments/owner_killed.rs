@@ -1,0 +1,145 @@
+//! The process that attached a storage is killed: cleaning up finds everything and removes it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use underlay_attach::processes::ProcessId;
+use underlay_attach::{Attachment, Filesystem, MemoryBudget, RealPaths, Registry, memory_budget};
+use underlay_storage::stack::BackingSpec;
+
+use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack, without_hanging};
+
+/// Tells the owner process which corner of the machine is its own.
+const CORNER_VARIABLE: &str = "UNDERLAY_TEST_CORNER";
+
+/// Not a test but the process of the tests below, which start this program again for it. Without a corner, as in
+/// `cargo test -- --ignored`, it fails at once.
+#[test]
+#[ignore = "the owner process of the other tests here"]
+fn owner_process() {
+    let corner = PathBuf::from(std::env::var_os(CORNER_VARIABLE).expect("started by a test of this file"));
+    let registry = Registry::at(&corner.join("run")).unwrap();
+    let volumes = stack(&[("data", 320 * MIB, BackingSpec::File(corner.join("backing")))]);
+    let wanted = spec(volumes, Filesystem::Xfs, corner.join("mnt"));
+    let attached = fuse_loop().unwrap().attach(&wanted, &registry).unwrap();
+    let real = RealPaths::new(vec![corner.join("disk")]).attach(&wanted, &registry).unwrap();
+    let budget = memory_budget::probe().is_ok().then(|| MemoryBudget::create("owner", 64 << 20, &registry).unwrap());
+    // A system under test, which holds a file open on the mount and is in the budget.
+    let files = budget.iter().flat_map(|budget| budget.procs_files());
+    let joins: String = files.map(|file| format!("echo 0 > {}; ", file.display())).collect();
+    let script = format!("{joins} exec sleep 600 > {}", attached.paths()[0].join("open").display());
+    let system = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+    fs::write(attached.paths()[0].join("unflushed"), vec![1; 1 << 20]).unwrap();
+    fs::write(real.paths()[0].join("file"), "x").unwrap();
+    let ready = format!("{} {}", system.id(), budget.map_or(0, |budget| {
+        fs::write(corner.join("budget"), budget.directory().to_str().unwrap()).unwrap();
+        std::mem::forget(budget);
+        1
+    }));
+    fs::write(corner.join("ready.part"), ready).unwrap();
+    fs::rename(corner.join("ready.part"), corner.join("ready")).unwrap();
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+fn start_owner(fixture: &Fixture) -> Child {
+    fs::create_dir(fixture.path("disk")).unwrap();
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "owner_killed::owner_process", "--ignored", "--nocapture"])
+        .env(CORNER_VARIABLE, fixture.path(""))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_for(path: &Path, owner: &mut Child) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !path.exists() {
+        assert!(Instant::now() < deadline && owner.try_wait().unwrap().is_none(), "the owner did not get ready");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn clean(fixture: &Fixture) -> (Result<usize, String>, Vec<String>) {
+    let registry = fixture.registry.clone();
+    without_hanging("cleaning up", move || {
+        let mut said = Vec::new();
+        let outcome = registry.clean(&mut |line| said.push(line.to_owned()));
+        (outcome.map(|cleaned| cleaned.removed).map_err(|error| error.to_string()), said)
+    })
+}
+
+#[test]
+fn everything_of_a_killed_owner_is_found_and_removed() {
+    if fuse_loop().is_none() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let mut owner = start_owner(&fixture);
+    wait_for(&fixture.path("ready"), &mut owner);
+    let ready = fs::read_to_string(fixture.path("ready")).unwrap();
+    let (system, has_budget) = ready.split_once(' ').unwrap();
+    let system = ProcessId::of(system.parse().unwrap()).unwrap();
+
+    // While it lives its things are its own.
+    let (outcome, said) = clean(&fixture);
+    assert_eq!(outcome, Ok(0));
+    assert!(said.iter().any(|line| line.contains("left alone")), "{said:?}");
+    assert!(fixture.path("mnt/data/open").exists());
+
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    assert!(!fixture.registry.leftovers().is_empty());
+    if has_budget != "1" {
+        // No group knows the system, so nobody may end it but us.
+        assert!(clean(&fixture).0.unwrap_err().contains("sleep"));
+        assert!(system.end(Duration::from_secs(5)));
+    }
+    let (outcome, said) = clean(&fixture);
+    assert!(outcome.is_ok_and(|removed| removed > 4), "{said:?}");
+    assert!(!system.is_alive());
+    fixture.assert_nothing_left();
+    assert!(!fixture.path("mnt").exists());
+    assert_eq!(fs::read_dir(fixture.path("disk")).unwrap().count(), 0);
+    if has_budget == "1" {
+        assert!(!Path::new(&fs::read_to_string(fixture.path("budget")).unwrap()).exists());
+    }
+    // The user's own file is not ours to remove, and what the mount held went into it in order.
+    assert!(fixture.path("backing").exists());
+    assert_eq!(clean(&fixture).0, Ok(0));
+
+    let mut again = spec(
+        stack(&[("data", 320 * MIB, BackingSpec::File(fixture.path("backing")))]),
+        Filesystem::Xfs,
+        fixture.path("mnt"),
+    );
+    again.format = false;
+    let attached = fuse_loop().unwrap().attach(&again, &fixture.registry).unwrap();
+    assert_eq!(fs::read(attached.paths()[0].join("unflushed")).unwrap(), vec![1; 1 << 20]);
+    drop(attached);
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn an_owner_killed_half_way_leaves_nothing_either() {
+    if fuse_loop().is_none() {
+        return;
+    }
+    // Each later moment catches it with more things made: from the first note to the finished mount.
+    for delay_ms in [15, 30, 45, 60, 80, 100, 130, 170] {
+        let fixture = Fixture::new();
+        let mut owner = start_owner(&fixture);
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        // A tool that it had started (mkfs) ends by itself and may hold the device until then.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut outcome = clean(&fixture);
+        while !(outcome.0.is_ok() && fixture.leftovers().is_empty()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+            outcome = clean(&fixture);
+        }
+        assert_eq!(fixture.leftovers(), Vec::<String>::new(), "killed after {delay_ms} ms: {outcome:?}");
+    }
+}

@@ -1,0 +1,209 @@
+//! What can be asked for on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const AFTER_HELP: &str = "\
+Exit codes:
+    0  done
+    1  done, but a cell failed or cannot run here (the records say why)
+    2  a mistake in an argument, a study or a medium
+    3  this host lacks something; `underlay doctor` says what
+    4  a system or its storage failed
+   70  a bug in underlay
+  130  stopped by Ctrl-C or SIGTERM; what was finished is kept";
+
+/// What does different storage do to my data system?
+#[derive(Debug, Parser)]
+#[command(name = "underlay", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a study: every system on every storage under every workload, then compare
+    Run(RunArguments),
+    /// Find every mistake in a study without running it
+    Check(CheckArguments),
+    /// Show a run: HTML by default, or CSV or JSON for scripts
+    Report(ReportArguments),
+    /// Load or run one YCSB workload on one system, without a study
+    Ycsb(YcsbArguments),
+    /// Give any program a modelled disk: a directory that is as slow as the medium
+    Mount(MountArguments),
+    /// The catalogue of media
+    Media(MediaArguments),
+    /// What this host can do, and how to get the rest
+    Doctor {
+        /// For scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove whatever a killed run left: mounts, loop devices, processes, cgroups, files
+    Clean,
+    /// Print the JSON Schema of a cell's record
+    Schema,
+    #[command(hide = true)]
+    DeviceDaemon {
+        #[arg(long)]
+        config: PathBuf,
+    },
+    #[command(hide = true)]
+    Engine {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The study's file
+    #[arg(default_value = "studies/quickstart.toml")]
+    pub study: PathBuf,
+    /// Where to write the run [default: runs/NAME-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Go on with an interrupted run [default: the newest below runs/]
+    #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["out", "short"])]
+    pub resume: Option<PathBuf>,
+    /// The study's short form, where it has one
+    #[arg(long)]
+    pub short: bool,
+    /// Keep disk images here while it runs [default: below the run]
+    #[arg(long, value_name = "DIR")]
+    pub work: Option<PathBuf>,
+    /// No live progress
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// The study's file
+    pub study: PathBuf,
+    /// Check its short form
+    #[arg(long)]
+    pub short: bool,
+    /// Print the cells that it would run, as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// The run's directory [default: the newest below runs/]
+    pub run: Option<PathBuf>,
+    /// Open the HTML file in a browser
+    #[arg(long, conflicts_with_all = ["csv", "json"])]
+    pub open: bool,
+    /// One line a cell, comma-separated, to standard output
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+    /// Everything a script would read, to standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Where to write the HTML [default: report.html in the run's directory]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum YcsbPhase {
+    /// Insert the records
+    Load,
+    /// Run the mix on loaded records
+    Run,
+}
+
+#[derive(Debug, Args)]
+pub struct YcsbArguments {
+    pub phase: YcsbPhase,
+    /// The system: rocksdb
+    pub system: String,
+    /// Where the system keeps its data: any directory, a modelled disk's (`underlay mount`) among them
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// A file of CoreWorkload properties; may be given several times
+    #[arg(short = 'P', value_name = "FILE")]
+    pub property_files: Vec<PathBuf>,
+    /// One property, over those of files: -p recordcount=1000000
+    #[arg(short = 'p', value_name = "KEY=VALUE")]
+    pub properties: Vec<String>,
+    /// The mix, where the properties name none: a, b, c, d, e, f or delete
+    #[arg(long, value_name = "MIX")]
+    pub mix: Option<String>,
+    /// Client threads, over the property threadcount
+    #[arg(long)]
+    pub threads: Option<u32>,
+    /// Operations per second, over the property target: an open loop, latency from the intended start
+    #[arg(long, value_name = "PER_SECOND")]
+    pub rate: Option<f64>,
+    /// Seconds to measure [default: until operationcount, or 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub duration: Option<f64>,
+    /// Seconds of warm-up before
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    pub warmup: f64,
+    /// The memory budget of the system with its page cache
+    #[arg(long, value_name = "SIZE", default_value = "512 MiB")]
+    pub memory: String,
+    /// A setting of the system: --set compression=lz4
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Print the measurement as JSON instead of YCSB's text
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct MountArguments {
+    /// A medium of the catalogue, or several striped: hdd-7200-sata, nvme-9300-maxx2
+    #[arg(value_name = "MEDIUM[xN]")]
+    pub medium: String,
+    /// The directory to mount on; made when it is not there
+    pub dir: PathBuf,
+    /// The size of each device [default: 8 GiB, or the medium's if smaller]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<String>,
+    /// Slow motion: every latency this many times longer
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub time: f64,
+    /// xfs or ext4
+    #[arg(long, default_value = "xfs")]
+    pub filesystem: String,
+    /// Keep the disk's content in this directory, and find it there again; otherwise it is gone at the end
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Fast-forward: the devices complete at once, to fill a disk that is kept
+    #[arg(long)]
+    pub immediate: bool,
+    /// Write what the devices did to this file, as JSON, at the end
+    #[arg(long, value_name = "FILE")]
+    pub activity: Option<PathBuf>,
+    /// A command to run on it; without one the disk stays until Ctrl-C
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct MediaArguments {
+    #[command(subcommand)]
+    pub command: MediaCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum MediaCommand {
+    /// All media, a line each
+    List {
+        /// For scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// One medium with every number's source
+    Show { name: String },
+    /// Find every mistake in a medium's file
+    Check { file: PathBuf },
+}

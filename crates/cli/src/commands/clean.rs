@@ -1,0 +1,31 @@
+//! `underlay clean`
+
+use std::process::ExitCode;
+
+use underlay_attach::Registry;
+
+use crate::exit_codes::Failure;
+use crate::output;
+
+pub fn clean() -> Result<ExitCode, Failure> {
+    let registry = Registry::open()?;
+    let mut said = 0;
+    let result = registry.clean(&mut |line| {
+        said += 1;
+        output::print(line);
+    });
+    result?;
+    if said == 0 {
+        output::print("nothing was left behind");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Before something new is begun: what a killed run left takes memory and disk.
+pub fn mention_leftovers() {
+    if let Ok(registry) = Registry::open()
+        && !registry.leftovers().is_empty()
+    {
+        eprintln!("note: a run that was killed left things behind; `underlay clean` removes them");
+    }
+}

@@ -1,0 +1,76 @@
+//! `underlay doctor`
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use underlay_attach::host::{self, Capability, Need, Status};
+use underlay_attach::overhead;
+use underlay_report::quantity;
+
+use crate::exit_codes::{Failure, MISSING};
+use crate::output;
+
+/// Long enough for a p99 of the path's own latency.
+const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
+
+pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
+    let capabilities = host::capabilities(Path::new("runs"));
+    let lacking = |capability: &&Capability| matches!(capability.status, Status::Missing(_));
+    let required_lacking =
+        capabilities.iter().filter(lacking).filter(|capability| capability.need == Need::Required).count();
+    if json {
+        let entries: Vec<serde_json::Value> = capabilities.iter().map(as_json).collect();
+        output::print(&serde_json::to_string_pretty(&entries).expect("capabilities are plain data"));
+    } else {
+        for capability in &capabilities {
+            output::print(&line(capability));
+        }
+        if required_lacking == 0 {
+            tell_overhead();
+        }
+    }
+    Ok(if required_lacking > 0 { ExitCode::from(MISSING) } else { ExitCode::SUCCESS })
+}
+
+fn line(capability: &Capability) -> String {
+    match (&capability.status, capability.need) {
+        (Status::Ok(detail), _) => format!("  ok       {:<18} {detail}", capability.name),
+        (Status::Missing(missing), need) => {
+            let mark = if need == Need::Required { "MISSING" } else { "-" };
+            format!(
+                "  {mark:<8} {:<18} {}\n{:30}for {}; {}",
+                capability.name, missing.what, "", capability.needed_for, missing.remedy
+            )
+        }
+    }
+}
+
+fn as_json(capability: &Capability) -> serde_json::Value {
+    let (ok, detail, remedy) = match &capability.status {
+        Status::Ok(detail) => (true, detail, None),
+        Status::Missing(missing) => (false, &missing.what, Some(&missing.remedy)),
+    };
+    serde_json::json!({
+        "name": capability.name,
+        "ok": ok,
+        "required": capability.need == Need::Required,
+        "needed_for": capability.needed_for,
+        "detail": detail,
+        "remedy": remedy,
+    })
+}
+
+/// What this machine adds to every modelled latency decides which devices it can model at which time scale.
+fn tell_overhead() {
+    match overhead::measure(OVERHEAD_PROBE) {
+        Ok(found) => output::print(&format!(
+            "\nA request's way to a modelled device and back takes {} here (p50; p99 {}), and the timer is {} late (p99).\n\
+             Devices whose latency is below ten times that need slow motion: [scale] time, or --time.",
+            quantity::latency(found.path_p50_us),
+            quantity::latency(found.path_p99_us),
+            quantity::latency(found.timer_lateness_p99_us)
+        )),
+        Err(error) => output::print(&format!("\nThe overhead of a modelled device could not be measured: {error}")),
+    }
+}

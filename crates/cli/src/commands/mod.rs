@@ -1,0 +1,11 @@
+//! One file a command.
+
+pub mod check;
+pub mod clean;
+pub mod doctor;
+pub mod media;
+pub mod mount;
+pub mod report;
+pub mod run;
+pub mod schema;
+pub mod ycsb;

@@ -1,0 +1,240 @@
+//! `underlay mount`: a modelled disk for any program.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use underlay_attach::{AttachSpec, Attached, Attachment as _, Filesystem, FuseLoop, Note, Registry, Thing};
+use underlay_report::quantity;
+use underlay_storage::catalogue;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Pace, StackSpec, VolumeSpec};
+use underlay_study::units;
+
+use crate::arguments::MountArguments;
+use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::{output, signals};
+
+const DEFAULT_DEVICE_BYTES: u64 = 8 << 30;
+const CHUNK_BYTES: u64 = 64 << 10;
+const SAMPLE_INTERVAL_S: f64 = 1.0;
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+
+pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
+    super::clean::mention_leftovers();
+    if !(arguments.time >= 1.0 && arguments.time <= 1e6) {
+        return Err(Failure::Mistake(format!("--time is {}: expected a factor from 1 to 1,000,000", arguments.time)));
+    }
+    let filesystem = match arguments.filesystem.as_str() {
+        "xfs" => Filesystem::Xfs,
+        "ext4" => Filesystem::Ext4,
+        other => return Err(Failure::Mistake(format!("--filesystem is '{other}': expected xfs or ext4"))),
+    };
+    let registry = Registry::open()?;
+    let disk = Disk::open(arguments.keep.as_deref(), &registry)?;
+    let devices = devices(arguments, &disk.folder)?;
+    let format = !devices.iter().all(|device| matches!(&device.backing, BackingSpec::File(path) if path.exists()));
+    let spec = AttachSpec {
+        stack: StackSpec {
+            volumes: vec![VolumeSpec { name: "disk".into(), devices, chunk_bytes: CHUNK_BYTES }],
+            dilation: arguments.time,
+            seed: 1,
+        },
+        filesystem,
+        mount_root: disk.folder.clone(),
+        format,
+        mount_point: Some(arguments.dir.clone()),
+    };
+    let stop = signals::stop_flag()?;
+    let mut attached = FuseLoop::new()?.attach(&spec, &registry)?;
+    if arguments.immediate {
+        attached.set_pace(Pace::Immediate)?;
+    }
+    attached.begin_measurement(SAMPLE_INTERVAL_S)?;
+    let code = if arguments.command.is_empty() {
+        output::print(&format!(
+            "{} is mounted on {}; Ctrl-C takes it away{}",
+            arguments.medium,
+            arguments.dir.display(),
+            if arguments.keep.is_some() { "" } else { " with all its content" }
+        ));
+        wait(&attached, &stop)?;
+        ExitCode::from(INTERRUPTED)
+    } else {
+        run_command(arguments, &stop)?
+    };
+    conclude(arguments, &attached)?;
+    attached.detach()?;
+    Ok(code)
+}
+
+/// The folder of the disk's backing files: the user's, or one that goes when the disk does.
+struct Disk {
+    folder: PathBuf,
+    temporary: Option<(Registry, Note)>,
+}
+
+impl Disk {
+    fn open(keep: Option<&Path>, registry: &Registry) -> Result<Self, Failure> {
+        let (folder, temporary) = match keep {
+            Some(folder) => (folder.to_path_buf(), None),
+            None => {
+                let folder = std::env::temp_dir().join(format!("underlay-disk-{}", std::process::id()));
+                let note = registry.note(Thing::Tree { path: folder.clone() })?;
+                (folder, Some((registry.clone(), note)))
+            }
+        };
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| Failure::Mistake(format!("cannot make {}: {error}", folder.display())))?;
+        let folder = folder
+            .canonicalize()
+            .map_err(|error| Failure::Mistake(format!("cannot open {}: {error}", folder.display())))?;
+        Ok(Disk { folder, temporary })
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Some((registry, note)) = self.temporary.take()
+            && std::fs::remove_dir_all(&self.folder).is_ok()
+        {
+            registry.forget(note);
+        }
+    }
+}
+
+/// `hdd-7200-sata` or `hdd-7200-satax6`: a medium and how many of it.
+fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
+    let unknown = match catalogue::find(text) {
+        Ok(medium) => return Ok((medium, 1)),
+        Err(unknown) => unknown,
+    };
+    if let Some((name, count)) = text.rsplit_once('x')
+        && let Ok(count) = count.parse::<u32>()
+        && let Ok(medium) = catalogue::find(name)
+    {
+        return match count {
+            1..=64 => Ok((medium, count)),
+            _ => Err(Failure::Mistake(format!("{count} devices: expected 1 to 64"))),
+        };
+    }
+    Err(Failure::Mistake(unknown.to_string()))
+}
+
+fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>, Failure> {
+    let (medium, count) = medium_and_count(&arguments.medium)?;
+    let capacity_bytes = match &arguments.size {
+        Some(text) => {
+            units::parse_bytes(text).map_err(|problem| Failure::Mistake(format!("--size {text}: {problem}")))?
+        }
+        None => DEFAULT_DEVICE_BYTES.min(medium.capacity_bytes()),
+    };
+    // Every chunk of a stripe is whole.
+    let capacity_bytes = capacity_bytes / CHUNK_BYTES * CHUNK_BYTES;
+    if capacity_bytes == 0 {
+        return Err(Failure::Mistake(format!("--size: a device of less than {CHUNK_BYTES} bytes")));
+    }
+    Ok((0..count)
+        .map(|index| {
+            let name = format!("{}.{index}", medium.name);
+            DeviceSpec {
+                backing: BackingSpec::File(folder.join(format!("{name}.img"))),
+                medium: Some(medium.clone()),
+                capacity_bytes,
+                name,
+            }
+        })
+        .collect())
+}
+
+fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {
+    while !stop.load(Ordering::Relaxed) {
+        attached.health()?;
+        std::thread::sleep(WATCH_INTERVAL);
+    }
+    Ok(())
+}
+
+/// Runs the user's command; a signal to us is passed on, so that nothing holds the disk when we take it away.
+fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode, Failure> {
+    let (program, rest) = arguments.command.split_first().expect("the caller saw a command");
+    let mut child = Command::new(program)
+        .args(rest)
+        .spawn()
+        .map_err(|error| Failure::Mistake(format!("cannot run {}: {error}", program.to_string_lossy())))?;
+    let mut passed_on = false;
+    loop {
+        let ended = child.try_wait().map_err(|error| Failure::Failed(format!("waiting for the command: {error}")))?;
+        if let Some(status) = ended {
+            use std::os::unix::process::ExitStatusExt as _;
+            let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
+        }
+        if stop.load(Ordering::Relaxed) && !passed_on {
+            passed_on = true;
+            let pid = libc::pid_t::try_from(child.id()).expect("a process id fits");
+            // SAFETY: the child has not been waited for, so its id is still its own.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Says what the devices did, and writes it where it was asked for.
+fn conclude(arguments: &MountArguments, attached: &Attached) -> Result<(), Failure> {
+    let activity = attached.end_measurement()?;
+    for device in &activity {
+        let totals = &device.totals;
+        let late = match (&device.modelled, &device.delivered) {
+            (Some(asked), Some(got)) if asked.count() > 0 => format!(
+                ", p50 {} modelled and {} delivered, p99 {} and {}",
+                quantity::latency(asked.quantile_us(0.5)),
+                quantity::latency(got.quantile_us(0.5)),
+                quantity::latency(asked.quantile_us(0.99)),
+                quantity::latency(got.quantile_us(0.99))
+            ),
+            _ => String::new(),
+        };
+        eprintln!(
+            "{}: {} reads ({}), {} writes ({}), {} flushes{late}",
+            device.description.name,
+            totals.reads,
+            quantity::bytes(totals.read_bytes as f64),
+            totals.writes,
+            quantity::bytes(totals.write_bytes as f64),
+            totals.flushes,
+        );
+    }
+    if let Some(path) = &arguments.activity {
+        let devices: Vec<serde_json::Value> = activity
+            .iter()
+            .map(|device| {
+                serde_json::json!({
+                    "modelled_us": device.modelled.as_ref().map(|histogram| histogram.summary_us()),
+                    "delivered_us": device.delivered.as_ref().map(|histogram| histogram.summary_us()),
+                    "activity": device,
+                })
+            })
+            .collect();
+        let text = serde_json::json!({ "time": arguments.time, "devices": devices }).to_string();
+        std::fs::write(path, text)
+            .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_medium_may_have_a_count() {
+        let read = |text| medium_and_count(text).map(|(medium, count)| (medium.name, count)).map_err(|error| error.to_string());
+        assert_eq!(read("hdd-7200-sata"), Ok(("hdd-7200-sata".into(), 1)));
+        assert_eq!(read("hdd-7200-satax6"), Ok(("hdd-7200-sata".into(), 6)));
+        // The names of media may end in an x and digits themselves.
+        assert_eq!(read("nvme-9300-maxx2"), Ok(("nvme-9300-max".into(), 2)));
+        assert!(read("hdd-7200-satax0").unwrap_err().contains("1 to 64"));
+        assert!(read("hdd-7200-stat").unwrap_err().contains("hdd-7200-sata"));
+    }
+}

@@ -1,0 +1,84 @@
+//! `underlay run`
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use underlay_study::run::{RunOptions, RunOutcome};
+use underlay_study::spec::Study;
+
+use crate::arguments::RunArguments;
+use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
+use crate::progress::Terminal;
+use crate::{output, signals};
+
+pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    super::clean::mention_leftovers();
+    let stop = signals::stop_flag()?;
+    let terminal = Terminal::new(arguments.quiet);
+    let outcome = if let Some(run) = &arguments.resume {
+        let directory = if run.as_os_str().is_empty() { newest_run()? } else { run.clone() };
+        eprintln!("going on with {}", directory.display());
+        let options = RunOptions { directory, work: arguments.work.clone() };
+        underlay_study::run::resume(&options, &terminal, &stop)
+    } else {
+        let study = read_study(&arguments.study, arguments.short)?;
+        if !study.notes.is_empty() {
+            eprint!("{}", study.notes);
+        }
+        let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
+        let options = RunOptions { directory, work: arguments.work.clone() };
+        underlay_study::run::start(&study, &options, &terminal, &stop)
+    };
+    terminal.finish();
+    let outcome = outcome?;
+    conclude(&outcome)
+}
+
+/// Reads a study, or says all its mistakes.
+pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Mistake(format!("cannot read the study {}: {error}", path.display())))?;
+    Study::parse(&path.display().to_string(), &text, short).map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
+}
+
+fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
+    let directory = outcome.directory.display();
+    if outcome.completed + outcome.failed + outcome.unavailable > 0 {
+        let loaded = super::report::load(&outcome.directory)?;
+        output::print(&underlay_report::terminal::comparison(&loaded, output::width(), output::colour()));
+        let page = outcome.directory.join("report.html");
+        super::report::write_page(&loaded, &page)?;
+        output::print(&format!("report   {}", page.display()));
+        output::print(&format!("records  {directory}/cells"));
+    }
+    if outcome.left > 0 {
+        eprintln!("stopped; {} cells are left: underlay run --resume {directory}", outcome.left);
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    if outcome.failed + outcome.unavailable > 0 {
+        eprintln!(
+            "{} cells failed and {} cannot run here; `underlay run --resume {directory}` tries them again",
+            outcome.failed, outcome.unavailable
+        );
+        return Ok(ExitCode::from(INCOMPLETE));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn fresh_directory(name: &str) -> PathBuf {
+    let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+    PathBuf::from("runs").join(format!("{name}-{now}"))
+}
+
+/// The run below `runs/` that was begun last.
+pub fn newest_run() -> Result<PathBuf, Failure> {
+    let entries = std::fs::read_dir("runs")
+        .map_err(|error| Failure::Mistake(format!("there is no run below runs/ ({error}): name its directory")))?;
+    entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter_map(|path| Some((std::fs::metadata(path.join("run.json")).ok()?.modified().ok()?, path)))
+        .max()
+        .map(|(_, path)| path)
+        .ok_or_else(|| Failure::Mistake("there is no run below runs/: name its directory".into()))
+}

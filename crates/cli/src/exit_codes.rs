@@ -1,0 +1,74 @@
+//! Exit codes: a script tells by them whose turn it is. Zero is that everything asked for was done.
+
+use std::process::ExitCode;
+
+/// It was done, but a cell failed or could not run here: the records say why.
+pub const INCOMPLETE: u8 = 1;
+/// A mistake in what the user wrote: an argument, a study, a medium.
+pub const MISTAKE: u8 = 2;
+/// This host lacks something: a privilege, a kernel feature, a package.
+pub const MISSING: u8 = 3;
+/// A system or the storage under it failed.
+pub const FAILED: u8 = 4;
+/// A bug in Underlay.
+pub const BUG: u8 = 70;
+/// Stopped by Ctrl-C or SIGTERM, everything finished kept.
+pub const INTERRUPTED: u8 = 130;
+
+/// An error with the code that it ends the program with.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("{0}")]
+    Mistake(String),
+    #[error("{0}")]
+    Missing(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Failure {
+    pub fn code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Mistake(_) => MISTAKE,
+            Failure::Missing(_) => MISSING,
+            Failure::Failed(_) => FAILED,
+        })
+    }
+}
+
+impl From<underlay_study::run::RunError> for Failure {
+    fn from(error: underlay_study::run::RunError) -> Self {
+        use underlay_study::run::RunError;
+        match error {
+            RunError::Mistake(text) => Failure::Mistake(text),
+            RunError::Missing(missing) => missing.into(),
+            RunError::Failed(text) => Failure::Failed(text),
+        }
+    }
+}
+
+impl From<underlay_attach::Missing> for Failure {
+    fn from(missing: underlay_attach::Missing) -> Self {
+        Failure::Missing(format!("missing: {}\n  what to do: {}", missing.what, missing.remedy))
+    }
+}
+
+impl From<underlay_attach::AttachError> for Failure {
+    fn from(error: underlay_attach::AttachError) -> Self {
+        match error {
+            underlay_attach::AttachError::Missing(missing) => missing.into(),
+            other => Failure::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<underlay_systems::system::SystemError> for Failure {
+    fn from(error: underlay_systems::system::SystemError) -> Self {
+        use underlay_systems::system::SystemError;
+        match &error {
+            SystemError::Setting { .. } => Failure::Mistake(error.to_string()),
+            SystemError::Missing { .. } => Failure::Missing(error.to_string()),
+            SystemError::Failed { .. } => Failure::Failed(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a run shows while it goes on: one line for the whole, one for the cell, one for each that ended.
+
+use std::io::IsTerminal as _;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use underlay_record::{CellStatus, PlannedCell, RunRecord, Verdict};
+use underlay_report::quantity;
+use underlay_study::run::{Live, Observer};
+
+/// Draws on a terminal; writes one plain line for each ended cell elsewhere.
+pub struct Terminal {
+    state: Mutex<State>,
+}
+
+struct State {
+    whole: ProgressBar,
+    cell: ProgressBar,
+    lines: MultiProgress,
+    interactive: bool,
+    total: usize,
+    label: String,
+}
+
+impl Terminal {
+    pub fn new(quiet: bool) -> Self {
+        let interactive = !quiet && std::io::stderr().is_terminal();
+        let target = if interactive { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let lines = MultiProgress::with_draw_target(target);
+        let whole = lines.add(ProgressBar::new(0));
+        let cell = lines.add(ProgressBar::new_spinner());
+        let style = ProgressStyle::with_template("{bar:32} {pos} of {len} cells, {msg}").expect("a valid template");
+        whole.set_style(style.progress_chars("━╸ "));
+        cell.set_style(ProgressStyle::with_template("  {msg}").expect("a valid template"));
+        Terminal { state: Mutex::new(State { whole, cell, lines, interactive, total: 0, label: String::new() }) }
+    }
+
+    /// Removes the live lines, so that what follows starts on a clean screen.
+    pub fn finish(&self) {
+        let state = self.lock();
+        state.cell.finish_and_clear();
+        state.whole.finish_and_clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn say(&self, line: &str) {
+        if self.interactive {
+            let _ = self.lines.println(line);
+        } else {
+            eprintln!("{line}");
+        }
+    }
+}
+
+impl Observer for Terminal {
+    fn planned(&self, total: usize, finished: usize, expected: Duration) {
+        let mut state = self.lock();
+        state.total = total;
+        state.whole.set_length(total as u64);
+        state.whole.set_position(finished as u64);
+        state.whole.set_message(format!("about {} left", quantity::duration(expected.as_secs_f64())));
+        if !state.interactive {
+            let kept = if finished > 0 { format!(", {finished} of them done before") } else { String::new() };
+            state.say(&format!("{total} cells{kept}, about {}", quantity::duration(expected.as_secs_f64())));
+        }
+    }
+
+    fn preparing(&self, what: &str) {
+        let mut state = self.lock();
+        state.label = what.to_owned();
+        state.cell.set_message(what.to_owned());
+        if !state.interactive {
+            state.say(what);
+        }
+    }
+
+    fn cell_started(&self, planned: &PlannedCell, number: usize) {
+        let mut state = self.lock();
+        state.whole.set_position(number.saturating_sub(1) as u64);
+        state.label = label(planned);
+        let text = format!("{}: attaching storage, starting {}", state.label, planned.cell.system);
+        state.cell.set_message(text);
+    }
+
+    fn live(&self, live: &Live) {
+        let state = self.lock();
+        let mut text = format!("{}: {}", state.label, live.phase);
+        if let Some(progress) = live.progress {
+            text.push_str(&format!(" {:.0} %", progress * 100.0));
+        }
+        if live.throughput_per_s > 0.0 {
+            text.push_str(&format!(
+                ", {} ops/s, p99 {}",
+                quantity::rate(live.throughput_per_s),
+                quantity::latency(live.p99_us)
+            ));
+        }
+        if live.errors > 0 {
+            text.push_str(&format!(", {} errors", live.errors));
+        }
+        state.cell.set_message(text);
+    }
+
+    fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration) {
+        let state = self.lock();
+        state.whole.inc(1);
+        state.whole.set_message(format!("about {} left", quantity::duration(remaining.as_secs_f64())));
+        let width = state.total.to_string().len();
+        let number = record.position as usize + 1;
+        let head = format!("{number:>width$}/{} {}", state.total, label(planned));
+        state.say(&match (&record.status, &record.measured) {
+            (CellStatus::Completed, Some(measured)) => {
+                let doubtful = record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
+                format!(
+                    "{head}: {} ops/s, mean {}, p99 {}{}",
+                    quantity::rate(measured.throughput_per_s),
+                    quantity::latency(measured.latency.us.mean),
+                    quantity::latency(measured.latency.us.p99),
+                    if doubtful { "  (doubtful)" } else { "" }
+                )
+            }
+            (CellStatus::Failed { reason }, _) => format!("{head}: FAILED: {reason}"),
+            (CellStatus::Unavailable { missing, remedy }, _) => {
+                format!("{head}: cannot run here: {missing}; {remedy}")
+            }
+            (CellStatus::Completed, None) => format!("{head}: no figures"),
+        });
+    }
+}
+
+fn label(planned: &PlannedCell) -> String {
+    format!("{} on {}, {}", planned.cell.system, planned.cell.storage, planned.cell.workload)
+}

@@ -1,0 +1,126 @@
+//! Every other command as a user types it: what it prints and what it ends with.
+
+mod support;
+
+use support::{Playground, TINY_STUDY, can_mount, stderr, stdout};
+
+const QUICKSTART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/quickstart.toml");
+
+#[test]
+fn mistakes_end_with_two_and_say_where() {
+    let playground = Playground::new();
+    playground.write("broken.toml", &TINY_STUDY.replace("hdd-7200-sata", "hdd-7200-stata"));
+    let cases: [(&[&str], &str); 9] = [
+        (&["check", "broken.toml"], "broken.toml:9"),
+        (&["run", "broken.toml"], "hdd-7200-sata"),
+        (&["run", "absent.toml"], "absent.toml"),
+        (&["run", "--resume", "absent"], "absent"),
+        (&["report", "absent"], "absent"),
+        (&["media", "show", "nvme-9300"], "nvme-9300-max"),
+        (&["mount", "nvme-9300-maxx0", "here"], "1 to 64"),
+        (&["ycsb", "run", "mysql", "--dir", "here"], "rocksdb"),
+        (&["ycsb", "run", "rocksdb", "--dir", "here", "-p", "recordcount=many"], "recordcount"),
+    ];
+    for (arguments, expected) in cases {
+        let output = playground.output(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?} does not say '{expected}':\n{}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+    }
+    assert_eq!(playground.output(&["frobnicate"]).status.code(), Some(2));
+    assert!(!playground.path("here").exists(), "a mistake leaves nothing half done");
+}
+
+#[test]
+fn check_lists_the_cells_of_a_study() {
+    let playground = Playground::new();
+    let output = playground.output(&["check", QUICKSTART]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("9 cells"), "{}", stdout(&output));
+    let json = stdout(&playground.output(&["check", QUICKSTART, "--json"]));
+    let cells: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    assert_eq!(cells.len(), 9);
+}
+
+#[test]
+fn ycsb_loads_and_runs_and_prints_as_ycsb_does() {
+    let playground = Playground::new();
+    let database = playground.path("db");
+    let dir = database.to_str().unwrap();
+    let load = playground.output(&["ycsb", "load", "rocksdb", "--dir", dir, "-p", "recordcount=5000"]);
+    assert!(load.status.success(), "{}", stderr(&load));
+    assert!(stdout(&load).contains("[INSERT], Operations, 5000"), "{}", stdout(&load));
+    playground.write("workload", "recordcount=5000\noperationcount=3000\nreadproportion=0.5\nupdateproportion=0.5\n");
+    let run = playground.output(&["ycsb", "run", "rocksdb", "--dir", dir, "-P", "workload", "-p", "dataintegrity=false"]);
+    assert!(run.status.success(), "{}", stderr(&run));
+    let text = stdout(&run);
+    assert!(text.contains("[OVERALL], Throughput(ops/sec)"), "{text}");
+    assert!(text.contains("[READ], Return=OK") && text.contains("[UPDATE], Return=OK"), "{text}");
+    assert!(!text.contains("NOT_FOUND"), "every record that was loaded is there: {text}");
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[test]
+fn mount_gives_a_program_a_disk_and_takes_it_away() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let write = "echo kept > mnt/file && sync mnt/file && df --output=fstype mnt | tail -1";
+    let arguments = ["mount", "ssd-satax2", "mnt", "--size", "256 MiB", "--keep", "disk", "--activity", "did.json", "--"];
+    let output = playground.output(&[&arguments[..], &["sh", "-c", write]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stdout(&output).trim(), "xfs");
+    let did: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(playground.path("did.json")).unwrap()).unwrap();
+    let devices = did["devices"].as_array().unwrap();
+    assert_eq!(devices.len(), 2);
+    assert!(devices.iter().any(|device| device["activity"]["totals"]["flushes"].as_u64().unwrap() > 0));
+    assert_eq!(playground.left_behind(), [""; 0]);
+
+    let output = playground.output(&["mount", "ssd-satax2", "mnt", "--size", "256 MiB", "--keep", "disk", "--", "cat", "mnt/file"]);
+    assert_eq!(stdout(&output), "kept\n", "{}", stderr(&output));
+    let output = playground.output(&["mount", "ssd-sata", "mnt", "--size", "512 MiB", "--", "sh", "-c", "exit 9"]);
+    assert_eq!(output.status.code(), Some(9), "the exit code is the command's own: {}", stderr(&output));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[test]
+fn doctor_and_media_say_what_there_is() {
+    let playground = Playground::new();
+    let doctor = playground.output(&["doctor"]);
+    assert!(stdout(&doctor).contains("FUSE"), "{}", stdout(&doctor));
+    let json: serde_json::Value = serde_json::from_str(&stdout(&playground.output(&["doctor", "--json"]))).unwrap();
+    assert!(json.as_array().is_some_and(|entries| entries.len() > 5));
+    assert!(stdout(&playground.output(&["media", "list"])).contains("hdd-7200-sata"));
+    let shown = stdout(&playground.output(&["media", "show", "sx300-1600"]));
+    assert!(shown.contains("235000") && shown.contains("sources:"), "{shown}");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/ssd-sata.toml");
+    assert!(playground.output(&["media", "check", file]).status.success());
+}
+
+/// The published schema is the one that the program writes by. `make schema` renews it.
+#[test]
+fn the_published_schema_is_current() {
+    let published = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/run-record.schema.json");
+    let current = stdout(&Playground::new().output(&["schema"]));
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let text = std::fs::read_to_string(published).unwrap();
+    assert!(read(&text) == read(&current), "docs/run-record.schema.json is not what `underlay schema` prints");
+}
+
+/// The page that says what is promised lists the exit codes that `--help` does.
+#[test]
+fn the_promised_exit_codes_are_those_of_the_help() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md")).unwrap();
+    let help = stdout(&Playground::new().output(&["--help"]));
+    let promised: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .filter(|cell| cell.parse::<u8>().is_ok())
+        .collect();
+    assert_eq!(promised, ["0", "1", "2", "3", "4", "70", "130"]);
+    for code in promised {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  "))), "{code} is not in --help");
+    }
+}

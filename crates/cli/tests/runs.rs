@@ -1,0 +1,195 @@
+//! Whole runs of the real program: results, interruption, resumption, and nothing left behind.
+
+mod support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use support::{Playground, TINY_STUDY, can_mount, stderr, stdout};
+use underlay_record::{CellStatus, Run, RunRecord};
+
+fn records(run: &Path) -> Vec<RunRecord> {
+    let mut records: Vec<RunRecord> = std::fs::read_dir(run.join("cells"))
+        .unwrap()
+        .map(|entry| serde_json::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap())
+        .collect();
+    records.sort_by_key(|record| record.position);
+    records
+}
+
+fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < limit, "waited {limit:?} for {what} in vain");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn recorded(run: &Path) -> usize {
+    std::fs::read_dir(run.join("cells"))
+        .map(|entries| entries.flatten().filter(|entry| entry.path().extension().is_some_and(|ext| ext == "json")).count())
+        .unwrap_or(0)
+}
+
+#[test]
+fn a_study_runs_from_its_file_to_its_report() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("tiny.toml", TINY_STUDY);
+    let output = playground.output(&["run", "tiny.toml", "--out", "out"]);
+    assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    let table = stdout(&output);
+    for word in ["hdd", "flash", "p99.9", "$/TB", "report.html"] {
+        assert!(table.contains(word), "'{word}' is not in the comparison:\n{table}");
+    }
+
+    let run = playground.path("out");
+    let records = records(&run);
+    assert_eq!(records.len(), 4);
+    for record in &records {
+        assert_eq!(record.status, CellStatus::Completed, "{}", record.cell.id);
+        let measured = record.measured.as_ref().unwrap();
+        assert_eq!(measured.errors, 0, "{:?}", measured.error_samples);
+        assert!(measured.operations > 0);
+        let counted: u64 = measured.by_operation.values().map(|stats| stats.count).sum();
+        assert!(counted >= measured.operations, "operations that finished late are counted in the latency");
+        assert_eq!(record.memory.budget_bytes, 64 << 20);
+        assert_ne!(record.memory.enforced_by, "none");
+        assert!(record.memory.peak_bytes.unwrap() <= 64 << 20);
+        let devices = if record.cell.storage == "hdd" { 1 } else { 2 };
+        assert_eq!(record.devices.len(), devices);
+        assert!(record.devices.iter().all(|device| device.modelled.is_some() && !device.series.is_empty()));
+        assert!(record.devices.iter().any(|device| device.totals.reads > 0), "{}", record.cell.id);
+        assert!(record.certificate.is_some());
+    }
+    let run_json: Run = serde_json::from_str(&std::fs::read_to_string(run.join("run.json")).unwrap()).unwrap();
+    assert_eq!(run_json.plan.len(), 4);
+    assert!(!run.join("work").exists(), "images are removed at the end");
+
+    let json = playground.output(&["report", "out", "--json"]);
+    let exported: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
+    let cells = exported["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    for cell in cells {
+        for key in ["system", "storage", "workload", "throughput_per_s"] {
+            assert!(!cell[key].is_null(), "{key} is missing in {cell}");
+        }
+        assert!(cell["latency_us"]["p50"].is_number());
+        assert!(cell["certificate"]["verdict"].is_string());
+    }
+    let csv = stdout(&playground.output(&["report", "out", "--csv"]));
+    assert_eq!(csv.lines().count(), 5);
+    let page = std::fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "the page must work offline");
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[test]
+fn ctrl_c_keeps_what_is_finished_and_resume_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("tiny.toml", TINY_STUDY);
+    let run = playground.path("out");
+    let mut child = playground
+        .underlay(&["run", "tiny.toml", "--out", "out"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for("the first record", Duration::from_secs(120), || recorded(&run) >= 1);
+    // SAFETY: the child has not been waited for, so its id is still its own.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(playground.left_behind(), [""; 0]);
+    let kept = recorded(&run);
+    assert!((1..4).contains(&kept), "{kept} of 4 cells were recorded");
+    let before: Vec<String> = records(&run).iter().map(|record| record.started_at.clone()).collect();
+
+    let output = playground.output(&["run", "--resume", "out"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let after = records(&run);
+    assert_eq!(after.len(), 4);
+    assert_eq!(before[..], after.iter().map(|record| record.started_at.clone()).collect::<Vec<_>>()[..kept]);
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[test]
+fn clean_removes_what_a_killed_run_left() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("tiny.toml", TINY_STUDY);
+    let run = playground.path("out");
+    let mut child = playground
+        .underlay(&["run", "tiny.toml", "--out", "out"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // Killed in the middle of a cell: mounted, with a system running on it.
+    wait_for("the first record", Duration::from_secs(120), || recorded(&run) >= 1);
+    wait_for("the next mount", Duration::from_secs(60), || {
+        playground.left_behind().iter().any(|line| line.contains("/mnt/"))
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_ne!(playground.left_behind(), [""; 0], "a SIGKILL leaves a mount behind");
+
+    let output = playground.output(&["clean"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(!stdout(&output).is_empty());
+    assert_eq!(playground.left_behind(), [""; 0]);
+    assert!(!run.join("work").exists());
+    assert!(stdout(&playground.output(&["clean"])).contains("nothing was left"));
+    let output = playground.output(&["run", "--resume", "out"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(records(&run).len(), 4);
+}
+
+#[test]
+fn a_cell_that_fails_is_recorded_with_its_reason() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    // XFS cannot be made on 64 MiB, which only attaching finds out; the other storage goes on.
+    let study = TINY_STUDY.replace("capacity = \"1 GiB\"", "capacity = \"128 MiB\"");
+    playground.write("tiny.toml", &study);
+    let output = playground.output(&["run", "tiny.toml", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let records = records(&playground.path("out"));
+    assert_eq!(records.len(), 4);
+    for record in records {
+        match (record.cell.storage.as_str(), &record.status) {
+            ("flash", CellStatus::Completed) => {}
+            ("hdd", CellStatus::Failed { reason }) => assert!(reason.contains("300 MiB"), "{reason}"),
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+    assert!(stdout(&output).contains("hdd"), "{}", stdout(&output));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[test]
+fn real_paths_are_used_in_a_folder_of_their_own() {
+    let playground = Playground::new();
+    std::fs::create_dir(playground.path("disk")).unwrap();
+    std::fs::write(playground.path("disk/mine"), "untouched").unwrap();
+    let disk = playground.path("disk");
+    let study = TINY_STUDY
+        .replace("[storage.flash]\ndevices = [{ medium = \"ssd-sata\", count = 2, capacity = \"512 MiB\" }]\nlayout = \"stripe\"\n", "")
+        .replace("devices = [{ medium = \"hdd-7200-sata\", capacity = \"1 GiB\" }]", &format!("paths = [\"{}\"]", disk.display()))
+        .replace("time = 2", "time = 1");
+    playground.write("tiny.toml", &study);
+    let output = playground.output(&["run", "tiny.toml", "--out", "out"]);
+    assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    let left: Vec<_> = std::fs::read_dir(&disk).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["mine"]);
+    assert!(records(&playground.path("out")).iter().all(|record| record.storage.attachment == "directory"));
+}

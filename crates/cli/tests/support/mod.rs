@@ -1,0 +1,116 @@
+//! Running the real program in a folder of its own, and looking for what it leaves.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub struct Playground {
+    pub folder: tempfile::TempDir,
+}
+
+/// A study that runs in some seconds: tiny, in slow motion, one real system on modelled storages.
+pub const TINY_STUDY: &str = r#"
+name = "tiny"
+baseline = "hdd"
+
+[system.rocksdb]
+memory = "64 MiB"
+
+[storage.hdd]
+devices = [{ medium = "hdd-7200-sata", capacity = "1 GiB" }]
+
+[storage.flash]
+devices = [{ medium = "ssd-sata", count = 2, capacity = "512 MiB" }]
+layout = "stripe"
+
+[workload.ycsb]
+records = 20_000
+record = { fields = 10, bytes = 100 }
+mixes = ["a", "c"]
+distribution = "uniform"
+threads = 4
+
+[run]
+warmup = "200 ms"
+duration = "1 s"
+repetitions = 1
+seed = 7
+
+[scale]
+time = 2
+"#;
+
+impl Playground {
+    pub fn new() -> Self {
+        Playground { folder: tempfile::Builder::new().prefix("underlay-test-").tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The program, with a registry of its own so that tests do not clean each other's things away.
+    pub fn underlay(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_underlay"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("UNDERLAY_RUNTIME_DIR", self.path("runtime"))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn output(&self, arguments: &[&str]) -> Output {
+        self.underlay(arguments).output().unwrap()
+    }
+
+    /// Mounts, loop devices and processes that have to do with this playground.
+    pub fn left_behind(&self) -> Vec<String> {
+        let folder = self.folder.path().to_str().unwrap();
+        let mut found = Vec::new();
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        found.extend(mounts.lines().filter(|line| line.contains(folder)).map(str::to_owned));
+        for entry in std::fs::read_dir("/sys/block").unwrap().flatten() {
+            let backing = std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+            if backing.contains(folder) {
+                found.push(format!("{} on {}", entry.file_name().to_string_lossy(), backing.trim()));
+            }
+        }
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            if line.contains(folder) {
+                found.push(format!("process {}: {}", entry.file_name().to_string_lossy(), line.replace('\0', " ")));
+            }
+        }
+        found
+    }
+}
+
+/// Modelled storage needs root, FUSE and loop devices. In CI that is a failure, elsewhere it is said.
+pub fn can_mount() -> bool {
+    let able = rustix_is_root() && Path::new("/dev/fuse").exists() && Path::new("/dev/loop-control").exists();
+    assert!(able || std::env::var_os("CI").is_none(), "CI must run these tests as root with FUSE and loop devices");
+    if !able {
+        eprintln!("NOT RUN: this test mounts modelled storage, which needs root, /dev/fuse and /dev/loop-control");
+    }
+    able
+}
+
+fn rustix_is_root() -> bool {
+    // SAFETY: geteuid cannot fail and touches no memory.
+    unsafe { libc::geteuid() == 0 }
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

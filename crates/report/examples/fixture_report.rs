@@ -1,0 +1,26 @@
+//! Writes a report of made-up figures, to look at while working on it:
+//! `cargo run -p underlay-report --example fixture_report -- OUT.html [large|interrupted]`.
+
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let Some(out) = arguments.next() else {
+        eprintln!("name the HTML file to write, and optionally `large` or `interrupted`");
+        return ExitCode::from(2);
+    };
+    let loaded = match arguments.next().as_deref() {
+        Some("large") => fixture::large(),
+        Some("interrupted") => fixture::interrupted(10),
+        _ => fixture::small(),
+    };
+    print!("{}", underlay_report::terminal::comparison(&loaded, 100, false));
+    if let Err(error) = std::fs::write(&out, underlay_report::html::render(&loaded)) {
+        eprintln!("{out} can't be written: {error}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

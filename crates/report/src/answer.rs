@@ -1,0 +1,185 @@
+//! The answer in one sentence: what the storage did to the system.
+
+use crate::comparison::{Comparison, Row, system_title};
+use crate::load::LoadedRun;
+use crate::quantity;
+use crate::statistics::ratio::Difference;
+
+/// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and what
+/// became of the latency. It says so when the run shows no difference, is doubtful or is not complete.
+pub fn sentence(loaded: &LoadedRun) -> String {
+    of_comparison(loaded, &Comparison::of(loaded))
+}
+
+/// [`sentence`] for a comparison that is at hand.
+pub fn of_comparison(loaded: &LoadedRun, comparison: &Comparison) -> String {
+    let caveat = caveat(loaded, comparison);
+    let answer = what_changed(comparison);
+    if caveat.is_empty() { answer } else { format!("{answer} {caveat}") }
+}
+
+/// The answer without its caveats.
+pub fn what_changed(comparison: &Comparison) -> String {
+    let cells = comparison.cells().count();
+    let measured = comparison.cells().filter(|result| result.figures().is_some()).count();
+    if measured == 0 {
+        return format!("No answer yet: none of {} has been measured.", quantity::plural(cells, "cell"));
+    }
+    let text: Vec<String> = comparison.systems.iter().map(|system| about_system(comparison, system)).collect();
+    text.join(" ")
+}
+
+/// Why the answer may not hold: doubtful cells, cells still to come. Empty when nothing speaks against it.
+pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
+    let measured = comparison.cells().filter(|result| result.figures().is_some()).count();
+    let mut text = Vec::new();
+    let doubtful = comparison.cells().filter(|result| result.is_doubtful()).count();
+    if doubtful > 0 {
+        let share = if doubtful == measured { "Every cell is".to_owned() } else { some_cells(doubtful, measured) };
+        text.push(format!("{share} doubtful: read the warnings before relying on this."));
+    }
+    if loaded.is_partial() {
+        let (finished, planned) = (loaded.finished(), loaded.planned());
+        text.push(format!("So far {finished} of {planned} repetitions are on record."));
+    }
+    text.join(" ")
+}
+
+fn some_cells(doubtful: usize, measured: usize) -> String {
+    let verb = if doubtful == 1 { "is" } else { "are" };
+    format!("{doubtful} of {measured} cells {verb}")
+}
+
+/// One storage's throughput against the baseline's, over the workloads that were measured on both.
+struct Effect<'a> {
+    storage: &'a str,
+    index: usize,
+    /// Ratios that differ from 1, or whose certainty is unknown.
+    ratios: Vec<f64>,
+    no_difference: usize,
+    is_certain: bool,
+}
+
+fn about_system(comparison: &Comparison, system: &str) -> String {
+    let title = system_title(system);
+    let rows: Vec<&Row> = comparison.rows.iter().filter(|row| row.system == system).collect();
+    let Some(baseline_index) = comparison.baseline_index() else {
+        return format!("On {title}, no storage is the baseline, so nothing is compared.");
+    };
+    // An offered rate caps the throughput; where closed loops were run they tell what the storage can give.
+    let closed: Vec<&Row> = rows.iter().copied().filter(|row| row.cell.rate_per_s.is_none()).collect();
+    let telling = if closed.is_empty() { &rows } else { &closed };
+    let mut effects: Vec<Effect> = comparison
+        .storages
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| *index != baseline_index)
+        .map(|(index, storage)| effect(telling, storage, index))
+        .filter(|effect| !effect.ratios.is_empty() || effect.no_difference > 0)
+        .collect();
+    if effects.is_empty() {
+        return if rows.iter().any(|row| row.figures(baseline_index).is_some()) {
+            format!("On {title}, only {} was measured, so there is nothing to compare.", comparison.baseline)
+        } else {
+            format!("On {title}, {} was not measured, so there is nothing to compare with.", comparison.baseline)
+        };
+    }
+    effects.sort_by(|a, b| highest(b).total_cmp(&highest(a)));
+
+    let (different, same): (Vec<&Effect>, Vec<&Effect>) = effects.iter().partition(|one| !one.ratios.is_empty());
+    let mut clauses = Vec::new();
+    if !different.is_empty() {
+        let parts: Vec<String> = different
+            .iter()
+            .enumerate()
+            .map(|(index, effect)| throughput_clause(effect, comparison.baseline, index == 0))
+            .collect();
+        clauses.push(quantity::list(&parts, usize::MAX));
+    }
+    if !same.is_empty() {
+        let names: Vec<String> = same.iter().map(|effect| effect.storage.to_owned()).collect();
+        let names = quantity::list(&names, usize::MAX);
+        clauses.push(format!("no difference in throughput was seen between {names} and {}", comparison.baseline));
+    }
+    if let Some(latency) = latency_clause(&rows, baseline_index, &effects) {
+        clauses.push(latency);
+    }
+    format!("On {title}, {}.", clauses.join("; "))
+}
+
+fn effect<'a>(rows: &[&Row], storage: &'a str, index: usize) -> Effect<'a> {
+    let mut effect = Effect { storage, index, ratios: Vec::new(), no_difference: 0, is_certain: true };
+    for ratio in rows.iter().filter_map(|row| row.figures(index)).filter_map(|figures| figures.ratio) {
+        match ratio.difference() {
+            Difference::NoneSeen => effect.no_difference += 1,
+            Difference::Unknown => {
+                effect.is_certain = false;
+                effect.ratios.push(ratio.value);
+            }
+            Difference::More | Difference::Less => effect.ratios.push(ratio.value),
+        }
+    }
+    effect
+}
+
+fn highest(effect: &Effect) -> f64 {
+    effect.ratios.iter().copied().fold(1.0, f64::max)
+}
+
+/// `nvme gives 11 to 24 times the throughput of hdd`, and shorter after the first.
+fn throughput_clause(effect: &Effect, baseline: &str, is_first: bool) -> String {
+    let low = effect.ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = effect.ratios.iter().copied().fold(0.0, f64::max);
+    let (low, high) = (quantity::number(low, 2), quantity::number(high, 2));
+    let range = if low == high { low } else { format!("{low} to {high}") };
+    let mut text = if is_first {
+        format!("{} gives {range} times the throughput of {baseline}", effect.storage)
+    } else {
+        format!("{} {range} times", effect.storage)
+    };
+    if effect.no_difference > 0 {
+        let all = effect.ratios.len() + effect.no_difference;
+        text += &format!(" (no difference seen in {} of {all} workloads)", effect.no_difference);
+    }
+    if !effect.is_certain {
+        text += " (how certain is unknown)";
+    }
+    text
+}
+
+/// What becomes of the p99 latency on the storage that changes most, under one telling workload.
+fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> Option<String> {
+    let effect = effects.first()?;
+    // Reads only shows the storage's latency barest; among equals the largest data set does.
+    let preference = |row: &Row| match row.cell.mix.as_str() {
+        "c" => 0,
+        "b" => 1,
+        "a" => 2,
+        _ => 3,
+    };
+    let mut candidates: Vec<&&Row> = rows
+        .iter()
+        .filter(|row| {
+            let has = |index| row.figures(index).is_some_and(|figures| figures.p99_us.is_some());
+            has(baseline_index) && has(effect.index)
+        })
+        .collect();
+    candidates.sort_by_key(|row| (preference(row), std::cmp::Reverse(row.cell.data_bytes)));
+    let row = candidates.first()?;
+    let base = row.figures(baseline_index)?.p99_us?;
+    let ours = row.figures(effect.index)?.p99_us?;
+    let (from, to) = (quantity::latency(base.value), quantity::latency(ours.value));
+    let what = match row.cell.mix.as_str() {
+        "c" => "p99 of reads".to_owned(),
+        _ => "p99 latency".to_owned(),
+    };
+    let place = format!("{what} ({})", row.label());
+    let (a, b) = (base.interval?, ours.interval?);
+    if b.high < a.low {
+        Some(format!("{place} falls from {from} to {to} on {}", effect.storage))
+    } else if b.low > a.high {
+        Some(format!("{place} rises from {from} to {to} on {}", effect.storage))
+    } else {
+        Some(format!("{place} stays about {from}, no difference seen on {}", effect.storage))
+    }
+}

@@ -1,0 +1,350 @@
+//! The matrix as a table: systems and workloads down, storages across.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use underlay_record::{
+    Cell, CellStatus, Certificate, Histogram, Measured, RunRecord, StorageRecord, Verdict,
+};
+
+use crate::cost::StorageCost;
+use crate::load::LoadedRun;
+use crate::statistics::quantile::{merged, quantile_us};
+use crate::statistics::ratio::Ratio;
+use crate::statistics::throughput::{mean_latency_us, throughput};
+use crate::statistics::{Estimate, trend};
+
+/// Everything that a report says of a run's cells.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    /// The storage that ratios are against.
+    pub baseline: &'a str,
+    /// The baseline first, the others as the study names them.
+    pub storages: Vec<&'a str>,
+    pub systems: Vec<&'a str>,
+    /// By system, mix, distribution, data, threads and rate.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// One system under one workload, on every storage.
+#[derive(Debug)]
+pub struct Row<'a> {
+    pub system: &'a str,
+    /// A cell of the row: its storage is that of the first one planned and means nothing here.
+    pub cell: &'a Cell,
+    /// In the order of [`Comparison::storages`]; absent where the study has no such cell.
+    pub cells: Vec<Option<CellResult<'a>>>,
+}
+
+/// One cell over its repetitions.
+#[derive(Debug)]
+pub struct CellResult<'a> {
+    pub cell: &'a Cell,
+    /// How many repetitions the study asks for.
+    pub planned: usize,
+    /// Those on record, whatever came of them, by repetition.
+    pub records: Vec<&'a RunRecord>,
+    pub outcome: Outcome,
+}
+
+/// What is known of a cell.
+#[derive(Debug)]
+pub enum Outcome {
+    /// At least one repetition completed.
+    Measured(Box<Figures>),
+    Failed { reason: String },
+    Unavailable { missing: String, remedy: String },
+    /// No repetition is on record yet.
+    Pending,
+}
+
+/// The figures of a cell, over all completed repetitions, in modelled time.
+#[derive(Debug)]
+pub struct Figures {
+    /// Completed repetitions.
+    pub repetitions: usize,
+    pub throughput_per_s: Estimate,
+    pub mean_us: Option<Estimate>,
+    pub p50_us: Option<Estimate>,
+    pub p99_us: Option<Estimate>,
+    pub p999_us: Option<Estimate>,
+    /// Throughput to that of the baseline in the same row; absent on the baseline itself, and where it has none.
+    pub ratio: Option<Ratio>,
+    pub latency: Histogram,
+    /// The worst of the repetitions; absent when none carries a certificate.
+    pub verdict: Option<Verdict>,
+    pub cost: Option<StorageCost>,
+    /// The largest change of throughput within a repetition's window, where it was not steady: a share of the mean.
+    pub trend: Option<f64>,
+}
+
+impl Row<'_> {
+    /// The workload's name, as the study's tables have it.
+    pub fn label(&self) -> &str {
+        &self.cell.workload
+    }
+
+    /// The workload's name under a heading that names its mix: `uniform, 256 GB` of `a, uniform, 256 GB`, and nothing
+    /// of `a`.
+    pub fn label_in_mix(&self) -> &str {
+        match self.cell.workload.strip_prefix(self.cell.mix.as_str()) {
+            Some("") => "",
+            Some(rest) => rest.strip_prefix(", ").unwrap_or(&self.cell.workload),
+            None => &self.cell.workload,
+        }
+    }
+
+    pub fn figures(&self, storage_index: usize) -> Option<&Figures> {
+        self.cells.get(storage_index)?.as_ref()?.figures()
+    }
+}
+
+impl<'a> CellResult<'a> {
+    pub fn figures(&self) -> Option<&Figures> {
+        match &self.outcome {
+            Outcome::Measured(figures) => Some(figures),
+            _ => None,
+        }
+    }
+
+    /// Completed repetitions' measurements.
+    pub fn measured(&self) -> Vec<&'a Measured> {
+        completed(&self.records)
+    }
+
+    pub fn certificates(&self) -> impl Iterator<Item = &'a Certificate> + '_ {
+        self.records.iter().filter_map(|record| record.certificate.as_ref())
+    }
+
+    pub fn is_doubtful(&self) -> bool {
+        self.figures().is_some_and(|figures| figures.verdict == Some(Verdict::Doubtful))
+    }
+
+    /// What the cell ran on, by its first record.
+    pub fn storage(&self) -> Option<&'a StorageRecord> {
+        self.records.first().map(|record| &record.storage)
+    }
+}
+
+fn completed<'a>(records: &[&'a RunRecord]) -> Vec<&'a Measured> {
+    records
+        .iter()
+        .filter(|record| record.status == CellStatus::Completed)
+        .filter_map(|record| record.measured.as_ref())
+        .collect()
+}
+
+impl<'a> Comparison<'a> {
+    pub fn of(loaded: &'a LoadedRun) -> Comparison<'a> {
+        let run = &loaded.run;
+        // Records count even when the plan doesn't name them, so that nothing measured goes unshown.
+        let cells: Vec<&Cell> =
+            run.plan.iter().map(|planned| &planned.cell).chain(loaded.records.iter().map(|r| &r.cell)).collect();
+        let mut storages = in_study_order(cells.iter().map(|cell| cell.storage.as_str()), "storage", &run.study_toml);
+        storages.sort_by_key(|name| *name != run.baseline);
+        let systems = in_study_order(cells.iter().map(|cell| cell.system.as_str()), "system", &run.study_toml);
+
+        let mut rows: Vec<Row> = Vec::new();
+        for cell in &cells {
+            if !rows.iter().any(|row| is_same_row(row.cell, cell)) {
+                rows.push(Row { system: &cell.system, cell, cells: Vec::new() });
+            }
+        }
+        let system_index = |name: &str| systems.iter().position(|system| *system == name);
+        rows.sort_by(|a, b| {
+            system_index(a.system).cmp(&system_index(b.system)).then_with(|| by_workload(a.cell, b.cell))
+        });
+        for row in &mut rows {
+            row.cells = storages.iter().map(|storage| result(loaded, row.cell, storage)).collect();
+            add_ratios(row, storages.iter().position(|name| *name == run.baseline));
+        }
+        Comparison { baseline: &run.baseline, storages, systems, rows }
+    }
+
+    /// Every cell that the study has.
+    pub fn cells(&self) -> impl Iterator<Item = &CellResult<'a>> {
+        self.rows.iter().flat_map(|row| row.cells.iter().flatten())
+    }
+
+    /// The rows in groups of one system and mix, in order.
+    pub fn by_mix(&self) -> Vec<(&'a str, &'a str, Vec<&Row<'a>>)> {
+        let mut groups: Vec<(&'a str, &'a str, Vec<&Row<'a>>)> = Vec::new();
+        for row in &self.rows {
+            match groups.last_mut() {
+                Some((system, mix, rows)) if *system == row.system && *mix == row.cell.mix => rows.push(row),
+                _ => groups.push((row.system, &row.cell.mix, vec![row])),
+            }
+        }
+        groups
+    }
+
+    /// Which storage ratios are against; absent when no cell runs on it.
+    pub fn baseline_index(&self) -> Option<usize> {
+        self.storages.iter().position(|name| *name == self.baseline)
+    }
+}
+
+fn is_same_row(a: &Cell, b: &Cell) -> bool {
+    a.system == b.system
+        && a.workload == b.workload
+        && a.mix == b.mix
+        && a.distribution == b.distribution
+        && a.threads == b.threads
+        && a.rate_per_s == b.rate_per_s
+        && a.records == b.records
+        && a.data_bytes == b.data_bytes
+}
+
+/// `load` first, `delete` last, the mixes by letter between.
+fn mix_order(mix: &str) -> (u8, &str) {
+    match mix {
+        "load" => (0, mix),
+        "delete" => (2, mix),
+        _ => (1, mix),
+    }
+}
+
+fn by_workload(a: &Cell, b: &Cell) -> Ordering {
+    mix_order(&a.mix)
+        .cmp(&mix_order(&b.mix))
+        .then_with(|| a.distribution.cmp(&b.distribution))
+        .then_with(|| a.data_bytes.cmp(&b.data_bytes))
+        .then_with(|| a.threads.cmp(&b.threads))
+        .then_with(|| {
+            // A closed loop comes before any offered rate.
+            let rate = |cell: &Cell| cell.rate_per_s.unwrap_or(0.0);
+            rate(a).total_cmp(&rate(b))
+        })
+        .then_with(|| a.workload.cmp(&b.workload))
+}
+
+/// Names without repeats, in the order in which the study's text declares their tables.
+///
+/// The plan's order is random; a name whose table is not found (written inline, say) keeps to the end, by name.
+fn in_study_order<'a>(names: impl Iterator<Item = &'a str>, table: &str, study: &str) -> Vec<&'a str> {
+    let mut unique: Vec<&str> = names.collect();
+    unique.sort_unstable();
+    unique.dedup();
+    let place = |name: &str| {
+        [format!("[{table}.{name}]"), format!("[{table}.\"{name}\"]"), format!("[{table}.{name}.")]
+            .iter()
+            .filter_map(|header| study.find(header.as_str()))
+            .min()
+            .unwrap_or(usize::MAX)
+    };
+    unique.sort_by_key(|name| place(name));
+    unique
+}
+
+fn result<'a>(loaded: &'a LoadedRun, like: &Cell, storage: &str) -> Option<CellResult<'a>> {
+    let is_ours = |cell: &Cell| cell.storage == storage && is_same_row(cell, like);
+    let planned: Vec<&Cell> =
+        loaded.run.plan.iter().map(|planned| &planned.cell).filter(|cell| is_ours(cell)).collect();
+    let mut records: Vec<&RunRecord> = loaded.records.iter().filter(|record| is_ours(&record.cell)).collect();
+    records.sort_by_key(|record| record.repetition);
+    let cell = planned.first().copied().or_else(|| records.first().map(|record| &record.cell))?;
+    let outcome = outcome(&records);
+    Some(CellResult { cell, planned: planned.len().max(records.len()), records, outcome })
+}
+
+fn outcome(records: &[&RunRecord]) -> Outcome {
+    if let Some(figures) = figures(records) {
+        return Outcome::Measured(Box::new(figures));
+    }
+    let mut outcome = Outcome::Pending;
+    for record in records {
+        match &record.status {
+            CellStatus::Failed { reason } => return Outcome::Failed { reason: reason.clone() },
+            CellStatus::Unavailable { missing, remedy } => {
+                outcome = Outcome::Unavailable { missing: missing.clone(), remedy: remedy.clone() };
+            }
+            CellStatus::Completed => {
+                outcome = Outcome::Failed { reason: "it completed without a single operation".to_owned() };
+            }
+        }
+    }
+    outcome
+}
+
+fn figures(records: &[&RunRecord]) -> Option<Figures> {
+    let measured = completed(records);
+    let throughput_per_s = throughput(&measured)?;
+    let latency = merged(&measured);
+    let quantile = |share| quantile_us(&measured, &latency, share);
+    let trend = measured
+        .iter()
+        .filter_map(|one| {
+            let samples: Vec<f64> = one.series.iter().map(|point| point.throughput_per_s).collect();
+            trend::change(&samples)
+        })
+        .max_by(|a, b| a.abs().total_cmp(&b.abs()));
+    let verdicts: Vec<Verdict> =
+        records.iter().filter_map(|record| record.certificate.as_ref()).map(|one| one.verdict).collect();
+    let verdict = [Verdict::Doubtful, Verdict::RealStorage, Verdict::Faithful]
+        .into_iter()
+        .find(|verdict| verdicts.contains(verdict));
+    let (p50_us, p99_us, p999_us) = (quantile(0.5), quantile(0.99), quantile(0.999));
+    Some(Figures {
+        repetitions: measured.len(),
+        throughput_per_s,
+        mean_us: mean_latency_us(&measured),
+        p50_us,
+        p99_us,
+        p999_us,
+        ratio: None,
+        verdict,
+        cost: records.first().and_then(|record| StorageCost::of(&record.storage)),
+        trend,
+        latency,
+    })
+}
+
+fn add_ratios(row: &mut Row, baseline_index: Option<usize>) {
+    let Some(index) = baseline_index else { return };
+    let Some(baseline) = row.figures(index).map(|figures| figures.throughput_per_s) else { return };
+    for (position, result) in row.cells.iter_mut().enumerate() {
+        let Some(CellResult { outcome: Outcome::Measured(figures), .. }) = result else { continue };
+        if position != index {
+            figures.ratio = Ratio::of(&figures.throughput_per_s, &baseline);
+        }
+    }
+}
+
+/// A storage of the run with the first record made on it.
+pub fn storage_records<'a>(comparison: &Comparison<'a>) -> BTreeMap<&'a str, &'a StorageRecord> {
+    comparison
+        .cells()
+        .filter_map(|result| result.storage().map(|storage| (result.cell.storage.as_str(), storage)))
+        .collect()
+}
+
+/// A system's name as its makers write it.
+pub fn system_title(name: &str) -> &str {
+    match name {
+        "rocksdb" => "RocksDB",
+        "fjall" => "fjall",
+        "cassandra" => "Cassandra",
+        "accumulo" => "Accumulo",
+        "oracle-nosql" => "Oracle NoSQL",
+        "je" => "Berkeley DB JE",
+        "hadoop" => "Hadoop",
+        "spark" => "Spark",
+        other => other,
+    }
+}
+
+/// A mix as a heading: `Workload A: half reads, half updates`.
+pub fn mix_title(mix: &str) -> String {
+    // The proportions are those of YCSB's core workload files.
+    match mix {
+        "load" => "Load: insert every record".to_owned(),
+        "a" => "Workload A: half reads, half updates".to_owned(),
+        "b" => "Workload B: 95 % reads, 5 % updates".to_owned(),
+        "c" => "Workload C: reads only".to_owned(),
+        "d" => "Workload D: reads of the latest, 5 % inserts".to_owned(),
+        "e" => "Workload E: short scans, 5 % inserts".to_owned(),
+        "f" => "Workload F: half reads, half read-modify-writes".to_owned(),
+        "delete" => "Delete: remove every record".to_owned(),
+        other => format!("Workload {other}"),
+    }
+}

@@ -1,0 +1,380 @@
+//! The comparison for scripts: JSON and CSV of the same cells under the same stable names.
+//!
+//! A key is never absent: what could not be measured is `null` in JSON and empty in CSV. Latencies are in
+//! microseconds, throughput in operations per second, prices in US dollars, and all of them in modelled time.
+//! An interval is a pair `{ "low", "high" }` of 95 % confidence.
+
+use serde::Serialize;
+use underlay_record::{ReferenceTable, Verdict};
+
+use crate::comparison::{CellResult, Comparison, Outcome, Row};
+use crate::load::LoadedRun;
+use crate::reference::{self, Beside, Reading};
+use crate::statistics::{Estimate, Interval};
+use crate::warnings;
+
+/// The whole export.
+#[derive(Debug, Serialize)]
+pub struct Export {
+    pub run: RunExport,
+    pub cells: Vec<CellExport>,
+    pub warnings: Vec<WarningExport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct RunExport {
+    pub name: String,
+    pub title: Option<String>,
+    pub answer: String,
+    pub started_at: String,
+    pub baseline: String,
+    pub repetitions: u32,
+    pub seed: u64,
+    pub short: bool,
+    pub scale_time: f64,
+    pub scale_data: f64,
+    /// Repetitions on record, of those planned.
+    pub finished: usize,
+    pub planned: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub struct WarningExport {
+    pub text: String,
+    pub cells: Vec<String>,
+    pub remedy: Option<String>,
+    pub doubtful: bool,
+}
+
+/// One cell over its repetitions.
+#[derive(Debug, Serialize)]
+pub struct CellExport {
+    pub system: String,
+    pub storage: String,
+    pub workload: String,
+    pub mix: String,
+    pub distribution: String,
+    pub threads: u32,
+    /// Offered operations per second; null in a closed loop.
+    pub rate_per_s: Option<f64>,
+    pub records: u64,
+    pub data_bytes: u64,
+    /// `completed`, `failed`, `unavailable` or `pending`.
+    pub state: &'static str,
+    /// Why it failed or what is missing.
+    pub reason: Option<String>,
+    /// Completed ones.
+    pub repetitions: usize,
+    pub throughput_per_s: Option<f64>,
+    pub throughput_interval: Option<Interval>,
+    pub latency_us: LatencyExport<Option<f64>>,
+    pub latency_interval_us: LatencyExport<Option<Interval>>,
+    pub ratio_to_baseline: Option<f64>,
+    pub ratio_interval: Option<Interval>,
+    pub certificate: CertificateExport,
+    pub cost: CostExport,
+    /// Published figures that this cell is held against.
+    pub reference: Vec<ReferenceExport>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct LatencyExport<T> {
+    pub mean: T,
+    pub p50: T,
+    pub p99: T,
+    pub p999: T,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CertificateExport {
+    /// `faithful`, `doubtful`, `real-storage`, or null where nothing was certified.
+    pub verdict: Option<Verdict>,
+    /// Names of the failed checks.
+    pub failed_checks: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CostExport {
+    pub price_usd: Option<f64>,
+    pub usd_per_tb: Option<f64>,
+    /// For each 1,000 operations per second.
+    pub usd_per_kops: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ReferenceExport {
+    pub paper: String,
+    pub metric: String,
+    /// `table` or `prose`.
+    pub from: String,
+    pub published: f64,
+    /// In the metric's unit, as are the published value and the interval.
+    pub ours: Option<f64>,
+    pub ours_interval: Option<Interval>,
+    pub published_ratio: Option<f64>,
+    pub ours_ratio: Option<f64>,
+    pub ours_ratio_interval: Option<Interval>,
+    pub reading: Reading,
+}
+
+/// The run's cells as indented JSON, one object: `run`, `cells`, `warnings`.
+pub fn json(loaded: &LoadedRun) -> String {
+    let mut text = serde_json::to_string_pretty(&export(loaded)).expect("plain data becomes JSON");
+    text.push('\n');
+    text
+}
+
+/// The data behind [`json`] and [`csv`].
+pub fn export(loaded: &LoadedRun) -> Export {
+    let comparison = Comparison::of(loaded);
+    let run = &loaded.run;
+    let table = run.reference.as_ref();
+    let figures = table.map(|table| reference::beside(table, &comparison)).unwrap_or_default();
+    let mut cells = Vec::new();
+    for (index, row) in comparison.rows.iter().enumerate() {
+        for result in row.cells.iter().flatten() {
+            let beside: Vec<&Beside> = figures
+                .iter()
+                .filter(|beside| beside.row == Some(index) && beside.figure.storage == result.cell.storage)
+                .collect();
+            cells.push(cell_export(row, result, &beside, table));
+        }
+    }
+    let warnings = warnings::collect(loaded, &comparison)
+        .into_iter()
+        .map(|warning| WarningExport {
+            doubtful: warning.severity == warnings::Severity::Doubtful,
+            text: warning.text,
+            cells: warning.cells,
+            remedy: warning.remedy,
+        })
+        .collect();
+    Export {
+        run: RunExport {
+            name: run.name.clone(),
+            title: run.title.clone(),
+            answer: crate::answer::of_comparison(loaded, &comparison),
+            started_at: run.started_at.clone(),
+            baseline: run.baseline.clone(),
+            repetitions: run.repetitions,
+            seed: run.seed,
+            short: run.short,
+            scale_time: run.scale.time,
+            scale_data: run.scale.data,
+            finished: loaded.finished(),
+            planned: loaded.planned(),
+        },
+        cells,
+        warnings,
+    }
+}
+
+fn cell_export(row: &Row, result: &CellResult, beside: &[&Beside], table: Option<&ReferenceTable>) -> CellExport {
+    let cell = result.cell;
+    let figures = result.figures();
+    let (state, reason) = match &result.outcome {
+        Outcome::Measured(_) => ("completed", None),
+        Outcome::Failed { reason } => ("failed", Some(reason.clone())),
+        Outcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
+        Outcome::Pending => ("pending", None),
+    };
+    let latency = |pick: fn(&crate::comparison::Figures) -> Option<Estimate>| figures.and_then(pick);
+    let each = [
+        latency(|figures| figures.mean_us),
+        latency(|figures| figures.p50_us),
+        latency(|figures| figures.p99_us),
+        latency(|figures| figures.p999_us),
+    ];
+    let [mean, p50, p99, p999] = each.map(|one| one.map(|estimate| estimate.value));
+    let intervals = each.map(|one| one.and_then(|estimate| estimate.interval));
+    let cost = result.storage().and_then(crate::cost::StorageCost::of);
+    let ratio = figures.and_then(|figures| figures.ratio);
+    let mut failed_checks: Vec<String> = result
+        .certificates()
+        .flat_map(|certificate| certificate.checks.iter().filter(|check| !check.passed))
+        .map(|check| check.name.clone())
+        .collect();
+    failed_checks.sort();
+    failed_checks.dedup();
+    CellExport {
+        system: row.system.to_owned(),
+        storage: cell.storage.clone(),
+        workload: cell.workload.clone(),
+        mix: cell.mix.clone(),
+        distribution: cell.distribution.clone(),
+        threads: cell.threads,
+        rate_per_s: cell.rate_per_s,
+        records: cell.records,
+        data_bytes: cell.data_bytes,
+        state,
+        reason,
+        repetitions: figures.map_or(0, |figures| figures.repetitions),
+        throughput_per_s: figures.map(|figures| figures.throughput_per_s.value),
+        throughput_interval: figures.and_then(|figures| figures.throughput_per_s.interval),
+        latency_us: LatencyExport { mean, p50, p99, p999 },
+        latency_interval_us: LatencyExport {
+            mean: intervals[0],
+            p50: intervals[1],
+            p99: intervals[2],
+            p999: intervals[3],
+        },
+        ratio_to_baseline: ratio.map(|ratio| ratio.value),
+        ratio_interval: ratio.and_then(|ratio| ratio.interval),
+        certificate: CertificateExport { verdict: figures.and_then(|figures| figures.verdict), failed_checks },
+        cost: CostExport {
+            price_usd: cost.as_ref().map(|cost| cost.price_usd),
+            usd_per_tb: cost.as_ref().and_then(|cost| cost.usd_per_tb()),
+            usd_per_kops: match (&cost, figures) {
+                (Some(cost), Some(figures)) => cost.usd_per_kops(figures.throughput_per_s.value),
+                _ => None,
+            },
+        },
+        reference: beside
+            .iter()
+            .map(|one| ReferenceExport {
+                paper: table.map_or(String::new(), |table| table.paper.clone()),
+                metric: one.figure.metric.clone(),
+                from: one.figure.from.clone(),
+                published: one.figure.value,
+                ours: one.ours.map(|estimate| estimate.value),
+                ours_interval: one.ours.and_then(|estimate| estimate.interval),
+                published_ratio: one.published_ratio,
+                ours_ratio: one.our_ratio.map(|ratio| ratio.value),
+                ours_ratio_interval: one.our_ratio.and_then(|ratio| ratio.interval),
+                reading: one.reading,
+            })
+            .collect(),
+    }
+}
+
+/// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.
+///
+/// `published`, `published_ratio` and `reading` are of the first published throughput.
+pub const CSV_COLUMNS: [&str; 43] = [
+    "system",
+    "storage",
+    "workload",
+    "mix",
+    "distribution",
+    "threads",
+    "rate_per_s",
+    "records",
+    "data_bytes",
+    "state",
+    "reason",
+    "repetitions",
+    "throughput_per_s",
+    "throughput_low",
+    "throughput_high",
+    "latency_us_mean",
+    "latency_us_mean_low",
+    "latency_us_mean_high",
+    "latency_us_p50",
+    "latency_us_p50_low",
+    "latency_us_p50_high",
+    "latency_us_p99",
+    "latency_us_p99_low",
+    "latency_us_p99_high",
+    "latency_us_p999",
+    "latency_us_p999_low",
+    "latency_us_p999_high",
+    "ratio_to_baseline",
+    "ratio_low",
+    "ratio_high",
+    "certificate_verdict",
+    "certificate_failed_checks",
+    "price_usd",
+    "usd_per_tb",
+    "usd_per_kops",
+    "reference_paper",
+    "reference_metric",
+    "reference_published",
+    "reference_ours",
+    "reference_published_ratio",
+    "reference_ours_ratio",
+    "reference_reading",
+    "reference_count",
+];
+
+/// The run's cells as CSV (RFC 4180): a header of [`CSV_COLUMNS`], then a line a cell.
+pub fn csv(loaded: &LoadedRun) -> String {
+    let export = export(loaded);
+    let mut text = CSV_COLUMNS.join(",");
+    text.push_str("\r\n");
+    for cell in &export.cells {
+        let fields = csv_fields(cell);
+        assert_eq!(fields.len(), CSV_COLUMNS.len(), "a field for each column");
+        text.push_str(&fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(","));
+        text.push_str("\r\n");
+    }
+    text
+}
+
+fn csv_fields(cell: &CellExport) -> Vec<String> {
+    let optional = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    let ends = |interval: Option<Interval>| {
+        [optional(interval.map(|one| one.low)), optional(interval.map(|one| one.high))]
+    };
+    let mut fields = vec![
+        cell.system.clone(),
+        cell.storage.clone(),
+        cell.workload.clone(),
+        cell.mix.clone(),
+        cell.distribution.clone(),
+        cell.threads.to_string(),
+        optional(cell.rate_per_s),
+        cell.records.to_string(),
+        cell.data_bytes.to_string(),
+        cell.state.to_owned(),
+        cell.reason.clone().unwrap_or_default(),
+        cell.repetitions.to_string(),
+        optional(cell.throughput_per_s),
+    ];
+    fields.extend(ends(cell.throughput_interval));
+    let (values, intervals) = (&cell.latency_us, &cell.latency_interval_us);
+    for (value, interval) in [
+        (values.mean, intervals.mean),
+        (values.p50, intervals.p50),
+        (values.p99, intervals.p99),
+        (values.p999, intervals.p999),
+    ] {
+        fields.push(optional(value));
+        fields.extend(ends(interval));
+    }
+    fields.push(optional(cell.ratio_to_baseline));
+    fields.extend(ends(cell.ratio_interval));
+    fields.push(cell.certificate.verdict.map_or(String::new(), |verdict| plain(&verdict)));
+    fields.push(cell.certificate.failed_checks.join("; "));
+    fields.extend([cell.cost.price_usd, cell.cost.usd_per_tb, cell.cost.usd_per_kops].map(optional));
+    let first = cell
+        .reference
+        .iter()
+        .find(|one| one.metric == "throughput_per_s")
+        .or_else(|| cell.reference.first());
+    match first {
+        Some(one) => fields.extend([
+            one.paper.clone(),
+            one.metric.clone(),
+            one.published.to_string(),
+            optional(one.ours),
+            optional(one.published_ratio),
+            optional(one.ours_ratio),
+            plain(&one.reading),
+        ]),
+        None => fields.extend(std::iter::repeat_n(String::new(), 7)),
+    }
+    fields.push(cell.reference.len().to_string());
+    fields
+}
+
+/// A unit variant's name as serde writes it.
+fn plain<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => String::new(),
+    }
+}
+
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\r', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+}

@@ -1,0 +1,243 @@
+//! The three kinds of chart: grouped bars, dots with intervals, and lines.
+
+use plotters::element::Circle;
+use plotters::style::Color;
+
+use super::drawing::{
+    Anchor, Axis, FINE, Frame, INK, MUTED, Margins, Words, bar, line, picture, series_colour, text, x_axis, y_axis,
+    y_title,
+};
+use crate::statistics::Interval;
+
+/// One value of a group, belonging to a storage.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// The storage's index, for its colour.
+    pub series: usize,
+    pub value: f64,
+    pub interval: Option<Interval>,
+    /// Drawn pale or hollow, with an exclamation mark.
+    pub is_doubtful: bool,
+}
+
+/// Marks that stand together under one name.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub label: String,
+    pub marks: Vec<Mark>,
+}
+
+/// A picture of groups of marks.
+pub struct Groups<'a> {
+    pub words: Words<'a>,
+    pub y_title: &'a str,
+    pub groups: &'a [Group],
+    pub is_log: bool,
+    pub width: i32,
+    pub height: i32,
+    pub label: &'a dyn Fn(f64) -> String,
+}
+
+impl Groups<'_> {
+    fn values(&self) -> impl Iterator<Item = f64> + '_ {
+        self.groups.iter().flat_map(|group| &group.marks).flat_map(|mark| {
+            let ends = mark.interval.map_or([mark.value; 2], |one| [one.low, one.high]);
+            [mark.value, ends[0], ends[1]]
+        })
+    }
+
+    fn frame(&self) -> Frame {
+        let margins = Margins { left: 68, right: 12, top: 20, bottom: 30 };
+        Frame { width: self.width, height: self.height, margins }
+    }
+
+    fn axis(&self) -> Axis {
+        if !self.is_log {
+            return Axis::from_zero(self.values());
+        }
+        // An interval that reaches to nothing must not stretch the axis by decades.
+        let marks = self.groups.iter().flat_map(|group| &group.marks);
+        let lowest = marks.map(|mark| mark.value).filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+        Axis::log(self.values().map(|value| value.max(lowest / 3.0)))
+    }
+
+    /// Bars side by side, each with its value on top and its interval as a whisker.
+    pub fn bars(&self) -> String {
+        let (frame, axis) = (self.frame(), self.axis());
+        // A logarithmic bar needs a foot of its own below the smallest value.
+        let axis = if self.is_log { Axis { low: axis.low / 2.0, ..axis } } else { axis };
+        picture(frame, &self.words, |area| {
+            y_title(area, &frame, self.y_title);
+            y_axis(area, &frame, &axis, self.label);
+            let slot = 1.0 / self.groups.len().max(1) as f64;
+            for (index, group) in self.groups.iter().enumerate() {
+                let count = group.marks.len().max(1) as f64;
+                let step = (slot * 0.8 / count).min(0.12);
+                let start = (index as f64 + 0.5) * slot - step * count / 2.0;
+                for (position, mark) in group.marks.iter().enumerate() {
+                    let left = frame.x(start + step * (position as f64 + 0.06));
+                    let right = frame.x(start + step * (position as f64 + 0.94));
+                    let top = frame.y(axis.place(mark.value));
+                    let opacity = if mark.is_doubtful { 0.4 } else { 1.0 };
+                    bar(area, [(left, top), (right, frame.y(0.0))], series_colour(mark.series), opacity);
+                    let middle = (left + right) / 2;
+                    let mut highest = top;
+                    if let Some(interval) = mark.interval {
+                        highest = frame.y(axis.place(interval.high));
+                        whisker(area, middle, frame.y(axis.place(interval.low)), highest);
+                    }
+                    let mut words = if right - left >= 30 * FINE { (self.label)(mark.value) } else { String::new() };
+                    if mark.is_doubtful {
+                        words = format!("! {words}").trim().to_owned();
+                    }
+                    text(area, &words, (middle, highest - FINE), 11, INK, Anchor::Above);
+                }
+                let centre = frame.x((index as f64 + 0.5) * slot);
+                text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, Anchor::Below);
+            }
+            line(area, vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))], MUTED, 1.0, FINE as u32);
+        })
+    }
+
+    /// Dots with whiskers: for a logarithmic axis, on which a bar's length would mean nothing.
+    pub fn dots(&self) -> String {
+        let (frame, axis) = (self.frame(), self.axis());
+        picture(frame, &self.words, |area| {
+            y_title(area, &frame, self.y_title);
+            y_axis(area, &frame, &axis, self.label);
+            let slot = 1.0 / self.groups.len().max(1) as f64;
+            for (index, group) in self.groups.iter().enumerate() {
+                let count = group.marks.len().max(1) as f64;
+                let step = slot * 0.7 / count;
+                let start = (index as f64 + 0.5) * slot - step * count / 2.0;
+                for (position, mark) in group.marks.iter().enumerate() {
+                    let x = frame.x(start + step * (position as f64 + 0.5));
+                    let y = frame.y(axis.place(mark.value));
+                    let mut highest = y - 5 * FINE;
+                    if let Some(interval) = mark.interval {
+                        let top = frame.y(axis.place(interval.high));
+                        whisker(area, x, frame.y(axis.place(interval.low)), top);
+                        highest = highest.min(top);
+                    }
+                    let colour = series_colour(mark.series).mix(1.0);
+                    let style = if mark.is_doubtful { colour.stroke_width(2 * FINE as u32) } else { colour.filled() };
+                    area.draw(&Circle::new((x, y), 5 * FINE, style)).expect("drawing to memory can't fail");
+                    let value = (self.label)(mark.value);
+                    let words = if mark.is_doubtful { format!("! {value}") } else { value };
+                    text(area, &words, (x, highest - FINE), 10, INK, Anchor::Above);
+                }
+                let centre = frame.x((index as f64 + 0.5) * slot);
+                text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, Anchor::Below);
+            }
+            line(area, vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))], MUTED, 1.0, FINE as u32);
+        })
+    }
+}
+
+fn whisker(area: &super::drawing::Area, x: i32, low: i32, high: i32) {
+    let cap = 4 * FINE;
+    let width = FINE as u32 + 1;
+    line(area, vec![(x, low), (x, high)], INK, 1.0, width);
+    for y in [low, high] {
+        line(area, vec![(x - cap, y), (x + cap, y)], INK, 1.0, width);
+    }
+}
+
+/// A line of one storage.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub series: usize,
+    /// Written at the line's end; none for a further repetition.
+    pub name: Option<String>,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A picture of lines over a shared x axis.
+pub struct Lines<'a> {
+    pub words: Words<'a>,
+    pub y_title: &'a str,
+    pub x_title: &'a str,
+    pub lines: &'a [Line],
+    pub x: Axis,
+    /// Where the x axis is labelled; its own ticks when empty.
+    pub x_ticks: Vec<(f64, String)>,
+    pub is_log: bool,
+    /// The y axis' high end where the values have a known one.
+    pub y_high: Option<f64>,
+    pub width: i32,
+    pub height: i32,
+    pub label: &'a dyn Fn(f64) -> String,
+}
+
+impl Lines<'_> {
+    pub fn draw(&self) -> String {
+        let longest = self.lines.iter().filter_map(|line| line.name.as_ref()).map(|name| name.chars().count()).max();
+        let right = 14 + (longest.unwrap_or(0) as i32 * 13 / 2).min(110);
+        let margins = Margins { left: 66, right, top: 12, bottom: 42 };
+        let frame = Frame { width: self.width, height: self.height, margins };
+        let values = || self.lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
+        let y = if self.is_log { Axis::log(values()) } else { Axis::from_zero(values()) };
+        let y = Axis { high: self.y_high.unwrap_or(y.high), ..y };
+        let ticks = if self.x_ticks.is_empty() {
+            self.x.ticks().into_iter().map(|tick| (tick, crate::quantity::number(tick, 1))).collect()
+        } else {
+            self.x_ticks.clone()
+        };
+        picture(frame, &self.words, |area| {
+            y_title(area, &frame, self.y_title);
+            y_axis(area, &frame, &y, self.label);
+            x_axis(area, &frame, &self.x, &ticks);
+            let below = (frame.x(0.5), frame.y(0.0) + 23 * FINE);
+            text(area, self.x_title, below, 11, MUTED, Anchor::Below);
+            for one in self.lines {
+                let points: Vec<(i32, i32)> = one
+                    .points
+                    .iter()
+                    .filter(|point| point.1.is_finite())
+                    .map(|point| (frame.x(self.x.place(point.0)), frame.y(y.place(point.1))))
+                    .collect();
+                let (opacity, width) = if one.name.is_some() { (1.0, 2 * FINE) } else { (0.45, FINE + 1) };
+                line(area, points, series_colour(one.series), opacity, width as u32);
+            }
+            for (name, series, place) in end_labels(self.lines, &frame, &y) {
+                let colour = series_colour(series);
+                text(area, name, (frame.x(1.0) + 6 * FINE, place), 11, colour, Anchor::RightOf);
+            }
+        })
+    }
+}
+
+/// Names at the heights where their lines end, moved apart where they would overlap.
+fn end_labels<'a>(lines: &'a [Line], frame: &Frame, y: &Axis) -> Vec<(&'a str, usize, i32)> {
+    let gap = 13 * FINE;
+    let mut labels: Vec<(&str, usize, i32)> = lines
+        .iter()
+        .filter_map(|line| {
+            let last = line.points.last()?.1;
+            Some((line.name.as_deref()?, line.series, frame.y(y.place(last))))
+        })
+        .collect();
+    labels.sort_by_key(|label| label.2);
+    for index in 1..labels.len() {
+        labels[index].2 = labels[index].2.max(labels[index - 1].2 + gap);
+    }
+    // The lowest may have left the picture by this: push back up from the bottom.
+    let mut floor = frame.y(0.0);
+    for label in labels.iter_mut().rev() {
+        label.2 = label.2.min(floor);
+        floor = label.2 - gap;
+    }
+    labels
+}
+
+/// Every so many points averaged into one, so that `most` remain.
+pub fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    let each = points.len().div_ceil(most.max(1)).max(1);
+    points
+        .chunks(each)
+        .map(|chunk| {
+            let count = chunk.len() as f64;
+            (chunk.iter().map(|p| p.0).sum::<f64>() / count, chunk.iter().map(|p| p.1).sum::<f64>() / count)
+        })
+        .collect()
+}

@@ -1,0 +1,289 @@
+//! What all charts share: axes, ticks, colours and the SVG's frame.
+//!
+//! Charts are drawn once, in fixed sentinel colours; the page's style sheet maps each to a variable, so that one
+//! picture serves light, dark and print.
+
+use plotters::backend::SVGBackend;
+use plotters::coord::Shift;
+use plotters::drawing::{DrawingArea, IntoDrawingArea};
+use plotters::element::{PathElement, Rectangle, Text};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, FontTransform, IntoFont, RGBColor, TextStyle};
+
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Text and axis lines; `report.css` maps it, as it does the others, by its hexadecimal form.
+pub const INK: RGBColor = RGBColor(0x11, 0x11, 0x11);
+pub const MUTED: RGBColor = RGBColor(0x66, 0x66, 0x66);
+pub const GRID: RGBColor = RGBColor(0xDD, 0xDD, 0xDD);
+/// One colour a storage, the baseline's first. After M. Okabe and K. Ito's palette for colour-blind readers, without
+/// its yellow, which vanishes on white, and with a grey for the baseline.
+pub const SERIES: [RGBColor; 7] = [
+    RGBColor(0x6B, 0x72, 0x80),
+    RGBColor(0x00, 0x72, 0xB2),
+    RGBColor(0xD5, 0x5E, 0x00),
+    RGBColor(0x00, 0x9E, 0x73),
+    RGBColor(0xCC, 0x79, 0xA7),
+    RGBColor(0xE6, 0x9F, 0x00),
+    RGBColor(0x56, 0xB4, 0xE9),
+];
+
+pub fn series_colour(index: usize) -> RGBColor {
+    SERIES[index % SERIES.len()]
+}
+
+/// Coordinates are whole numbers in plotters: drawing larger and showing smaller keeps lines smooth.
+pub const FINE: i32 = 2;
+
+/// A value's way to a position on an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Axis {
+    pub low: f64,
+    pub high: f64,
+    pub is_log: bool,
+}
+
+impl Axis {
+    /// From zero to a round number that holds every value.
+    pub fn from_zero(values: impl IntoIterator<Item = f64>) -> Axis {
+        let highest = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let high = if highest > 0.0 { next_of(highest * 1.02, &HEADROOMS) } else { 1.0 };
+        Axis { low: 0.0, high, is_log: false }
+    }
+
+    /// A logarithmic axis around every positive value.
+    pub fn log(values: impl IntoIterator<Item = f64>) -> Axis {
+        let (mut low, mut high) = (f64::INFINITY, 0.0f64);
+        for value in values.into_iter().filter(|value| value.is_finite() && *value > 0.0) {
+            low = low.min(value);
+            high = high.max(value);
+        }
+        if high <= 0.0 {
+            return Axis { low: 1.0, high: 10.0, is_log: true };
+        }
+        let (low, high) = (round_down(low / 1.05), next_of(high * 1.05, &STEPS));
+        Axis { low, high: if high > low { high } else { low * 10.0 }, is_log: true }
+    }
+
+    /// 0 at the low end, 1 at the high one; values beyond are drawn at the end.
+    pub fn place(&self, value: f64) -> f64 {
+        let share = if self.is_log {
+            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    }
+
+    /// Round values inside the axis, some five of them.
+    pub fn ticks(&self) -> Vec<f64> {
+        if !self.is_log {
+            let step = next_of((self.high - self.low) / 5.0, &STEPS);
+            let first = (self.low / step).ceil() as i64;
+            return (first..first + 12)
+                .map(|index| index as f64 * step)
+                .filter(|tick| *tick <= self.high * (1.0 + 1e-9))
+                .collect();
+        }
+        let decades = (self.high / self.low).log10();
+        let steps: &[f64] = if decades > 2.2 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let every = (decades / 6.0).ceil().max(1.0) as i32;
+        let first = self.low.log10().floor() as i32;
+        let last = self.high.log10().ceil() as i32;
+        (first..=last)
+            .filter(|exponent| (exponent - first) % every == 0)
+            .flat_map(|exponent| steps.iter().map(move |step| step * 10f64.powi(exponent)))
+            .filter(|tick| *tick >= self.low * (1.0 - 1e-9) && *tick <= self.high * (1.0 + 1e-9))
+            .collect()
+    }
+}
+
+/// Digits of ticks.
+const STEPS: [f64; 5] = [1.0, 2.0, 2.5, 5.0, 10.0];
+/// Digits at which an axis may end: closer than ticks, so that little of the picture stays empty.
+const HEADROOMS: [f64; 9] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0];
+
+/// The next of the digits times a power of ten.
+fn next_of(value: f64, digits: &[f64]) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let digit = digits.iter().copied().find(|step| step * power >= value * (1.0 - 1e-9));
+    digit.unwrap_or(10.0) * power
+}
+
+/// The one before of 1, 2 and 5 times a power of ten.
+fn round_down(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let digit = [5.0, 2.0, 1.0].into_iter().find(|step| step * power <= value * (1.0 + 1e-9));
+    digit.unwrap_or(1.0) * power
+}
+
+/// Margins around the plotted rectangle, in the picture's pixels.
+#[derive(Clone, Copy)]
+pub struct Margins {
+    pub left: i32,
+    pub right: i32,
+    pub top: i32,
+    pub bottom: i32,
+}
+
+/// A picture's plotted rectangle.
+#[derive(Clone, Copy)]
+pub struct Frame {
+    pub width: i32,
+    pub height: i32,
+    pub margins: Margins,
+}
+
+impl Frame {
+    /// The horizontal position of a share of the plotted width, in drawing units.
+    pub fn x(&self, share: f64) -> i32 {
+        let inner = f64::from(self.width - self.margins.left - self.margins.right);
+        ((f64::from(self.margins.left) + share * inner) * f64::from(FINE)).round() as i32
+    }
+
+    /// The vertical position of a share of the plotted height, 0 at the bottom.
+    pub fn y(&self, share: f64) -> i32 {
+        let inner = f64::from(self.height - self.margins.top - self.margins.bottom);
+        ((f64::from(self.margins.top) + (1.0 - share) * inner) * f64::from(FINE)).round() as i32
+    }
+}
+
+/// Words for those who don't see the picture.
+pub struct Words<'a> {
+    pub title: &'a str,
+    pub description: &'a str,
+}
+
+/// Draws a picture and returns it as an SVG element that scales with the page.
+pub fn picture(frame: Frame, words: &Words, draw: impl FnOnce(&Area)) -> String {
+    let mut svg = String::new();
+    {
+        let size = ((frame.width * FINE) as u32, (frame.height * FINE) as u32);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        draw(&area);
+        area.present().expect("drawing to memory can't fail");
+    }
+    let body = svg.find('>').map_or("", |end| &svg[end + 1..]);
+    // What the style sheet says once need not be said by each element: half the bytes.
+    let body = body
+        .replace(" opacity=\"1\"", "")
+        .replace(" font-family=\"sans-serif\"", "")
+        .replace(">\n", ">")
+        .replace("\n</text>", "</text>");
+    format!(
+        "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" style=\"max-width:{}px\"><title>{}</title><desc>{}</desc>{}",
+        frame.width * FINE,
+        frame.height * FINE,
+        frame.width * 5 / 4,
+        escape(words.title),
+        escape(words.description),
+        body.trim_end()
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Where a text stands to its point.
+#[derive(Clone, Copy)]
+pub enum Anchor {
+    Above,
+    Below,
+    LeftOf,
+    RightOf,
+}
+
+/// Text of `size` pixels.
+pub fn text(area: &Area, words: &str, at: (i32, i32), size: i32, colour: RGBColor, anchor: Anchor) {
+    let position = match anchor {
+        Anchor::Above => Pos::new(HPos::Center, VPos::Bottom),
+        Anchor::Below => Pos::new(HPos::Center, VPos::Top),
+        Anchor::LeftOf => Pos::new(HPos::Right, VPos::Center),
+        Anchor::RightOf => Pos::new(HPos::Left, VPos::Center),
+    };
+    let style = text_style(size, &colour).pos(position);
+    area.draw(&Text::new(words.to_owned(), at, style)).expect("drawing to memory can't fail");
+}
+
+fn text_style(size: i32, colour: &RGBColor) -> TextStyle<'_> {
+    // The backend divides by 1.24 to turn a font's height into its size.
+    let height = f64::from(size * FINE) * 1.24;
+    TextStyle::from(("sans-serif", height).into_font()).color(colour)
+}
+
+/// The y axis' name, upwards along the left edge.
+pub fn y_title(area: &Area, frame: &Frame, words: &str) {
+    let style = text_style(11, &MUTED)
+        .transform(FontTransform::Rotate270)
+        .pos(Pos::new(HPos::Center, VPos::Top));
+    area.draw(&Text::new(words.to_owned(), (0, frame.y(0.5)), style)).expect("drawing to memory can't fail");
+}
+
+pub fn line(area: &Area, points: Vec<(i32, i32)>, colour: RGBColor, opacity: f64, width: u32) {
+    let element = PathElement::new(points, colour.mix(opacity).stroke_width(width));
+    area.draw(&element).expect("drawing to memory can't fail");
+}
+
+pub fn bar(area: &Area, corners: [(i32, i32); 2], colour: RGBColor, opacity: f64) {
+    area.draw(&Rectangle::new(corners, colour.mix(opacity).filled())).expect("drawing to memory can't fail");
+}
+
+/// Horizontal grid lines with their values.
+pub fn y_axis(area: &Area, frame: &Frame, axis: &Axis, label: &dyn Fn(f64) -> String) {
+    for tick in axis.ticks() {
+        let y = frame.y(axis.place(tick));
+        line(area, vec![(frame.x(0.0), y), (frame.x(1.0), y)], GRID, 1.0, FINE as u32);
+        let words = without_zero_fraction(&label(tick));
+        text(area, &words, (frame.x(0.0) - 6 * FINE, y), 11, MUTED, Anchor::LeftOf);
+    }
+}
+
+/// `1 ms` for `1.0 ms`: a tick is a round number, its zero says nothing.
+fn without_zero_fraction(label: &str) -> String {
+    match label.split_once(".0") {
+        Some((whole, rest)) if !rest.starts_with(|c: char| c.is_ascii_digit()) => format!("{whole}{rest}"),
+        _ => label.to_owned(),
+    }
+}
+
+/// Values below the plotted rectangle.
+pub fn x_axis(area: &Area, frame: &Frame, axis: &Axis, ticks: &[(f64, String)]) {
+    let bottom = frame.y(0.0);
+    line(area, vec![(frame.x(0.0), bottom), (frame.x(1.0), bottom)], MUTED, 1.0, FINE as u32);
+    for (value, label) in ticks {
+        let x = frame.x(axis.place(*value));
+        line(area, vec![(x, bottom), (x, bottom + 4 * FINE)], MUTED, 1.0, FINE as u32);
+        text(area, label, (x, bottom + 6 * FINE), 11, MUTED, Anchor::Below);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_axis_holds_its_values_and_its_ticks(values in prop::collection::vec(1e-6f64..1e12, 1..20)) {
+            for axis in [Axis::log(values.clone()), Axis::from_zero(values.clone())] {
+                for value in &values {
+                    prop_assert!(*value >= axis.low * 0.999 && *value <= axis.high * 1.001, "{value} in {axis:?}");
+                }
+                let ticks = axis.ticks();
+                prop_assert!((1..=14).contains(&ticks.len()), "{axis:?} has ticks {ticks:?}");
+                for tick in ticks {
+                    prop_assert!((0.0..=1.0).contains(&axis.place(tick)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn odd_values_have_a_place() {
+        let axis = Axis::log([0.0, f64::NAN, f64::INFINITY, -1.0]);
+        for odd in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!((0.0..=1.0).contains(&axis.place(odd)));
+        }
+    }
+}

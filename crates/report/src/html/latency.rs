@@ -1,0 +1,127 @@
+//! Latency: side by side, and as curves over the percentiles.
+
+use maud::{Markup, html};
+
+use super::charts::{Group, Groups, Line, Lines, Mark};
+use super::drawing::{Axis, Words};
+use super::throughput::description;
+use super::{Page, figure};
+use crate::comparison::Row;
+use crate::quantity;
+use crate::statistics::quantile::FEWEST_BEYOND;
+
+/// Steps between two nines of a percentile curve.
+const STEPS_A_NINE: usize = 12;
+
+pub fn section(page: &Page) -> Option<Markup> {
+    if !page.comparison.cells().any(|result| result.figures().is_some_and(|figures| figures.mean_us.is_some())) {
+        return None;
+    }
+    let is_open_loop = page.comparison.rows.iter().any(|row| row.cell.rate_per_s.is_some());
+    Some(html! {
+        p.lead {
+            "Of all operations together, less is better; the scale is logarithmic. On the left the figures with 95 % intervals, "
+            "on the right the latency that a share of the operations stays within: each step to the right is a rarer, slower operation."
+            @if is_open_loop { " Under an offered rate latency runs from the intended start, so it counts waiting." }
+        }
+        (page.legend())
+        (page.for_each_mix(|rows| html! {
+            div.charts {
+                @for row in rows {
+                    (side_by_side(page, row))
+                    (percentile_curves(page, row))
+                }
+            }
+        }))
+    })
+}
+
+fn side_by_side(page: &Page, row: &Row) -> Markup {
+    let statistics: [(&str, fn(&crate::comparison::Figures) -> Option<crate::statistics::Estimate>); 4] = [
+        ("mean", |figures| figures.mean_us),
+        ("p50", |figures| figures.p50_us),
+        ("p99", |figures| figures.p99_us),
+        ("p99.9", |figures| figures.p999_us),
+    ];
+    let groups: Vec<Group> = statistics
+        .iter()
+        .map(|(label, pick)| Group {
+            label: (*label).to_owned(),
+            marks: row
+                .cells
+                .iter()
+                .enumerate()
+                .filter_map(|(series, result)| {
+                    let result = result.as_ref()?;
+                    let estimate = pick(result.figures()?)?;
+                    let (value, interval) = (estimate.value, estimate.interval);
+                    Some(Mark { series, value, interval, is_doubtful: result.is_doubtful() })
+                })
+                .collect(),
+        })
+        .collect();
+    if groups.iter().all(|group| group.marks.is_empty()) {
+        return html! {};
+    }
+    let caption = page.caption(row, "Latency");
+    let svg = Groups {
+        words: Words { title: &caption, description: &description(page, &groups, &quantity::latency) },
+        y_title: "latency",
+        groups: &groups,
+        is_log: true,
+        width: 520,
+        height: 280,
+        label: &quantity::latency,
+    }
+    .dots();
+    figure(&caption, svg)
+}
+
+fn percentile_curves(page: &Page, row: &Row) -> Markup {
+    let mut lines = Vec::new();
+    let mut deepest = 1.0f64;
+    for (series, result) in row.cells.iter().enumerate() {
+        let Some(figures) = result.as_ref().and_then(|result| result.figures()) else { continue };
+        // The curve ends where a handful of operations would decide it.
+        let nines = (figures.latency.count() as f64 / FEWEST_BEYOND).log10();
+        if nines <= 0.0 {
+            continue;
+        }
+        let nines = nines.min(5.0);
+        deepest = deepest.max(nines);
+        let steps = (nines * STEPS_A_NINE as f64).ceil() as usize;
+        // From the first step on: the fastest operation of all would stretch the scale and tell nothing.
+        let points = (1..=steps)
+            .map(|step| {
+                let x = (step as f64 / STEPS_A_NINE as f64).min(nines);
+                (x, figures.latency.quantile_us(1.0 - 10f64.powf(-x)))
+            })
+            .collect();
+        lines.push(Line { series, name: Some(page.comparison.storages[series].to_owned()), points });
+    }
+    if lines.is_empty() {
+        return html! {};
+    }
+    let ticks = [(50.0, "50 %"), (90.0, "90 %"), (99.0, "99 %"), (99.9, "99.9 %"), (99.99, "99.99 %")]
+        .map(|(percent, label)| (-(1.0f64 - percent / 100.0).log10(), label.to_owned()));
+    let high = deepest.max(1.0);
+    let caption = page.caption(row, "Latency by percentile");
+    let svg = Lines {
+        words: Words {
+            title: &caption,
+            description: "One line a storage: the latency in which the share of operations on the horizontal axis is done.",
+        },
+        y_title: "latency",
+        x_title: "share of operations done within",
+        lines: &lines,
+        x: Axis { low: 0.0, high, is_log: false },
+        x_ticks: ticks.into_iter().filter(|(x, _)| *x <= high + 1e-9).collect(),
+        is_log: true,
+        y_high: None,
+        width: 520,
+        height: 280,
+        label: &quantity::latency,
+    }
+    .draw();
+    figure(&caption, svg)
+}

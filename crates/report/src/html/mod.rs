@@ -1,0 +1,165 @@
+//! The report as one HTML file that needs nothing else: no network, no script to read it.
+
+mod charts;
+mod cost;
+mod devices;
+mod drawing;
+mod latency;
+mod method;
+mod published;
+mod summary;
+mod throughput;
+mod time_series;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::answer;
+use crate::comparison::{Comparison, Row, mix_title, system_title};
+use crate::load::LoadedRun;
+use crate::quantity;
+use crate::warnings::{self, Warning};
+
+/// Workloads up to which every chart is open; beyond, all but the first mix are folded.
+const OPEN_ROWS: usize = 6;
+
+/// Printing shows what is folded on the screen; browsers differ in whether a style sheet alone can do that.
+const OPEN_FOR_PRINT: &str = "addEventListener('beforeprint',()=>document.querySelectorAll('details')\
+.forEach(d=>{d.dataset.was=d.open;d.open=true}));addEventListener('afterprint',()=>document\
+.querySelectorAll('details').forEach(d=>{d.open=d.dataset.was==='true'}));";
+
+/// What every section is made from.
+struct Page<'a> {
+    loaded: &'a LoadedRun,
+    comparison: Comparison<'a>,
+    warnings: Vec<Warning>,
+}
+
+impl Page<'_> {
+    /// How the workload is called where several systems need telling apart.
+    fn row_label(&self, row: &Row) -> String {
+        if self.comparison.systems.len() > 1 {
+            format!("{}, {}", system_title(row.system), row.label())
+        } else {
+            row.label().to_owned()
+        }
+    }
+
+    /// The row's name as the start of a caption under its mix' heading: nothing where the heading says it all.
+    fn caption(&self, row: &Row, what: &str) -> String {
+        let label = self.short_label(row);
+        if label.is_empty() { what.to_owned() } else { format!("{label}: {what}") }
+    }
+
+    /// The row's name below a heading that names its system and mix.
+    fn short_label(&self, row: &Row) -> String {
+        row.label_in_mix().to_owned()
+    }
+
+    fn mix_heading(&self, system: &str, mix: &str) -> String {
+        if self.comparison.systems.len() > 1 {
+            format!("{}, {}", system_title(system), mix_title(mix))
+        } else {
+            mix_title(mix)
+        }
+    }
+
+    /// One part of a section for each mix: open side by side when they are few, folded when they are many.
+    fn for_each_mix(&self, content: impl Fn(&[&Row]) -> Markup) -> Markup {
+        let is_long = self.comparison.rows.len() > OPEN_ROWS;
+        html! {
+            @for (index, (system, mix, rows)) in self.comparison.by_mix().into_iter().enumerate() {
+                @if is_long {
+                    details open[index == 0] {
+                        summary { (self.mix_heading(system, mix)) ", " (quantity::plural(rows.len(), "workload")) }
+                        (content(&rows))
+                    }
+                } @else {
+                    h3 { (self.mix_heading(system, mix)) }
+                    (content(&rows))
+                }
+            }
+        }
+    }
+
+    fn legend(&self) -> Markup {
+        html! {
+            ul.legend {
+                @for (index, storage) in self.comparison.storages.iter().enumerate() {
+                    li { (swatch(index)) (storage) @if *storage == self.comparison.baseline { " (baseline)" } }
+                }
+            }
+        }
+    }
+}
+
+fn swatch(index: usize) -> Markup {
+    html! { span class={ "swatch b" (index % drawing::SERIES.len()) } aria-hidden="true" {} }
+}
+
+fn figure(caption: &str, svg: String) -> Markup {
+    html! { figure { figcaption { (caption) } (PreEscaped(svg)) } }
+}
+
+/// The report of a run.
+pub fn render(loaded: &LoadedRun) -> String {
+    let comparison = Comparison::of(loaded);
+    let warnings = warnings::collect(loaded, &comparison);
+    let page = Page { loaded, comparison, warnings };
+    let run = &loaded.run;
+    let title = run.title.as_deref().unwrap_or(&run.name);
+    let sections: Vec<(&str, &str, Markup)> = [
+        ("figures", "Figures", summary::table(&page)),
+        ("throughput", "Throughput", throughput::section(&page)),
+        ("latency", "Latency", latency::section(&page)),
+        ("time", "Over time", time_series::section(&page)),
+        ("devices", "Devices", devices::section(&page)),
+        ("cost", "Cost", cost::section(&page)),
+        ("published", "Published figures", published::section(&page)),
+        ("method", "How it was measured", method::section(&page)),
+    ]
+    .into_iter()
+    .filter_map(|(id, name, content)| content.map(|content| (id, name, content)))
+    .collect();
+    let answer = answer::of_comparison(loaded, &page.comparison);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="description" content=(answer);
+                title { (title) }
+                style { (PreEscaped(include_str!("report.css"))) }
+            }
+            body {
+                header.top {
+                    h1 { (title) }
+                    p.answer { (answer::what_changed(&page.comparison)) }
+                    @let caveat = answer::caveat(loaded, &page.comparison);
+                    @if !caveat.is_empty() { p.caveat { "⚠ " (caveat) } }
+                    (summary::facts(&page))
+                    nav aria-label="Sections" {
+                        @for (id, name, _) in &sections { a href={ "#" (id) } { (name) } }
+                    }
+                }
+                main {
+                    (summary::warnings_box(&page))
+                    (summary::cards(&page))
+                    @for (id, name, content) in &sections {
+                        section id=(id) { h2 { (name) } (content) }
+                    }
+                }
+                footer {
+                    p {
+                        "Made by underlay " (env!("CARGO_PKG_VERSION")) " from the records of the run "
+                        code { (run.name) } ", started " (run.started_at)
+                        ". Intervals are of 95 % confidence. Durations and rates are in modelled time."
+                    }
+                }
+                script { (PreEscaped(OPEN_FOR_PRINT)) }
+            }
+        }
+    }
+    .into_string()
+}

@@ -1,0 +1,123 @@
+//! Published figures beside ours.
+
+use maud::{Markup, html};
+
+use super::{Page, swatch};
+use crate::quantity::{self, ABSENT};
+use crate::reference::{self, Beside, Reading};
+use crate::terminal::figure_label;
+
+pub fn section(page: &Page) -> Option<Markup> {
+    let table = page.loaded.run.reference.as_ref()?;
+    let figures = reference::beside(table, &page.comparison);
+    let ratios: Vec<&Beside> = figures.iter().filter(|one| one.published_ratio.is_some()).collect();
+    let compared = ratios.iter().filter(|one| one.reading != Reading::NotCompared).count();
+    let agreeing = ratios.iter().filter(|one| one.reading == Reading::Agrees).count();
+    let same_way = ratios
+        .iter()
+        .filter(|one| matches!(one.reading, Reading::SameDirectionSmaller | Reading::SameDirectionLarger))
+        .count();
+    Some(html! {
+        p.lead { (table.title) ". " (table.source) "." }
+        @if compared > 0 {
+            p {
+                strong { "Of " (compared) " published ratios, " (agreeing) " agree with ours and " (same_way) " point the same way. " }
+                "A ratio agrees when ours holds it in its interval or comes within a quarter of it. Ratios carry over from one machine to another; absolute figures seldom do."
+            }
+        }
+        @if !table.departures.is_empty() {
+            h3 { "Where this study departs from the paper" }
+            ul { @for departure in &table.departures { li { (departure) } } }
+        }
+        @if !ratios.is_empty() {
+            h3 { "Ratio to " (page.comparison.baseline) }
+            div.scroll { table {
+                thead { tr {
+                    th.l { "Workload" } th.l { "Storage" } th.l { "Figure" } th { "Published" } th { "Ours" } th.l { "Reading" }
+                } }
+                tbody { @for one in &ratios { (ratio_row(page, one)) } }
+            } }
+        }
+        details open[figures.len() <= 24] {
+            summary { "Absolute figures, published and ours" }
+            div.scroll { table {
+                thead { tr {
+                    th.l { "Workload" } th.l { "Storage" } th.l { "Figure" } th { "Published" } th { "Ours" } th { "Ours : published" } th.l { "Printed in" }
+                } }
+                tbody { @for one in &figures { (absolute_row(page, one)) } }
+            } }
+        }
+    })
+}
+
+fn names(page: &Page, one: &Beside) -> Markup {
+    let label = match one.row {
+        Some(index) => page.row_label(&page.comparison.rows[index]),
+        None => figure_label(one),
+    };
+    let series = page.comparison.storages.iter().position(|name| *name == one.figure.storage);
+    html! {
+        th.l scope="row" { (label) }
+        td.l { @if let Some(series) = series { (swatch(series)) } (one.figure.storage) }
+    }
+}
+
+fn ratio_row(page: &Page, one: &Beside) -> Markup {
+    let metric = reference::metric_in_words(&one.figure.metric);
+    html! {
+        tr {
+            (names(page, one))
+            td.l { (metric.split(',').next().unwrap_or_default()) }
+            td { (one.published_ratio.map_or(ABSENT.to_owned(), quantity::ratio)) }
+            td {
+                @match one.our_ratio {
+                    None => (ABSENT),
+                    Some(ratio) => {
+                        span.strong { (quantity::ratio(ratio.value)) }
+                        @if let Some(interval) = ratio.interval { small { (quantity::ratio_interval(interval)) } }
+                    },
+                }
+            }
+            td.l { (reading(one.reading)) }
+        }
+    }
+}
+
+fn reading(reading: Reading) -> Markup {
+    html! {
+        @match reading {
+            Reading::Agrees => span.badge.faithful { (reading.in_words()) },
+            Reading::Opposite => span.badge.doubtful { (reading.in_words()) },
+            Reading::NotCompared => span.dim { (reading.in_words()) },
+            _ => span.badge.plain { (reading.in_words()) },
+        }
+    }
+}
+
+fn absolute_row(page: &Page, one: &Beside) -> Markup {
+    html! {
+        tr {
+            (names(page, one))
+            td.l { (reference::metric_in_words(&one.figure.metric)) }
+            td { (quantity::number(one.figure.value, 3)) }
+            td {
+                @match one.ours {
+                    None => (ABSENT),
+                    Some(ours) => {
+                        (quantity::number(ours.value, 3))
+                        @if let Some(interval) = ours.interval {
+                            small { (quantity::number(interval.low, 3)) "–" (quantity::number(interval.high, 3)) }
+                        }
+                    },
+                }
+            }
+            td {
+                @match one.ours {
+                    Some(ours) if one.figure.value > 0.0 => (quantity::ratio(ours.value / one.figure.value)),
+                    _ => (ABSENT),
+                }
+            }
+            td.l { (one.figure.from) }
+        }
+    }
+}

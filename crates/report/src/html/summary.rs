@@ -1,0 +1,221 @@
+//! The head of the report: facts, warnings, a card for each storage, and the table of figures.
+
+use maud::{Markup, html};
+use underlay_record::Verdict;
+
+use super::{Page, swatch};
+use crate::comparison::{CellResult, Figures, Outcome, storage_records};
+use crate::cost::{StorageCost, devices_in_words};
+use crate::quantity::{self, ABSENT};
+use crate::statistics::Estimate;
+use crate::statistics::ratio::Difference;
+use crate::warnings::{Severity, Warning};
+
+/// Cells that a warning names before it counts the rest.
+const CELLS_NAMED: usize = 6;
+
+pub fn facts(page: &Page) -> Markup {
+    let run = &page.loaded.run;
+    let cells = page.comparison.cells().count();
+    html! {
+        ul.facts {
+            li { (quantity::plural(cells, "cell")) ", " (quantity::plural(run.repetitions as usize, "repetition")) " each" }
+            li { (run.started_at) }
+            @if run.scale.time != 1.0 { li { "slow motion x" (quantity::number(run.scale.time, 1)) ", divided out" } }
+            @if run.scale.data != 1.0 { li { "sizes 1 : " (quantity::number(run.scale.data, 1)) } }
+            li { (run.machine.cores) " cores, " (quantity::memory(run.machine.memory_bytes as f64)) ", " (run.machine.distribution) }
+        }
+    }
+}
+
+pub fn warnings_box(page: &Page) -> Markup {
+    let (grave, notes): (Vec<_>, Vec<_>) =
+        page.warnings.iter().partition(|warning| warning.severity == Severity::Doubtful);
+    html! {
+        @if !grave.is_empty() {
+            aside.box.doubt role="alert" {
+                h2 { "⚠ Doubtful: don't rely on these figures before reading this" }
+                (warning_list(&grave))
+            }
+        }
+        @if !notes.is_empty() {
+            aside.box { h2 { "Worth knowing" } (warning_list(&notes)) }
+        }
+    }
+}
+
+fn warning_list(warnings: &[&Warning]) -> Markup {
+    html! {
+        ul {
+            @for warning in warnings {
+                li {
+                    @if !warning.cells.is_empty() {
+                        strong { (quantity::list(&warning.cells, CELLS_NAMED)) } ": "
+                    }
+                    (warning.text) "."
+                    @if let Some(remedy) = &warning.remedy { span.muted { " Try: " (remedy) "." } }
+                }
+            }
+        }
+    }
+}
+
+/// A card for each storage: what it is, what it gives, what it costs.
+pub fn cards(page: &Page) -> Markup {
+    let comparison = &page.comparison;
+    let records = storage_records(comparison);
+    html! {
+        div.cards {
+            @for (index, name) in comparison.storages.iter().enumerate() {
+                @let figures: Vec<&Figures> = comparison.rows.iter().filter_map(|row| row.figures(index)).collect();
+                @let ratios: Vec<f64> = figures.iter().filter_map(|one| one.ratio).map(|one| one.value).collect();
+                div class={ "card c" (index % super::drawing::SERIES.len()) } {
+                    h3 { (swatch(index)) (name) }
+                    div.small.muted { (records.get(name).map_or(String::new(), |storage| devices_in_words(storage))) }
+                    @if *name == comparison.baseline {
+                        div.big { "baseline" }
+                    } @else if let Some(range) = range(&ratios, |value| quantity::number(value, 2)) {
+                        div.big { (range) "x" }
+                    } @else {
+                        div.big.dim { (ABSENT) }
+                    }
+                    div.small.muted {
+                        @if *name == comparison.baseline { "what the others are held against" }
+                        @else { "the throughput of " (comparison.baseline) }
+                    }
+                    @let doubtful = comparison.cells().filter(|one| one.cell.storage == *name && one.is_doubtful()).count();
+                    @if doubtful > 0 {
+                        div { span.badge.doubtful { "⚠ " (quantity::plural(doubtful, "cell")) " doubtful" } }
+                    }
+                    dl {
+                        dt { "ops/s" }
+                        dd { (range_of(&figures, |one| Some(one.throughput_per_s.value), quantity::rate)) }
+                        dt { "p99 latency" }
+                        dd { (range_of(&figures, |one| one.p99_us.map(|p99| p99.value), quantity::latency)) }
+                        @let cost = records.get(name).and_then(|storage| StorageCost::of(storage));
+                        dt { "list price" }
+                        dd { (cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd))) }
+                        dt { "per 1,000 ops/s" }
+                        dd {
+                            (range_of(
+                                &figures,
+                                |one| cost.as_ref().and_then(|cost| cost.usd_per_kops(one.throughput_per_s.value)),
+                                quantity::dollars,
+                            ))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `low – high` over the workloads, or one of them when they read the same.
+fn range(values: &[f64], write: impl Fn(f64) -> String) -> Option<String> {
+    let low = values.iter().copied().reduce(f64::min)?;
+    let high = values.iter().copied().reduce(f64::max)?;
+    let (low, high) = (write(low), write(high));
+    Some(if low == high { low } else { format!("{low}–{high}") })
+}
+
+fn range_of(figures: &[&Figures], pick: impl Fn(&Figures) -> Option<f64>, write: fn(f64) -> String) -> String {
+    let values: Vec<f64> = figures.iter().filter_map(|one| pick(one)).collect();
+    range(&values, write).unwrap_or_else(|| ABSENT.to_owned())
+}
+
+/// All figures of all cells.
+pub fn table(page: &Page) -> Option<Markup> {
+    let comparison = &page.comparison;
+    if comparison.rows.is_empty() {
+        return None;
+    }
+    Some(html! {
+        p.lead {
+            "Each figure is over all repetitions, with its 95 % interval below. A ratio whose interval holds 1 is no difference. "
+            "$/TB is of the capacity as sold; prices are list prices of the devices alone."
+        }
+        (page.for_each_mix(|rows| html! {
+            div.scroll { table {
+                thead { tr {
+                    @if rows.len() > 1 { th.l { "Workload" } }
+                    th.l { "Storage" } th { "ops/s" } th { "mean" } th { "p50" } th { "p99" } th { "p99.9" }
+                    th { "against " (comparison.baseline) } th { "$/TB" } th { "$ per" br; "1,000 ops/s" } th.l { "Certificate" }
+                } }
+                tbody {
+                    @for row in rows {
+                        @for (position, result) in row.cells.iter().flatten().enumerate() {
+                            tr {
+                                @if rows.len() > 1 { td.l { @if position == 0 { (page.short_label(row)) } } }
+                                (cell_fields(page, result))
+                            }
+                        }
+                    }
+                }
+            } }
+        }))
+    })
+}
+
+fn cell_fields(page: &Page, result: &CellResult) -> Markup {
+    let storage = &result.cell.storage;
+    let index = page.comparison.storages.iter().position(|name| name == storage).unwrap_or(0);
+    let name = html! { th.l scope="row" { (swatch(index)) (storage) } };
+    let reason = match &result.outcome {
+        Outcome::Measured(figures) => return html! { (name) (figure_fields(figures, page.comparison.baseline == storage)) },
+        Outcome::Failed { reason } => ("failed", reason.clone()),
+        Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
+        Outcome::Pending => ("not measured yet", String::new()),
+    };
+    html! {
+        (name)
+        td.w colspan="9" { span.badge.plain { (reason.0) } " " (reason.1) }
+    }
+}
+
+fn figure_fields(figures: &Figures, is_baseline: bool) -> Markup {
+    let cost = figures.cost.as_ref();
+    let dollars = |usd: Option<f64>| usd.map_or(ABSENT.to_owned(), quantity::dollars);
+    html! {
+        td {
+            span.strong { (quantity::rate(figures.throughput_per_s.value)) }
+            @if let Some(share) = figures.throughput_per_s.relative_half_width() { small { "±" (quantity::percent(share)) } }
+        }
+        @for estimate in [figures.mean_us, figures.p50_us, figures.p99_us, figures.p999_us] { td { (latency(estimate)) } }
+        td { (ratio(figures, is_baseline)) }
+        td { (dollars(cost.and_then(StorageCost::usd_per_tb))) }
+        td { (dollars(cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value)))) }
+        td.l { (badge(figures.verdict)) }
+    }
+}
+
+fn latency(estimate: Option<Estimate>) -> Markup {
+    html! {
+        @if let Some(estimate) = estimate {
+            (quantity::latency(estimate.value))
+            @if let Some(interval) = estimate.interval { small { (quantity::latency_interval(interval)) } }
+        } @else { span title="too few operations to tell" { (ABSENT) } }
+    }
+}
+
+fn ratio(figures: &Figures, is_baseline: bool) -> Markup {
+    html! {
+        @match figures.ratio {
+            _ if is_baseline => span.dim { "baseline" },
+            None => (ABSENT),
+            Some(ratio) => {
+                @let is_certain = matches!(ratio.difference(), Difference::More | Difference::Less);
+                span.strong[is_certain].dim[!is_certain] { (ratio.verdict()) }
+                @if let Some(interval) = ratio.interval { small { (quantity::ratio_interval(interval)) } }
+            },
+        }
+    }
+}
+
+pub fn badge(verdict: Option<Verdict>) -> Markup {
+    match verdict {
+        Some(Verdict::Faithful) => html! { span.badge.faithful { "✓ faithful" } },
+        Some(Verdict::Doubtful) => html! { span.badge.doubtful { "⚠ doubtful" } },
+        Some(Verdict::RealStorage) => html! { span.badge.plain { "real storage" } },
+        None => html! { span.badge.plain { "no certificate" } },
+    }
+}

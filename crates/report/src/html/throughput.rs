@@ -1,0 +1,120 @@
+//! Throughput side by side.
+
+use maud::{Markup, html};
+
+use super::charts::{Group, Groups, Mark};
+use super::drawing::Words;
+use super::{Page, figure};
+use crate::comparison::{Figures, Row};
+use crate::quantity;
+
+/// Groups of bars that one picture holds readably.
+pub const GROUPS_ACROSS: usize = 8;
+/// Highest over lowest value from which bars are drawn on a logarithmic axis.
+const LOG_FROM: f64 = 30.0;
+
+pub fn section(page: &Page) -> Option<Markup> {
+    let pictures = bar_pictures(page, "Throughput", "operations per second", &|figures| {
+        let estimate = figures.throughput_per_s;
+        Some((estimate.value, estimate.interval))
+    }, &rate_label)?;
+    Some(html! {
+        p.lead { "Operations per second, more is better. Whiskers are 95 % intervals." }
+        (page.legend())
+        (pictures)
+    })
+}
+
+/// `9.1k` on an axis.
+pub fn rate_label(per_s: f64) -> String {
+    match per_s {
+        large if large >= 999_500.0 => format!("{}M", quantity::number(per_s / 1e6, 2)),
+        large if large >= 999.5 => format!("{}k", quantity::number(per_s / 1e3, 2)),
+        _ => quantity::number(per_s, 2),
+    }
+}
+
+/// Grouped bars of one figure over all rows: one picture when each mix has one workload, else one for each mix.
+pub fn bar_pictures(
+    page: &Page,
+    title: &str,
+    y_title: &str,
+    pick: &dyn Fn(&Figures) -> Option<(f64, Option<crate::statistics::Interval>)>,
+    label: &dyn Fn(f64) -> String,
+) -> Option<Markup> {
+    let by_mix = page.comparison.by_mix();
+    let is_one_picture = by_mix.iter().all(|(_, _, rows)| rows.len() == 1) && by_mix.len() <= GROUPS_ACROSS;
+    let parts: Vec<(String, Vec<&Row>)> = if is_one_picture {
+        vec![(title.to_owned(), page.comparison.rows.iter().collect())]
+    } else {
+        by_mix
+            .iter()
+            .flat_map(|(system, mix, rows)| {
+                let name = page.mix_heading(system, mix);
+                rows.chunks(GROUPS_ACROSS).map(move |chunk| (name.clone(), chunk.to_vec()))
+            })
+            .collect()
+    };
+    let pictures: Vec<Markup> = parts
+        .iter()
+        .filter_map(|(name, rows)| {
+            let groups: Vec<Group> = rows.iter().map(|row| group(page, row, pick)).collect();
+            let values: Vec<f64> = groups.iter().flat_map(|group| &group.marks).map(|mark| mark.value).collect();
+            let high = values.iter().copied().reduce(f64::max)?;
+            let low = values.iter().copied().filter(|value| *value > 0.0).reduce(f64::min)?;
+            let is_log = high > LOG_FROM * low;
+            let scale = if is_log { ", logarithmic scale" } else { "" };
+            let svg = Groups {
+                words: Words { title: name, description: &description(page, &groups, label) },
+                y_title: &format!("{y_title}{scale}"),
+                groups: &groups,
+                is_log,
+                width: 1060,
+                height: 320,
+                label,
+            }
+            .bars();
+            Some(figure(name, svg))
+        })
+        .collect();
+    (!pictures.is_empty()).then(|| html! { @for picture in &pictures { (picture) } })
+}
+
+fn group(
+    page: &Page,
+    row: &Row,
+    pick: &dyn Fn(&Figures) -> Option<(f64, Option<crate::statistics::Interval>)>,
+) -> Group {
+    let marks = row
+        .cells
+        .iter()
+        .enumerate()
+        .filter_map(|(series, result)| {
+            let result = result.as_ref()?;
+            let (value, interval) = pick(result.figures()?)?;
+            Some(Mark { series, value, interval, is_doubtful: result.is_doubtful() })
+        })
+        .collect();
+    let label = match row.label_in_mix() {
+        // A single workload of a mix is named by what the mix is.
+        "" => page.mix_heading(row.system, &row.cell.mix).replace("Workload ", ""),
+        label => label.to_owned(),
+    };
+    Group { label, marks }
+}
+
+/// The picture's values in words, for those who don't see it.
+pub fn description(page: &Page, groups: &[Group], label: &dyn Fn(f64) -> String) -> String {
+    groups
+        .iter()
+        .map(|group| {
+            let marks: Vec<String> = group
+                .marks
+                .iter()
+                .map(|mark| format!("{} {}", page.comparison.storages[mark.series], label(mark.value)))
+                .collect();
+            format!("{}: {}.", group.label, marks.join(", "))
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
+}

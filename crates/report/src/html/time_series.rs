@@ -1,0 +1,93 @@
+//! Throughput and latency over the measured time.
+
+use maud::{Markup, html};
+use underlay_record::SeriesPoint;
+
+use super::charts::{Line, Lines, thinned};
+use super::drawing::{Axis, Words};
+use super::throughput::rate_label;
+use super::{OPEN_ROWS, Page, figure};
+use crate::comparison::Row;
+use crate::quantity;
+
+pub fn section(page: &Page) -> Option<Markup> {
+    if !page.comparison.cells().any(|result| result.measured().iter().any(|one| one.series.len() > 1)) {
+        return None;
+    }
+    Some(html! {
+        p.lead {
+            "The measured window in modelled seconds, after the warm-up. A level line is a steady state; "
+            @if is_brief(page) { "the first repetition is shown." } @else { "further repetitions are drawn pale." }
+        }
+        (page.legend())
+        (page.for_each_mix(|rows| html! {
+            div.charts {
+                @for row in rows {
+                    (over_time(page, row, "Throughput", "ops/s", &|point| point.throughput_per_s, &rate_label, false))
+                    (over_time(page, row, "p99 latency", "latency", &|point| point.p99_us, &quantity::latency, true))
+                }
+            }
+        }))
+    })
+}
+
+/// Whether the file would grow too large with every repetition of every cell.
+fn is_brief(page: &Page) -> bool {
+    page.comparison.rows.len() > OPEN_ROWS
+}
+
+fn over_time(
+    page: &Page,
+    row: &Row,
+    what: &str,
+    y_title: &str,
+    pick: &dyn Fn(&SeriesPoint) -> f64,
+    label: &dyn Fn(f64) -> String,
+    is_log: bool,
+) -> Markup {
+    let (most_points, most_lines) = if is_brief(page) { (60, 1) } else { (150, 3) };
+    let mut lines = Vec::new();
+    for (series, result) in row.cells.iter().enumerate() {
+        let Some(result) = result else { continue };
+        let mut drawn: Vec<Line> = result
+            .measured()
+            .iter()
+            .take(most_lines)
+            .enumerate()
+            .map(|(index, measured)| {
+                // An interval in which nothing was done has no latency.
+                let points: Vec<(f64, f64)> = measured
+                    .series
+                    .iter()
+                    .map(|point| (point.t_s, pick(point)))
+                    .filter(|(_, value)| !is_log || *value > 0.0)
+                    .collect();
+                let name = (index == 0).then(|| page.comparison.storages[series].to_owned());
+                Line { series, name, points: thinned(&points, most_points) }
+            })
+            .filter(|line| !line.points.is_empty())
+            .collect();
+        drawn.reverse();
+        lines.extend(drawn);
+    }
+    let last = lines.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
+    if last <= 0.0 {
+        return html! {};
+    }
+    let caption = page.caption(row, what);
+    let svg = Lines {
+        words: Words { title: &caption, description: "One line a storage, over the measured time." },
+        y_title,
+        x_title: "seconds",
+        lines: &lines,
+        x: Axis { low: 0.0, high: last, is_log: false },
+        x_ticks: Vec::new(),
+        is_log,
+        y_high: None,
+        width: 520,
+        height: 220,
+        label,
+    }
+    .draw();
+    figure(&caption, svg)
+}

@@ -1,0 +1,178 @@
+//! Quantities as people read them: two or three digits and a unit.
+
+use crate::statistics::{Estimate, Interval};
+
+/// What stands where nothing could be measured.
+pub const ABSENT: &str = "–";
+
+/// A number with `digits` significant digits at least, and its thousands apart: `9,120`, `1.8`, `0.042`.
+pub fn number(value: f64, digits: i32) -> String {
+    if !value.is_finite() {
+        return ABSENT.to_owned();
+    }
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let decimals = |value: f64| (digits - 1 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
+    // Rounding may carry into the next power of ten: 9.96 is 10, not 10.0.
+    let factor = 10f64.powi(decimals(value) as i32);
+    let rounded = (value * factor).round() / factor;
+    let places = if rounded == 0.0 { decimals(value) } else { decimals(rounded) };
+    let text = format!("{:.*}", places, rounded.abs());
+    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let sign = if value < 0.0 { "-" } else { "" };
+    match fraction {
+        Some(fraction) => format!("{sign}{grouped}.{fraction}"),
+        None => format!("{sign}{grouped}"),
+    }
+}
+
+/// Steps through `units`, each a factor of the one before, until the number reads short.
+fn with_unit(value: f64, digits: i32, step: f64, units: &[&str]) -> String {
+    let mut value = value;
+    let mut index = 0;
+    // What would be printed as 1,000 belongs to the next unit.
+    while value.abs() >= step * 0.9995 && index + 1 < units.len() {
+        value /= step;
+        index += 1;
+    }
+    format!("{} {}", number(value, digits), units[index])
+}
+
+/// A latency given in microseconds: `870 µs`, `1.8 ms`, `2.4 s`.
+pub fn latency(us: f64) -> String {
+    if us != 0.0 && us.abs() < 1.0 {
+        return format!("{} ns", number(us * 1e3, 2));
+    }
+    with_unit(us, 2, 1000.0, &["µs", "ms", "s"])
+}
+
+/// A latency's interval in one unit: `1.7–2.0 ms`.
+pub fn latency_interval(us: Interval) -> String {
+    let (divisor, unit) = match us.high {
+        high if high >= 999_500.0 => (1e6, "s"),
+        high if high >= 999.5 => (1e3, "ms"),
+        _ => (1.0, "µs"),
+    };
+    format!("{}–{} {unit}", number(us.low / divisor, 2), number(us.high / divisor, 2))
+}
+
+/// Operations per second without the unit: `9,120`, `31.4`.
+pub fn rate(per_s: f64) -> String {
+    number(per_s, 3)
+}
+
+/// A rate and half its interval in percent: `9,120 ±2 %`.
+pub fn rate_with_error(estimate: &Estimate) -> String {
+    match estimate.relative_half_width() {
+        Some(share) => format!("{} ±{}", rate(estimate.value), percent(share)),
+        None => rate(estimate.value),
+    }
+}
+
+/// A share as a percentage: `3 %`, `0.4 %`.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent.abs() {
+        small if small > 0.0 && small < 0.095 => "<0.1 %".to_owned(),
+        small if small < 0.95 && small > 0.0 => format!("{percent:.1} %"),
+        _ => format!("{} %", number(percent.round(), 1)),
+    }
+}
+
+/// How many times: `22.1x`, `4.83x`, `0.95x`.
+pub fn ratio(value: f64) -> String {
+    format!("{}x", number(value, 3))
+}
+
+/// The interval of a ratio: `21.4–22.9`.
+pub fn ratio_interval(interval: Interval) -> String {
+    format!("{}–{}", number(interval.low, 3), number(interval.high, 3))
+}
+
+/// Dollars: `$21.40`, `$1,210`.
+pub fn dollars(usd: f64) -> String {
+    if usd.abs() < 99.995 && usd != 0.0 {
+        let text = format!("{usd:.2}");
+        return if text == "0.00" { format!("${}", number(usd, 2)) } else { format!("${text}") };
+    }
+    format!("${}", number(usd, 3))
+}
+
+/// Bytes in decimal units, as disks are sold: `256 GB`.
+pub fn bytes(count: f64) -> String {
+    with_unit(count, 3, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])
+}
+
+/// Bytes in binary units, as memory is counted: `512 MiB`.
+pub fn memory(count: f64) -> String {
+    with_unit(count, 3, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
+}
+
+/// Seconds: `45 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration(seconds: f64) -> String {
+    if seconds < 10.0 {
+        return format!("{} s", number(seconds, 2));
+    }
+    let whole = seconds.round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, 0) => format!("{m} min"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, 0, _) => format!("{h} h"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+/// `1 cell`, `3 cells`.
+pub fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{} {noun}s", number(count as f64, 1)) }
+}
+
+/// Names in a sentence: `a, b and c`; beyond `limit`, `a, b and 7 more`.
+pub fn list(names: &[String], limit: usize) -> String {
+    let shown: Vec<&str> = names.iter().take(limit).map(String::as_str).collect();
+    match (names.len(), shown.split_last()) {
+        (count, _) if count > limit => format!("{} and {} more", shown.join(", "), count - limit),
+        (_, Some((last, before))) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => shown.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_read_well() {
+        let latencies = [0.31, 7.0, 9.96, 99.7, 870.0, 999.7, 1_840.0, 18_400.0, 182_000.0, 999_700.0, 2_430_000.0];
+        let texts: Vec<String> = latencies.into_iter().map(latency).collect();
+        insta::assert_snapshot!(texts.join(", "), @"");
+        let rates = [0.0, 0.123, 1.5, 31.44, 999.6, 9_120.4, 1_234_567.0].map(rate);
+        insta::assert_snapshot!(rates.join(" | "), @"");
+        let shares = [0.0, 0.0004, 0.004, 0.0099, 0.03, 0.126, 12.0].map(percent);
+        insta::assert_snapshot!(shares.join(" | "), @"");
+        let sizes = [0.0, 999.0, 1000.0, 256e9, 999.9e9, 1.6e12].map(bytes);
+        insta::assert_snapshot!(sizes.join(" | "), @"");
+        let times = [0.5, 9.0, 45.2, 60.0, 200.0, 7_500.0, 7_200.0].map(duration);
+        insta::assert_snapshot!(times.join(" | "), @"");
+        let prices = [0.0, 0.0042, 0.5, 21.4, 99.996, 1_210.3].map(dollars);
+        insta::assert_snapshot!(prices.join(" | "), @"");
+    }
+
+    #[test]
+    fn nothing_panics_on_odd_numbers() {
+        for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -3.0, f64::MIN_POSITIVE, f64::MAX] {
+            for text in [latency(odd), rate(odd), ratio(odd), percent(odd), dollars(odd), bytes(odd), duration(odd)] {
+                assert!(!text.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Published figures beside ours.
+
+use underlay_record::{Cell, Figure, ReferenceTable};
+
+use crate::comparison::{Comparison, Figures, Row};
+use crate::quantity;
+use crate::statistics::ratio::{Difference, Ratio};
+use crate::statistics::{Estimate, Interval};
+
+/// One published figure with what a cell of ours says.
+#[derive(Clone, Debug)]
+pub struct Beside<'a> {
+    pub figure: &'a Figure,
+    /// Index of the row in [`Comparison::rows`] that it is held against; absent when no row fits.
+    pub row: Option<usize>,
+    /// In the figure's own unit.
+    pub ours: Option<Estimate>,
+    /// Published figure to the published one of the baseline; absent on the baseline and where none was published.
+    pub published_ratio: Option<f64>,
+    pub our_ratio: Option<Ratio>,
+    pub reading: Reading,
+}
+
+/// How a published ratio and ours compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reading {
+    /// Ours holds the published ratio in its interval, or comes within a quarter of it.
+    Agrees,
+    SameDirectionSmaller,
+    SameDirectionLarger,
+    Opposite,
+    /// Published a difference where ours sees none.
+    NoDifferenceHere,
+    /// Published none where ours sees one.
+    OnlyHere,
+    /// One of the two ratios is missing.
+    NotCompared,
+}
+
+impl Reading {
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Reading::Agrees => "agrees",
+            Reading::SameDirectionSmaller => "same direction, smaller",
+            Reading::SameDirectionLarger => "same direction, larger",
+            Reading::Opposite => "opposite",
+            Reading::NoDifferenceHere => "no difference seen here",
+            Reading::OnlyHere => "a difference only here",
+            Reading::NotCompared => quantity::ABSENT,
+        }
+    }
+
+    /// The reading of `ours` against a published ratio.
+    pub fn of(published: f64, ours: &Ratio) -> Reading {
+        if !(published > 0.0 && published.is_finite()) {
+            return Reading::NotCompared;
+        }
+        let is_close = (ours.value / published).ln().abs() <= AGREEMENT.ln();
+        if is_close || ours.interval.is_some_and(|interval| interval.contains(published)) {
+            return Reading::Agrees;
+        }
+        if ours.difference() == Difference::NoneSeen {
+            return Reading::NoDifferenceHere;
+        }
+        let (published, ours) = (published.ln(), ours.value.ln());
+        if published.abs() <= NO_DIFFERENCE.ln() {
+            Reading::OnlyHere
+        } else if published * ours < 0.0 {
+            Reading::Opposite
+        } else if ours.abs() < published.abs() {
+            Reading::SameDirectionSmaller
+        } else {
+            Reading::SameDirectionLarger
+        }
+    }
+}
+
+/// Two ratios within this factor of each other agree, whatever their intervals.
+const AGREEMENT: f64 = 1.25;
+/// A published ratio within this factor of 1 is read as no difference: papers seldom give intervals.
+const NO_DIFFERENCE: f64 = 1.05;
+/// Sizes within this share of each other are the same data set: `1 TB` may be 10⁹ records of 1,024 bytes and keys.
+const SIZE_TOLERANCE: f64 = 0.15;
+
+/// Every published figure with each row of ours that it fits; a figure that fits none appears once, without ours.
+pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Beside<'a>> {
+    let mut all = Vec::new();
+    for figure in &table.figures {
+        let storage = comparison.storages.iter().position(|name| *name == figure.storage);
+        let rows = matching_rows(figure, comparison);
+        let published_ratio = published_ratio(figure, table, comparison.baseline);
+        if rows.is_empty() {
+            let reading = Reading::NotCompared;
+            all.push(Beside { figure, row: None, ours: None, published_ratio, our_ratio: None, reading });
+        }
+        for index in rows {
+            let row = &comparison.rows[index];
+            let estimate = |storage: Option<usize>| {
+                storage.and_then(|storage| row.figures(storage)).and_then(|figures| ours(figures, &figure.metric))
+            };
+            let ours = estimate(storage);
+            let our_ratio = match (&ours, estimate(comparison.baseline_index())) {
+                (Some(ours), Some(base)) if figure.storage != comparison.baseline => Ratio::of(ours, &base),
+                _ => None,
+            };
+            let reading = match (published_ratio, &our_ratio) {
+                (Some(published), Some(ours)) => Reading::of(published, ours),
+                _ => Reading::NotCompared,
+            };
+            all.push(Beside { figure, row: Some(index), ours, published_ratio, our_ratio, reading });
+        }
+    }
+    all
+}
+
+/// Rows that the figure's conditions fit. Closed loops are preferred to offered rates, and a number of threads that
+/// no row has is disregarded: a scaled study seldom has the paper's.
+fn matching_rows(figure: &Figure, comparison: &Comparison) -> Vec<usize> {
+    let fits = |row: &Row| {
+        let cell = row.cell;
+        cell.mix.eq_ignore_ascii_case(&figure.mix)
+            && figure.distribution.as_ref().is_none_or(|name| cell.distribution.eq_ignore_ascii_case(name))
+            && figure.data.as_ref().is_none_or(|label| is_same_size(label, cell))
+    };
+    let mut rows: Vec<usize> =
+        comparison.rows.iter().enumerate().filter(|(_, row)| fits(row)).map(|(index, _)| index).collect();
+    let narrow = |rows: &mut Vec<usize>, keep: &dyn Fn(&Cell) -> bool| {
+        let kept: Vec<usize> = rows.iter().copied().filter(|index| keep(comparison.rows[*index].cell)).collect();
+        if !kept.is_empty() {
+            *rows = kept;
+        }
+    };
+    narrow(&mut rows, &|cell| figure.threads.is_none_or(|threads| cell.threads == threads));
+    narrow(&mut rows, &|cell| cell.rate_per_s.is_none());
+    rows
+}
+
+fn is_same_size(label: &str, cell: &Cell) -> bool {
+    let by_name = cell.workload.split(',').any(|part| part.trim().eq_ignore_ascii_case(label.trim()));
+    let by_size = size_bytes(label).is_some_and(|published| {
+        let ratio = cell.data_bytes as f64 / published;
+        (1.0 - SIZE_TOLERANCE..=1.0 + SIZE_TOLERANCE).contains(&ratio)
+    });
+    by_name || by_size
+}
+
+/// `256 GB` in bytes; none when it is no size.
+fn size_bytes(label: &str) -> Option<f64> {
+    let label = label.trim();
+    let split = label.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let number: f64 = label[..split].parse().ok()?;
+    let factor = match label[split..].trim().to_ascii_lowercase().as_str() {
+        "b" => 1.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1_048_576.0,
+        "gib" => 1_073_741_824.0,
+        "tib" => 1_099_511_627_776.0,
+        _ => return None,
+    };
+    Some(number * factor)
+}
+
+fn published_ratio(figure: &Figure, table: &ReferenceTable, baseline: &str) -> Option<f64> {
+    if figure.storage == baseline {
+        return None;
+    }
+    let base = table.figures.iter().find(|other| {
+        other.storage == baseline
+            && other.mix == figure.mix
+            && other.distribution == figure.distribution
+            && other.data == figure.data
+            && other.threads == figure.threads
+            && other.metric == figure.metric
+    })?;
+    (base.value > 0.0).then(|| figure.value / base.value)
+}
+
+/// Our figure for a metric, in the metric's unit: `throughput_per_s`, or a latency such as `mean_latency_ms` or
+/// `p99_latency_us`. None for a metric that cells don't have.
+fn ours(figures: &Figures, metric: &str) -> Option<Estimate> {
+    if metric == "throughput_per_s" {
+        return Some(figures.throughput_per_s);
+    }
+    let (statistic, unit) = metric.split_once("_latency_")?;
+    let factor = match unit {
+        "us" => 1.0,
+        "ms" => 1e-3,
+        "s" => 1e-6,
+        _ => return None,
+    };
+    let estimate = match statistic {
+        "mean" => figures.mean_us,
+        "p50" | "median" => figures.p50_us,
+        "p99" => figures.p99_us,
+        "p999" => figures.p999_us,
+        _ => None,
+    }?;
+    Some(Estimate {
+        value: estimate.value * factor,
+        standard_error: estimate.standard_error.map(|error| error * factor),
+        degrees_of_freedom: estimate.degrees_of_freedom,
+        interval: estimate.interval.map(|one| Interval { low: one.low * factor, high: one.high * factor }),
+    })
+}
+
+/// A metric in words: `throughput, ops/s`, `mean latency, ms`.
+pub fn metric_in_words(metric: &str) -> String {
+    match metric.split_once("_latency_") {
+        Some((statistic, unit)) => {
+            let statistic = if statistic == "p999" { "p99.9" } else { statistic };
+            let unit = if unit == "us" { "µs" } else { unit };
+            format!("{statistic} latency, {unit}")
+        }
+        None if metric == "throughput_per_s" => "throughput, ops/s".to_owned(),
+        None => metric.replace('_', " "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_as_sizes() {
+        assert_eq!(size_bytes("256 GB"), Some(256e9));
+        assert_eq!(size_bytes(" 1TB "), Some(1e12));
+        assert_eq!(size_bytes("1.5 GiB"), Some(1_610_612_736.0));
+        for odd in ["", "GB", "12", "12 parsecs", "1.2.3 GB"] {
+            assert_eq!(size_bytes(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn readings_cover_both_directions() {
+        let sure = |value: f64| Ratio {
+            value,
+            interval: Some(Interval { low: value * 0.98, high: value * 1.02 }),
+        };
+        let vague = |value: f64| Ratio { value, interval: Some(Interval { low: value * 0.4, high: value * 2.5 }) };
+        assert_eq!(Reading::of(10.0, &sure(11.0)), Reading::Agrees);
+        assert_eq!(Reading::of(10.0, &vague(5.0)), Reading::Agrees);
+        assert_eq!(Reading::of(10.0, &sure(5.0)), Reading::SameDirectionSmaller);
+        assert_eq!(Reading::of(10.0, &sure(20.0)), Reading::SameDirectionLarger);
+        assert_eq!(Reading::of(0.1, &sure(0.05)), Reading::SameDirectionLarger);
+        assert_eq!(Reading::of(0.1, &sure(0.2)), Reading::SameDirectionSmaller);
+        assert_eq!(Reading::of(10.0, &sure(0.5)), Reading::Opposite);
+        assert_eq!(Reading::of(10.0, &vague(1.1)), Reading::NoDifferenceHere);
+        assert_eq!(Reading::of(1.01, &sure(3.0)), Reading::OnlyHere);
+        assert_eq!(Reading::of(0.0, &sure(3.0)), Reading::NotCompared);
+    }
+}

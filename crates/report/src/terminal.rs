@@ -1,0 +1,413 @@
+//! The comparison as a table for a terminal.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use underlay_record::Verdict;
+
+use crate::answer;
+use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row, mix_title, storage_records, system_title};
+use crate::cost::{StorageCost, devices_in_words};
+use crate::load::LoadedRun;
+use crate::quantity::{self, ABSENT};
+use crate::reference::{self, Beside};
+use crate::statistics::Estimate;
+use crate::statistics::ratio::Difference;
+use crate::warnings::{self, Severity, Warning};
+
+/// The narrowest width that is laid out for; a narrower terminal wraps lines itself.
+const NARROWEST: usize = 60;
+/// Cells that a warning names before it counts the rest.
+const CELLS_NAMED: usize = 4;
+
+/// The answer, a table for each workload, the cost and the warnings, in lines of at most `width` columns.
+///
+/// Colour is ANSI escapes, to be asked for only when the output is a terminal and `NO_COLOR` is unset. Nothing is
+/// said by colour alone.
+pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
+    let comparison = Comparison::of(loaded);
+    let width = width.max(NARROWEST);
+    let paint = Paint { colour };
+    let mut out = String::new();
+    let title = loaded.run.title.as_deref().unwrap_or(&loaded.run.name);
+    out += &paint.bold(title);
+    out.push_str("\n\n");
+    for line in wrap(&answer::of_comparison(loaded, &comparison), width, "") {
+        out += &paint.bold(&line);
+        out.push('\n');
+    }
+
+    // The widest layout that fits is taken for every table, so that they look alike.
+    let detail = [Detail::Everything, Detail::NoCost, Detail::NoIntervals]
+        .into_iter()
+        .find(|detail| {
+            let by_mix = comparison.by_mix();
+            by_mix.iter().all(|(_, _, rows)| workload_table(&comparison, rows, *detail).width() <= width)
+        })
+        .unwrap_or(Detail::NoIntervals);
+    for (system, mix, rows) in comparison.by_mix() {
+        out.push('\n');
+        let heading = mix_title(mix);
+        let heading =
+            if comparison.systems.len() > 1 { format!("{}, {heading}", system_title(system)) } else { heading };
+        out += &paint.bold(&heading);
+        out.push('\n');
+        out += &workload_table(&comparison, &rows, detail).render(paint);
+        for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
+            if let Some(reason) = reason_not_measured(result) {
+                let text = format!("{}: {reason}", warnings::cell_name(&comparison, result));
+                for line in wrap(&text, width - 2, "  ") {
+                    out += &format!("  {line}\n");
+                }
+            }
+        }
+    }
+    out += &cost_table(&comparison, detail, paint);
+    if let Some(table) = &loaded.run.reference {
+        out += &reference_table(&comparison, &reference::beside(table, &comparison), &table.title, width, paint);
+    }
+    out += &warning_lines(&warnings::collect(loaded, &comparison), width, paint);
+    out
+}
+
+/// What a table holds, from all to what fits a narrow terminal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Everything,
+    /// Dollars go to a table of their own.
+    NoCost,
+    /// Ratios without their intervals; whether a difference is seen is said still.
+    NoIntervals,
+}
+
+fn reason_not_measured(result: &CellResult) -> Option<String> {
+    match &result.outcome {
+        Outcome::Measured(_) => None,
+        Outcome::Failed { reason } => Some(format!("failed: {reason}")),
+        Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
+        Outcome::Pending => Some("not measured yet".to_owned()),
+    }
+}
+
+/// A table and what of it is to be painted once it is laid out: escapes would count as width before.
+struct Layout {
+    table: Table,
+    /// (line of the body, text, how): a text's first occurrence on its line.
+    paints: Vec<(usize, String, Style)>,
+    /// Lines above the body.
+    header_lines: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Style {
+    Dim,
+    Alarm,
+}
+
+impl Layout {
+    fn new(header: &[String]) -> Self {
+        let mut table = Table::new();
+        table.load_style(NOTHING);
+        table.set_header(header.to_vec());
+        Layout { table, paints: Vec::new(), header_lines: 1 }
+    }
+
+    /// Aligns all but the first column and the named ones to the right, two spaces apart.
+    fn finish(&mut self, left: &[usize]) {
+        for (index, column) in self.table.column_iter_mut().enumerate() {
+            column.set_padding((if index == 0 { 1 } else { 0 }, 2));
+            if index > 0 && !left.contains(&index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    fn width(&self) -> usize {
+        self.lines().iter().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    fn render(&self, paint: Paint) -> String {
+        let mut out = String::new();
+        for (index, line) in self.lines().into_iter().enumerate() {
+            let mut line = line;
+            if index < self.header_lines {
+                line = paint.dim(&line);
+            }
+            for (body_line, text, style) in &self.paints {
+                if index == body_line + self.header_lines {
+                    let painted = match style {
+                        Style::Dim => paint.dim(text),
+                        Style::Alarm => paint.alarm(text),
+                    };
+                    line = line.replacen(text.as_str(), &painted, 1);
+                }
+            }
+            out += &line;
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// One mix of one system: a line for each workload and storage.
+fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
+    let with_cost = detail == Detail::Everything;
+    let several = rows.len() > 1;
+    let against = format!("against {}", comparison.baseline);
+    let mut header: Vec<String> = Vec::new();
+    if several {
+        header.push("workload".to_owned());
+    }
+    header.extend(["storage", "ops/s", "mean", "p50", "p99", "p99.9", &against].map(str::to_owned));
+    if with_cost {
+        header.extend(["$/TB", "$/kop/s"].map(str::to_owned));
+    }
+    header.push("certificate".to_owned());
+    let mut layout = Layout::new(&header);
+    let mut line = 0;
+    for row in rows {
+        let mut is_first = true;
+        for result in row.cells.iter().flatten() {
+            let mut fields = Vec::new();
+            if several {
+                fields.push(if is_first { row.label_in_mix().to_owned() } else { String::new() });
+            }
+            is_first = false;
+            fields.push(result.cell.storage.clone());
+            match result.figures() {
+                Some(figures) => {
+                    let ratio = ratio_field(figures, result.cell.storage == comparison.baseline, detail);
+                    let is_certain = figures.ratio.is_none_or(|ratio| {
+                        matches!(ratio.difference(), Difference::More | Difference::Less)
+                    });
+                    if !is_certain {
+                        layout.paints.push((line, ratio.clone(), Style::Dim));
+                    }
+                    let mark = certificate_mark(figures.verdict);
+                    if figures.verdict == Some(Verdict::Doubtful) {
+                        layout.paints.push((line, mark.to_owned(), Style::Alarm));
+                    }
+                    fields.push(quantity::rate_with_error(&figures.throughput_per_s));
+                    fields.extend(
+                        [figures.mean_us, figures.p50_us, figures.p99_us, figures.p999_us].map(latency_field),
+                    );
+                    fields.push(ratio);
+                    if with_cost {
+                        fields.extend(cost_fields(figures));
+                    }
+                    fields.push(mark.to_owned());
+                }
+                None => {
+                    let state = match result.outcome {
+                        Outcome::Failed { .. } => "failed",
+                        Outcome::Unavailable { .. } => "unavailable",
+                        _ => "not yet",
+                    };
+                    fields.push(state.to_owned());
+                    layout.paints.push((line, state.to_owned(), Style::Dim));
+                    fields.extend(std::iter::repeat_n(ABSENT.to_owned(), if with_cost { 8 } else { 6 }));
+                }
+            }
+            layout.table.add_row(fields);
+            line += 1;
+        }
+    }
+    let last = header.len() - 1;
+    layout.finish(if several { &[0, 1] } else { &[0] });
+    if let Some(column) = layout.table.column_mut(last) {
+        column.set_cell_alignment(CellAlignment::Left);
+    }
+    layout
+}
+
+fn latency_field(estimate: Option<Estimate>) -> String {
+    estimate.map_or(ABSENT.to_owned(), |estimate| quantity::latency(estimate.value))
+}
+
+fn ratio_field(figures: &Figures, is_baseline: bool, detail: Detail) -> String {
+    match (&figures.ratio, is_baseline) {
+        (_, true) => "baseline".to_owned(),
+        (None, _) => ABSENT.to_owned(),
+        (Some(ratio), _) => match (ratio.difference(), ratio.interval) {
+            (Difference::NoneSeen, _) => ratio.verdict(),
+            (_, Some(interval)) if detail != Detail::NoIntervals => format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval)),
+            _ => ratio.verdict(),
+        },
+    }
+}
+
+fn certificate_mark(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        Some(Verdict::Faithful) => "faithful",
+        Some(Verdict::Doubtful) => "! DOUBTFUL",
+        Some(Verdict::RealStorage) => "real storage",
+        None => "none",
+    }
+}
+
+fn cost_fields(figures: &Figures) -> [String; 2] {
+    let cost = figures.cost.as_ref();
+    let per_tb = cost.and_then(StorageCost::usd_per_tb);
+    let per_kops = cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value));
+    [per_tb, per_kops].map(|usd| usd.map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 2)))
+}
+
+/// What each storage is and costs; with $ per 1,000 ops/s where the other tables had no room for it.
+fn cost_table(comparison: &Comparison, detail: Detail, paint: Paint) -> String {
+    let mut header: Vec<String> = ["storage", "devices", "price", "$/TB"].map(str::to_owned).to_vec();
+    let columns: Vec<&Row> = if detail == Detail::Everything || comparison.rows.len() > MIXES_ACROSS {
+        Vec::new()
+    } else {
+        comparison.rows.iter().collect()
+    };
+    header.extend(columns.iter().map(|row| format!("$/kop/s, {}", row.label())));
+    let mut layout = Layout::new(&header);
+    let records = storage_records(comparison);
+    for (index, name) in comparison.storages.iter().enumerate() {
+        let Some(storage) = records.get(name) else { continue };
+        let cost = StorageCost::of(storage);
+        let mut fields = vec![(*name).to_owned(), devices_in_words(storage)];
+        fields.push(cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd)));
+        let per_tb = cost.as_ref().and_then(StorageCost::usd_per_tb);
+        fields.push(per_tb.map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 2)));
+        for row in &columns {
+            let figures = row.figures(index);
+            fields.push(figures.map_or(ABSENT.to_owned(), |figures| cost_fields(figures)[1].clone()));
+        }
+        layout.table.add_row(fields);
+    }
+    if layout.table.row_count() == 0 {
+        return String::new();
+    }
+    layout.finish(&[0, 1]);
+    let heading = paint.bold("Cost: list price of the devices alone; $/kop/s is dollars for each 1,000 ops/s");
+    format!("\n{heading}\n{}", layout.render(paint))
+}
+
+/// Workloads that the cost table has columns for, at most.
+const MIXES_ACROSS: usize = 4;
+
+fn reference_table(
+    comparison: &Comparison,
+    figures: &[Beside],
+    title: &str,
+    width: usize,
+    paint: Paint,
+) -> String {
+    let compared: Vec<&Beside> = figures.iter().filter(|one| one.published_ratio.is_some()).collect();
+    if compared.is_empty() {
+        return String::new();
+    }
+    let header = ["workload", "storage", "figure", "published", "ours", "reading"].map(str::to_owned);
+    let mut layout = Layout::new(&header);
+    for one in compared {
+        let row = one.row.map(|index| &comparison.rows[index]);
+        let label = row.map_or_else(|| figure_label(one), |row| row.label().to_owned());
+        let ours = match one.our_ratio {
+            None => ABSENT.to_owned(),
+            Some(ratio) => match ratio.interval {
+                Some(interval) => {
+                    format!("{} ({})", quantity::ratio(ratio.value), quantity::ratio_interval(interval))
+                }
+                None => quantity::ratio(ratio.value),
+            },
+        };
+        layout.table.add_row(vec![
+            label,
+            one.figure.storage.clone(),
+            reference::metric_in_words(&one.figure.metric).split(',').next().unwrap_or_default().to_owned(),
+            one.published_ratio.map_or(ABSENT.to_owned(), quantity::ratio),
+            ours,
+            one.reading.in_words().to_owned(),
+        ]);
+    }
+    layout.finish(&[0, 1, 2, 5]);
+    let mut out = String::from("\n");
+    for line in wrap(&format!("Against {}, as published: {title}", comparison.baseline), width, "") {
+        out += &paint.bold(&line);
+        out.push('\n');
+    }
+    out + &layout.render(paint)
+}
+
+/// A published figure's conditions: `a, uniform, 256 GB`.
+pub(crate) fn figure_label(one: &Beside) -> String {
+    let figure = one.figure;
+    let threads = figure.threads.map(|threads| format!("{threads} threads"));
+    [Some(figure.mix.clone()), figure.distribution.clone(), figure.data.clone(), threads]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn warning_lines(warnings: &[Warning], width: usize, paint: Paint) -> String {
+    let warnings: Vec<&Warning> = warnings.iter().filter(|warning| !warning.is_reason).collect();
+    if warnings.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}\n", paint.bold("Warnings"));
+    for warning in warnings {
+        let (mark, is_grave) = match warning.severity {
+            Severity::Doubtful => ("!", true),
+            Severity::Note => ("-", false),
+        };
+        let mut text = warning.text.clone();
+        if !warning.cells.is_empty() {
+            text += &format!(" ({})", quantity::list(&warning.cells, CELLS_NAMED));
+        }
+        if let Some(remedy) = &warning.remedy {
+            text += &format!(". Try: {remedy}");
+        }
+        for (index, line) in wrap(&text, width - 3, "").into_iter().enumerate() {
+            let mark = if index > 0 { " " } else { mark };
+            let mark = if is_grave { paint.alarm(mark) } else { mark.to_owned() };
+            out += &format!(" {mark} {line}\n");
+        }
+    }
+    out
+}
+
+/// Words in lines of at most `width` columns, all but the first indented; a longer word has its own line.
+fn wrap(text: &str, width: usize, indent: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        let is_full = line.chars().count() + 1 + word.chars().count() > width;
+        if is_full && !line.trim().is_empty() {
+            lines.push(std::mem::replace(&mut line, indent.to_owned()));
+        }
+        if !line.trim().is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    lines.push(line);
+    lines
+}
+
+#[derive(Clone, Copy)]
+struct Paint {
+    colour: bool,
+}
+
+impl Paint {
+    fn with(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    fn alarm(self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+}

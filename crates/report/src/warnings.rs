@@ -1,0 +1,186 @@
+//! Where a run's measurement is weak, and what to try.
+
+use underlay_record::{CellStatus, Verdict};
+
+use crate::comparison::{CellResult, Comparison, Outcome};
+use crate::load::LoadedRun;
+use crate::quantity;
+use crate::statistics::quantile::{FEWEST_BEYOND, is_measurable};
+
+/// How much a warning weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Figures may be wrong: a failed check of a certificate, a broken record.
+    Doubtful,
+    /// Figures are missing or less sure than they could be.
+    Note,
+}
+
+/// Something that a reader of the figures must know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Warning {
+    pub severity: Severity,
+    pub text: String,
+    /// The cells that it is about; none when it is about the run.
+    pub cells: Vec<String>,
+    /// What to try.
+    pub remedy: Option<String>,
+    /// Says why a cell has no figures: a table that gives the reason beside the cell need not repeat it.
+    pub is_reason: bool,
+}
+
+/// Share of operations answered by an error from which a reader is told.
+const TOLERATED_ERRORS: f64 = 0.001;
+
+/// `nvme under a`, with the system where the run has several.
+pub fn cell_name(comparison: &Comparison, result: &CellResult) -> String {
+    let cell = result.cell;
+    match comparison.systems.len() {
+        0 | 1 => format!("{} under {}", cell.storage, cell.workload),
+        _ => format!("{} on {} under {}", cell.system, cell.storage, cell.workload),
+    }
+}
+
+/// Every warning of a run, the weighty ones first, equal ones of several cells as one.
+pub fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warning> {
+    let mut found = Collector::default();
+    about_run(loaded, comparison, &mut found);
+    for result in comparison.cells() {
+        let name = cell_name(comparison, result);
+        about_certificate(result, &name, &mut found);
+        about_outcome(result, &name, &mut found);
+        about_figures(result, &name, &mut found);
+        for text in result.records.iter().flat_map(|record| &record.warnings) {
+            found.add(Severity::Note, text.clone(), None, Some(&name));
+        }
+    }
+    found.warnings.sort_by_key(|warning| warning.severity);
+    found.warnings
+}
+
+fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut Collector) {
+    for error in &loaded.broken {
+        let remedy = "delete the file and continue the run with `underlay run --resume`".to_owned();
+        found.add(Severity::Doubtful, format!("A record was left out: {error}"), Some(remedy), None);
+    }
+    if loaded.is_partial() {
+        let (finished, planned) = (loaded.finished(), loaded.planned());
+        let text = format!("The run is not complete: {finished} of {planned} repetitions are on record");
+        found.add(Severity::Note, text, Some("`underlay run --resume`".to_owned()), None);
+    }
+    if comparison.baseline_index().is_none() && !comparison.storages.is_empty() {
+        let text = format!("No cell runs on the baseline `{}`, so there are no ratios", comparison.baseline);
+        found.add(Severity::Note, text, Some("name one of the study's storages as `baseline`".to_owned()), None);
+    }
+    if loaded.run.repetitions < 2 && loaded.finished() > 0 {
+        let text = "Each cell ran once: the intervals hold what varied within it, and not what would between runs";
+        found.add(Severity::Note, text.to_owned(), Some("set `repetitions = 3` under [run]".to_owned()), None);
+    }
+    if loaded.run.short {
+        let text = "This is the study's short form: fewer cells or less time each than the study describes";
+        found.add(Severity::Note, text.to_owned(), Some("run it without `--short` for the whole".to_owned()), None);
+    }
+}
+
+fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
+    for certificate in result.certificates().filter(|one| one.verdict == Verdict::Doubtful) {
+        let failed: Vec<_> = certificate.checks.iter().filter(|check| !check.passed).collect();
+        if failed.is_empty() {
+            let text = "The certificate says doubtful and names no failed check".to_owned();
+            found.add(Severity::Doubtful, text, None, Some(name));
+        }
+        for check in failed {
+            let text = format!("Doubtful, {}: {}", check.name, check.finding);
+            found.add(Severity::Doubtful, text, check.remedy.clone(), Some(name));
+        }
+    }
+}
+
+fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
+    match &result.outcome {
+        Outcome::Failed { reason } => {
+            let remedy = "read its record below `cells/`, then run the study again".to_owned();
+            found.add(Severity::Note, format!("Failed: {reason}"), Some(remedy), Some(name));
+            found.last_is_reason();
+        }
+        Outcome::Unavailable { missing, remedy } => {
+            found.add(Severity::Note, format!("Can't run here: {missing}"), Some(remedy.clone()), Some(name));
+            found.last_is_reason();
+        }
+        Outcome::Pending => {}
+        Outcome::Measured(_) => {
+            for record in &result.records {
+                if let CellStatus::Failed { reason } = &record.status {
+                    let text = format!("Repetition {} failed and is left out: {reason}", record.repetition);
+                    found.add(Severity::Note, text, None, Some(name));
+                }
+            }
+        }
+    }
+}
+
+fn about_figures(result: &CellResult, name: &str, found: &mut Collector) {
+    let Some(figures) = result.figures() else { return };
+    if let Some(change) = figures.trend {
+        let direction = if change > 0.0 { "rose" } else { "fell" };
+        let share = quantity::percent(change.abs());
+        let text = format!("Not steady: throughput {direction} by {share} of its mean while it was measured");
+        let remedy = "lengthen `warmup` until the time series is level".to_owned();
+        found.add(Severity::Note, text, Some(remedy), Some(name));
+    }
+    for (share, word) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
+        if !is_measurable(figures.latency.count(), share) {
+            let operations = quantity::number(figures.latency.count() as f64, 1);
+            let text = format!(
+                "No {word} latency: of {operations} operations fewer than {FEWEST_BEYOND} lie beyond it"
+            );
+            found.add(Severity::Note, text, Some("lengthen `duration`".to_owned()), Some(name));
+            break;
+        }
+    }
+    let measured = result.measured();
+    let operations: u64 = measured.iter().map(|one| one.operations).sum();
+    let errors: u64 = measured.iter().map(|one| one.errors).sum();
+    if errors as f64 > TOLERATED_ERRORS * operations as f64 {
+        let sample = measured.iter().find_map(|one| one.error_samples.first());
+        let share = quantity::percent(errors as f64 / (operations as f64).max(1.0));
+        let said = sample.map_or(String::new(), |text| format!(", the first: {text}"));
+        let text = format!("Errors: {share} of the operations were answered by one{said}");
+        found.add(Severity::Doubtful, text, Some("read the system's log of this cell".to_owned()), Some(name));
+    }
+}
+
+/// Joins warnings that differ in nothing but their numbers and cells.
+#[derive(Default)]
+struct Collector {
+    warnings: Vec<Warning>,
+    keys: Vec<String>,
+    /// Where the warning added last went.
+    last: usize,
+}
+
+impl Collector {
+    fn last_is_reason(&mut self) {
+        self.warnings[self.last].is_reason = true;
+    }
+
+    fn add(&mut self, severity: Severity, text: String, remedy: Option<String>, cell: Option<&str>) {
+        let key = text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
+        // Numbers of different lengths are still numbers.
+        let key = key.split('#').filter(|part| !matches!(*part, "" | "." | ",")).collect::<Vec<_>>().join("#");
+        let index = match self.keys.iter().position(|known| *known == key) {
+            Some(index) => index,
+            None => {
+                self.keys.push(key);
+                self.warnings.push(Warning { severity, text, cells: Vec::new(), remedy, is_reason: false });
+                self.warnings.len() - 1
+            }
+        };
+        self.last = index;
+        if let Some(cell) = cell
+            && !self.warnings[index].cells.iter().any(|known| known == cell)
+        {
+            self.warnings[index].cells.push(cell.to_owned());
+        }
+    }
+}

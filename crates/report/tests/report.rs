@@ -1,0 +1,301 @@
+//! What is said of a run, in each of its forms.
+
+mod fixture;
+
+use underlay_record::{CellStatus, Scale, Verdict};
+use underlay_report::comparison::Comparison;
+use underlay_report::reference::{Reading, beside};
+use underlay_report::{LoadedRun, answer, export, html, terminal};
+
+#[test]
+fn the_answer_is_one_sentence() {
+    insta::assert_snapshot!(answer::sentence(&fixture::small()));
+}
+
+#[test]
+fn the_answer_is_honest_when_there_is_little_to_say() {
+    let mut answers = Vec::new();
+    answers.push(answer::sentence(&fixture::interrupted(0)));
+    answers.push(answer::sentence(&fixture::interrupted(10)));
+    // The baseline failed.
+    let mut loaded = fixture::small();
+    for record in loaded.records.iter_mut().filter(|record| record.cell.storage == "hdd") {
+        record.status = CellStatus::Failed { reason: "the disk is gone".to_owned() };
+        record.measured = None;
+    }
+    answers.push(answer::sentence(&loaded));
+    // Nothing but the baseline.
+    let mut loaded = fixture::small();
+    loaded.records.retain(|record| record.cell.storage == "hdd");
+    loaded.run.plan.retain(|planned| planned.cell.storage == "hdd");
+    answers.push(answer::sentence(&loaded));
+    // The same storage twice.
+    let mut loaded = same_storage_twice();
+    answers.push(answer::sentence(&loaded));
+    // Every cell doubtful.
+    for certificate in loaded.records.iter_mut().filter_map(|record| record.certificate.as_mut()) {
+        certificate.verdict = Verdict::Doubtful;
+    }
+    answers.push(answer::sentence(&loaded));
+    // One repetition without a time series: a ratio of unknown certainty.
+    let mut loaded = fixture::small();
+    loaded.records.retain(|record| record.repetition == 1);
+    loaded.run.plan.retain(|planned| planned.repetition == 1);
+    for measured in loaded.records.iter_mut().filter_map(|record| record.measured.as_mut()) {
+        measured.series.clear();
+    }
+    answers.push(answer::sentence(&loaded));
+    insta::assert_snapshot!(answers.join("\n"));
+}
+
+/// The hard disks' records under two names: whatever differs is noise.
+fn same_storage_twice() -> LoadedRun {
+    let mut loaded = fixture::small();
+    loaded.records.retain(|record| record.cell.storage == "hdd");
+    let mut twin = loaded.records.clone();
+    for record in &mut twin {
+        record.cell.storage = "nvme".to_owned();
+    }
+    loaded.records.extend(twin);
+    let plan = &mut loaded.run.plan;
+    plan.retain(|planned| planned.cell.storage != "sata-ssd");
+    loaded
+}
+
+#[test]
+fn the_table_for_a_terminal() {
+    let loaded = fixture::small();
+    insta::assert_snapshot!("terminal_100", terminal::comparison(&loaded, 100, false));
+    insta::assert_snapshot!("terminal_140", terminal::comparison(&loaded, 140, false));
+}
+
+#[test]
+fn no_line_is_wider_than_asked() {
+    for loaded in [fixture::small(), fixture::large(), fixture::interrupted(4), same_storage_twice()] {
+        for width in [100, 120, 160] {
+            let text = terminal::comparison(&loaded, width, false);
+            let widest = text.lines().max_by_key(|line| line.chars().count()).expect("lines");
+            assert!(widest.chars().count() <= width, "wider than {width}: {widest}");
+            assert!(!text.contains('\x1b'), "escapes without colour");
+        }
+    }
+}
+
+#[test]
+fn colour_adds_escapes_and_no_words() {
+    let loaded = fixture::small();
+    let coloured = terminal::comparison(&loaded, 100, true);
+    assert!(coloured.contains("\x1b[1;31m! DOUBTFUL\x1b[0m"));
+    let mut plain = String::new();
+    let mut rest = coloured.as_str();
+    while let Some(start) = rest.find('\x1b') {
+        plain += &rest[..start];
+        let end = rest[start..].find('m').expect("an escape ends") + start;
+        rest = &rest[end + 1..];
+    }
+    plain += rest;
+    assert_eq!(plain, terminal::comparison(&loaded, 100, false));
+}
+
+#[test]
+fn equal_storages_are_said_not_to_differ() {
+    let text = terminal::comparison(&same_storage_twice(), 100, false);
+    assert_eq!(text.matches("no difference seen").count(), 4 + 1, "{text}");
+}
+
+#[test]
+fn json_has_the_documented_keys_for_every_state() {
+    let value: serde_json::Value = serde_json::from_str(&export::json(&fixture::small())).expect("JSON");
+    insta::assert_snapshot!("json_keys", keys(&value, String::new()).join("\n"));
+    let cells = value["cells"].as_array().expect("a list");
+    assert_eq!(cells.len(), 9);
+    let first = cells[0].as_object().expect("an object");
+    for cell in cells {
+        let cell = cell.as_object().expect("an object");
+        assert!(cell.keys().eq(first.keys()), "the same keys in every cell");
+        let is_completed = cell["state"] == "completed";
+        assert_eq!(cell["throughput_per_s"].is_number(), is_completed);
+        assert_eq!(cell["latency_us"]["p99"].is_number(), is_completed);
+        assert_eq!(cell["ratio_to_baseline"].is_number(), is_completed && cell["storage"] != "hdd");
+    }
+    let states: Vec<&str> = cells.iter().map(|cell| cell["state"].as_str().expect("text")).collect();
+    assert!(states.contains(&"failed") && states.contains(&"unavailable"));
+    let doubtful: Vec<_> = cells.iter().filter(|cell| cell["certificate"]["verdict"] == "doubtful").collect();
+    assert_eq!(doubtful.len(), 1);
+    assert_eq!(doubtful[0]["certificate"]["failed_checks"][0], "device latency p50");
+}
+
+/// Every path of an object, lists by their first element.
+fn keys(value: &serde_json::Value, path: String) -> Vec<String> {
+    match value {
+        serde_json::Value::Object(map) => {
+            map.iter().flat_map(|(key, value)| keys(value, format!("{path}.{key}"))).collect()
+        }
+        serde_json::Value::Array(list) => match list.first() {
+            Some(first) => keys(first, format!("{path}[]")),
+            None => vec![format!("{path}[]")],
+        },
+        _ => vec![path],
+    }
+}
+
+#[test]
+fn csv_has_as_many_fields_as_columns() {
+    for loaded in [fixture::small(), fixture::large()] {
+        let text = export::csv(&loaded);
+        let mut lines = text.split("\r\n").filter(|line| !line.is_empty());
+        let columns = fields(lines.next().expect("a header"));
+        assert_eq!(columns, export::CSV_COLUMNS);
+        let export = export::export(&loaded);
+        let mut count = 0;
+        for (line, cell) in lines.zip(&export.cells) {
+            let fields = fields(line);
+            assert_eq!(fields.len(), columns.len(), "{line}");
+            let field = |name: &str| &fields[columns.iter().position(|column| column == name).expect("a column")];
+            assert_eq!(*field("workload"), cell.workload);
+            assert_eq!(field("throughput_per_s").parse().ok(), cell.throughput_per_s);
+            assert_eq!(field("latency_us_p999").parse().ok(), cell.latency_us.p999);
+            assert_eq!(field("usd_per_kops").parse().ok(), cell.cost.usd_per_kops);
+            assert_eq!(field("reference_count").parse().ok(), Some(cell.reference.len()));
+            count += 1;
+        }
+        assert_eq!(count, export.cells.len());
+    }
+}
+
+/// One line of CSV by the letter of RFC 4180.
+fn fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut is_quoted = false;
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        let field = fields.last_mut().expect("one at least");
+        match character {
+            '"' if is_quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                field.push('"');
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(String::new()),
+            other => field.push(other),
+        }
+    }
+    fields
+}
+
+#[test]
+fn published_figures_find_their_cells() {
+    let loaded = fixture::large();
+    let comparison = Comparison::of(&loaded);
+    let table = loaded.run.reference.as_ref().expect("a table");
+    let all = beside(table, &comparison);
+    assert_eq!(all.len(), 16, "each figure fits one cell");
+    for one in &all {
+        let row = &comparison.rows[one.row.expect("a row")];
+        assert_eq!(Some(&row.cell.distribution), one.figure.distribution.as_ref());
+        assert!(row.cell.workload.ends_with(one.figure.data.as_deref().expect("a size")));
+        assert_eq!(one.published_ratio.is_some(), one.figure.storage == "nvme");
+        assert_eq!(one.our_ratio.is_some(), one.figure.storage == "nvme");
+    }
+    let at = |distribution: &str, size: &str| {
+        all.iter()
+            .find(|one| {
+                one.figure.storage == "nvme"
+                    && one.figure.distribution.as_deref() == Some(distribution)
+                    && one.figure.data.as_deref() == Some(size)
+            })
+            .expect("published")
+    };
+    assert_eq!(at("uniform", "256 GB").reading, Reading::Agrees);
+    assert_eq!(at("uniform", "1 TB").reading, Reading::SameDirectionSmaller);
+    assert_eq!(at("uniform", "32 GB").reading, Reading::OnlyHere);
+}
+
+#[test]
+fn a_published_figure_without_a_cell_is_kept() {
+    let mut loaded = fixture::large();
+    let table = loaded.run.reference.as_mut().expect("a table");
+    table.figures[0].data = Some("3 PB".to_owned());
+    table.figures[1].metric = "p95_latency_ms".to_owned();
+    let comparison = Comparison::of(&loaded);
+    let all = beside(loaded.run.reference.as_ref().expect("a table"), &comparison);
+    assert_eq!(all.len(), 16);
+    assert!(all[0].row.is_none() && all[0].ours.is_none());
+    assert!(all[1].row.is_some() && all[1].ours.is_none());
+}
+
+#[test]
+fn the_page_stands_alone_and_says_what_matters() {
+    let mut loaded = fixture::small();
+    loaded.run.study_toml.push_str("# </pre><script>alert(1)</script>\n");
+    let page = html::render(&loaded);
+    for outside in ["src=", "@import", "url(", "<link", "fetch("] {
+        assert!(!page.contains(outside), "asks for something outside: {outside}");
+    }
+    assert!(!page.contains("href=\"http"), "links leave the page");
+    assert!(!page.contains("<script>alert"), "text from a study is no markup");
+    for needed in [
+        "⚠ doubtful",
+        "No space left on device",
+        "/dev/fuse is not there",
+        "prefers-color-scheme: dark",
+        "@media print",
+        "Slow motion x4 was divided out",
+        "[system.rocksdb]",
+        "a made-up price list",
+    ] {
+        assert!(page.contains(needed), "{needed} is missing");
+    }
+    assert_eq!(page.matches("<svg").count(), page.matches("<title>").count() - 1, "each picture has its title");
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+}
+
+#[test]
+fn every_colour_of_a_picture_is_the_style_sheets() {
+    let page = html::render(&fixture::small());
+    for attribute in ["fill=\"#", "stroke=\"#"] {
+        for (start, _) in page.match_indices(&format!(" {attribute}")) {
+            let colour = &page[start + 1..start + attribute.len() + 8];
+            assert!(page.contains(&format!("[{colour}]")), "{colour} would stay dark on dark");
+        }
+    }
+}
+
+#[test]
+fn the_largest_study_gives_a_page_that_can_be_mailed() {
+    let page = html::render(&fixture::large());
+    assert!(page.len() < 3_000_000, "{} bytes", page.len());
+    assert!(page.contains("Of 8 published ratios"));
+}
+
+#[test]
+fn odd_runs_are_reported_without_a_panic() {
+    let mut loaded = fixture::small();
+    loaded.run.scale = Scale::default();
+    for (index, record) in loaded.records.iter_mut().enumerate() {
+        record.certificate = None;
+        record.storage.devices.clear();
+        let Some(measured) = &mut record.measured else { continue };
+        match index % 5 {
+            0 => measured.duration_s = 0.0,
+            1 => measured.operations = 0,
+            2 => measured.series.iter_mut().for_each(|point| point.throughput_per_s = f64::NAN),
+            3 => measured.latency = underlay_record::Latency::default(),
+            _ => record.devices.iter_mut().for_each(|device| device.series.truncate(1)),
+        }
+    }
+    loaded.run.baseline = "none such".to_owned();
+    for text in [
+        html::render(&loaded),
+        terminal::comparison(&loaded, 0, true),
+        export::json(&loaded),
+        export::csv(&loaded),
+        answer::sentence(&loaded),
+    ] {
+        assert!(!text.is_empty());
+    }
+    loaded.run.plan.clear();
+    loaded.records.clear();
+    assert!(answer::sentence(&loaded).starts_with("No answer yet"));
+    assert!(html::render(&loaded).contains("No answer yet"));
+}

@@ -1,0 +1,197 @@
+//! What a device did over a measurement: counters, latencies, and rates by interval.
+
+use std::time::Duration;
+
+use underlay_record::{DeviceSample, DeviceTotals, Histogram};
+
+use crate::medium::Operation;
+use crate::time::Time;
+
+/// A shorter interval would only measure the sampling.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Counts what a device does. All times are the model's.
+#[derive(Debug)]
+pub struct Activity {
+    began: Time,
+    /// Up to where busy time and queue depth have been summed.
+    seen: Time,
+    interval: Duration,
+    /// Requests under way.
+    depth: u32,
+    totals: DeviceTotals,
+    modelled: Histogram,
+    delivered: Histogram,
+    series: Vec<DeviceSample>,
+    /// The totals at the start of the running interval.
+    interval_totals: DeviceTotals,
+    interval_began: Time,
+}
+
+/// What `Activity::end` hands out.
+#[derive(Debug)]
+pub struct Measurement {
+    pub duration: Duration,
+    pub totals: DeviceTotals,
+    pub series: Vec<DeviceSample>,
+    pub modelled: Histogram,
+    pub delivered: Histogram,
+}
+
+impl Activity {
+    pub fn new(now: Time) -> Self {
+        Activity {
+            began: now,
+            seen: now,
+            interval: Duration::MAX,
+            depth: 0,
+            totals: DeviceTotals::default(),
+            modelled: Histogram::default(),
+            delivered: Histogram::default(),
+            series: Vec::new(),
+            interval_totals: DeviceTotals::default(),
+            interval_began: now,
+        }
+    }
+
+    /// Starts over; requests under way stay counted in the queue depth.
+    pub fn begin(&mut self, now: Time, interval: Duration) {
+        let depth = self.depth;
+        let now = now.max(self.seen);
+        *self = Activity { depth, interval: interval.max(SHORTEST_INTERVAL), ..Activity::new(now) };
+    }
+
+    pub fn arrived(&mut self, now: Time) {
+        self.advance(now);
+        self.depth += 1;
+    }
+
+    /// A request is over; `modelled` is what its model asked for, absent without one.
+    pub fn replied(
+        &mut self,
+        now: Time,
+        operation: Operation,
+        length_bytes: u64,
+        modelled: Option<Duration>,
+        delivered: Duration,
+    ) {
+        self.advance(now);
+        self.depth = self.depth.saturating_sub(1);
+        match operation {
+            Operation::Read => {
+                self.totals.reads += 1;
+                self.totals.read_bytes += length_bytes;
+            }
+            Operation::Write => {
+                self.totals.writes += 1;
+                self.totals.write_bytes += length_bytes;
+            }
+            Operation::Flush => self.totals.flushes += 1,
+            Operation::Discard => self.totals.discards += 1,
+        }
+        if let Some(modelled) = modelled {
+            self.modelled.record_ns(modelled.as_nanos() as u64);
+        }
+        self.delivered.record_ns(delivered.as_nanos() as u64);
+    }
+
+    /// Closes the measurement; counting goes on without sampling.
+    pub fn end(&mut self, now: Time) -> Measurement {
+        self.advance(now);
+        let now = now.max(self.seen);
+        // The last stretch is a sample when it is long enough for its rates to mean something.
+        if self.interval != Duration::MAX && now.since(self.interval_began) * 2 >= self.interval {
+            self.close_interval(now);
+        }
+        let depth = self.depth;
+        let ended = std::mem::replace(self, Activity { depth, ..Activity::new(now) });
+        Measurement {
+            duration: now.since(ended.began),
+            totals: ended.totals,
+            series: ended.series,
+            modelled: ended.modelled,
+            delivered: ended.delivered,
+        }
+    }
+
+    fn advance(&mut self, now: Time) {
+        while self.interval != Duration::MAX {
+            let boundary = self.interval_began + self.interval;
+            if now < boundary {
+                break;
+            }
+            self.integrate(boundary);
+            self.close_interval(boundary);
+        }
+        self.integrate(now);
+    }
+
+    fn integrate(&mut self, now: Time) {
+        let span_us = now.since(self.seen).as_secs_f64() * 1e6;
+        if self.depth > 0 {
+            self.totals.busy_us += span_us;
+        }
+        self.totals.queue_us += span_us * f64::from(self.depth);
+        self.seen = self.seen.max(now);
+    }
+
+    fn close_interval(&mut self, end: Time) {
+        let span_s = end.since(self.interval_began).as_secs_f64();
+        let (now, then) = (&self.totals, &self.interval_totals);
+        self.series.push(DeviceSample {
+            t_s: end.since(self.began).as_secs_f64(),
+            read_iops: (now.reads - then.reads) as f64 / span_s,
+            write_iops: (now.writes - then.writes) as f64 / span_s,
+            read_bytes_per_s: (now.read_bytes - then.read_bytes) as f64 / span_s,
+            write_bytes_per_s: (now.write_bytes - then.write_bytes) as f64 / span_s,
+            queue_depth: (now.queue_us - then.queue_us) / span_s / 1e6,
+            busy: ((now.busy_us - then.busy_us) / span_s / 1e6).clamp(0.0, 1.0),
+        });
+        self.interval_totals = self.totals;
+        self.interval_began = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::from_ns(ms * 1_000_000)
+    }
+
+    #[test]
+    fn samples_split_busy_time_and_depth_at_the_interval() {
+        let mut activity = Activity::new(Time::ZERO);
+        activity.begin(ms(0), Duration::from_millis(100));
+        activity.arrived(ms(50));
+        activity.arrived(ms(150));
+        let span = Duration::from_millis(100);
+        activity.replied(ms(250), Operation::Read, 4096, Some(span), span);
+        activity.replied(ms(260), Operation::Write, 8192, Some(span), span);
+        let ended = activity.end(ms(300));
+        let depths: Vec<f64> = ended.series.iter().map(|sample| sample.queue_depth).collect();
+        let busy: Vec<f64> = ended.series.iter().map(|sample| sample.busy).collect();
+        for (got, want) in depths.iter().zip([0.5, 1.5, 1.1]) {
+            assert!((got - want).abs() < 1e-9, "{depths:?}");
+        }
+        for (got, want) in busy.iter().zip([0.5, 1.0, 0.6]) {
+            assert!((got - want).abs() < 1e-9, "{busy:?}");
+        }
+        assert_eq!(ended.series.len(), 3);
+        assert!((ended.series[2].read_iops - 10.0).abs() < 1e-9);
+        assert_eq!((ended.totals.reads, ended.totals.write_bytes), (1, 8192));
+        assert!((ended.totals.busy_us - 210_000.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn beginning_anew_keeps_what_is_under_way() {
+        let mut activity = Activity::new(Time::ZERO);
+        activity.arrived(ms(1));
+        activity.begin(ms(10), Duration::from_millis(10));
+        let ended = activity.end(ms(30));
+        assert_eq!(ended.series.len(), 2);
+        assert!(ended.series.iter().all(|sample| sample.queue_depth == 1.0));
+        assert_eq!(ended.totals.reads, 0);
+    }
+}

@@ -1,0 +1,124 @@
+//! A sparse file.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
+
+use super::Backing;
+use crate::device::DeviceError;
+
+/// What a flush of a file backing achieves on *this* machine.
+///
+/// The modelled device's promise, that flushed data outlives its own power cut, is kept by both: what a
+/// completed write put into the file outlives the process whatever happens to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing more: the data rests in the host's page cache. It survives a killed daemon but not a crash of
+    /// the host, and a flush costs no time of the host's own disk, which would disturb the modelled one.
+    #[default]
+    PageCache,
+    /// `fdatasync`: the data survives the host's power cut too.
+    Disk,
+}
+
+/// Keeps a device's bytes in a sparse file, which it locks against a second user for as long as it lives.
+#[derive(Debug)]
+pub struct FileBacking {
+    file: File,
+    durability: Durability,
+}
+
+impl FileBacking {
+    /// Opens the file, or makes it, and extends it to `capacity_bytes` without taking space for it.
+    ///
+    /// # Errors
+    /// When it can't be opened, made or extended, or another process uses it as a device.
+    pub fn open(path: &Path, capacity_bytes: u64, durability: Durability) -> io::Result<FileBacking> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "another process uses this file as a device; stop it first",
+                ));
+            }
+            // Filesystems without locks: go on without the protection.
+            Err(Errno::NOTSUP | Errno::NOLCK | Errno::INVAL) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if file.metadata()?.len() < capacity_bytes {
+            file.set_len(capacity_bytes)?;
+        }
+        Ok(FileBacking { file, durability })
+    }
+
+    fn write_zeros(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        let zeros = vec![0; length_bytes.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < length_bytes {
+            let part = (length_bytes - done).min(zeros.len() as u64);
+            self.write(offset_bytes + done, &zeros[..part as usize])?;
+            done += part;
+        }
+        Ok(())
+    }
+}
+
+fn device_error(error: io::Error) -> DeviceError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            DeviceError::NoSpace
+        }
+        _ => DeviceError::Io(error.to_string()),
+    }
+}
+
+impl Backing for FileBacking {
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.file.read_at(&mut buffer[filled..], offset_bytes + filled as u64) {
+                // Someone cut the file short behind our back: the missing end was never written, so zeros.
+                Ok(0) => {
+                    buffer[filled..].fill(0);
+                    break;
+                }
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(device_error(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset_bytes: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.file.write_all_at(data, offset_bytes).map_err(device_error)
+    }
+
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        if length_bytes == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match fallocate(&self.file, flags, offset_bytes, length_bytes) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.write_zeros(offset_bytes, length_bytes),
+                Err(errno) => return Err(device_error(errno.into())),
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        match self.durability {
+            Durability::PageCache => Ok(()),
+            Durability::Disk => self.file.sync_data().map_err(device_error),
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The catalogue: media as data, one TOML file each, every number with its source.
+
+pub mod parameters;
+mod reader;
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+pub use parameters::{Entry, FlashParameters, HddParameters, Property, Quantity};
+pub use reader::{CatalogueError, Mistake};
+
+use crate::media::flash::FlashModel;
+use crate::media::hdd::HddModel;
+use crate::medium::MediumModel;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MediumKind {
+    Hdd,
+    /// Flash, and other solid-state memory behind a block interface.
+    Flash,
+}
+
+/// How far a medium's published figures can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Label {
+    /// The maker's own, or an independent measurement of this very product.
+    Datasheet,
+    /// Reckoned by us from what is known of such devices.
+    Estimate,
+    /// Some figures are those of a sibling product; the note says which.
+    Proxy,
+}
+
+impl Label {
+    pub fn name(self) -> &'static str {
+        match self {
+            Label::Datasheet => "datasheet",
+            Label::Estimate => "estimate",
+            Label::Proxy => "proxy",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Price {
+    /// For one device.
+    pub usd: f64,
+    /// Year or day.
+    pub date: String,
+    /// A key of the medium's `sources`.
+    pub source: String,
+    #[serde(default)]
+    pub estimate: bool,
+}
+
+/// What a published figure measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    RandomReadIops,
+    /// In the steady state: the write buffer is full.
+    RandomWriteIops,
+    /// From the device's start, where a disk is fastest.
+    SequentialReadMbS,
+    SequentialWriteMbS,
+    /// Mean, of random reads.
+    ReadLatencyUs,
+    /// Mean, of random writes that find room in the write buffer.
+    WriteLatencyUs,
+    /// Mean over random cylinders, without command overhead.
+    SeekAverageReadMs,
+    SeekAverageWriteMs,
+    /// Mean of seek and half a rotation over random reads, without command overhead.
+    PositioningReadMs,
+}
+
+impl Figure {
+    pub const ALL: &'static [Figure] = &[
+        Figure::RandomReadIops,
+        Figure::RandomWriteIops,
+        Figure::SequentialReadMbS,
+        Figure::SequentialWriteMbS,
+        Figure::ReadLatencyUs,
+        Figure::WriteLatencyUs,
+        Figure::SeekAverageReadMs,
+        Figure::SeekAverageWriteMs,
+        Figure::PositioningReadMs,
+    ];
+
+    /// As catalogue files write it, unit last.
+    pub fn name(self) -> &'static str {
+        match self {
+            Figure::RandomReadIops => "random-read-iops",
+            Figure::RandomWriteIops => "random-write-iops",
+            Figure::SequentialReadMbS => "sequential-read-mb-s",
+            Figure::SequentialWriteMbS => "sequential-write-mb-s",
+            Figure::ReadLatencyUs => "read-latency-us",
+            Figure::WriteLatencyUs => "write-latency-us",
+            Figure::SeekAverageReadMs => "seek-average-read-ms",
+            Figure::SeekAverageWriteMs => "seek-average-write-ms",
+            Figure::PositioningReadMs => "positioning-read-ms",
+        }
+    }
+}
+
+/// A figure that someone published of the medium, and that its model is checked against.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    pub figure: Figure,
+    pub value: f64,
+    pub queue_depth: u32,
+    pub block_bytes: u32,
+    /// A key of the medium's `sources`.
+    pub source: String,
+    /// Reckoned from other published figures, as the source's text says.
+    #[serde(default)]
+    pub estimate: bool,
+    /// Conditions that the source states or leaves open.
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelParameters {
+    Hdd(HddParameters),
+    Flash(FlashParameters),
+}
+
+/// One medium of the catalogue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Medium {
+    /// What studies call it: `hdd-7200-sata`.
+    pub name: String,
+    pub title: String,
+    pub kind: MediumKind,
+    /// In which it came on the market.
+    pub year: u16,
+    pub label: Label,
+    pub note: Option<String>,
+    /// In bytes, as sold.
+    pub capacity: Quantity,
+    pub price: Price,
+    /// Document, revision and date of each source by its key.
+    pub sources: BTreeMap<String, String>,
+    pub model: ModelParameters,
+    pub published: Vec<Published>,
+}
+
+/// A name that the catalogue doesn't have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no medium \"{name}\" in the catalogue; {}", advice(.suggestions, .known))]
+pub struct UnknownMedium {
+    pub name: String,
+    /// The names nearest to it, best first; empty when none is near.
+    pub suggestions: Vec<String>,
+    pub known: Vec<String>,
+}
+
+fn advice(suggestions: &[String], known: &[String]) -> String {
+    if suggestions.is_empty() {
+        format!("it has {}", known.join(", "))
+    } else {
+        format!("did you mean {}?", suggestions.join(" or "))
+    }
+}
+
+impl Medium {
+    /// Reads a catalogue file.
+    ///
+    /// # Errors
+    /// Lists every mistake with its line and column; `file_name` serves these messages only.
+    pub fn parse(file_name: &str, text: &str) -> Result<Medium, CatalogueError> {
+        reader::parse(file_name, text)
+    }
+
+    /// As sold.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity.value as u64
+    }
+
+    /// For one device, at the date that the catalogue states.
+    pub fn price_usd(&self) -> f64 {
+        self.price.usd
+    }
+
+    /// When and where the price was taken, in words.
+    pub fn price_source(&self) -> String {
+        let estimate = if self.price.estimate { ", an estimate" } else { "" };
+        format!("{}{estimate}: {}", self.price.date, self.source_text(&self.price.source))
+    }
+
+    /// The text of a source by its key.
+    pub fn source_text(&self, key: &str) -> &str {
+        self.sources.get(key).map_or("source not stated", String::as_str)
+    }
+
+    /// What keeps its parameters from being a model; empty for every medium that `parse` made. A medium
+    /// that came over another road (JSON) may have any.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = match &self.model {
+            ModelParameters::Hdd(parameters) => parameters.problems(),
+            ModelParameters::Flash(parameters) => parameters.problems(),
+        };
+        if !(1e6..=1e18).contains(&self.capacity.value) {
+            problems.push(format!("a capacity of {} bytes", self.capacity.value));
+        }
+        problems
+    }
+
+    /// A device of this medium in virtual time.
+    ///
+    /// `capacity_bytes` may be less than what is sold (the data scale of a study). The model then keeps all
+    /// times, rates and the full stroke; what holds *data* shrinks with it, a write cache of one hundredth
+    /// for a disk of one hundredth, but never below 1 MiB (and never grows). `seed` sets what differs between
+    /// two devices of a kind: a disk's angle at the start, a flash device's slow pages.
+    ///
+    /// # Panics
+    /// When `problems` is not empty or the capacity is zero.
+    pub fn model(&self, capacity_bytes: u64, seed: u64) -> Box<dyn MediumModel> {
+        assert!(capacity_bytes > 0, "a device of no bytes");
+        let scale = (capacity_bytes as f64 / self.capacity.value).min(1.0);
+        match &self.model {
+            ModelParameters::Hdd(parameters) => {
+                Box::new(HddModel::new(parameters, capacity_bytes, scale, seed))
+            }
+            ModelParameters::Flash(parameters) => {
+                Box::new(FlashModel::new(parameters, capacity_bytes, scale, seed))
+            }
+        }
+    }
+
+    /// One line for a list: title, capacity, price.
+    pub fn summary(&self) -> String {
+        format!(
+            "{}, {} ({}), {} USD in {}, {}",
+            self.title,
+            capacity_text(self.capacity.value),
+            self.year,
+            plain_number(self.price.usd),
+            self.price.date,
+            self.label.name()
+        )
+    }
+
+    /// Everything that is known of it, line by line, each number with its source.
+    pub fn describe(&self) -> Vec<String> {
+        let mut lines = vec![
+            format!("{}: {}", self.name, self.title),
+            format!("year {}, label {}", self.year, self.label.name()),
+        ];
+        if let Some(note) = &self.note {
+            lines.push(note.clone());
+        }
+        let mark = |estimate: bool| if estimate { ", estimate" } else { "" };
+        lines.push(format!("capacity {} [{}]", capacity_text(self.capacity.value), self.capacity.source));
+        lines.push(format!(
+            "price {} USD, {} [{}{}]",
+            plain_number(self.price.usd),
+            self.price.date,
+            self.price.source,
+            mark(self.price.estimate)
+        ));
+        lines.push("published:".into());
+        for published in &self.published {
+            let note = published.note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
+            lines.push(format!(
+                "  {} {} at queue depth {}, {} bytes [{}{}]{note}",
+                published.figure.name(),
+                plain_number(published.value),
+                published.queue_depth,
+                published.block_bytes,
+                published.source,
+                mark(published.estimate)
+            ));
+        }
+        lines.push("model:".into());
+        let entries = match &self.model {
+            ModelParameters::Hdd(parameters) => parameters.entries(),
+            ModelParameters::Flash(parameters) => parameters.entries(),
+        };
+        for entry in entries {
+            lines.push(format!(
+                "  {} {} [{}{}]",
+                entry.name,
+                entry.value,
+                entry.source,
+                mark(entry.estimate)
+            ));
+        }
+        lines.push("sources:".into());
+        lines.extend(self.sources.iter().map(|(key, text)| format!("  {key}: {text}")));
+        lines
+    }
+}
+
+fn capacity_text(bytes: f64) -> String {
+    if bytes >= 1e12 {
+        format!("{} TB", plain_number(bytes / 1e12))
+    } else {
+        format!("{} GB", plain_number(bytes / 1e9))
+    }
+}
+
+/// A number without needless digits: `4`, `0.23`, `94000`.
+pub(crate) fn plain_number(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+const FILES: &[(&str, &str)] = &[
+    ("media/hdd-7200-sata.toml", include_str!("../../../media/hdd-7200-sata.toml")),
+    ("media/hdd-7200-sas.toml", include_str!("../../../media/hdd-7200-sas.toml")),
+    ("media/hdd-10k-sas.toml", include_str!("../../../media/hdd-10k-sas.toml")),
+    ("media/ssd-sata.toml", include_str!("../../../media/ssd-sata.toml")),
+    ("media/nvme-9300-max.toml", include_str!("../../../media/nvme-9300-max.toml")),
+    ("media/nvme-p4500.toml", include_str!("../../../media/nvme-p4500.toml")),
+    ("media/sx300-1600.toml", include_str!("../../../media/sx300-1600.toml")),
+    ("media/optane-p4800x.toml", include_str!("../../../media/optane-p4800x.toml")),
+];
+
+/// The media that come with Underlay.
+pub fn builtin() -> &'static [Medium] {
+    static MEDIA: OnceLock<Vec<Medium>> = OnceLock::new();
+    MEDIA.get_or_init(|| {
+        // A test reads every file, so that none that ships can fail here.
+        FILES
+            .iter()
+            .map(|(name, text)| Medium::parse(name, text).unwrap_or_else(|error| panic!("{error}")))
+            .collect()
+    })
+}
+
+/// The medium of this name.
+///
+/// # Errors
+/// When there is none: with the nearest names.
+pub fn find(name: &str) -> Result<Medium, UnknownMedium> {
+    if let Some(medium) = builtin().iter().find(|medium| medium.name == name) {
+        return Ok(medium.clone());
+    }
+    let known: Vec<String> = builtin().iter().map(|medium| medium.name.clone()).collect();
+    let suggestions =
+        nearest(name, known.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+    Err(UnknownMedium { name: name.to_owned(), suggestions, known })
+}
+
+/// Those of `candidates` that `word` may have been meant to be, nearest first, two at the most.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    // Long words are no typing mistakes, and the comparison is quadratic.
+    if word.len() > 64 {
+        return Vec::new();
+    }
+    let mut near: Vec<(usize, &str)> = candidates
+        .filter_map(|candidate| {
+            let distance = edit_distance(word, candidate);
+            let contained = word.len() >= 3 && candidate.contains(word);
+            (distance <= 1 + candidate.len() / 4 || contained).then_some((distance, candidate))
+        })
+        .collect();
+    near.sort();
+    near.into_iter().take(2).map(|(_, candidate)| candidate).collect()
+}
+
+/// Levenshtein's distance in characters.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let cost = if from == *to { diagonal } else { 1 + diagonal.min(row[j]).min(row[j + 1]) };
+            diagonal = row[j + 1];
+            row[j + 1] = cost;
+        }
+    }
+    row[b.len()]
+}

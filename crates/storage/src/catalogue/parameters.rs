@@ -1,0 +1,217 @@
+//! The parameters of the models: what a catalogue file states in `[model]`, with the bounds of sense.
+
+use serde::{Deserialize, Serialize};
+
+use super::reader::TableReader;
+
+/// A number of the catalogue and where it comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quantity {
+    pub value: f64,
+    /// A key of the medium's `sources`.
+    pub source: String,
+    /// The source gives no such figure: the value is reckoned or calibrated, as the source's text says.
+    #[serde(default)]
+    pub estimate: bool,
+}
+
+/// A property that a medium has or has not, and where that is known from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Property {
+    pub value: bool,
+    pub source: String,
+    #[serde(default)]
+    pub estimate: bool,
+}
+
+/// One line of a medium's parameters, for listing.
+pub struct Entry<'a> {
+    pub name: &'static str,
+    pub value: String,
+    pub source: &'a str,
+    pub estimate: bool,
+}
+
+macro_rules! parameters {
+    (
+        $(#[$doc:meta])* $name:ident
+        numbers { $($(#[$number_doc:meta])* $number:ident in $low:literal to $high:literal,)* }
+        properties { $($(#[$property_doc:meta])* $property:ident,)* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub struct $name {
+            $($(#[$number_doc])* pub $number: Quantity,)*
+            $($(#[$property_doc])* pub $property: Property,)*
+        }
+
+        impl $name {
+            pub(super) fn read(table: &mut TableReader<'_>) -> Option<Self> {
+                $(let $number = table.quantity(stringify!($number), $low, $high);)*
+                $(let $property = table.property(stringify!($property));)*
+                Some($name { $($number: $number?,)* $($property: $property?,)* })
+            }
+
+            /// Every parameter in the order of the file's documentation.
+            pub fn entries(&self) -> Vec<Entry<'_>> {
+                vec![
+                    $(Entry {
+                        name: stringify!($number),
+                        value: super::plain_number(self.$number.value),
+                        source: &self.$number.source,
+                        estimate: self.$number.estimate,
+                    },)*
+                    $(Entry {
+                        name: stringify!($property),
+                        value: if self.$property.value { "yes".into() } else { "no".into() },
+                        source: &self.$property.source,
+                        estimate: self.$property.estimate,
+                    },)*
+                ]
+            }
+
+            pub(super) fn out_of_bounds(&self) -> Vec<String> {
+                let mut problems = Vec::new();
+                $(if !($low..=$high).contains(&self.$number.value) {
+                    problems.push(format!(
+                        "`{}` is {}, outside {} to {}",
+                        stringify!($number), self.$number.value,
+                        super::plain_number($low), super::plain_number($high)
+                    ));
+                })*
+                problems
+            }
+        }
+    };
+}
+
+parameters! {
+    /// What the hard disk model needs. Seek times are without command overhead and include settling, as
+    /// manuals print them. 1 MB is a million bytes.
+    HddParameters
+    numbers {
+        rotation_rpm in 60.0 to 100000.0,
+        /// Recording surfaces.
+        heads in 1.0 to 64.0,
+        /// To the neighbouring track.
+        seek_track_read_ms in 0.001 to 1000.0,
+        seek_track_write_ms in 0.001 to 1000.0,
+        /// Mean over all pairs of cylinders.
+        seek_average_read_ms in 0.001 to 1000.0,
+        seek_average_write_ms in 0.001 to 1000.0,
+        /// From the outermost cylinder to the innermost.
+        seek_full_read_ms in 0.001 to 1000.0,
+        seek_full_write_ms in 0.001 to 1000.0,
+        /// From one surface to the next on the same cylinder.
+        head_switch_ms in 0.001 to 100.0,
+        /// Data under the head on the outermost track, without switches of head or track.
+        transfer_outer_mb_s in 0.1 to 10000.0,
+        transfer_inner_mb_s in 0.1 to 10000.0,
+        /// Bands of cylinders of equal track length.
+        zones in 1.0 to 1000.0,
+        /// From the receipt of a command to the arm's start; a cache hit costs it too.
+        command_ms in 0.0 to 100.0,
+        interface_mb_s in 1.0 to 100000.0,
+        /// Requests among which the shortest positioning time is looked for.
+        queue_depth in 1.0 to 1024.0,
+        /// A request that has waited for so long is served next, wherever it lies.
+        queue_age_ms in 1.0 to 100000.0,
+        /// How far the disk reads on after a read, when nothing else is to be done.
+        read_ahead_bytes in 0.0 to 1e9,
+        /// Stretches of earlier reads that are remembered.
+        read_segments in 1.0 to 1024.0,
+        /// The volatile write-back cache; 0 when writes go to the platter before they complete.
+        write_cache_bytes in 0.0 to 1e11,
+    }
+    properties {}
+}
+
+parameters! {
+    /// What the flash model needs. A die is here whatever reads or programs a page on its own: a die, or a
+    /// plane of one. 1 MB is a million bytes.
+    FlashParameters
+    numbers {
+        channels in 1.0 to 1024.0,
+        dies_per_channel in 1.0 to 1024.0,
+        /// The unit that is striped over channels and dies, read and programmed.
+        page_bytes in 512.0 to 1048576.0,
+        /// From the array to the die's register, mean over the kinds of page.
+        page_read_us in 0.0 to 100000.0,
+        /// Of three pages one takes this share less and one this share more than the mean.
+        page_read_spread in 0.0 to 0.9,
+        page_program_us in 0.0 to 1e6,
+        /// The longest that a read waits for a page being programmed: the time to suspend it.
+        program_suspend_us in 0.0 to 1e6,
+        channel_mb_s in 1.0 to 100000.0,
+        interface_read_mb_s in 1.0 to 1000000.0,
+        interface_write_mb_s in 1.0 to 1000000.0,
+        /// Interface, controller and mapping, each way together; requests overlap in it.
+        command_read_us in 0.0 to 100000.0,
+        command_write_us in 0.0 to 100000.0,
+        /// Commands that the controller can start in a second.
+        read_iops in 1.0 to 1e9,
+        write_iops in 1.0 to 1e9,
+        /// At which the write buffer drains when writes are sequential.
+        program_mb_s in 0.1 to 1000000.0,
+        /// Bytes programmed for a byte written at random, in the steady state.
+        random_write_amplification in 1.0 to 100.0,
+        write_buffer_bytes in 4096.0 to 1e11,
+        /// A flush that has nothing to wait for.
+        flush_us in 0.0 to 1e6,
+    }
+    properties {
+        /// The write buffer outlives a power cut, so that a flush or FUA need not wait for it.
+        power_loss_protection,
+        /// Reads and writes share the interface, as on SATA.
+        half_duplex,
+    }
+}
+
+impl HddParameters {
+    /// Everything that would make a model of these parameters meaningless; empty when all is well.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.out_of_bounds();
+        for (what, track, average, full) in [
+            ("read", &self.seek_track_read_ms, &self.seek_average_read_ms, &self.seek_full_read_ms),
+            ("write", &self.seek_track_write_ms, &self.seek_average_write_ms, &self.seek_full_write_ms),
+        ] {
+            let (lowest, highest) = crate::media::hdd::seek::average_bounds_ms(track.value, full.value);
+            if full.value <= track.value {
+                problems.push(format!(
+                    "the full-stroke {what} seek ({} ms) must be longer than the one to the next track ({} ms)",
+                    full.value, track.value
+                ));
+            } else if !(average.value > lowest && average.value < highest) {
+                problems.push(format!(
+                    "an average {what} seek of {} ms does not go with {} ms to the next track and {} ms over \
+                     the full stroke: it lies between {lowest:.2} and {highest:.2} ms on any real arm",
+                    average.value, track.value, full.value
+                ));
+            }
+        }
+        if self.transfer_inner_mb_s.value > self.transfer_outer_mb_s.value {
+            problems.push("the inner tracks are faster than the outer ones".into());
+        }
+        problems
+    }
+}
+
+impl FlashParameters {
+    /// Everything that would make a model of these parameters meaningless; empty when all is well.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.out_of_bounds();
+        if self.page_bytes.value % 512.0 != 0.0 {
+            problems.push(format!("`page_bytes` is {}, no multiple of 512", self.page_bytes.value));
+        }
+        let dies = self.channels.value.floor() * self.dies_per_channel.value.floor();
+        // bytes a microsecond are MB/s
+        let ceiling = dies * self.page_bytes.value / self.page_program_us.value.max(1e-9);
+        if self.program_mb_s.value > ceiling {
+            problems.push(format!(
+                "`program_mb_s` is {}, but {dies} dies that program {} bytes in {} us reach {ceiling:.0} MB/s only",
+                self.program_mb_s.value, self.page_bytes.value, self.page_program_us.value
+            ));
+        }
+        problems
+    }
+}

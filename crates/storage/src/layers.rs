@@ -1,0 +1,5 @@
+//! Devices made of devices.
+
+pub mod stripe;
+
+pub use stripe::Stripe;

@@ -1,0 +1,103 @@
+//! What the disk reads on by itself after a read, and what it remembers of earlier ones.
+
+use std::collections::VecDeque;
+
+use super::geometry::Geometry;
+
+/// The head reading on along the tracks.
+#[derive(Clone, Debug)]
+pub struct ReadAhead {
+    /// Where the remembered stretch begins.
+    pub segment_first_byte: u64,
+    /// This byte is under the head at `at_ns`: behind the last switch of tracks that is over.
+    at_byte: u64,
+    at_ns: u64,
+    limit_byte: u64,
+}
+
+impl ReadAhead {
+    /// From `from_byte`, which is under the head at `now_ns`, up to `limit_byte`.
+    pub fn start(segment_first_byte: u64, from_byte: u64, now_ns: u64, limit_byte: u64) -> ReadAhead {
+        ReadAhead {
+            segment_first_byte,
+            at_byte: from_byte,
+            at_ns: now_ns,
+            limit_byte: limit_byte.max(from_byte),
+        }
+    }
+
+    /// Up to where it has read at `now_ns`.
+    pub fn reached(&mut self, geometry: &Geometry, now_ns: u64) -> u64 {
+        while self.at_byte < self.limit_byte && now_ns > self.at_ns {
+            let place = geometry.place(self.at_byte);
+            let track_end = place.track_first_byte + place.track_bytes;
+            let end = track_end.min(self.limit_byte);
+            let passed_ns = self.at_ns + geometry.pass_ns(end - self.at_byte, place.track_bytes);
+            if now_ns < passed_ns {
+                let bytes = u128::from(now_ns - self.at_ns) * u128::from(place.track_bytes)
+                    / u128::from(geometry.rotation_ns());
+                return (self.at_byte + bytes as u64).min(end);
+            }
+            self.at_byte = end;
+            self.at_ns = passed_ns;
+            if end == track_end {
+                self.at_ns += geometry.skew_after_ns(&place);
+            }
+        }
+        self.at_byte
+    }
+
+    /// Whether it has come to its end by `now_ns`.
+    pub fn is_over(&mut self, geometry: &Geometry, now_ns: u64) -> bool {
+        self.reached(geometry, now_ns) >= self.limit_byte
+    }
+
+    /// When everything before `byte` will have been read, if it may go on so far.
+    pub fn reaches_at_ns(&self, geometry: &Geometry, byte: u64) -> u64 {
+        self.at_ns + geometry.run_ns(self.at_byte, byte)
+    }
+
+    /// Lets a running read-ahead go on to `limit_byte`.
+    pub fn extend(&mut self, limit_byte: u64) {
+        self.limit_byte = self.limit_byte.max(limit_byte);
+    }
+
+    /// Lets one that had come to its end go on: its next byte passes under the head at `at_ns`.
+    pub fn resume(&mut self, at_ns: u64, limit_byte: u64) {
+        self.at_ns = at_ns;
+        self.extend(limit_byte);
+    }
+}
+
+/// The stretches of earlier reads that the disk's memory still holds, oldest first.
+#[derive(Clone, Debug)]
+pub struct Segments {
+    held: VecDeque<(u64, u64)>,
+    limit: usize,
+}
+
+impl Segments {
+    pub fn new(limit: usize) -> Segments {
+        Segments { held: VecDeque::new(), limit: limit.max(1) }
+    }
+
+    pub fn holds(&self, first_byte: u64, end_byte: u64) -> bool {
+        self.held.iter().any(|&(first, end)| first <= first_byte && end_byte <= end)
+    }
+
+    pub fn keep(&mut self, first_byte: u64, end_byte: u64) {
+        if first_byte >= end_byte {
+            return;
+        }
+        self.held.retain(|&(first, end)| !(first_byte <= first && end <= end_byte));
+        if self.held.len() == self.limit {
+            self.held.pop_front();
+        }
+        self.held.push_back((first_byte, end_byte));
+    }
+
+    /// Written over: what was remembered of it is stale.
+    pub fn forget(&mut self, first_byte: u64, end_byte: u64) {
+        self.held.retain(|&(first, end)| end <= first_byte || end_byte <= first);
+    }
+}

@@ -1,0 +1,373 @@
+//! The device that takes its modelled time: data on a backing, timing by a model, instants by a clock.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::activity::{Activity, Measurement};
+use crate::backing::Backing;
+use crate::clock::{Clock, VirtualClock};
+use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::pacer::Waker;
+use crate::stack::Pace;
+use crate::time::Time;
+
+/// Every modelled device is addressed in blocks of this size.
+pub const BLOCK_BYTES: u32 = 4096;
+
+/// "No event": further away than any clock gets.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A `BlockDevice` that completes each request when its model says so.
+///
+/// The data moves to or from the backing while the request is submitted, on the caller's thread; the answer
+/// waits for the model. Without a model it is given before `submit` returns. A flush asks the backing to
+/// sync at submission: every write that had completed by then has been written to it before. A request that
+/// the backing fails is answered at once with the error, and the model never hears of it.
+///
+/// A `Paced` is a handle: clones are the same device.
+#[derive(Clone)]
+pub struct Paced {
+    core: Arc<Core>,
+}
+
+pub(crate) struct Core {
+    geometry: Geometry,
+    backing: Arc<dyn Backing>,
+    clock: Arc<dyn Clock>,
+    modelled: bool,
+    /// When the model's next event is due, in its nanoseconds; `NEVER` when idle. The pacer reads it.
+    next_ns: AtomicU64,
+    state: Mutex<State>,
+    /// Signalled when the last request under way is over.
+    drained: Condvar,
+    waker: Mutex<Option<Arc<Waker>>>,
+}
+
+struct State {
+    model: Option<Box<dyn MediumModel>>,
+    /// The last instant that the model was given.
+    model_now: Time,
+    next_id: u64,
+    in_flight: HashMap<RequestId, InFlight>,
+    pace: Pace,
+    /// Set while `set_pace` waits for what is under way: new requests queue behind it.
+    changing_to: Option<Pace>,
+    deferred: Vec<(ModelRequest, InFlight)>,
+    closed: bool,
+    activity: Activity,
+    /// Kept between calls for its memory.
+    finished: Vec<Finished>,
+}
+
+struct InFlight {
+    operation: Operation,
+    length_bytes: u64,
+    submitted: Time,
+    answer: Vec<u8>,
+    done: Done,
+}
+
+/// Answers to give once the lock is released: `done` may submit again.
+type Answers = Vec<(Done, Completion)>;
+
+impl Paced {
+    /// A device of `model.capacity_bytes()` bytes, or of `capacity_bytes` without a model.
+    ///
+    /// Nothing completes by itself: give the device to a [`crate::pacer::Pacer`], or drive it with
+    /// [`run_until_idle`] by a virtual clock.
+    ///
+    /// # Panics
+    /// When the model is for another capacity.
+    pub fn new(
+        capacity_bytes: u64,
+        backing: Arc<dyn Backing>,
+        model: Option<Box<dyn MediumModel>>,
+        clock: Arc<dyn Clock>,
+    ) -> Paced {
+        if let Some(model) = &model {
+            assert_eq!(model.capacity_bytes(), capacity_bytes, "the model is for another capacity");
+        }
+        let now = clock.now();
+        let state = State {
+            model_now: now,
+            next_id: 0,
+            in_flight: HashMap::new(),
+            pace: Pace::Modelled,
+            changing_to: None,
+            deferred: Vec::new(),
+            closed: false,
+            activity: Activity::new(now),
+            finished: Vec::new(),
+            model,
+        };
+        let core = Core {
+            geometry: Geometry { capacity_bytes, block_bytes: BLOCK_BYTES, optimal_io_bytes: BLOCK_BYTES },
+            backing,
+            modelled: state.model.is_some(),
+            next_ns: AtomicU64::new(NEVER),
+            state: Mutex::new(state),
+            drained: Condvar::new(),
+            waker: Mutex::new(None),
+            clock,
+        };
+        Paced { core: Arc::new(core) }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Whether a model gives the timing.
+    pub fn is_modelled(&self) -> bool {
+        self.core.modelled
+    }
+
+    /// Changes the pace once everything under way is over; later requests wait for that too. Blocks until
+    /// then, so someone else must be driving the device.
+    pub fn set_pace(&self, pace: Pace) {
+        let answers = {
+            let mut state = self.core.lock();
+            if state.pace == pace && state.changing_to.is_none() {
+                return;
+            }
+            state.changing_to = Some(pace);
+            while !state.in_flight.is_empty() && !state.closed {
+                state = self.core.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            self.core.change_pace(&mut state)
+        };
+        answer(answers);
+    }
+
+    /// Clears counters and histograms and samples every `interval` of modelled time from now on.
+    pub fn begin_measurement(&self, interval: Duration) {
+        self.core.lock().activity.begin(self.core.clock.now(), interval);
+    }
+
+    /// What happened since `begin_measurement`.
+    pub fn end_measurement(&self) -> Measurement {
+        self.core.lock().activity.end(self.core.clock.now())
+    }
+
+    /// Refuses further requests and answers those under way with `DeviceError::Gone`.
+    pub fn close(&self) {
+        let answers: Answers = {
+            let mut state = self.core.lock();
+            state.closed = true;
+            self.core.next_ns.store(NEVER, Ordering::SeqCst);
+            let deferred = std::mem::take(&mut state.deferred).into_iter().map(|(_, in_flight)| in_flight);
+            let mut gone: Vec<(RequestId, InFlight)> =
+                std::mem::take(&mut state.in_flight).into_iter().collect();
+            gone.sort_by_key(|(id, _)| *id);
+            let all = gone.into_iter().map(|(_, in_flight)| in_flight).chain(deferred);
+            all.map(|in_flight| (in_flight.done, Err(DeviceError::Gone))).collect()
+        };
+        self.core.drained.notify_all();
+        answer(answers);
+    }
+}
+
+fn answer(answers: Answers) {
+    for (done, completion) in answers {
+        done(completion);
+    }
+}
+
+impl Core {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a bug in a model; going on with the others beats a chain of panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn next_ns(&self) -> u64 {
+        self.next_ns.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_waker(&self, waker: Arc<Waker>) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+    }
+
+    /// Carries the model on to `now` and answers what has finished.
+    pub(crate) fn run(&self, now: Time) {
+        let answers = {
+            let mut state = self.lock();
+            let answers = self.carry_on(&mut state, now);
+            self.publish_next(&state);
+            answers
+        };
+        answer(answers);
+    }
+
+    /// Takes every event up to `now`; returns what is over.
+    fn carry_on(&self, state: &mut State, now: Time) -> Answers {
+        let now = now.max(state.model_now);
+        let Some(model) = &mut state.model else { return Vec::new() };
+        let mut finished = std::mem::take(&mut state.finished);
+        model.complete(now, &mut finished);
+        state.model_now = now;
+        let mut answers = Vec::with_capacity(finished.len());
+        for Finished { id, at } in finished.drain(..) {
+            let Some(in_flight) = state.in_flight.remove(&id) else { continue };
+            let replied = self.clock.now();
+            let modelled = at.since(in_flight.submitted);
+            state.activity.replied(
+                replied,
+                in_flight.operation,
+                in_flight.length_bytes,
+                Some(modelled),
+                replied.since(in_flight.submitted),
+            );
+            answers.push((in_flight.done, Ok(in_flight.answer)));
+        }
+        state.finished = finished;
+        if state.in_flight.is_empty() && state.changing_to.is_some() {
+            self.drained.notify_all();
+        }
+        answers
+    }
+
+    fn publish_next(&self, state: &State) {
+        let next = state.model.as_ref().and_then(|model| model.next_completion());
+        let next_ns = if state.closed { NEVER } else { next.map_or(NEVER, Time::as_ns) };
+        self.next_ns.store(next_ns, Ordering::SeqCst);
+    }
+
+    fn wake_pacer(&self) {
+        if let Some(waker) = self.waker.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            waker.wake(self.next_ns());
+        }
+    }
+
+    /// Completes what queued behind the change, by the new pace.
+    fn change_pace(&self, state: &mut State) -> Answers {
+        if let Some(pace) = state.changing_to.take() {
+            state.pace = pace;
+        }
+        let mut answers = Answers::new();
+        for (request, in_flight) in std::mem::take(&mut state.deferred) {
+            answers.extend(self.begin(state, request, in_flight));
+        }
+        self.publish_next(state);
+        self.wake_pacer();
+        answers
+    }
+
+    /// Gives a request, whose data has moved, to the model.
+    fn begin(&self, state: &mut State, mut request: ModelRequest, mut in_flight: InFlight) -> Answers {
+        if state.closed {
+            return vec![(in_flight.done, Err(DeviceError::Gone))];
+        }
+        if state.changing_to.is_some() {
+            state.deferred.push((request, in_flight));
+            return Answers::new();
+        }
+        let mut answers = Answers::new();
+        request.id = RequestId(state.next_id);
+        state.next_id += 1;
+        if state.model.is_some() && state.pace == Pace::Modelled {
+            // Another thread may have carried the model past this request's arrival while its data moved.
+            let now = in_flight.submitted.max(state.model_now);
+            answers = self.carry_on(state, now);
+            in_flight.submitted = now;
+            state.activity.arrived(now);
+            state.in_flight.insert(request.id, in_flight);
+            if let Some(model) = &mut state.model {
+                model.submit(request, now);
+            }
+            // Some requests cost no time at all.
+            answers.extend(self.carry_on(state, now));
+        } else {
+            if let Some(model) = &mut state.model {
+                model.absorb(request);
+            }
+            state.activity.arrived(in_flight.submitted);
+            let replied = self.clock.now();
+            let delivered = replied.since(in_flight.submitted);
+            state.activity.replied(replied, in_flight.operation, in_flight.length_bytes, None, delivered);
+            answers.push((in_flight.done, Ok(in_flight.answer)));
+        }
+        answers
+    }
+
+    /// Moves the data, which is all that a device without timing does.
+    fn transfer(&self, request: Request) -> (Operation, bool, Completion) {
+        match request {
+            Request::Read { offset_bytes, mut buffer } => {
+                let result = self.backing.read(offset_bytes, &mut buffer);
+                (Operation::Read, false, result.map(|()| buffer))
+            }
+            Request::Write { offset_bytes, data, fua } => {
+                let mut result = self.backing.write(offset_bytes, &data);
+                if fua {
+                    result = result.and_then(|()| self.backing.sync());
+                }
+                (Operation::Write, fua, result.map(|()| Vec::new()))
+            }
+            Request::Flush => (Operation::Flush, false, self.backing.sync().map(|()| Vec::new())),
+            Request::Discard { offset_bytes, length_bytes } => {
+                let result = self.backing.discard(offset_bytes, length_bytes);
+                (Operation::Discard, false, result.map(|()| Vec::new()))
+            }
+        }
+    }
+}
+
+impl BlockDevice for Paced {
+    fn geometry(&self) -> Geometry {
+        self.core.geometry
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        let core = &self.core;
+        if let Err(error) = request.check(&core.geometry) {
+            return done(Err(error));
+        }
+        let submitted = core.clock.now();
+        let (offset_bytes, length_bytes) = request.extent();
+        let (operation, fua, completion) = core.transfer(request);
+        let answer_bytes = match completion {
+            Ok(bytes) => bytes,
+            Err(error) => return done(Err(error)),
+        };
+        if length_bytes == 0 && operation != Operation::Flush {
+            return done(Ok(answer_bytes));
+        }
+        let request = ModelRequest { id: RequestId(0), operation, offset_bytes, length_bytes, fua };
+        let in_flight = InFlight { operation, length_bytes, submitted, answer: answer_bytes, done };
+        let answers = {
+            let mut state = core.lock();
+            let answers = core.begin(&mut state, request, in_flight);
+            if core.modelled {
+                core.publish_next(&state);
+            }
+            answers
+        };
+        if core.modelled {
+            core.wake_pacer();
+        }
+        answer(answers);
+    }
+}
+
+/// Drives devices by a virtual clock until none has anything under way, and returns the instant of the last
+/// event. For tests and predictions; no thread and no waiting are involved.
+pub fn run_until_idle(devices: &[Paced], clock: &VirtualClock) -> Time {
+    while step(devices, clock) {}
+    clock.now()
+}
+
+/// Carries the devices on to their next event; false when there is none.
+pub fn step(devices: &[Paced], clock: &VirtualClock) -> bool {
+    let next = devices.iter().min_by_key(|device| device.core.next_ns());
+    match next {
+        Some(device) if device.core.next_ns() != NEVER => {
+            clock.advance_to(Time::from_ns(device.core.next_ns()));
+            device.core.run(clock.now());
+            true
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,134 @@
+//! The one thread that waits for all devices of a stack.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::paced::{Core, NEVER, Paced};
+use crate::time::Time;
+
+/// A sleeping thread is woken this late, or less: the rest of the way to an event it spins. Measured on
+/// virtual machines, where timers are 50 us late at the median.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// What a device calls when its next event may be earlier than the one the pacer sleeps for.
+pub(crate) struct Waker {
+    /// Until when the pacer sleeps, in the model's nanoseconds; 0 while it is awake and looks by itself.
+    sleeping_until_ns: AtomicU64,
+    stop: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Waker {
+    pub(crate) fn wake(&self, next_ns: u64) {
+        // The pacer announces its sleep before it looks at the devices a last time, and a device publishes
+        // its event before it looks here: one of the two sees the other.
+        if next_ns < self.sleeping_until_ns.load(Ordering::SeqCst) {
+            let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// Completes the requests of its devices in real time: sleeps until shortly before the earliest event and
+/// spins for the rest. Idle devices cost nothing. Stops with the value; requests still under way are
+/// answered with `DeviceError::Gone`.
+pub struct Pacer {
+    waker: Arc<Waker>,
+    devices: Vec<Paced>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pacer {
+    /// # Errors
+    /// When no thread can be had.
+    pub fn start(devices: Vec<Paced>, clock: Arc<dyn Clock>) -> io::Result<Pacer> {
+        let waker = Arc::new(Waker {
+            sleeping_until_ns: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+        });
+        let modelled: Vec<Paced> = devices.iter().filter(|device| device.is_modelled()).cloned().collect();
+        let thread = if modelled.is_empty() {
+            None
+        } else {
+            let cores: Vec<Arc<Core>> = modelled.iter().map(|device| Arc::clone(device.core())).collect();
+            for core in &cores {
+                core.set_waker(Arc::clone(&waker));
+            }
+            let waker = Arc::clone(&waker);
+            Some(thread::Builder::new().name("pacer".into()).spawn(move || pace(&cores, &*clock, &waker))?)
+        };
+        Ok(Pacer { waker, devices, thread })
+    }
+}
+
+impl Drop for Pacer {
+    fn drop(&mut self) {
+        self.waker.stop.store(true, Ordering::SeqCst);
+        {
+            let _guard = self.waker.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.waker.changed.notify_one();
+        }
+        if let Some(thread) = self.thread.take() {
+            // It can only have failed by a model's panic, which has been printed.
+            let _ = thread.join();
+        }
+        for device in &self.devices {
+            device.close();
+        }
+    }
+}
+
+fn earliest(cores: &[Arc<Core>]) -> (u64, Option<&Arc<Core>>) {
+    match cores.iter().map(|core| (core.next_ns(), core)).min_by_key(|(next_ns, _)| *next_ns) {
+        Some((next_ns, core)) if next_ns != NEVER => (next_ns, Some(core)),
+        _ => (NEVER, None),
+    }
+}
+
+fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
+    narrow_timer_slack();
+    while !waker.stop.load(Ordering::SeqCst) {
+        let (next_ns, core) = earliest(cores);
+        let Some(core) = core else {
+            sleep(cores, waker, NEVER, None);
+            continue;
+        };
+        let wait = clock.wall_until(Time::from_ns(next_ns));
+        if wait.is_zero() {
+            core.run(clock.now());
+        } else if wait > SPIN {
+            sleep(cores, waker, next_ns, Some(wait - SPIN));
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn sleep(cores: &[Arc<Core>], waker: &Waker, until_ns: u64, wait: Option<Duration>) {
+    let guard = waker.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    waker.sleeping_until_ns.store(until_ns, Ordering::SeqCst);
+    if earliest(cores).0 == until_ns && !waker.stop.load(Ordering::SeqCst) {
+        // Woken early or for nothing, the caller looks again.
+        match wait {
+            Some(wait) => drop(waker.changed.wait_timeout(guard, wait)),
+            None => drop(waker.changed.wait(guard)),
+        }
+    }
+    waker.sleeping_until_ns.store(0, Ordering::SeqCst);
+}
+
+/// Linux adds up to 50 us to a thread's timers unless told not to.
+fn narrow_timer_slack() {
+    let nanosecond: libc::c_ulong = 1;
+    // SAFETY: this option takes one integer and touches no memory of ours.
+    let result = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanosecond, 0, 0, 0) };
+    // A refusal only makes the spin above longer than it had to be.
+    debug_assert!(result == 0 || result == -1);
+}

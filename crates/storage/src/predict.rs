@@ -1,0 +1,177 @@
+//! Answers in virtual time: what a model does under a simple load, in microseconds of ours.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use underlay_record::Histogram;
+
+use crate::catalogue::{Figure, Medium, ModelParameters, Published};
+use crate::media::hdd::HddModel;
+use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::time::Time;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Uniformly over the device, aligned to the block.
+    RandomRead,
+    RandomWrite,
+    /// From the device's start, going round at its end.
+    SequentialRead,
+    SequentialWrite,
+}
+
+impl Pattern {
+    fn operation(self) -> Operation {
+        match self {
+            Pattern::RandomRead | Pattern::SequentialRead => Operation::Read,
+            Pattern::RandomWrite | Pattern::SequentialWrite => Operation::Write,
+        }
+    }
+
+    fn is_random(self) -> bool {
+        matches!(self, Pattern::RandomRead | Pattern::RandomWrite)
+    }
+}
+
+/// A load that keeps `queue_depth` requests under way.
+#[derive(Clone, Copy, Debug)]
+pub struct ClosedLoop {
+    pub pattern: Pattern,
+    pub block_bytes: u64,
+    pub queue_depth: usize,
+    /// Measured requests.
+    pub requests: u64,
+    /// Requests before them, to fill buffers and queues.
+    pub warmup: u64,
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Prediction {
+    pub latency: Histogram,
+    pub iops: f64,
+    /// Million bytes a second.
+    pub mb_s: f64,
+    /// The measured span of modelled time.
+    pub duration_s: f64,
+}
+
+/// Runs a closed loop on an idle model, from time zero.
+///
+/// # Panics
+/// When the block is zero or larger than the device, or no request is asked for.
+pub fn closed_loop(model: &mut dyn MediumModel, load: &ClosedLoop) -> Prediction {
+    let blocks = model.capacity_bytes().checked_div(load.block_bytes).unwrap_or(0);
+    assert!(blocks > 0, "no block of {} bytes fits the device", load.block_bytes);
+    assert!(load.requests > 0 && load.queue_depth > 0, "a load without requests");
+    let mut random = Pcg64Mcg::seed_from_u64(load.seed);
+    let total = load.warmup + load.requests;
+    let mut submitted_at = vec![Time::ZERO; total as usize];
+    let mut latency = Histogram::default();
+    let (mut next, mut over) = (0u64, 0u64);
+    let (mut now, mut began) = (Time::ZERO, Time::ZERO);
+    let mut finished: Vec<Finished> = Vec::new();
+    loop {
+        while next < total && next - over < load.queue_depth as u64 {
+            let block = if load.pattern.is_random() { random.random_range(0..blocks) } else { next % blocks };
+            submitted_at[next as usize] = now;
+            let request = ModelRequest {
+                id: RequestId(next),
+                operation: load.pattern.operation(),
+                offset_bytes: block * load.block_bytes,
+                length_bytes: load.block_bytes,
+                fua: false,
+            };
+            model.submit(request, now);
+            next += 1;
+        }
+        if over == total {
+            break;
+        }
+        let Some(at) = model.next_completion() else { break };
+        now = now.max(at);
+        model.complete(now, &mut finished);
+        for Finished { id, at } in finished.drain(..) {
+            over += 1;
+            if over == load.warmup {
+                began = at;
+            }
+            if over > load.warmup {
+                latency.record_ns(at.since(submitted_at[id.0 as usize]).as_nanos() as u64);
+            }
+        }
+    }
+    let duration_s = now.since(began).as_secs_f64();
+    let iops = load.requests as f64 / duration_s;
+    Prediction { latency, iops, mb_s: iops * load.block_bytes as f64 / 1e6, duration_s }
+}
+
+/// What the medium's model gives for a published figure, in the figure's unit; `None` for a figure that
+/// this kind of medium doesn't have (the seek time of flash).
+pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f64> {
+    let load = |pattern, requests, warmup| ClosedLoop {
+        pattern,
+        block_bytes: u64::from(published.block_bytes),
+        queue_depth: published.queue_depth as usize,
+        requests,
+        warmup,
+        seed,
+    };
+    let run = |load: ClosedLoop| closed_loop(&mut *medium.model(medium.capacity_bytes(), seed), &load);
+    // A disk's second holds a hundred requests, a flash device's many thousands: both take milliseconds here.
+    let (random, buffer_bytes) = match &medium.model {
+        ModelParameters::Hdd(parameters) => (4_000, parameters.write_cache_bytes.value),
+        ModelParameters::Flash(parameters) => (40_000, parameters.write_buffer_bytes.value),
+    };
+    // So much that the buffer is full when the measurement begins, although it drains meanwhile: where it
+    // takes in but an eighth more than it drains, it is full after eight times its size.
+    let fill = |block_bytes: u32| (10.0 * buffer_bytes / f64::from(block_bytes)) as u64 + 100;
+    Some(match published.figure {
+        Figure::RandomReadIops => run(load(Pattern::RandomRead, random, 200)).iops,
+        Figure::RandomWriteIops => run(load(Pattern::RandomWrite, random, fill(published.block_bytes))).iops,
+        Figure::SequentialReadMbS => run(load(Pattern::SequentialRead, 4_000, 200)).mb_s,
+        Figure::SequentialWriteMbS => {
+            run(load(Pattern::SequentialWrite, 4_000, fill(published.block_bytes))).mb_s
+        }
+        Figure::ReadLatencyUs => run(load(Pattern::RandomRead, random, 0)).latency.mean_us(),
+        // Few enough to find room in any buffer.
+        Figure::WriteLatencyUs => run(load(Pattern::RandomWrite, 200, 0)).latency.mean_us(),
+        Figure::SeekAverageReadMs => mean_seek_ms(medium, Operation::Read, seed)?,
+        Figure::SeekAverageWriteMs => mean_seek_ms(medium, Operation::Write, seed)?,
+        Figure::PositioningReadMs => mean_positioning_ms(medium, seed)?,
+    })
+}
+
+fn disk(medium: &Medium, seed: u64) -> Option<HddModel> {
+    match &medium.model {
+        ModelParameters::Hdd(parameters) => {
+            Some(HddModel::new(parameters, medium.capacity_bytes(), 1.0, seed))
+        }
+        ModelParameters::Flash(_) => None,
+    }
+}
+
+const SEEKS: u64 = 20_000;
+
+fn mean_seek_ms(medium: &Medium, operation: Operation, seed: u64) -> Option<f64> {
+    let disk = disk(medium, seed)?;
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut byte = || random.random_range(0..medium.capacity_bytes());
+    let sum_ns: u64 = (0..SEEKS).map(|_| disk.seek_ns(byte(), byte(), operation)).sum();
+    Some(sum_ns as f64 / SEEKS as f64 / 1e6)
+}
+
+fn mean_positioning_ms(medium: &Medium, seed: u64) -> Option<f64> {
+    let disk = disk(medium, seed)?;
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut sum_ns = 0;
+    for _ in 0..SEEKS {
+        let (from, to) = (
+            random.random_range(0..medium.capacity_bytes()),
+            random.random_range(0..medium.capacity_bytes()),
+        );
+        let now = Time::from_ns(random.random_range(0..1_000_000_000_000));
+        sum_ns += disk.positioning_ns(from, to, Operation::Read, now);
+    }
+    Some(sum_ns as f64 / SEEKS as f64 / 1e6)
+}

@@ -1,0 +1,194 @@
+//! The catalogue: every file reads, every model keeps to the figures published of its medium, and mistakes
+//! are shown where they are.
+
+use underlay_storage::catalogue::{self, Figure, Medium, MediumKind};
+use underlay_storage::predict::{self, ClosedLoop, Pattern};
+
+fn tolerance(figure: Figure) -> f64 {
+    match figure {
+        Figure::SeekAverageReadMs | Figure::SeekAverageWriteMs | Figure::PositioningReadMs => 0.02,
+        _ => 0.05,
+    }
+}
+
+#[test]
+fn every_model_keeps_to_its_published_figures() {
+    let mut wrong = Vec::new();
+    for medium in catalogue::builtin() {
+        for published in &medium.published {
+            let found =
+                predict::published(medium, published, 7).expect("a figure that its kind of medium has");
+            let error = found / published.value - 1.0;
+            if error.abs() > tolerance(published.figure) {
+                wrong.push(format!(
+                    "{}: {} at queue depth {} is {found:.1}, published {} ({:+.1} %)",
+                    medium.name,
+                    published.figure.name(),
+                    published.queue_depth,
+                    published.value,
+                    error * 100.0
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_medium_is_checked_for_random_and_sequential_reads() {
+    for medium in catalogue::builtin() {
+        let has = |figure| medium.published.iter().any(|published| published.figure == figure);
+        assert!(has(Figure::RandomReadIops) && has(Figure::SequentialReadMbS), "{}", medium.name);
+        if medium.kind == MediumKind::Hdd {
+            assert!(has(Figure::PositioningReadMs), "{}", medium.name);
+        }
+        assert!(medium.problems().is_empty());
+        assert!(medium.price_usd() > 0.0 && medium.price_source().len() > 10);
+        assert!(medium.summary().contains("USD"));
+        assert!(medium.describe().iter().any(|line| line.contains("published")));
+    }
+}
+
+#[test]
+fn a_queue_of_a_disk_earns_throughput() {
+    for name in ["hdd-7200-sata", "hdd-7200-sas", "hdd-10k-sas"] {
+        let medium = catalogue::find(name).unwrap();
+        let at = |queue_depth| {
+            let load = ClosedLoop {
+                pattern: Pattern::RandomRead,
+                block_bytes: 4096,
+                queue_depth,
+                requests: 2000,
+                warmup: 100,
+                seed: 3,
+            };
+            predict::closed_loop(&mut *medium.model(medium.capacity_bytes(), 1), &load)
+        };
+        let (one, many) = (at(1), at(32));
+        // Positioning order halves the way at least; a queue without order would earn nothing.
+        assert!(many.iops > 1.8 * one.iops, "{name}: {} at 1, {} at 32", one.iops, many.iops);
+        // And the age bound keeps the unlucky ones within sight of it.
+        assert!(many.latency.quantile_us(1.0) < 1.5e6, "{name}: {}", many.latency.quantile_us(1.0));
+    }
+}
+
+#[test]
+fn a_scaled_disk_keeps_its_positioning_time() {
+    let medium = catalogue::find("hdd-7200-sas").unwrap();
+    let load = ClosedLoop {
+        pattern: Pattern::RandomRead,
+        block_bytes: 4096,
+        queue_depth: 1,
+        requests: 4000,
+        warmup: 10,
+        seed: 5,
+    };
+    let iops = |capacity| predict::closed_loop(&mut *medium.model(capacity, 1), &load).iops;
+    let (whole, scaled) = (iops(medium.capacity_bytes()), iops(1 << 30));
+    assert!((scaled / whole - 1.0).abs() < 0.05, "{whole} whole, {scaled} scaled");
+}
+
+#[test]
+fn predictions_are_repeatable() {
+    for medium in catalogue::builtin() {
+        for pattern in [Pattern::RandomRead, Pattern::RandomWrite, Pattern::SequentialWrite] {
+            let load = ClosedLoop {
+                pattern,
+                block_bytes: 8192,
+                queue_depth: 9,
+                requests: 500,
+                warmup: 50,
+                seed: 11,
+            };
+            let run = || predict::closed_loop(&mut *medium.model(1 << 30, 42), &load);
+            let (first, second) = (run(), run());
+            assert_eq!(first.latency, second.latency, "{}", medium.name);
+            assert_eq!(first.duration_s, second.duration_s, "{}", medium.name);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_nearest() {
+    let error = catalogue::find("nvme-9300max").unwrap_err();
+    assert_eq!(error.suggestions, ["nvme-9300-max"]);
+    assert!(error.to_string().contains("did you mean nvme-9300-max?"));
+    let error = catalogue::find("tape").unwrap_err();
+    assert!(error.to_string().contains("it has hdd-7200-sata"), "{error}");
+}
+
+const GOOD: &str = include_str!("../../../media/hdd-7200-sas.toml");
+
+fn mistakes(text: &str) -> Vec<String> {
+    let error = Medium::parse("disk.toml", text).expect_err("a mistake");
+    error.to_string().lines().map(str::to_owned).collect()
+}
+
+fn line_of(text: &str, needle: &str) -> usize {
+    text[..text.find(needle).unwrap()].matches('\n').count() + 1
+}
+
+#[test]
+fn all_mistakes_are_shown_at_once_and_in_place() {
+    let text = GOOD
+        .replace("kind = \"hdd\"", "kind = \"disk\"")
+        .replace("price = \"Our", "cost = \"Our")
+        .replace("figure = \"random-read-iops\"", "figure = \"random-read\"");
+    let found = mistakes(&text);
+    let kind = format!("disk.toml:{}:8: `kind` is \"disk\"", line_of(&text, "kind ="));
+    assert!(found.iter().any(|line| line.starts_with(&kind)), "{found:#?}");
+    assert!(
+        found.iter().any(|line| line.contains("there is no source \"price\" in [sources]")),
+        "{found:#?}"
+    );
+    assert!(found.iter().any(|line| line.contains("no entry refers to the source \"cost\"")), "{found:#?}");
+    let figure = format!("disk.toml:{}:10: `figure` is", line_of(&text, "figure = \"random-read\""));
+    assert!(found.iter().any(|line| line.starts_with(&figure)), "{found:#?}");
+}
+
+#[test]
+fn each_kind_of_mistake_is_found() {
+    for (from, to, expected) in [
+        ("heads = { value = 8", "heads = { value = \"8\"", "`value` must be a number from 1 to 64"),
+        ("heads = { value = 8", "heads = { value = 99", "`value` must be a number from 1 to 64"),
+        (
+            "heads = { value = 8, source",
+            "heads = { value = 8, sauce",
+            "has no `sauce`: did you mean `source`?",
+        ),
+        (
+            "heads = { value = 8, source = \"manual\" }",
+            "heads = 8",
+            "`heads` must be { value = .., source = \"..\" }",
+        ),
+        ("zones = ", "zone = ", "[model] has no `zone`: did you mean `zones`?"),
+        ("zones = ", "zone = ", "[model] lacks `zones`"),
+        ("value = 17.06", "value = 7.06", "an average read seek of 7.5 ms does not go with"),
+        ("value = 61.6", "value = 161.6", "the inner tracks are faster"),
+        ("usd = 300", "usd = -1", "`usd` must be a number from 0.01"),
+        ("name = \"hdd-7200-sas\"", "name = \"HDD 7200\"", "`name` may hold small letters"),
+        ("label = \"datasheet\"\nnote", "label = \"proxy\"\nremark", "a proxy needs a `note`"),
+        ("[model]", "[modell]", "a medium lacks `model`"),
+        ("year = 2010", "year = 2010 2011", "disk.toml:4"),
+    ] {
+        assert!(GOOD.contains(from), "{from}");
+        let found = mistakes(&GOOD.replacen(from, to, 1));
+        assert!(found.iter().any(|line| line.contains(expected)), "{to}: {found:#?}");
+    }
+}
+
+#[test]
+fn impossible_flash_is_refused() {
+    let text = include_str!("../../../media/nvme-p4500.toml");
+    let text = text.replace("dies_per_channel = { value = 16", "dies_per_channel = { value = 1");
+    let found = mistakes(&text);
+    assert!(found.iter().any(|line| line.contains("reach 218 MB/s only")), "{found:#?}");
+}
+
+#[test]
+fn a_medium_survives_json() {
+    for medium in catalogue::builtin() {
+        let text = serde_json::to_string(medium).unwrap();
+        assert_eq!(&serde_json::from_str::<Medium>(&text).unwrap(), medium);
+    }
+}

@@ -1,0 +1,271 @@
+//! What every medium model must keep, whatever it is asked: one suite for all media.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use underlay_storage::catalogue::{self, Medium, ModelParameters};
+use underlay_storage::media::flash::FlashModel;
+use underlay_storage::media::hdd::HddModel;
+use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use underlay_storage::time::Time;
+
+const CAPACITY: u64 = 256 << 20;
+/// Few blocks, so that requests overlap often.
+const BLOCKS: u64 = 48;
+const BLOCK: u64 = 4096;
+
+/// One submission: how long after the one before, and what.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    gap_ns: u64,
+    operation: Operation,
+    block: u64,
+    blocks: u64,
+    fua: bool,
+    absorb: bool,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let operation = prop_oneof![
+        4 => Just(Operation::Read),
+        6 => Just(Operation::Write),
+        2 => Just(Operation::Flush),
+        1 => Just(Operation::Discard),
+    ];
+    let gap_ns = prop_oneof![3 => Just(0u64), 3 => 0..200_000u64, 2 => 0..20_000_000u64];
+    // Blocks lie near each other at the start, or far away.
+    (gap_ns, operation, 0..BLOCKS, 1..8u64, any::<bool>(), 0..40u8).prop_map(
+        |(gap_ns, operation, block, blocks, fua, absorb)| Call {
+            gap_ns,
+            operation,
+            block: if block % 3 == 0 { block * 1000 } else { block },
+            blocks,
+            fua: fua && operation == Operation::Write,
+            absorb: absorb == 0,
+        },
+    )
+}
+
+/// A model whose volatile content can be looked at.
+trait Volatile: MediumModel {
+    fn volatile(&self) -> Vec<(u64, u64)>;
+}
+
+impl Volatile for HddModel {
+    fn volatile(&self) -> Vec<(u64, u64)> {
+        self.unflushed()
+    }
+}
+
+impl Volatile for FlashModel {
+    fn volatile(&self) -> Vec<(u64, u64)> {
+        self.unflushed()
+    }
+}
+
+/// Watches a model from outside.
+#[derive(Default)]
+struct Watch {
+    under_way: BTreeMap<RequestId, (ModelRequest, Time, u64)>,
+    finished: BTreeSet<RequestId>,
+    last: Time,
+    /// For each block, the order of the last submission and of the last completion of a write to it.
+    submitted: BTreeMap<u64, u64>,
+    /// Of each flush, the blocks whose writes it must have made durable.
+    covers: BTreeMap<RequestId, BTreeSet<u64>>,
+    completed_writes: BTreeSet<u64>,
+    order: u64,
+    times: Vec<(RequestId, Time)>,
+}
+
+fn blocks(request: &ModelRequest) -> std::ops::Range<u64> {
+    request.offset_bytes / BLOCK..(request.offset_bytes + request.length_bytes) / BLOCK
+}
+
+impl Watch {
+    fn submit(&mut self, model: &mut impl Volatile, request: ModelRequest, now: Time) {
+        self.order += 1;
+        match request.operation {
+            Operation::Flush => {
+                self.covers.insert(request.id, self.completed_writes.clone());
+            }
+            Operation::Write | Operation::Discard => {
+                for block in blocks(&request) {
+                    self.submitted.insert(block, self.order);
+                    // A new write may take the place of the completed one at any time from now on.
+                    self.completed_writes.remove(&block);
+                    for covered in self.covers.values_mut() {
+                        covered.remove(&block);
+                    }
+                }
+            }
+            Operation::Read => {}
+        }
+        self.under_way.insert(request.id, (request, now, self.order));
+        model.submit(request, now);
+    }
+
+    fn carry_on(&mut self, model: &mut impl Volatile, until: Time) -> Result<(), TestCaseError> {
+        let mut finished: Vec<Finished> = Vec::new();
+        let mut guard = 0;
+        while let Some(next) = model.next_completion().filter(|next| *next <= until) {
+            guard += 1;
+            prop_assert!(guard < 2_000_000, "no end of events");
+            model.complete(next, &mut finished);
+            prop_assert!(model.next_completion().is_none_or(|later| later > next), "an event in the past");
+            for Finished { id, at } in finished.drain(..) {
+                let Some((request, submitted, order)) = self.under_way.remove(&id) else {
+                    return Err(TestCaseError::fail(format!("{id:?} finished and was not under way")));
+                };
+                prop_assert!(self.finished.insert(id), "{id:?} finished twice");
+                prop_assert!(at >= submitted, "{id:?} finished before it was submitted");
+                prop_assert!(at >= self.last && at <= next, "{id:?} finished out of order");
+                self.last = at;
+                self.times.push((id, at));
+                let volatile = |block: u64| {
+                    let (first, end) = (block * BLOCK, (block + 1) * BLOCK);
+                    model.volatile().iter().any(|&(from, to)| from < end && first < to)
+                };
+                match request.operation {
+                    Operation::Write => {
+                        for block in blocks(&request) {
+                            if self.submitted.get(&block) == Some(&order) {
+                                self.completed_writes.insert(block);
+                                prop_assert!(
+                                    !(request.fua && volatile(block)),
+                                    "{id:?} had FUA and is volatile"
+                                );
+                            }
+                        }
+                    }
+                    Operation::Flush => {
+                        for block in self.covers.remove(&id).unwrap_or_default() {
+                            prop_assert!(!volatile(block), "{id:?} left block {block} volatile");
+                        }
+                    }
+                    Operation::Read | Operation::Discard => {}
+                }
+            }
+        }
+        model.complete(until, &mut finished);
+        prop_assert!(finished.is_empty(), "an event was not announced");
+        Ok(())
+    }
+}
+
+fn check(mut model: impl Volatile, calls: &[Call]) -> Result<Vec<(RequestId, Time)>, TestCaseError> {
+    let mut watch = Watch::default();
+    let mut now = Time::ZERO;
+    for (index, call) in calls.iter().enumerate() {
+        now = Time::from_ns(now.as_ns() + call.gap_ns);
+        watch.carry_on(&mut model, now)?;
+        let flush = call.operation == Operation::Flush;
+        let request = ModelRequest {
+            id: RequestId(index as u64),
+            operation: call.operation,
+            offset_bytes: if flush { 0 } else { call.block * BLOCK },
+            length_bytes: if flush { 0 } else { call.blocks * BLOCK },
+            fua: call.fua,
+        };
+        if call.absorb && watch.under_way.is_empty() {
+            model.absorb(request);
+            watch.finished.insert(request.id);
+            for block in blocks(&request) {
+                watch.completed_writes.remove(&block);
+            }
+        } else {
+            watch.submit(&mut model, request, now);
+        }
+    }
+    watch.carry_on(&mut model, Time::from_ns(now.as_ns() + 3_600_000_000_000))?;
+    prop_assert_eq!(watch.finished.len(), calls.len(), "not every request finished within an hour");
+    prop_assert!(model.volatile().is_empty(), "an idle device keeps data volatile");
+    Ok(watch.times)
+}
+
+fn run(medium: &Medium, calls: &[Call], seed: u64) -> Result<Vec<(RequestId, Time)>, TestCaseError> {
+    match &medium.model {
+        ModelParameters::Hdd(parameters) => check(HddModel::new(parameters, CAPACITY, 1e-3, seed), calls),
+        ModelParameters::Flash(parameters) => check(FlashModel::new(parameters, CAPACITY, 1e-3, seed), calls),
+    }
+}
+
+/// The catalogue's media, and what they would be with small buffers that power cuts empty.
+fn media() -> Vec<Medium> {
+    let mut media = catalogue::builtin().to_vec();
+    for name in ["hdd-7200-sata", "ssd-sata"] {
+        let mut medium = catalogue::find(name).unwrap();
+        match &mut medium.model {
+            ModelParameters::Hdd(parameters) => parameters.write_cache_bytes.value = 65536.0,
+            ModelParameters::Flash(parameters) => {
+                parameters.write_buffer_bytes.value = 65536.0;
+                parameters.power_loss_protection.value = false;
+            }
+        }
+        media.push(medium);
+    }
+    media
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_model_keeps_the_contract(calls in prop::collection::vec(call(), 1..80), seed in any::<u64>()) {
+        for medium in media() {
+            let first = run(&medium, &calls, seed)?;
+            let second = run(&medium, &calls, seed)?;
+            prop_assert_eq!(first, second, "{}: the same calls gave other times", medium.name);
+        }
+    }
+}
+
+#[test]
+fn a_disk_reads_its_own_cache_without_moving() {
+    let medium = catalogue::find("hdd-7200-sata").unwrap();
+    let mut model = medium.model(1 << 30, 1);
+    let request = |id, operation| ModelRequest {
+        id: RequestId(id),
+        operation,
+        offset_bytes: 512 << 20,
+        length_bytes: 4096,
+        fua: false,
+    };
+    let mut finished = Vec::new();
+    model.submit(request(1, Operation::Write), Time::ZERO);
+    let written = model.next_completion().unwrap();
+    model.complete(written, &mut finished);
+    let replied = model.next_completion().unwrap();
+    model.submit(request(2, Operation::Read), written);
+    // Written into memory and read from it: both within a millisecond, where the arm needs several.
+    while finished.len() < 2 {
+        let next = model.next_completion().unwrap();
+        model.complete(next, &mut finished);
+    }
+    assert!(replied >= written);
+    assert!(finished.iter().all(|finished| finished.at.as_ns() < 1_000_000), "{finished:?}");
+}
+
+#[test]
+fn fua_waits_for_the_platter() {
+    let medium = catalogue::find("hdd-7200-sata").unwrap();
+    let time = |fua, seed| {
+        let mut model = medium.model(1 << 30, seed);
+        let request = ModelRequest {
+            id: RequestId(1),
+            operation: Operation::Write,
+            offset_bytes: 900 << 20,
+            length_bytes: 4096,
+            fua,
+        };
+        model.submit(request, Time::ZERO);
+        let mut finished = Vec::new();
+        while let Some(next) = model.next_completion().filter(|_| finished.is_empty()) {
+            model.complete(next, &mut finished);
+        }
+        finished[0].at.as_ns()
+    };
+    assert!(time(false, 1) < 200_000);
+    // At least the seek over nine tenths of the stroke.
+    assert!(time(true, 1) > 10_000_000);
+}

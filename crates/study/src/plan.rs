@@ -1,0 +1,233 @@
+//! From a study to the cells that run: the full product of its lists, and a balanced random order of it.
+
+use std::collections::BTreeSet;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
+use underlay_record::{Cell, PlannedCell};
+use underlay_workload::Mix;
+
+use crate::spec::{DataSize, StorageSpec, Study, SystemSpec, WorkloadSpec};
+
+/// A cell with the parts of the study that it is made of.
+#[derive(Clone, Debug)]
+pub struct Entry<'a> {
+    pub cell: Cell,
+    pub system: &'a SystemSpec,
+    pub storage: &'a StorageSpec,
+    pub workload: &'a WorkloadSpec,
+    pub size: &'a DataSize,
+}
+
+/// Every combination of the study once, in the order of the file.
+///
+/// `load` and `delete` go through all keys in order, so they are not multiplied by the distributions; their
+/// cells say `sequential`. `records` and `data_bytes` of a cell are unscaled.
+pub fn expand(study: &Study) -> Vec<Cell> {
+    entries(study).into_iter().map(|entry| entry.cell).collect()
+}
+
+/// What runs, in order: each repetition is a round over all cells in a shuffle of its own, so that a run
+/// that is cut short has measured every cell about equally often. The same study gives the same order.
+pub fn order(study: &Study) -> Vec<PlannedCell> {
+    let cells = expand(study);
+    let mut planned = Vec::with_capacity(cells.len() * study.run.repetitions as usize);
+    for repetition in 1..=study.run.repetitions {
+        // A stream for each round: adding repetitions leaves the order of the earlier ones as it was.
+        let seed = study.run.seed ^ u64::from(repetition).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut round = cells.clone();
+        round.shuffle(&mut Pcg64::seed_from_u64(seed));
+        planned.extend(round.into_iter().map(|cell| {
+            let file = record_file(&cell, repetition);
+            PlannedCell { cell, repetition, file }
+        }));
+    }
+    planned
+}
+
+/// Names a loaded data set: cells with the same key can start from copies of one.
+///
+/// It depends on everything that shapes the files: the system, its settings and memory, the records stored
+/// on this machine, their shape and properties, and the seed; not on the storage, which the files don't show.
+/// Lower-case letters, digits and dashes.
+pub fn dataset_key(study: &Study, cell: &Cell) -> String {
+    let records = study.records_here(cell.records);
+    let entry = entries(study).into_iter().find(|entry| entry.cell.id == cell.id);
+    let parts = match &entry {
+        Some(Entry { system, workload, .. }) => format!(
+            "{} {} {} {:?} {} {} {} {:?} {}",
+            system.kind,
+            study.bytes_here(system.memory_bytes),
+            system.nodes,
+            system.settings,
+            records,
+            workload.fields,
+            workload.field_bytes,
+            workload.properties,
+            study.run.seed
+        ),
+        // Not a cell of this study, so nothing is known that it could share.
+        None => format!("{} {records} {}", cell.id, study.run.seed),
+    };
+    format!("{}-{records}-{:016x}", slug(&cell.system), fnv1a(parts.as_bytes()))
+}
+
+/// As [`expand`], each cell with its origin in the study.
+pub fn entries(study: &Study) -> Vec<Entry<'_>> {
+    let points: Vec<Point<'_>> = study.workloads.iter().flat_map(points_of).collect();
+    let varying = Varying::among(&points);
+    let mut labels: Vec<String> = points.iter().map(|point| varying.label(point)).collect();
+    let distinct: BTreeSet<&String> = labels.iter().collect();
+    if distinct.len() < labels.len() {
+        // Workloads that differ in the shape of their records only: their names tell them apart.
+        for (label, point) in labels.iter_mut().zip(&points) {
+            *label = format!("{} {label}", point.workload.name);
+        }
+    }
+    let mut entries = Vec::with_capacity(points.len() * study.systems.len() * study.storages.len());
+    for system in &study.systems {
+        for storage in &study.storages {
+            for (point, label) in points.iter().zip(&labels) {
+                let cell = Cell {
+                    id: format!("{}/{}/{}", system.name, storage.name, point.id(varying.data)),
+                    system: system.name.clone(),
+                    storage: storage.name.clone(),
+                    workload: label.clone(),
+                    mix: point.mix.to_owned(),
+                    distribution: point.distribution.to_owned(),
+                    threads: point.threads,
+                    rate_per_s: point.rate_per_s,
+                    records: point.size.records,
+                    data_bytes: point.size.records.saturating_mul(point.workload.record_bytes()),
+                };
+                entries.push(Entry { cell, system, storage, workload: point.workload, size: point.size });
+            }
+        }
+    }
+    entries
+}
+
+/// One point of a workload's lists.
+struct Point<'a> {
+    workload: &'a WorkloadSpec,
+    mix: &'a str,
+    distribution: &'a str,
+    threads: u32,
+    rate_per_s: Option<f64>,
+    size: &'a DataSize,
+}
+
+fn points_of(workload: &WorkloadSpec) -> Vec<Point<'_>> {
+    let mut points = Vec::new();
+    for size in &workload.sizes {
+        for mix in &workload.mixes {
+            for distribution in distributions_of(workload, mix) {
+                for &threads in &workload.threads {
+                    for &rate_per_s in &workload.rates {
+                        points.push(Point { workload, mix, distribution, threads, rate_per_s, size });
+                    }
+                }
+            }
+        }
+    }
+    points
+}
+
+/// What the study asks for; else what YCSB's own workload file of the mix does.
+fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
+    match Mix::parse(mix) {
+        Ok(mix) if workload.distributions.is_empty() || mix.visits_every_record() => {
+            vec![mix.default_distribution().name()]
+        }
+        _ => workload.distributions.iter().map(String::as_str).collect(),
+    }
+}
+
+impl Point<'_> {
+    /// The last part of a cell's id; `with_data` when the study has several sizes.
+    fn id(&self, with_data: bool) -> String {
+        let mut id = format!("{}-{}-{}-{}t", self.workload.name, self.mix, self.distribution, self.threads);
+        if let Some(rate) = self.rate_per_s {
+            id.push_str(&format!("-{rate}ps"));
+        }
+        if with_data {
+            id.push_str(&format!("-{}", slug(&size_label(self.size))));
+        }
+        id
+    }
+}
+
+/// Which parts take more than one value in the study, so that a table must print them.
+struct Varying {
+    distribution: bool,
+    threads: bool,
+    rate: bool,
+    data: bool,
+}
+
+impl Varying {
+    fn among(points: &[Point<'_>]) -> Self {
+        // A distribution that follows from the mix says nothing new.
+        let distribution = points.iter().any(|point| {
+            points.iter().any(|other| point.mix == other.mix && point.distribution != other.distribution)
+        });
+        let first = points.first();
+        let differs = |differ: &dyn Fn(&Point<'_>, &Point<'_>) -> bool| {
+            first.is_some_and(|first| points.iter().any(|point| differ(first, point)))
+        };
+        Varying {
+            distribution,
+            threads: differs(&|a, b| a.threads != b.threads),
+            rate: differs(&|a, b| a.rate_per_s != b.rate_per_s),
+            data: differs(&|a, b| size_label(a.size) != size_label(b.size)),
+        }
+    }
+
+    /// `a`, or `a, zipfian, 256 GB`.
+    fn label(&self, point: &Point<'_>) -> String {
+        let mut label = point.mix.to_owned();
+        let ordered = Mix::parse(point.mix).is_ok_and(|mix| mix.visits_every_record());
+        if self.distribution && !ordered {
+            label.push_str(&format!(", {}", point.distribution));
+        }
+        if self.data {
+            label.push_str(&format!(", {}", size_label(point.size)));
+        }
+        if self.threads {
+            label.push_str(&format!(", {} threads", point.threads));
+        }
+        if self.rate {
+            match point.rate_per_s {
+                Some(rate) => label.push_str(&format!(", {rate}/s")),
+                None => label.push_str(", max"),
+            }
+        }
+        label
+    }
+}
+
+fn size_label(size: &DataSize) -> String {
+    size.label.clone().unwrap_or_else(|| format!("{} records", size.records))
+}
+
+fn record_file(cell: &Cell, repetition: u32) -> String {
+    format!("{}.r{repetition}.json", cell.id.replace('/', "."))
+}
+
+/// Small letters, digits, dots and dashes only.
+fn slug(text: &str) -> String {
+    text.chars()
+        .map(|c| match c.to_ascii_lowercase() {
+            c if c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' => c,
+            _ => '-',
+        })
+        .collect()
+}
+
+/// FNV-1a, 64 bits: stable over versions of Rust, which its own hasher is not.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

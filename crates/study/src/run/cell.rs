@@ -1,0 +1,454 @@
+//! One cell, once: storage attached, the system started inside its budget, driven, measured, cleared away.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use underlay_attach::{Attached, Attachment as _, FuseLoop, MemoryBudget, Registry, overhead};
+use underlay_record::{
+    Cell, CellStatus, Measured, MemoryRecord, PlannedCell, Run, RunRecord, SCHEMA_VERSION, Scale,
+};
+use underlay_storage::stack::Pace;
+use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System};
+
+use super::certificate::{Evidence, certify};
+use super::dataset::{Datasets, copy_onto_paths};
+use super::drive::{self, Hooks};
+use super::{CellError, Observer, check_stop, images, schedule, storage};
+use crate::plan;
+use crate::spec::{Cache, StorageSource, StorageSpec, Study, SystemSpec, WorkloadSpec};
+
+/// A client waits this long for an answer, in modelled time: stretched by slow motion.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the path's own cost is measured, once a run.
+const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
+/// Warm caches: the mix runs in fast-forward until each page of the budget could have been read this often.
+const CACHE_FILLS: u64 = 2;
+const PAGE_BYTES: u64 = 4096;
+
+/// A cell with everything that the study says of it, scaled to this machine.
+pub struct CellPlan<'a> {
+    pub study: &'a Study,
+    pub planned: &'a PlannedCell,
+    pub position: u32,
+    pub system: &'a SystemSpec,
+    pub storage: &'a StorageSpec,
+    pub workload: &'a WorkloadSpec,
+    pub scale: Scale,
+    pub seed: u64,
+    pub records_here: u64,
+    pub data_bytes_here: u64,
+    pub budget_bytes: u64,
+    pub dataset_key: String,
+}
+
+impl<'a> CellPlan<'a> {
+    /// `None` when the study has no such cell.
+    pub fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
+        let entry = plan::entries(study).into_iter().find(|entry| entry.cell.id == planned.cell.id)?;
+        let records_here = study.records_here(planned.cell.records);
+        Some(CellPlan {
+            study,
+            planned,
+            position,
+            system: entry.system,
+            storage: entry.storage,
+            workload: entry.workload,
+            scale: study.scale,
+            // Every storage gets the same order of requests; repetitions get one each.
+            seed: study.run.seed.wrapping_add(u64::from(planned.repetition)),
+            records_here,
+            data_bytes_here: records_here * entry.workload.record_bytes(),
+            budget_bytes: study.bytes_here(entry.system.memory_bytes),
+            dataset_key: plan::dataset_key(study, &planned.cell),
+        })
+    }
+
+    pub fn cell(&self) -> &Cell {
+        &self.planned.cell
+    }
+
+    /// `load` begins with an empty storage, everything else with the loaded data.
+    fn begins_empty(&self) -> bool {
+        self.cell().mix == "load"
+    }
+}
+
+/// The settings that a cell's system is started with.
+pub fn settings(plan: &CellPlan<'_>) -> Settings {
+    Settings {
+        values: plan.system.settings.clone(),
+        fields: plan.workload.fields,
+        field_bytes: plan.workload.field_bytes,
+        timeout: CLIENT_TIMEOUT.mul_f64(plan.scale.time),
+    }
+}
+
+/// What is the same for all cells of a run.
+pub struct Bench<'a> {
+    run: &'a Run,
+    registry: Registry,
+    work: PathBuf,
+    /// The path's own p50 in wall microseconds: `None` until measured.
+    floor_wall_us: Option<f64>,
+    /// The generator's highest rate on this machine, in modelled operations per second, by mix and threads.
+    ceilings: HashMap<(String, u32), f64>,
+}
+
+/// What a measured cell leaves besides the generator's figures.
+struct Observed {
+    measured: Measured,
+    devices: Vec<underlay_record::DeviceActivity>,
+    figures: BTreeMap<String, f64>,
+    settings: BTreeMap<String, String>,
+    memory: MemoryRecord,
+    attachment: &'static str,
+    steal_share: f64,
+    warnings: Vec<String>,
+}
+
+impl<'a> Bench<'a> {
+    pub fn new(run: &'a Run, registry: Registry, work: &Path) -> Self {
+        Bench {
+            run,
+            registry,
+            work: work.to_path_buf(),
+            floor_wall_us: None,
+            ceilings: HashMap::new(),
+        }
+    }
+
+    /// Runs a cell and gives its record; what it made is gone when this returns, however it returns.
+    pub fn run(
+        &mut self,
+        plan: &CellPlan<'_>,
+        datasets: &mut Datasets,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<RunRecord, CellError> {
+        let system = underlay_systems::find(&plan.system.kind).ok_or_else(|| CellError::Unavailable {
+            missing: format!("the system '{}'", plan.system.kind),
+            remedy: format!("this program knows {}", underlay_systems::names().join(", ")),
+        })?;
+        let modelled = matches!(plan.storage.source, StorageSource::Modelled { .. });
+        if modelled {
+            FuseLoop::new()?.probe().map_err(underlay_attach::AttachError::from)?;
+            if self.floor_wall_us.is_none() {
+                observer.preparing("measuring this machine's own overhead");
+                self.floor_wall_us = Some(overhead::measure(OVERHEAD_PROBE)?.path_p50_us);
+            }
+        }
+        let folder = self.work.join("cell");
+        let _folder = CellFolder::make(&folder)?;
+        let source = if plan.begins_empty() {
+            None
+        } else if modelled {
+            Some(datasets.images(plan, system, observer, stop)?)
+        } else {
+            Some(datasets.files(plan, system, observer, stop)?)
+        };
+        check_stop(stop)?;
+        observer.cell_started(plan.planned, plan.position as usize + 1);
+        let begun = Instant::now();
+        let observed = self.measure(plan, system, source.as_deref(), &folder, observer, stop)?;
+        let ceiling_per_s = self.ceiling(plan)?;
+        let mut record = self.record(plan, CellStatus::Completed, begun.elapsed());
+        let certificate = certify(&Evidence {
+            devices: &observed.devices,
+            measured: &observed.measured,
+            floor_us: self.floor_wall_us.filter(|_| modelled).map(|us| us / plan.scale.time),
+            steal_share: observed.steal_share,
+            ceiling_per_s: Some(ceiling_per_s),
+            open_loop: plan.cell().rate_per_s.is_some(),
+            time_scale: plan.scale.time,
+        });
+        record.storage = storage::describe(plan.storage, observed.attachment);
+        record.memory = observed.memory;
+        record.settings = observed.settings;
+        record.system_figures = observed.figures;
+        record.devices = observed.devices;
+        for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
+            activity.description = description.clone();
+        }
+        record.warnings = observed.warnings;
+        record.certificate = Some(certificate);
+        let mut measured = observed.measured;
+        measured.generator.ceiling_per_s = Some(ceiling_per_s);
+        record.measured = Some(measured);
+        Ok(record)
+    }
+
+    /// A record with everything but figures, which is all that a cell without figures has.
+    pub fn record(&self, plan: &CellPlan<'_>, status: CellStatus, wall: Duration) -> RunRecord {
+        RunRecord {
+            schema: SCHEMA_VERSION,
+            cell: plan.cell().clone(),
+            repetition: plan.planned.repetition,
+            position: plan.position,
+            status,
+            started_at: schedule::timestamp(wall),
+            wall_s: wall.as_secs_f64(),
+            scale: plan.scale,
+            machine: self.run.machine.clone(),
+            versions: self.run.versions.clone(),
+            settings: plan.system.settings.clone(),
+            seed: plan.seed,
+            memory: MemoryRecord {
+                budget_bytes: plan.budget_bytes,
+                enforced_by: "none".into(),
+                data_bytes: plan.data_bytes_here,
+                data_to_memory: plan.data_bytes_here as f64 / plan.budget_bytes.max(1) as f64,
+                peak_bytes: None,
+            },
+            storage: storage::describe(plan.storage, "none"),
+            measured: None,
+            devices: Vec::new(),
+            system_figures: BTreeMap::new(),
+            certificate: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Attaches, starts, drives and clears away. The locals drop in the reverse of the order that they are
+    /// made in: system, budget, storage.
+    fn measure(
+        &self,
+        plan: &CellPlan<'_>,
+        system: &dyn System,
+        source: Option<&Path>,
+        folder: &Path,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<Observed, CellError> {
+        let mut attached = self.attach(plan, source, folder)?;
+        if attached.paths().len() > 1 && !system.capabilities().many_directories {
+            return Err(CellError::Failed(format!(
+                "{} keeps its data in one directory, and this storage is {} of them: use layout = \"stripe\"",
+                system.name(),
+                attached.paths().len()
+            )));
+        }
+        let mut warnings = Vec::new();
+        let mut budget = match MemoryBudget::create("cell", plan.budget_bytes, &self.registry) {
+            Ok(budget) => Some(budget),
+            Err(underlay_attach::AttachError::Missing(missing)) => {
+                warnings.push(format!(
+                    "the memory budget was not enforced: {}; {}. The page cache may hold all the data.",
+                    missing.what, missing.remedy
+                ));
+                None
+            }
+            Err(other) => return Err(other.into()),
+        };
+        attached.set_pace(Pace::Immediate)?;
+        let scratch = folder.join("scratch");
+        fs::create_dir_all(&scratch)?;
+        let paths = StoragePaths { data: attached.paths().to_vec(), scratch };
+        let memory = Memory {
+            budget_bytes: plan.budget_bytes,
+            cgroup_procs: budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default(),
+        };
+        let running = system.start(&paths, &memory, &settings(plan))?;
+        self.fill_caches(plan, running.as_ref(), budget.as_ref(), &attached, observer, stop)?;
+        attached.set_pace(Pace::Modelled)?;
+        check_stop(stop)?;
+
+        let spec = drive::measuring_spec(plan)?;
+        let window = Window::new(running.as_ref(), &attached, drive::interval_s(&spec));
+        let driven = drive::drive(&spec, running.as_ref(), &window, observer, stop, "measuring");
+        // Whatever happened, the rest is clearing away, and that need not take modelled time.
+        let _ = attached.set_pace(Pace::Immediate);
+        let driven = match driven {
+            Err(CellError::Failed(reason)) => return Err(self.explain(reason, running.as_ref(), budget.as_ref(), &attached)),
+            other => other?,
+        };
+        running.health()?;
+        attached.health()?;
+        let (devices, figures) = window.taken()?;
+        if driven.measured.errors > 0 {
+            warnings.push(format!(
+                "{} operations failed; the first said: {}",
+                driven.measured.errors,
+                driven.measured.error_samples.first().map_or("nothing", String::as_str)
+            ));
+        }
+        let observed_settings = running.applied_settings();
+        running.stop()?;
+        let memory = MemoryRecord {
+            budget_bytes: plan.budget_bytes,
+            enforced_by: budget.as_ref().map_or("none", |budget| budget.enforced_by()).to_owned(),
+            data_bytes: plan.data_bytes_here,
+            data_to_memory: plan.data_bytes_here as f64 / plan.budget_bytes.max(1) as f64,
+            peak_bytes: budget.as_ref().and_then(MemoryBudget::peak_bytes),
+        };
+        let attachment = attached.name();
+        if let Some(budget) = &mut budget {
+            budget.remove()?;
+        }
+        attached.detach()?;
+        Ok(Observed {
+            measured: driven.measured,
+            devices,
+            figures,
+            settings: observed_settings,
+            memory,
+            attachment,
+            steal_share: driven.steal_share,
+            warnings,
+        })
+    }
+
+    fn attach(&self, plan: &CellPlan<'_>, source: Option<&Path>, folder: &Path) -> Result<Attached, CellError> {
+        let mount_root = folder.join("mnt");
+        let images_folder = folder.join("images");
+        fs::create_dir_all(&images_folder)?;
+        match (storage::stack(plan.storage, &images_folder, plan.scale.data, plan.scale.time, plan.seed), source) {
+            (Some(stack), Some(prepared)) => {
+                for image in storage::image_files(&stack) {
+                    let name = image.file_name().expect("an image has a name");
+                    images::clone_image(&prepared.join(name), &image)?;
+                }
+                let spec = storage::attach_spec(plan.storage, stack, &mount_root, false);
+                Ok(FuseLoop::new()?.attach(&spec, &self.registry)?)
+            }
+            (Some(stack), None) => {
+                let spec = storage::attach_spec(plan.storage, stack, &mount_root, true);
+                Ok(FuseLoop::new()?.attach(&spec, &self.registry)?)
+            }
+            (None, source) => {
+                let attached = storage::attach_paths(plan.storage, &self.registry)?;
+                if let Some(files) = source {
+                    copy_onto_paths(plan, files, attached.paths())?;
+                }
+                Ok(attached)
+            }
+        }
+    }
+
+    /// Brings the caches to what the study asks for: empty, or as a long run of this mix would leave them.
+    fn fill_caches(
+        &self,
+        plan: &CellPlan<'_>,
+        running: &dyn Running,
+        budget: Option<&MemoryBudget>,
+        attached: &Attached,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<(), CellError> {
+        if plan.study.run.cache == Cache::Warm && !matches!(plan.cell().mix.as_str(), "load" | "delete") {
+            let operations = (CACHE_FILLS * plan.budget_bytes / PAGE_BYTES).clamp(1_000, 1_000_000);
+            let spec = drive::filling_spec(plan, operations)?;
+            drive::drive(&spec, running, &(), observer, stop, "filling caches")?;
+        } else if let Some(budget) = budget {
+            budget.drop_caches(attached.paths(), false)?;
+        }
+        Ok(())
+    }
+
+    /// A failure with what the system, the budget and the storage say of it.
+    fn explain(
+        &self,
+        reason: String,
+        running: &dyn Running,
+        budget: Option<&MemoryBudget>,
+        attached: &Attached,
+    ) -> CellError {
+        let mut text = reason;
+        if let Err(error) = running.health() {
+            text.push_str(&format!("\n{error}"));
+        }
+        if let Err(error) = attached.health() {
+            text.push_str(&format!("\n{error}"));
+        }
+        let kills = budget.map_or(0, MemoryBudget::oom_kills);
+        if kills > 0 {
+            text.push_str("\nthe kernel killed it for want of memory: give [system] more memory");
+        }
+        CellError::Failed(text)
+    }
+
+    /// The generator's own highest rate in modelled operations per second, measured once for a mix and threads.
+    fn ceiling(&mut self, plan: &CellPlan<'_>) -> Result<f64, CellError> {
+        let key = (plan.cell().mix.clone(), plan.cell().threads);
+        if !self.ceilings.contains_key(&key) {
+            let spec = drive::measuring_spec(plan)?;
+            let ceiling = underlay_workload::null_ceiling(&spec).map_err(|error| CellError::Failed(error.to_string()))?;
+            self.ceilings.insert(key.clone(), ceiling);
+        }
+        Ok(self.ceilings[&key])
+    }
+}
+
+/// Begins and ends what is counted, exactly at the edges of the measured window.
+struct Window<'a> {
+    running: &'a dyn Running,
+    attached: &'a Attached,
+    interval_s: f64,
+    found: std::sync::Mutex<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    before: BTreeMap<String, f64>,
+    after: BTreeMap<String, f64>,
+    devices: Vec<underlay_record::DeviceActivity>,
+    problem: Option<CellError>,
+}
+
+impl<'a> Window<'a> {
+    fn new(running: &'a dyn Running, attached: &'a Attached, interval_s: f64) -> Self {
+        Window { running, attached, interval_s, found: std::sync::Mutex::default() }
+    }
+
+    fn taken(self) -> Result<(Vec<underlay_record::DeviceActivity>, BTreeMap<String, f64>), CellError> {
+        let found = self.found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(problem) = found.problem {
+            return Err(problem);
+        }
+        let figures = underlay_systems::figures::between(&found.before, &found.after);
+        Ok((found.devices, figures))
+    }
+
+    fn note(&self, act: impl FnOnce(&mut Found) -> Result<(), CellError>) {
+        let mut found = self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Err(problem) = act(&mut found) {
+            found.problem.get_or_insert(problem);
+        }
+    }
+}
+
+impl Hooks for Window<'_> {
+    fn measuring_begins(&self) {
+        self.note(|found| {
+            found.before = self.running.figures()?;
+            Ok(self.attached.begin_measurement(self.interval_s)?)
+        });
+    }
+
+    fn measuring_ended(&self) {
+        self.note(|found| {
+            found.devices = self.attached.end_measurement()?;
+            found.after = self.running.figures()?;
+            Ok(())
+        });
+    }
+}
+
+/// The folder of one cell's images, gone when the cell is.
+struct CellFolder(PathBuf);
+
+impl CellFolder {
+    fn make(path: &Path) -> Result<Self, CellError> {
+        let _ = fs::remove_dir_all(path);
+        fs::create_dir_all(path)?;
+        Ok(CellFolder(path.to_path_buf()))
+    }
+}
+
+impl Drop for CellFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

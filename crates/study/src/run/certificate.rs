@@ -1,0 +1,208 @@
+//! The fidelity certificate: from what was measured, whether the figures may be believed.
+
+use underlay_record::{Certificate, Check, DeviceActivity, Histogram, Measured, Verdict};
+
+/// Mean latency over all device requests: what decides a system's throughput.
+const MEAN_TOLERANCE: f64 = 0.10;
+const P50_TOLERANCE: f64 = 0.10;
+const P99_TOLERANCE: f64 = 0.10;
+/// The path's own cost may be this share of the mean latency that was modelled.
+const FLOOR_SHARE: f64 = 0.10;
+/// A latency this close to the path's own cost cannot be told from it; such a difference is no fault of the model.
+const FLOOR_SLACK: f64 = 1.0;
+const STEAL_TOLERANCE: f64 = 0.05;
+/// How many times the measured rate the generator must be able to offer.
+const HEADROOM: f64 = 2.0;
+
+/// What a certificate is made from.
+pub struct Evidence<'a> {
+    pub devices: &'a [DeviceActivity],
+    pub measured: &'a Measured,
+    /// The attachment's own p50 in modelled microseconds, when something was modelled.
+    pub floor_us: Option<f64>,
+    pub steal_share: f64,
+    /// The highest throughput that the generator can reach here, in modelled operations per second.
+    pub ceiling_per_s: Option<f64>,
+    pub open_loop: bool,
+    pub time_scale: f64,
+}
+
+pub fn certify(evidence: &Evidence<'_>) -> Certificate {
+    let mut modelled = Histogram::default();
+    let mut delivered = Histogram::default();
+    let mut any_modelled = false;
+    for device in evidence.devices {
+        if let (Some(asked), Some(got)) = (&device.modelled, &device.delivered) {
+            any_modelled = true;
+            modelled.merge(asked);
+            delivered.merge(got);
+        }
+    }
+    let mut checks = Vec::new();
+    if any_modelled && modelled.count() > 0 {
+        let slower = slower_remedy(evidence.time_scale);
+        let floor_us = evidence.floor_us.unwrap_or(0.0);
+        let pairs = [
+            ("device latency mean", modelled.mean_us(), delivered.mean_us(), MEAN_TOLERANCE),
+            ("device latency p50", modelled.quantile_us(0.5), delivered.quantile_us(0.5), P50_TOLERANCE),
+            ("device latency p99", modelled.quantile_us(0.99), delivered.quantile_us(0.99), P99_TOLERANCE),
+        ];
+        for (name, asked, got, tolerance) in pairs {
+            checks.push(latency_check(name, asked, got, tolerance, floor_us, &slower));
+        }
+        if let Some(floor_us) = evidence.floor_us {
+            let share = floor_us / modelled.mean_us().max(f64::MIN_POSITIVE);
+            checks.push(Check {
+                name: "path overhead".into(),
+                passed: share <= FLOOR_SHARE,
+                finding: format!(
+                    "the path to the device takes {floor_us:.1} us by itself, {:.1} % of the mean latency modelled (allowed: {:.0} %)",
+                    share * 100.0,
+                    FLOOR_SHARE * 100.0
+                ),
+                remedy: (share > FLOOR_SHARE).then(|| slower.clone()),
+            });
+        }
+    }
+    generator_checks(evidence, &mut checks);
+    let steal = evidence.steal_share;
+    checks.push(Check {
+        name: "stolen time".into(),
+        passed: steal <= STEAL_TOLERANCE,
+        finding: format!(
+            "the hypervisor took {:.1} % of the time (allowed: {:.0} %)",
+            steal * 100.0,
+            STEAL_TOLERANCE * 100.0
+        ),
+        remedy: (steal > STEAL_TOLERANCE).then(|| "run again when the host is quieter".into()),
+    });
+    let all_passed = checks.iter().all(|check| check.passed);
+    let quantile = |histogram: &Histogram, q| (histogram.count() > 0).then(|| histogram.quantile_us(q));
+    Certificate {
+        verdict: match (all_passed, any_modelled) {
+            (false, _) => Verdict::Doubtful,
+            (true, true) => Verdict::Faithful,
+            (true, false) => Verdict::RealStorage,
+        },
+        checks,
+        modelled_p50_us: quantile(&modelled, 0.5),
+        modelled_p99_us: quantile(&modelled, 0.99),
+        delivered_p50_us: quantile(&delivered, 0.5),
+        delivered_p99_us: quantile(&delivered, 0.99),
+        floor_us: evidence.floor_us,
+        steal_share: steal,
+    }
+}
+
+fn slower_remedy(time_scale: f64) -> String {
+    format!("raise [scale] time above {time_scale}, so that this machine is fast enough to stand for the device")
+}
+
+fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64, remedy: &str) -> Check {
+    let error = if asked > 0.0 { got / asked - 1.0 } else { 0.0 };
+    let within_floor = (got - asked).abs() <= floor_us * FLOOR_SLACK;
+    let passed = error.abs() <= tolerance || within_floor;
+    let note = if passed && error.abs() > tolerance { ", less than the path's own cost" } else { "" };
+    Check {
+        name: name.into(),
+        passed,
+        finding: format!(
+            "modelled {asked:.0} us, delivered {got:.0} us: {:+.1} % (allowed: {:.0} %){note}",
+            error * 100.0,
+            tolerance * 100.0
+        ),
+        remedy: (!passed).then(|| remedy.to_owned()),
+    }
+}
+
+fn generator_checks(evidence: &Evidence<'_>, checks: &mut Vec<Check>) {
+    if let Some(ceiling) = evidence.ceiling_per_s {
+        let headroom = ceiling / evidence.measured.throughput_per_s.max(f64::MIN_POSITIVE);
+        checks.push(Check {
+            name: "generator headroom".into(),
+            passed: headroom >= HEADROOM,
+            finding: format!(
+                "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times what was measured (needed: {HEADROOM})"
+            ),
+            remedy: (headroom < HEADROOM)
+                .then(|| "the generator may be the limit: more threads, or a larger [scale] time".into()),
+        });
+    }
+    if evidence.open_loop
+        && let Some(lateness_us) = evidence.measured.generator.lateness_p99_us
+    {
+        let p99_us = evidence.measured.latency.us.p99;
+        let passed = lateness_us <= (0.1 * p99_us).max(100.0);
+        checks.push(Check {
+            name: "schedule lateness".into(),
+            passed,
+            finding: format!(
+                "operations were sent up to {lateness_us:.0} us late (p99) by the generator's own fault, beside a p99 of {p99_us:.0} us"
+            ),
+            remedy: (!passed).then(|| "lower the rate, or use fewer threads".into()),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(modelled_us: u64, delivered_us: u64) -> DeviceActivity {
+        let mut activity = DeviceActivity::default();
+        let mut asked = Histogram::default();
+        let mut got = Histogram::default();
+        asked.record_n_ns(modelled_us * 1000, 1000);
+        got.record_n_ns(delivered_us * 1000, 1000);
+        activity.modelled = Some(asked);
+        activity.delivered = Some(got);
+        activity
+    }
+
+    fn certificate_of(devices: &[DeviceActivity], ceiling: f64, steal_share: f64) -> Certificate {
+        let measured = Measured { throughput_per_s: 1000.0, ..Measured::default() };
+        certify(&Evidence {
+            devices,
+            measured: &measured,
+            floor_us: Some(10.0),
+            steal_share,
+            ceiling_per_s: Some(ceiling),
+            open_loop: false,
+            time_scale: 4.0,
+        })
+    }
+
+    fn failed(certificate: &Certificate) -> Vec<&str> {
+        certificate.checks.iter().filter(|check| !check.passed).map(|check| check.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_device_on_time_is_faithful() {
+        let certificate = certificate_of(&[device(1000, 1030)], 50_000.0, 0.0);
+        assert_eq!((certificate.verdict, failed(&certificate)), (Verdict::Faithful, vec![]));
+    }
+
+    #[test]
+    fn a_late_device_is_doubtful_and_says_what_to_try() {
+        let certificate = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
+        assert_eq!(certificate.verdict, Verdict::Doubtful);
+        assert_eq!(failed(&certificate), ["device latency mean", "device latency p50", "device latency p99"]);
+        assert!(certificate.checks[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
+    }
+
+    #[test]
+    fn a_device_faster_than_the_path_is_doubtful() {
+        assert_eq!(failed(&certificate_of(&[device(20, 21)], 50_000.0, 0.0)), ["path overhead"]);
+    }
+
+    #[test]
+    fn a_saturated_generator_and_stolen_time_are_doubtful() {
+        let certificate = certificate_of(&[device(1000, 1000)], 1500.0, 0.2);
+        assert_eq!(failed(&certificate), ["generator headroom", "stolen time"]);
+    }
+
+    #[test]
+    fn real_storage_is_said_to_be_real() {
+        assert_eq!(certificate_of(&[DeviceActivity::default()], 50_000.0, 0.0).verdict, Verdict::RealStorage);
+    }
+}

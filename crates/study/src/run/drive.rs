@@ -1,0 +1,170 @@
+//! A cell's workload as the generator takes it, and the generator watched while it runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use underlay_record::Measured;
+use underlay_systems::system::Running;
+use underlay_workload::client::ClientError;
+use underlay_workload::{Arrivals, Control, Mix, Origin, Phase, Properties, RunError, RunSpec, Workload};
+
+use super::cell::CellPlan;
+use super::{CellError, Live, Observer};
+
+/// Into how many intervals the measured time is cut for the time series and its statistics.
+const SERIES_INTERVALS: u32 = 40;
+/// Loading and deleting go through all keys, but no longer than this many times the study's duration.
+const WHOLE_RANGE_LIMIT: u32 = 4;
+/// Threads that load data which nobody measures.
+const LOADING_THREADS: u32 = 4;
+/// Work that isn't measured has to end some time.
+const UNMEASURED_LIMIT: Duration = Duration::from_secs(3600);
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What happens at the edges of the measured window.
+pub trait Hooks: Sync {
+    fn measuring_begins(&self) {}
+    fn measuring_ended(&self) {}
+}
+
+impl Hooks for () {}
+
+/// What the generator brought back.
+pub struct Driven {
+    pub measured: Measured,
+    pub steal_share: f64,
+}
+
+fn workload(plan: &CellPlan<'_>) -> Result<Workload, CellError> {
+    let mut properties = Properties::new();
+    let mut set = |key: &str, value: &str| properties.add(key, value, Origin::Argument(format!("{key}={value}")));
+    for (key, value) in &plan.workload.properties {
+        set(key, value);
+    }
+    set("recordcount", &plan.records_here.to_string());
+    set("fieldcount", &plan.workload.fields.to_string());
+    set("fieldlength", &plan.workload.field_bytes.to_string());
+    if plan.cell().distribution != "sequential" {
+        set("requestdistribution", &plan.cell().distribution);
+    }
+    properties.workload().map_err(|mistakes| CellError::Failed(mistakes.to_string()))
+}
+
+fn mix(name: &str) -> Result<Mix, CellError> {
+    Mix::parse(name).map_err(|unknown| CellError::Failed(unknown.to_string()))
+}
+
+/// The load that comes before what is measured: every record once, as fast as it goes.
+pub fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
+    Ok(RunSpec {
+        workload: Arc::new(workload(plan)?),
+        mix: mix("load")?,
+        threads: LOADING_THREADS,
+        rate_per_s: None,
+        arrivals: Arrivals::Constant,
+        warmup: Duration::ZERO,
+        duration: UNMEASURED_LIMIT,
+        operation_limit: Some(plan.records_here),
+        dilation: 1.0,
+        series_intervals: SERIES_INTERVALS,
+        // The same data whatever the repetition.
+        seed: plan.study.run.seed,
+    })
+}
+
+/// The cell's own mix, to fill the caches: a number of operations, so that every storage gets the same.
+pub fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSpec, CellError> {
+    Ok(RunSpec {
+        workload: Arc::new(workload(plan)?),
+        mix: mix(&plan.cell().mix)?,
+        threads: plan.cell().threads,
+        rate_per_s: None,
+        arrivals: Arrivals::Constant,
+        warmup: Duration::ZERO,
+        duration: UNMEASURED_LIMIT,
+        operation_limit: Some(operations),
+        dilation: 1.0,
+        series_intervals: SERIES_INTERVALS,
+        // Not the measured requests over again: those would then hit the cache.
+        seed: plan.seed ^ 0xf111_cace,
+    })
+}
+
+pub fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
+    let mix = mix(&plan.cell().mix)?;
+    let whole_range = mix.visits_every_record();
+    let run = &plan.study.run;
+    Ok(RunSpec {
+        workload: Arc::new(workload(plan)?),
+        threads: plan.cell().threads,
+        rate_per_s: plan.cell().rate_per_s,
+        arrivals: Arrivals::Constant,
+        warmup: if whole_range { Duration::ZERO } else { run.warmup },
+        duration: if whole_range { run.duration * WHOLE_RANGE_LIMIT } else { run.duration },
+        operation_limit: whole_range.then_some(plan.records_here),
+        dilation: plan.scale.time,
+        series_intervals: SERIES_INTERVALS,
+        seed: plan.seed,
+        mix,
+    })
+}
+
+/// The time series' interval in modelled seconds.
+pub fn interval_s(spec: &RunSpec) -> f64 {
+    spec.duration.as_secs_f64() / spec.dilation / f64::from(spec.series_intervals.max(1))
+}
+
+/// Runs the generator against a started system, telling the observer how it goes.
+pub fn drive(
+    spec: &RunSpec,
+    running: &dyn Running,
+    hooks: &dyn Hooks,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+    phase: &'static str,
+) -> Result<Driven, CellError> {
+    let mut control = Control::new();
+    control.on_measurement_started = Some(Box::new(|| hooks.measuring_begins()));
+    control.on_measurement_ended = Some(Box::new(|| hooks.measuring_ended()));
+    let control = control;
+    let ended = AtomicBool::new(false);
+    let connect =
+        |_thread: u32| running.connect().map_err(|error| ClientError::Lost(error.to_string()));
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| watch(&control, observer, stop, &ended, phase));
+        let outcome = underlay_workload::run(spec, &connect, &control);
+        ended.store(true, Ordering::Relaxed);
+        outcome
+    });
+    if stop.load(Ordering::Relaxed) {
+        return Err(CellError::Interrupted);
+    }
+    match outcome {
+        Ok(measured) => Ok(Driven { measured, steal_share: control.aftermath().steal_share }),
+        Err(RunError::Stopped) => Err(CellError::Interrupted),
+        Err(error) => Err(CellError::Failed(error.to_string())),
+    }
+}
+
+/// Passes the generator's progress on, and the user's stop to the generator.
+fn watch(control: &Control<'_>, observer: &dyn Observer, stop: &AtomicBool, ended: &AtomicBool, phase: &'static str) {
+    while !ended.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
+            control.stop.store(true, Ordering::Relaxed);
+        }
+        let seen = control.progress();
+        let by_time = seen
+            .phase_length
+            .map(|length| seen.phase_elapsed.as_secs_f64() / length.as_secs_f64().max(f64::MIN_POSITIVE));
+        let by_count = seen.operation_limit.map(|limit| seen.operations as f64 / limit.max(1) as f64);
+        observer.live(&Live {
+            phase: if seen.phase == Phase::WarmingUp { "warming up" } else { phase },
+            throughput_per_s: seen.throughput_per_s,
+            p99_us: seen.p99_us,
+            errors: seen.errors,
+            progress: by_count.or(by_time).map(|share| share.min(1.0)),
+        });
+        std::thread::sleep(WATCH_INTERVAL);
+    }
+}

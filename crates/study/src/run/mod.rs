@@ -1,0 +1,119 @@
+//! Running a study: cell by cell, each written down as it ends.
+
+pub mod certificate;
+mod cell;
+mod dataset;
+mod directory;
+mod drive;
+mod images;
+mod machine;
+mod schedule;
+pub mod storage;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use underlay_attach::{AttachError, Missing};
+use underlay_record::{PlannedCell, RunRecord};
+use underlay_systems::system::SystemError;
+
+pub use directory::RunDirectory;
+pub use machine::{describe as describe_machine, versions};
+pub use schedule::{resume, start};
+
+/// Why a run did not go on at all. What goes wrong inside a cell is in that cell's record instead.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The user's to mend.
+    #[error("{0}")]
+    Mistake(String),
+    /// This host lacks something that every cell needs.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// The outside world failed: a full disk, a system that did not start.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What to run and where to write it.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The run's directory.
+    pub directory: PathBuf,
+    /// Where images and prepared data are kept while it runs; below the run's directory when absent.
+    pub work: Option<PathBuf>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunOutcome {
+    pub directory: PathBuf,
+    pub completed: usize,
+    pub failed: usize,
+    pub unavailable: usize,
+    /// Cells that were not run because the user stopped it.
+    pub left: usize,
+}
+
+/// A glance at the cell that runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Live {
+    /// `warming up`, `measuring`, `loading` ...
+    pub phase: &'static str,
+    /// Modelled operations per second over the last second.
+    pub throughput_per_s: f64,
+    pub p99_us: f64,
+    pub errors: u64,
+    /// 0 to 1, of this phase; absent where it can't be told.
+    pub progress: Option<f64>,
+}
+
+/// Who watches a run: the command line, or a test.
+pub trait Observer: Sync {
+    /// Before the first cell: how many there are, how many are finished from before, and how long the rest takes.
+    fn planned(&self, total: usize, finished: usize, expected: Duration);
+    /// Work that belongs to no single cell, or to the one about to start: `loading 440,000 records`.
+    fn preparing(&self, what: &str);
+    fn cell_started(&self, planned: &PlannedCell, number: usize);
+    fn live(&self, live: &Live);
+    /// `remaining` is the estimate for all cells that are left.
+    fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration);
+}
+
+/// How a cell ended without figures.
+#[derive(Debug)]
+pub(crate) enum CellError {
+    /// The user said stop: nothing is recorded, and `--resume` runs the cell again.
+    Interrupted,
+    Unavailable { missing: String, remedy: String },
+    Failed(String),
+}
+
+impl From<AttachError> for CellError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Missing(Missing { what, remedy }) => CellError::Unavailable { missing: what, remedy },
+            other => CellError::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<SystemError> for CellError {
+    fn from(error: SystemError) -> Self {
+        match error {
+            SystemError::Missing { missing, remedy, .. } => CellError::Unavailable { missing, remedy },
+            other => CellError::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for CellError {
+    fn from(error: std::io::Error) -> Self {
+        CellError::Failed(error.to_string())
+    }
+}
+
+pub(crate) fn check_stop(stop: &AtomicBool) -> Result<(), CellError> {
+    if stop.load(std::sync::atomic::Ordering::Relaxed) { Err(CellError::Interrupted) } else { Ok(()) }
+}

@@ -1,0 +1,190 @@
+//! The order of a run: every cell of every repetition, in the plan's random order, until all are recorded.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use underlay_attach::{Note, Registry, Thing};
+use underlay_record::{CellStatus, Run, SCHEMA_VERSION};
+
+use super::cell::{Bench, CellPlan};
+use super::dataset::Datasets;
+use super::directory::RunDirectory;
+use super::{CellError, Observer, RunError, RunOptions, RunOutcome, machine};
+use crate::plan;
+use crate::spec::Study;
+
+/// Attaching, starting, stopping and clearing away, where no cell has shown it yet.
+const EXPECTED_OVERHEAD: Duration = Duration::from_secs(4);
+
+/// Runs a study from its beginning into a fresh directory.
+pub fn start(
+    study: &Study,
+    options: &RunOptions,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunOutcome, RunError> {
+    let directory = RunDirectory::create(&options.directory)?;
+    let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
+    let run = Run {
+        schema: SCHEMA_VERSION,
+        name: study.name.clone(),
+        title: study.title.clone(),
+        started_at: timestamp(Duration::ZERO),
+        study_toml: study.source_toml.clone(),
+        baseline: study.baseline.clone(),
+        scale: study.scale,
+        seed: study.run.seed,
+        short: study.short,
+        repetitions: study.run.repetitions,
+        warmup_wall_s: study.run.warmup.as_secs_f64(),
+        duration_wall_s: study.run.duration.as_secs_f64(),
+        machine: machine::describe(),
+        versions: machine::versions(systems.flat_map(|system| system.versions())),
+        plan: plan::order(study),
+        reference: study.reference.clone(),
+    };
+    directory.write_run(&run)?;
+    go_on(study, &run, &directory, options, observer, stop)
+}
+
+/// Goes on with a run that was interrupted: what is recorded as completed is kept.
+pub fn resume(options: &RunOptions, observer: &dyn Observer, stop: &AtomicBool) -> Result<RunOutcome, RunError> {
+    let directory = RunDirectory::open(&options.directory)?;
+    let run = directory.read_run()?;
+    let study = Study::parse("the study in run.json", &run.study_toml, run.short)
+        .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
+    if plan::order(&study) != run.plan {
+        return Err(RunError::Mistake(format!(
+            "{} was planned by another version of underlay, which ordered the cells differently: run the study anew",
+            options.directory.display()
+        )));
+    }
+    go_on(&study, &run, &directory, options, observer, stop)
+}
+
+fn go_on(
+    study: &Study,
+    run: &Run,
+    directory: &RunDirectory,
+    options: &RunOptions,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunOutcome, RunError> {
+    let registry = Registry::open().map_err(|error| RunError::Failed(error.to_string()))?;
+    let work = options.work.as_ref().map_or_else(|| directory.work(), |work| work.join(format!("underlay-{}", std::process::id())));
+    let work = Work::make(&work, &registry)?;
+    let finished: Vec<bool> = run.plan.iter().map(|planned| directory.is_finished(planned)).collect();
+    let mut left = finished.iter().filter(|done| !**done).count();
+    let cell_wall = study.run.warmup + study.run.duration;
+    let mut pace = Pace { expected: cell_wall + EXPECTED_OVERHEAD, spent: Duration::ZERO, cells: 0 };
+    observer.planned(run.plan.len(), run.plan.len() - left, pace.remaining(left));
+
+    let mut outcome = RunOutcome { directory: directory.path().to_path_buf(), ..RunOutcome::default() };
+    outcome.completed = run.plan.len() - left;
+    let mut bench = Bench::new(run, registry.clone(), work.path());
+    let mut datasets = Datasets::new(work.path(), registry);
+    for (position, planned) in run.plan.iter().enumerate() {
+        if finished[position] {
+            continue;
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let plan = CellPlan::new(study, planned, position as u32)
+            .ok_or_else(|| RunError::Failed(format!("the plan names a cell that the study lacks: {}", planned.cell.id)))?;
+        let begun = Instant::now();
+        let record = match bench.run(&plan, &mut datasets, observer, stop) {
+            Ok(record) => record,
+            Err(CellError::Interrupted) => break,
+            Err(CellError::Unavailable { missing, remedy }) => {
+                bench.record(&plan, CellStatus::Unavailable { missing, remedy }, begun.elapsed())
+            }
+            Err(CellError::Failed(reason)) => {
+                // What breaks while the user stops everything is no finding about the system.
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                bench.record(&plan, CellStatus::Failed { reason }, begun.elapsed())
+            }
+        };
+        directory.write_cell(planned, &record)?;
+        match record.status {
+            CellStatus::Completed => outcome.completed += 1,
+            CellStatus::Failed { .. } => outcome.failed += 1,
+            CellStatus::Unavailable { .. } => outcome.unavailable += 1,
+        }
+        left -= 1;
+        pace.took(begun.elapsed());
+        observer.cell_ended(planned, &record, pace.remaining(left));
+    }
+    outcome.left = left;
+    drop(work);
+    directory.remove_lock();
+    Ok(outcome)
+}
+
+/// The estimate of what is left, from what the cells took so far.
+struct Pace {
+    expected: Duration,
+    spent: Duration,
+    cells: u32,
+}
+
+impl Pace {
+    fn took(&mut self, wall: Duration) {
+        self.spent += wall;
+        self.cells += 1;
+    }
+
+    fn remaining(&self, cells_left: usize) -> Duration {
+        // The first guess counts as one cell, so that one slow beginning doesn't rule the estimate.
+        let mean = (self.expected + self.spent) / (self.cells + 1);
+        mean * u32::try_from(cells_left).unwrap_or(u32::MAX)
+    }
+}
+
+/// The folder for images and prepared data; noted, so that `underlay clean` removes it after a crash.
+struct Work {
+    path: PathBuf,
+    registry: Registry,
+    note: Option<Note>,
+}
+
+impl Work {
+    fn make(path: &Path, registry: &Registry) -> Result<Self, RunError> {
+        if path.exists() {
+            return Err(RunError::Mistake(format!(
+                "{} is left from a run that was killed: `underlay clean` removes it",
+                path.display()
+            )));
+        }
+        let note = registry
+            .note(Thing::Tree { path: path.to_path_buf() })
+            .map_err(|error| RunError::Failed(error.to_string()))?;
+        std::fs::create_dir_all(path)
+            .map_err(|error| RunError::Mistake(format!("cannot make the work folder {}: {error}", path.display())))?;
+        Ok(Work { path: path.to_path_buf(), registry: registry.clone(), note: Some(note) })
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // What can't be removed stays noted, for `underlay clean`.
+        if std::fs::remove_dir_all(&self.path).is_ok()
+            && let Some(note) = self.note.take()
+        {
+            self.registry.forget(note);
+        }
+    }
+}
+
+/// RFC 3339 in UTC, of the moment `ago`.
+pub(super) fn timestamp(ago: Duration) -> String {
+    let then = jiff::Timestamp::now() - ago;
+    then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,408 @@
+//! What can only be told from the whole study: whether its parts fit each other.
+
+use underlay_record::{ReferenceTable, Scale};
+use underlay_workload::{Mix, OperationKind};
+
+use super::execution::RunSite;
+use super::reader::Spanned;
+use super::storage::StorageSite;
+use super::system::SystemSite;
+use super::workload::WorkloadSite;
+use super::{Filesystem, StorageSource, scaled_down, suggest};
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::units::format_bytes;
+
+/// Below this no data system keeps to its budget: its program alone needs as much.
+const MEMORY_MIN_BYTES: u64 = 32 << 20;
+/// A volume's own needs on this machine, whatever its size: journal, inodes, allocation groups. XFS refuses
+/// to be made on less than 300 MiB (mkfs.xfs(8)); ext4 gets by with less.
+const XFS_VOLUME_MIN_BYTES: u64 = 300 << 20;
+const EXT4_VOLUME_MIN_BYTES: u64 = 64 << 20;
+const FILESYSTEM_BYTES: u64 = 100 << 20;
+/// Stored bytes over the records' own, at their highest: indexes and checksums for data that is only read;
+/// garbage and a compaction under way for data that is written, by levels or universally (which rewrites
+/// everything at once).
+const ROOM_READ_ONLY: f64 = 1.3;
+const ROOM_WRITTEN: f64 = 1.4;
+const ROOM_UNIVERSAL: f64 = 2.2;
+/// Fewer records than this are no data set.
+const RECORDS_MIN: u64 = 1000;
+/// A study beyond this would run for weeks; it is a slip.
+const CELLS_MAX: u64 = 20_000;
+/// So many operations put ten beyond the 99.9th percentile.
+const OPERATIONS_FOR_P999: f64 = 10_000.0;
+
+/// The sections of a study that could be read, with their places.
+#[derive(Clone)]
+pub(super) struct Sites {
+    pub baseline: Option<Spanned<String>>,
+    pub scale: Spanned<Scale>,
+    pub run: RunSite,
+    pub reference: Option<Spanned<ReferenceTable>>,
+    pub systems: Vec<SystemSite>,
+    /// All of them, also those that could not be read.
+    pub storage_names: Vec<String>,
+    pub storages: Vec<StorageSite>,
+    pub workloads: Vec<WorkloadSite>,
+}
+
+impl Sites {
+    /// The baseline, which a study with one storage need not name.
+    pub fn baseline_name(&self) -> Option<String> {
+        match (&self.baseline, self.storage_names.as_slice()) {
+            (Some(baseline), _) => Some(baseline.value.clone()),
+            (None, [only]) => Some(only.clone()),
+            (None, _) => None,
+        }
+    }
+}
+
+pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
+    check_baseline(sites, findings);
+    check_size_of_matrix(sites, findings);
+    for system in &sites.systems {
+        check_memory(system, sites, findings);
+        for workload in &sites.workloads {
+            check_capabilities(system, workload, findings);
+            note_data_in_memory(system, workload, sites, findings);
+        }
+        for storage in &sites.storages {
+            check_directories(system, storage, findings);
+        }
+    }
+    for storage in &sites.storages {
+        check_volumes(storage, sites, findings);
+    }
+    for workload in &sites.workloads {
+        check_amounts(workload, sites, findings);
+        note_short_measurement(workload, sites, findings);
+        note_unused_distribution(workload, findings);
+    }
+    note_foreign_reference(sites, findings);
+}
+
+fn check_baseline(sites: &Sites, findings: &mut Diagnostics) {
+    let names: Vec<&str> = sites.storage_names.iter().map(String::as_str).collect();
+    match &sites.baseline {
+        None if names.len() > 1 => findings.push(
+            Diagnostic::error(
+                0..0,
+                "`baseline` is missing in the study",
+                format!("expected `baseline = \"{}\"` at the top", names[0]),
+            )
+            .with_help("it names the storage that the others are compared with"),
+        ),
+        Some(baseline) if !names.is_empty() && !names.contains(&baseline.value.as_str()) => {
+            let message = format!("the baseline `{}` is none of the storages", baseline.value.escape_debug());
+            let known = format!("expected one of {}", names.join(", "));
+            findings.push(match suggest::closest(&baseline.value, names.iter().copied()) {
+                Some(meant) => {
+                    Diagnostic::error(baseline.span.clone(), message, format!("did you mean \"{meant}\"?"))
+                        .with_help(known)
+                }
+                None => Diagnostic::error(baseline.span.clone(), message, known),
+            });
+        }
+        _ => {}
+    }
+}
+
+fn check_size_of_matrix(sites: &Sites, findings: &mut Diagnostics) {
+    let of_workload = |workload: &WorkloadSite| {
+        [
+            workload.mixes.len(),
+            workload.distributions.len().max(1),
+            workload.threads.len(),
+            workload.rates.len(),
+            workload.amounts.len(),
+        ]
+        .iter()
+        .fold(1u64, |product, &length| product.saturating_mul(length as u64))
+    };
+    let workloads = sites.workloads.iter().map(of_workload).fold(0, u64::saturating_add);
+    let cells = workloads
+        .saturating_mul(sites.systems.len() as u64)
+        .saturating_mul(sites.storages.len() as u64)
+        .saturating_mul(u64::from(sites.run.settings.repetitions));
+    if cells > CELLS_MAX
+        && let Some(widest) = sites.workloads.iter().max_by_key(|workload| of_workload(workload))
+    {
+        let message = format!("the matrix has {cells} cells, repetitions included");
+        findings.push(
+            Diagnostic::error(widest.key_span.clone(), message, "the longest lists are here")
+                .with_help(format!("a study may have {CELLS_MAX}; shorten a list or lower `repetitions`")),
+        );
+    }
+}
+
+fn check_memory(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+    let here = scaled_down(system.spec.memory_bytes, sites.scale.value.data);
+    // What stores nothing needs no memory for it.
+    if here < MEMORY_MIN_BYTES && system.spec.kind != "null" {
+        let message =
+            format!("`memory` in [system.{}] is only {} on this machine", system.spec.name, short_size(here));
+        let finding = Diagnostic::error(
+            system.memory_span.clone(),
+            message,
+            format!("expected at least {} after the data scale", format_bytes(MEMORY_MIN_BYTES)),
+        );
+        let data = sites.scale.value.data;
+        findings.push(if data > 1.0 {
+            finding
+                .with_context(sites.scale.span.clone(), format!("divided by {data} here"))
+                .with_help("raise `memory`, or lower `data` in [scale]")
+        } else {
+            finding.with_help("raise `memory`")
+        });
+    }
+}
+
+fn check_capabilities(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
+    let Some(capabilities) = system.capabilities else { return };
+    for mix in &workload.mixes {
+        let lacking = if asks_for(mix.value, &[OperationKind::Scan]) && !capabilities.scan {
+            "scan"
+        } else if asks_for(mix.value, &[OperationKind::Delete]) && !capabilities.delete {
+            "delete"
+        } else {
+            continue;
+        };
+        let message = format!("mix \"{}\" needs {lacking}, which {} cannot do", mix.value, system.spec.kind);
+        findings.push(
+            Diagnostic::error(
+                mix.span.clone(),
+                message,
+                "expected a mix that every system of the study can do",
+            )
+            .with_context(system.key_span.clone(), "the system")
+            .with_help("leave the mix out, or make a study of its own for this system"),
+        );
+    }
+}
+
+fn check_directories(system: &SystemSite, storage: &StorageSite, findings: &mut Diagnostics) {
+    let Some(capabilities) = system.capabilities else { return };
+    let directories = storage.directories();
+    if directories > 1 && !capabilities.many_directories {
+        let message = format!(
+            "[storage.{}] gives {directories} directories, and {} uses one",
+            storage.spec.name, system.spec.kind
+        );
+        let label = match storage.spec.source {
+            StorageSource::Modelled { .. } => "expected layout = \"stripe\" for this system",
+            StorageSource::Paths(_) => "expected one path for this system",
+        };
+        findings.push(
+            Diagnostic::error(storage.layout_span.clone(), message, label)
+                .with_context(system.key_span.clone(), "the system"),
+        );
+    }
+}
+
+/// Whether the filesystem can be made on each volume, and the data be stored in it.
+fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
+    use OperationKind::{Delete, Insert, ReadModifyWrite, Update};
+    let StorageSource::Modelled { filesystem, .. } = &storage.spec.source else { return };
+    let scale = sites.scale.value.data;
+    let volumes: Vec<u64> =
+        storage.volumes_bytes().into_iter().map(|bytes| scaled_down(bytes, scale)).collect();
+    let smallest_allowed = match filesystem {
+        Filesystem::Xfs => XFS_VOLUME_MIN_BYTES,
+        Filesystem::Ext4 => EXT4_VOLUME_MIN_BYTES,
+    };
+    let smallest = volumes.iter().copied().min().unwrap_or(0);
+    if smallest < smallest_allowed {
+        let message = format!(
+            "a volume of [storage.{}] is only {} on this machine",
+            storage.spec.name,
+            short_size(smallest)
+        );
+        let label = format!("{} needs {}", filesystem.name(), format_bytes(smallest_allowed));
+        findings.push(
+            Diagnostic::error(storage.source_span.clone(), message, label)
+                .with_help("use more or larger devices, or lower `data` in [scale]"),
+        );
+        return;
+    }
+    let overhead = FILESYSTEM_BYTES.saturating_mul(volumes.len() as u64);
+    let room_here = volumes.iter().copied().fold(0, u64::saturating_add).saturating_sub(overhead);
+    for workload in &sites.workloads {
+        let written = [Update, Insert, ReadModifyWrite, Delete];
+        let read_only = !workload.mixes.iter().any(|mix| asks_for(mix.value, &written));
+        let universal = sites
+            .systems
+            .iter()
+            .any(|system| system.spec.settings.get("compaction").is_some_and(|kind| kind == "universal"));
+        let factor = match (read_only, universal) {
+            (true, _) => ROOM_READ_ONLY,
+            (false, false) => ROOM_WRITTEN,
+            (false, true) => ROOM_UNIVERSAL,
+        };
+        for amount in &workload.amounts {
+            let data_bytes =
+                amount.value.records(workload.record_bytes()).saturating_mul(workload.record_bytes());
+            let needed_here = (scaled_down(data_bytes, scale) as f64 * factor) as u64;
+            if needed_here <= room_here {
+                continue;
+            }
+            let modelled = |here: u64| short_size((here as f64 * scale) as u64);
+            let message = format!(
+                "{} of data does not fit [storage.{}] with the room that its files need",
+                short_size(data_bytes),
+                storage.spec.name
+            );
+            let label = format!("needs {factor} times as much: {}", modelled(needed_here));
+            let mut room = format!("room for {} here", modelled(room_here));
+            if scale > 1.0 {
+                room.push_str(", the filesystem's own share taken off");
+            }
+            findings.push(
+                Diagnostic::error(amount.span.clone(), message, label)
+                    .with_context(storage.source_span.clone(), room)
+                    .with_help("use less data, or more or larger devices"),
+            );
+        }
+    }
+}
+
+fn check_amounts(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+    let scale = sites.scale.value.data;
+    let most_threads = workload.threads.iter().max_by_key(|threads| threads.value);
+    for amount in &workload.amounts {
+        let records = amount.value.records(workload.record_bytes());
+        let bytes = u128::from(records) * u128::from(workload.record_bytes());
+        if bytes > u128::from(u64::MAX / 4) {
+            let message = format!("the data of [workload.{}] is beyond four exabytes", workload.name);
+            findings.push(Diagnostic::error(amount.span.clone(), message, "expected less data"));
+            continue;
+        }
+        let here = scaled_down(records, scale);
+        if here < RECORDS_MIN {
+            let message = format!("[workload.{}] has only {here} records on this machine", workload.name);
+            let label = format!("expected at least {RECORDS_MIN} after the data scale");
+            findings.push(
+                Diagnostic::error(amount.span.clone(), message, label)
+                    .with_help("ask for more data, or lower `data` in [scale]"),
+            );
+        } else if let Some(threads) = most_threads
+            && u64::from(threads.value) > here / 2
+        {
+            let message = format!("{} threads are too many for {here} records", threads.value);
+            findings.push(
+                Diagnostic::error(threads.span.clone(), message, "expected fewer threads")
+                    .with_context(amount.span.clone(), "the records, after the data scale"),
+            );
+        }
+    }
+}
+
+fn note_data_in_memory(
+    system: &SystemSite,
+    workload: &WorkloadSite,
+    sites: &Sites,
+    findings: &mut Diagnostics,
+) {
+    // Against published figures, a size that fits in memory is one of the paper's own points.
+    if sites.reference.is_some() || system.spec.kind == "null" {
+        return;
+    }
+    for amount in &workload.amounts {
+        let records = amount.value.records(workload.record_bytes());
+        let bytes = records.saturating_mul(workload.record_bytes());
+        if bytes <= system.spec.memory_bytes {
+            let message =
+                format!("{} of data fits in the memory of [system.{}]", short_size(bytes), system.spec.name);
+            findings.push(
+                Diagnostic::note(
+                    amount.span.clone(),
+                    message,
+                    "reads will come from memory, not from the storage",
+                )
+                .with_context(system.memory_span.clone(), "the memory")
+                .with_help("four times the memory and more shows what the storage does"),
+            );
+        }
+    }
+}
+
+fn note_short_measurement(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+    // A modelled second takes `time` seconds here, so fewer of them fit into the duration.
+    let modelled_s = sites.run.settings.duration.as_secs_f64() / sites.scale.value.time;
+    let slowest = workload
+        .rates
+        .iter()
+        .filter_map(|rate| rate.value.map(|per_s| (per_s, rate)))
+        .min_by(|left, right| left.0.total_cmp(&right.0));
+    let Some((per_s, rate)) = slowest else { return };
+    let operations = per_s * modelled_s;
+    if operations < OPERATIONS_FOR_P999 {
+        let message = format!("at {per_s} operations per second a measurement has {operations:.0} of them");
+        let finding = Diagnostic::note(rate.span.clone(), message, "its p99.9 rests on fewer than ten")
+            .with_help(format!("{OPERATIONS_FOR_P999} operations are enough: raise `duration`"));
+        findings.push(match &sites.run.duration_span {
+            Some(span) => finding.with_context(span.clone(), "the measurement"),
+            None => finding,
+        });
+    }
+}
+
+fn note_unused_distribution(workload: &WorkloadSite, findings: &mut Diagnostics) {
+    let ordered = |mix: &Spanned<&str>| Mix::parse(mix.value).is_ok_and(|mix| mix.visits_every_record());
+    if let Some(first) = workload.distributions.first()
+        && !workload.mixes.is_empty()
+        && workload.mixes.iter().all(ordered)
+    {
+        findings.push(Diagnostic::note(
+            first.span.clone(),
+            format!("[workload.{}] has no mix that uses a distribution", workload.name),
+            "load and delete go through all keys in order",
+        ));
+    }
+}
+
+fn note_foreign_reference(sites: &Sites, findings: &mut Diagnostics) {
+    let Some(reference) = &sites.reference else { return };
+    let mut published: Vec<&str> =
+        reference.value.figures.iter().map(|figure| figure.storage.as_str()).collect();
+    published.sort_unstable();
+    published.dedup();
+    let ours = |name: &&str| sites.storages.iter().any(|site| site.spec.name == **name);
+    if !published.is_empty() && !published.iter().any(|name| ours(&name)) {
+        findings.push(Diagnostic::note(
+            reference.span.clone(),
+            format!("{} has figures for other storages than this study's", reference.value.paper),
+            format!("name a storage {} to see them beside yours", published.join(" or ")),
+        ));
+    }
+}
+
+/// Whether a mix has operations of one of these kinds.
+fn asks_for(mix: &str, kinds: &[OperationKind]) -> bool {
+    Mix::parse(mix).is_ok_and(|mix| kinds.iter().any(|&kind| mix.share(kind) > 0.0))
+}
+
+/// A size to three digits, for messages: `1.02 TB`.
+fn short_size(bytes: u64) -> String {
+    let steps = [("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
+    for (unit, size) in steps {
+        let amount = bytes as f64 / size;
+        // What rounds to a whole of this unit is printed in it: 999.97 MB is 1 GB.
+        if amount >= 0.9995 {
+            let decimals = if amount < 10.0 {
+                2
+            } else if amount < 100.0 {
+                1
+            } else {
+                0
+            };
+            let digits = format!("{amount:.decimals$}");
+            let digits = if digits.contains('.') {
+                digits.trim_end_matches('0').trim_end_matches('.').to_owned()
+            } else {
+                digits
+            };
+            return format!("{digits} {unit}");
+        }
+    }
+    format!("{bytes} B")
+}

@@ -1,0 +1,112 @@
+//! `[run]`, `[scale]` and `[reference]`: how the matrix is run and what it is held against.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use underlay_record::{ReferenceTable, Scale};
+
+use super::reader::{Section, Spanned};
+use super::{Cache, RunSettings, suggest};
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::reference;
+
+pub(super) const REPETITIONS_MAX: u32 = 1000;
+
+/// The settings of `[run]`, and the place of its duration.
+#[derive(Clone)]
+pub(super) struct RunSite {
+    pub settings: RunSettings,
+    /// Absent when the default was taken.
+    pub duration_span: Option<Range<usize>>,
+}
+
+/// `[run]`; a key that is left out has the default below.
+pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> RunSite {
+    let mut site = RunSite {
+        settings: RunSettings {
+            warmup: Duration::from_secs(20),
+            duration: Duration::from_secs(60),
+            repetitions: 3,
+            seed: 1,
+            cache: Cache::Cold,
+        },
+        duration_span: None,
+    };
+    let Some(mut section) = root.take("run").and_then(|field| field.section("[run]", findings)) else {
+        return site;
+    };
+    if let Some(warmup) = section.take("warmup").and_then(|field| field.duration(true, findings)) {
+        site.settings.warmup = warmup.value;
+    }
+    if let Some(duration) = section.take("duration").and_then(|field| field.duration(false, findings)) {
+        site.settings.duration = duration.value;
+        site.duration_span = Some(duration.span);
+    }
+    if let Some(count) =
+        section.take("repetitions").and_then(|field| field.count(1..=REPETITIONS_MAX, findings))
+    {
+        site.settings.repetitions = count.value;
+    }
+    if let Some(seed) = section.take("seed").and_then(|field| field.whole(0..=u64::MAX, findings)) {
+        site.settings.seed = seed.value;
+    }
+    if let Some(cache) = section.take("cache").and_then(|field| field.word(&["cold", "warm"], findings)) {
+        site.settings.cache = if cache.value == "warm" { Cache::Warm } else { Cache::Cold };
+    }
+    section.finish(findings);
+    site
+}
+
+/// `[scale]`: both factors are 1 unless it says otherwise, and never less.
+pub(super) fn read_scale(root: &mut Section<'_>, findings: &mut Diagnostics) -> Spanned<Scale> {
+    let mut scale = Spanned::new(Scale::default(), 0..0);
+    let Some(field) = root.take("scale") else { return scale };
+    scale.span = field.key_span.clone();
+    let Some(mut section) = field.section("[scale]", findings) else { return scale };
+    const TIME_MAX: f64 = 1e4;
+    const DATA_MAX: f64 = 1e6;
+    for (key, largest) in [("time", TIME_MAX), ("data", DATA_MAX)] {
+        let Some(field) = section.take(key) else { continue };
+        match field.as_number() {
+            Some(factor) if (1.0..=largest).contains(&factor) && key == "time" => scale.value.time = factor,
+            Some(factor) if (1.0..=largest).contains(&factor) => scale.value.data = factor,
+            Some(_) => field.invalid(format!("expected a factor from 1 to {largest}"), findings),
+            None => field.mismatch(&format!("a factor from 1 to {largest}"), findings),
+        }
+    }
+    section.finish(findings);
+    scale
+}
+
+/// `[reference]`: the published figures, and the study's departures from how they came about.
+pub(super) fn read_reference(
+    root: &mut Section<'_>,
+    findings: &mut Diagnostics,
+) -> Option<Spanned<ReferenceTable>> {
+    let field = root.take("reference")?;
+    let mut section = field.section("[reference]", findings)?;
+    let paper = section
+        .require("paper", "paper = \"oracle-nosql-flash\"", findings)
+        .and_then(|field| field.text("the name of a paper", findings));
+    let departures = section
+        .take("departures")
+        .map(|field| field.list(findings, |element, findings| element.text("a sentence", findings)))
+        .unwrap_or_default();
+    section.finish(findings);
+
+    let paper = paper?;
+    let Some(found) = reference::find(&paper.value) else {
+        let names = reference::names();
+        let message = format!("unknown paper \"{}\"", paper.value.escape_debug());
+        let known = format!("expected one of {}", names.join(", "));
+        findings.push(match suggest::closest(&paper.value, names.iter().copied()) {
+            Some(meant) => {
+                Diagnostic::error(paper.span, message, format!("did you mean \"{meant}\"?")).with_help(known)
+            }
+            None => Diagnostic::error(paper.span, message, known),
+        });
+        return None;
+    };
+    let departures = departures.into_iter().map(|departure| departure.value).collect();
+    Some(Spanned::new(found.table(departures), paper.span))
+}

@@ -1,0 +1,221 @@
+//! A study as data: what its TOML says, checked, with every default filled in.
+//!
+//! Sizes, rates and record counts here are those of the *modelled* machine, as the study speaks of them:
+//! nothing is divided by the data scale or the time scale yet. [`Study::bytes_here`] and
+//! [`Study::records_here`] do that. `warmup` and `duration` are the exception: they are wall time of this
+//! machine, because the user's patience is not scaled.
+
+mod checks;
+mod execution;
+mod reader;
+mod short;
+mod storage;
+mod suggest;
+mod system;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use underlay_record::{ReferenceTable, Scale};
+use underlay_storage::catalogue::Medium;
+
+use crate::diagnostics::Diagnostics;
+pub use suggest::closest;
+
+/// Bytes of one key as the generator writes it: `user` and the 19 digits that a hashed key number mostly has.
+pub const KEY_BYTES: u64 = 23;
+
+/// A whole study, ready to be expanded into cells.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// `[a-z0-9-]`, at most 40 characters: it names the run's directory.
+    pub name: String,
+    pub title: Option<String>,
+    /// The text it was read from, for the run's own record.
+    pub source_toml: String,
+    /// The name of the storage that ratios are against; always one of `storages`.
+    pub baseline: String,
+    /// In the order of the file, never empty; so are the next two.
+    pub systems: Vec<SystemSpec>,
+    pub storages: Vec<StorageSpec>,
+    pub workloads: Vec<WorkloadSpec>,
+    pub run: RunSettings,
+    pub scale: Scale,
+    /// The published figures that `[reference]` names, with the study's own departures from them.
+    pub reference: Option<ReferenceTable>,
+    /// `[short]` has been applied.
+    pub short: bool,
+    /// What is not wrong but should be known: data that fits in memory, say. May be empty.
+    pub notes: Diagnostics,
+}
+
+/// `[system.NAME]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct SystemSpec {
+    pub name: String,
+    /// The system's own name, as `underlay_systems::find` takes it; the table's name unless `kind` says otherwise.
+    pub kind: String,
+    /// The budget of one cell on the modelled machine, unscaled: the system's own memory and its page cache.
+    pub memory_bytes: u64,
+    pub nodes: u32,
+    /// The system's own settings, accepted by its `check_settings`.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// `[storage.NAME]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct StorageSpec {
+    pub name: String,
+    pub source: StorageSource,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum StorageSource {
+    /// Devices of the catalogue under a filesystem.
+    Modelled { devices: Vec<DeviceSpec>, layout: Layout, filesystem: Filesystem },
+    /// Directories on storage that is really there, used as they are.
+    Paths(Vec<PathBuf>),
+}
+
+/// One entry of `devices`: `count` equal ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceSpec {
+    pub medium: Medium,
+    /// At least 1.
+    pub count: u32,
+    /// Unscaled; the medium's own capacity when absent.
+    pub capacity_bytes: Option<u64>,
+}
+
+/// How several devices become the directories that a system gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One volume over all devices, which are equal.
+    Stripe {
+        /// Bytes on one device before the next: a power of two, at least 4096. Not scaled.
+        chunk_bytes: u64,
+    },
+    /// One volume, and so one directory, for each device.
+    Jbod,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filesystem {
+    Xfs,
+    Ext4,
+}
+
+impl Filesystem {
+    /// `xfs` or `ext4`, as a study writes it and as `mkfs` is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Filesystem::Xfs => "xfs",
+            Filesystem::Ext4 => "ext4",
+        }
+    }
+}
+
+/// `[workload.NAME]`: the product of its lists is what runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkloadSpec {
+    pub name: String,
+    /// `load`, `a` to `f`, `delete`; never empty.
+    pub mixes: Vec<String>,
+    /// Request distributions; empty when each mix shall have the one that YCSB gives it.
+    pub distributions: Vec<String>,
+    pub threads: Vec<u32>,
+    /// Offered operations per second on the modelled machine; `None` is `"max"`, a closed loop.
+    pub rates: Vec<Option<f64>>,
+    pub sizes: Vec<DataSize>,
+    /// Fields of a record, and bytes of one field.
+    pub fields: u32,
+    pub field_bytes: u32,
+    /// CoreWorkload properties beyond those that have a key of their own.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// One size of the data set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataSize {
+    /// As the study writes it, `256 GB`; absent when it gave `records`.
+    pub label: Option<String>,
+    /// On the modelled machine, unscaled.
+    pub records: u64,
+}
+
+/// `[run]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunSettings {
+    /// Wall time of this machine, not scaled; so is `duration`. The warm-up may be zero.
+    pub warmup: Duration,
+    /// How long a mix is measured.
+    pub duration: Duration,
+    pub repetitions: u32,
+    pub seed: u64,
+    pub cache: Cache,
+}
+
+/// What the caches hold when a cell begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// Nothing: the system is restarted and the page cache dropped.
+    Cold,
+    /// What loading and settling left in them.
+    Warm,
+}
+
+impl Study {
+    /// Reads a study. All its mistakes are found in one go, each with its place in the text.
+    ///
+    /// `file_name` is only for the messages; `short` applies the study's `[short]` section. Relative `paths`
+    /// stay relative: to what, the caller decides.
+    ///
+    /// # Errors
+    /// A [`Diagnostics`] with at least one error; printing it is all that a caller needs to do. Notes alone
+    /// are no failure: they are in [`Study::notes`].
+    pub fn parse(file_name: &str, text: &str, short: bool) -> Result<Study, Diagnostics> {
+        reader::read_study(file_name, text, short)
+    }
+
+    /// What a size of the modelled machine is on this one: `bytes / scale.data`, at least 1.
+    pub fn bytes_here(&self, bytes: u64) -> u64 {
+        scaled_down(bytes, self.scale.data)
+    }
+
+    /// How many records of a cell's data set are stored on this machine: `records / scale.data`, at least 1.
+    pub fn records_here(&self, records: u64) -> u64 {
+        scaled_down(records, self.scale.data)
+    }
+}
+
+impl WorkloadSpec {
+    /// Bytes of one record with its key, by the study's own words: `KEY_BYTES + fields x field_bytes`. Properties
+    /// that draw field lengths or pad keys are not taken into account.
+    pub fn record_bytes(&self) -> u64 {
+        KEY_BYTES + u64::from(self.fields) * u64::from(self.field_bytes)
+    }
+
+    /// Whether a `load` mix makes loading itself a measurement; otherwise it may be fast-forwarded.
+    pub fn measures_loading(&self) -> bool {
+        self.mixes.iter().any(|mix| mix == "load")
+    }
+}
+
+fn scaled_down(amount: u64, factor: f64) -> u64 {
+    ((amount as f64 / factor).round() as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_workload::Workload;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_as_long_as_the_generator_makes_them() {
+        let workload = Workload::new(1_000_000, 10, 100);
+        assert_eq!(workload.record_bytes(), (KEY_BYTES + 10 * 100) as f64);
+    }
+}

@@ -1,0 +1,109 @@
+//! `[short]`: what a study is cut down to under `--short`.
+
+use std::time::Duration;
+
+use super::checks::Sites;
+use super::execution::REPETITIONS_MAX;
+use super::reader::{Section, Spanned};
+use super::workload::{self, Amount};
+use crate::diagnostics::{Diagnostic, Diagnostics};
+
+/// Overrides. `mixes` says which of the study's mixes are kept; the other lists replace those of every
+/// workload. A list that is empty changes nothing.
+#[derive(Default)]
+pub(super) struct Short {
+    warmup: Option<Spanned<Duration>>,
+    duration: Option<Spanned<Duration>>,
+    repetitions: Option<u32>,
+    mixes: Vec<Spanned<&'static str>>,
+    distributions: Vec<Spanned<&'static str>>,
+    threads: Vec<Spanned<u32>>,
+    rates: Vec<Spanned<Option<f64>>>,
+    amounts: Vec<Spanned<Amount>>,
+}
+
+pub(super) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Short {
+    let Some(mut section) = root.take("short").and_then(|field| field.section("[short]", findings)) else {
+        return Short::default();
+    };
+    let mut short = Short {
+        warmup: section.take("warmup").and_then(|field| field.duration(true, findings)),
+        duration: section.take("duration").and_then(|field| field.duration(false, findings)),
+        repetitions: section
+            .take("repetitions")
+            .and_then(|field| field.count(1..=REPETITIONS_MAX, findings))
+            .map(|count| count.value),
+        ..Short::default()
+    };
+    if let Some(field) = section.take("mixes") {
+        short.mixes = workload::read_mixes(&field, findings);
+    }
+    if let Some(field) = section.take("distribution") {
+        short.distributions = workload::read_distributions(&field, findings);
+    }
+    if let Some(field) = section.take("threads") {
+        short.threads = workload::read_threads(&field, findings);
+    }
+    if let Some(field) = section.take("rate") {
+        short.rates = workload::read_rates(&field, findings);
+    }
+    match (section.take("records"), section.take("data")) {
+        (Some(records), Some(data)) => findings.push(
+            Diagnostic::error(
+                data.key_span,
+                "[short] gives the amount of data twice",
+                "expected either `records` or `data`",
+            )
+            .with_context(records.key_span, "given here already"),
+        ),
+        (Some(records), None) => short.amounts = workload::read_records(&records, findings),
+        (None, Some(data)) => short.amounts = workload::read_data(&data, findings),
+        (None, None) => {}
+    }
+    section.finish(findings);
+    short
+}
+
+impl Short {
+    /// Reports mixes that no workload of the study has: they could not be kept.
+    pub fn check(&self, sites: &Sites, findings: &mut Diagnostics) {
+        let has: Vec<_> =
+            sites.workloads.iter().flat_map(|workload| &workload.mixes).map(|mix| mix.value).collect();
+        for mix in self.mixes.iter().filter(|mix| !has.contains(&mix.value) && !has.is_empty()) {
+            let message = format!("[short] keeps mix \"{}\", which no workload has", mix.value);
+            let label = format!("expected one of {}", has.join(", "));
+            findings.push(Diagnostic::error(mix.span.clone(), message, label));
+        }
+    }
+
+    /// The study cut down. A workload that has none of the short form's mixes is left out of it.
+    pub fn applied_to(self, mut sites: Sites) -> Sites {
+        if let Some(warmup) = self.warmup {
+            sites.run.settings.warmup = warmup.value;
+        }
+        if let Some(duration) = self.duration {
+            sites.run.settings.duration = duration.value;
+            sites.run.duration_span = Some(duration.span);
+        }
+        if let Some(repetitions) = self.repetitions {
+            sites.run.settings.repetitions = repetitions;
+        }
+        for workload in &mut sites.workloads {
+            if !self.mixes.is_empty() {
+                workload.mixes.retain(|mix| self.mixes.iter().any(|kept| kept.value == mix.value));
+            }
+            replace(&mut workload.distributions, &self.distributions);
+            replace(&mut workload.threads, &self.threads);
+            replace(&mut workload.rates, &self.rates);
+            replace(&mut workload.amounts, &self.amounts);
+        }
+        sites.workloads.retain(|workload| !workload.mixes.is_empty());
+        sites
+    }
+}
+
+fn replace<T: Clone>(list: &mut Vec<T>, short: &[T]) {
+    if !short.is_empty() {
+        *list = short.to_vec();
+    }
+}

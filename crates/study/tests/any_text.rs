@@ -1,0 +1,193 @@
+//! Whatever a study file holds, reading it ends in a study or in messages, never in a panic.
+
+use proptest::prelude::*;
+use underlay_study::plan;
+use underlay_study::spec::Study;
+
+const SOUND: &str = include_str!("../../../studies/oracle-nosql-flash.toml");
+const EVERY_KEY: &str = r#"name = "every-key"
+title = "Größe ✓"
+baseline = "nvme"
+[system.rocksdb]
+kind = "rocksdb"
+nodes = 1
+memory = "2 GiB"
+compression = "none"
+[storage.nvme]
+devices = [{ medium = "nvme-9300-max", count = 2, capacity = "1 TB" }]
+layout = "stripe"
+chunk = "64 KiB"
+filesystem = "ext4"
+[storage.mine]
+paths = ["/mnt/nvme0"]
+[workload.ycsb]
+kind = "ycsb"
+records = [20_000_000, 40_000_000]
+record = { fields = 10, bytes = 100 }
+mixes = ["load", "a", "e", "delete"]
+distribution = ["uniform", "hotspot"]
+threads = [64, 256]
+rate = ["max", 20_000, 0.5]
+properties = { hotspotdatafraction = "0.2", hotspotopnfraction = 0.8 }
+[run]
+warmup = "500 ms"
+duration = "2 min"
+repetitions = 3
+seed = 42
+cache = "warm"
+[scale]
+time = 8
+data = 10.5
+[short]
+warmup = "0 s"
+duration = "5 s"
+repetitions = 1
+mixes = ["a"]
+distribution = "uniform"
+threads = 8
+rate = "max"
+data = "20 GB"
+[reference]
+paper = "oracle-nosql-flash"
+departures = ["It differs."]
+"#;
+
+fn read(text: &str) {
+    for short in [false, true] {
+        match Study::parse("any.toml", text, short) {
+            Ok(study) => {
+                // What was accepted can be planned: the checks have kept it within bounds.
+                assert!(!study.systems.is_empty() && !study.storages.is_empty());
+                assert!(study.storages.iter().any(|storage| storage.name == study.baseline));
+                for planned in plan::order(&study) {
+                    assert!(study.records_here(planned.cell.records) > 0);
+                }
+            }
+            Err(mistakes) => {
+                assert!(mistakes.has_errors());
+                for finding in mistakes.findings() {
+                    let (line, column) = mistakes.line_column(finding.span.start);
+                    assert!(line >= 1 && line <= text.lines().count().max(1) + 1 && column >= 1);
+                }
+                assert!(!mistakes.to_string().is_empty() && !mistakes.render(true).is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_study_with_every_key_is_sound() {
+    for short in [false, true] {
+        let study =
+            Study::parse("every-key.toml", EVERY_KEY, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        assert_eq!(study.workloads[0].mixes.len(), if short { 1 } else { 4 });
+        assert_eq!(study.workloads[0].properties["hotspotopnfraction"], "0.8");
+    }
+}
+
+/// One change of a text: bytes taken out, put in, or a line given twice or moved.
+#[derive(Clone, Debug)]
+enum Change {
+    Cut(usize, usize),
+    Insert(usize, String),
+    RepeatLine(usize, usize),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let snippet = prop_oneof![
+        "\\PC{0,12}",
+        "[\\[\\]{}=\",.#0-9a-z_ \n-]{1,12}",
+        prop::sample::select(vec![
+            "\"",
+            "'''",
+            "[[",
+            "]]",
+            "{}",
+            "= [",
+            "-1",
+            "0",
+            "9223372036854775807",
+            "nan",
+            "inf",
+            "1e308",
+            "true",
+            "1979-05-27",
+            "\u{feff}",
+            "\r",
+            "\u{0}",
+            "ß",
+            "[system]",
+            "[workload.ycsb.x]",
+            "a.b.c = 1\n",
+        ])
+        .prop_map(str::to_owned),
+    ];
+    prop_oneof![
+        (any::<usize>(), 1usize..40).prop_map(|(at, length)| Change::Cut(at, length)),
+        (any::<usize>(), snippet).prop_map(|(at, text)| Change::Insert(at, text)),
+        (any::<usize>(), any::<usize>()).prop_map(|(from, to)| Change::RepeatLine(from, to)),
+    ]
+}
+
+fn apply(text: &str, changes: &[Change]) -> String {
+    let mut text = text.to_owned();
+    for change in changes {
+        let boundary =
+            |at: usize| (0..=at % (text.len() + 1)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        match change {
+            Change::Cut(at, length) => {
+                let start = boundary(*at);
+                let end = boundary((start + length).min(text.len()));
+                text.replace_range(start..end.max(start), "");
+            }
+            Change::Insert(at, inserted) => text.insert_str(boundary(*at), inserted),
+            Change::RepeatLine(from, to) => {
+                let mut lines: Vec<&str> = text.lines().collect();
+                if !lines.is_empty() {
+                    let line = lines[from % lines.len()];
+                    lines.insert(to % lines.len(), line);
+                }
+                text = lines.join("\n");
+            }
+        }
+    }
+    text
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_text_is_answered(text in "\\PC{0,200}") {
+        read(&text);
+    }
+
+    #[test]
+    fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        read(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn a_changed_study_is_answered(
+        sound in prop::sample::select(vec![SOUND, EVERY_KEY]),
+        changes in prop::collection::vec(change(), 1..5),
+    ) {
+        read(&apply(sound, &changes));
+    }
+
+    #[test]
+    fn any_value_under_a_key_is_answered(
+        line in 0usize..60,
+        value in prop::sample::select(vec![
+            "1", "-1", "0", "1.5", "nan", "inf", "-inf", "9223372036854775807", "true", "\"\"", "\"x\"", "\"max\"", "[]", "[[]]", "{}",
+            "[{}]", "{ a = 1 }", "1979-05-27", "\"9 PiB\"", "\"16000 PiB\"", "\"0 B\"", "\"1 B\"", "\"0.001 ns\"", "[\"a\", \"a\"]", "\"\\u0000\"",
+        ]),
+    ) {
+        let mut lines: Vec<String> = EVERY_KEY.lines().map(str::to_owned).collect();
+        let at = line % lines.len();
+        if let Some((key, _)) = lines[at].clone().split_once(" = ") {
+            lines[at] = format!("{key} = {value}");
+        }
+        read(&lines.join("\n"));
+    }
+}

@@ -1,0 +1,92 @@
+//! The studies that come with Underlay are read as they say, in full and in short.
+
+use std::fs;
+use std::path::PathBuf;
+
+use underlay_study::plan;
+use underlay_study::spec::{Cache, Layout, StorageSource, Study};
+
+fn bundled() -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    let mut studies = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            studies.push((name, fs::read_to_string(path).unwrap()));
+        }
+    }
+    studies
+}
+
+fn study(file: &str, short: bool) -> Study {
+    let (_, text) = bundled().into_iter().find(|(name, _)| name == file).unwrap();
+    Study::parse(file, &text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+}
+
+#[test]
+fn all_are_sound_and_silent() {
+    let studies = bundled();
+    assert!(studies.len() >= 2);
+    for (name, text) in studies {
+        for short in [false, true] {
+            let study = Study::parse(&name, &text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+            assert!(study.notes.is_empty(), "{}", study.notes);
+            assert!(study.title.is_some(), "{name} has no title");
+            assert_eq!((study.short, study.source_toml), (short, text.clone()));
+        }
+    }
+}
+
+#[test]
+fn the_quickstart_is_three_storages_under_data_beyond_memory() {
+    let study = study("quickstart.toml", false);
+    let storages: Vec<_> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
+    assert_eq!(storages, ["hdd", "sata-ssd", "nvme"]);
+    assert_eq!(study.baseline, "hdd");
+    let cells = plan::expand(&study);
+    let labels: Vec<_> = cells.iter().take(3).map(|cell| cell.workload.as_str()).collect();
+    assert_eq!((cells.len(), labels), (9, vec!["a", "b", "c"]));
+    let memory = study.bytes_here(study.systems[0].memory_bytes);
+    for cell in &cells {
+        assert!(study.bytes_here(cell.data_bytes) >= 4 * memory, "{}", cell.id);
+    }
+    let wall = (study.run.warmup + study.run.duration) * plan::order(&study).len() as u32;
+    assert!(wall.as_secs() < 200, "the cells alone take {wall:?}, and loading comes on top");
+}
+
+#[test]
+fn the_oracle_study_has_the_matrix_of_its_paper() {
+    let study = study("oracle-nosql-flash.toml", false);
+    let StorageSource::Modelled { devices, layout, .. } = &study.storages[0].source else {
+        panic!("the disks are modelled");
+    };
+    assert!(matches!(layout, Layout::Stripe { .. }));
+    assert_eq!((devices[0].count, devices[0].capacity_bytes), (6, Some(1_000_000_000_000)));
+    let cells = plan::expand(&study);
+    // Two storages: A, B, C over two distributions and four sizes, and one load and one delete.
+    assert_eq!(cells.len(), 2 * (3 * 2 * 4 + 2));
+    let reference = study.reference.as_ref().unwrap();
+    assert_eq!(reference.departures.len(), 6);
+    // Every figure of the paper's tables has its cell.
+    for figure in &reference.figures {
+        let cell = cells.iter().find(|cell| {
+            cell.mix == figure.mix
+                && cell.storage == figure.storage
+                && figure.distribution.as_ref().is_none_or(|name| *name == cell.distribution)
+                && figure.data.as_ref().is_none_or(|data| cell.workload.ends_with(data.as_str()))
+        });
+        assert!(cell.is_some(), "no cell for {figure:?}");
+    }
+    assert!(cells.iter().any(|cell| cell.workload == "a, zipfian, 256 GB"));
+    assert!(cells.iter().any(|cell| cell.workload == "load, 1 TB"));
+}
+
+#[test]
+fn the_short_form_changes_what_it_names_and_nothing_else() {
+    let (full, short) = (study("oracle-nosql-flash.toml", false), study("oracle-nosql-flash.toml", true));
+    assert_eq!((full.run.repetitions, short.run.repetitions), (3, 1));
+    assert!(short.run.duration < full.run.duration);
+    assert_eq!((full.run.cache, full.run.seed), (Cache::Cold, short.run.seed));
+    assert_eq!(plan::expand(&full), plan::expand(&short));
+}

@@ -1,0 +1,223 @@
+//! The plan of any study: every combination, once a repetition, in the same order each time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use underlay_study::plan;
+use underlay_study::spec::Study;
+
+/// A sound study with lists of the given lengths.
+#[derive(Clone, Debug)]
+struct Lists {
+    storages: usize,
+    mixes: Vec<&'static str>,
+    distributions: Vec<&'static str>,
+    threads: Vec<u32>,
+    rates: Vec<Option<u32>>,
+    sizes_gb: Vec<u32>,
+    second_workload: bool,
+    repetitions: u32,
+    seed: u32,
+}
+
+impl Lists {
+    fn toml(&self) -> String {
+        let quoted =
+            |words: &[&str]| words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
+        let joined = |parts: Vec<String>| parts.join(", ");
+        let mut text =
+            "name = \"plan\"\nbaseline = \"s0\"\n[system.rocksdb]\nmemory = \"2 GiB\"\n".to_owned();
+        for storage in 0..self.storages {
+            text.push_str(&format!("[storage.s{storage}]\npaths = [\"/mnt/{storage}\"]\n"));
+        }
+        let lists = format!(
+            "mixes = [{}]\n{}threads = [{}]\nrate = [{}]\ndata = [{}]\n",
+            quoted(&self.mixes),
+            match self.distributions.as_slice() {
+                [] => String::new(),
+                given => format!("distribution = [{}]\n", quoted(given)),
+            },
+            joined(self.threads.iter().map(u32::to_string).collect()),
+            joined(
+                self.rates
+                    .iter()
+                    .map(|rate| rate.map_or("\"max\"".to_owned(), |rate| rate.to_string()))
+                    .collect()
+            ),
+            joined(self.sizes_gb.iter().map(|size| format!("\"{size} GB\"")).collect()),
+        );
+        text.push_str(&format!("[workload.ycsb]\n{lists}"));
+        if self.second_workload {
+            text.push_str(&format!("[workload.large]\nrecord = {{ fields = 1, bytes = 4000 }}\n{lists}"));
+        }
+        text.push_str(&format!("[run]\nrepetitions = {}\nseed = {}\n", self.repetitions, self.seed));
+        text
+    }
+
+    fn study(&self) -> Study {
+        Study::parse("plan.toml", &self.toml(), false).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    /// The number of cells by counting, mix by mix.
+    fn cells(&self) -> usize {
+        let of_mix = |mix: &&str| match *mix {
+            "load" | "delete" => 1,
+            _ => self.distributions.len().max(1),
+        };
+        let per_mix: usize = self.mixes.iter().map(of_mix).sum();
+        let workloads = if self.second_workload { 2 } else { 1 };
+        workloads * self.storages * per_mix * self.threads.len() * self.rates.len() * self.sizes_gb.len()
+    }
+}
+
+fn some_of<T: Clone + std::fmt::Debug + 'static>(all: Vec<T>, most: usize) -> impl Strategy<Value = Vec<T>> {
+    proptest::sample::subsequence(all, 1..=most).prop_shuffle()
+}
+
+fn lists() -> impl Strategy<Value = Lists> {
+    (
+        1usize..4,
+        some_of(vec!["load", "a", "b", "c", "d", "e", "f", "delete"], 5),
+        prop_oneof![Just(Vec::new()), some_of(vec!["uniform", "zipfian", "latest", "hotspot"], 3)],
+        some_of(vec![1, 8, 64, 200], 2),
+        some_of(vec![None, Some(20_000), Some(90_000)], 2),
+        some_of(vec![16, 32, 64, 100], 2),
+        any::<bool>(),
+        1u32..4,
+        any::<u32>(),
+    )
+        .prop_map(
+            |(
+                storages,
+                mixes,
+                distributions,
+                threads,
+                rates,
+                sizes_gb,
+                second_workload,
+                repetitions,
+                seed,
+            )| Lists {
+                storages,
+                mixes,
+                distributions,
+                threads,
+                rates,
+                sizes_gb,
+                second_workload,
+                repetitions,
+                seed,
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_combination_runs_once_in_each_repetition(lists in lists()) {
+        let study = lists.study();
+        let cells = plan::expand(&study);
+        prop_assert_eq!(cells.len(), lists.cells());
+        let ids: BTreeSet<_> = cells.iter().map(|cell| cell.id.clone()).collect();
+        prop_assert_eq!(ids.len(), cells.len(), "ids are unique");
+        // On one storage of one system, a table tells its rows apart by the workload's label.
+        let rows: BTreeSet<_> = cells.iter().map(|cell| (&cell.system, &cell.storage, &cell.workload)).collect();
+        prop_assert_eq!(rows.len(), cells.len(), "labels are unique");
+
+        let planned = plan::order(&study);
+        prop_assert_eq!(planned.len(), cells.len() * lists.repetitions as usize);
+        for (index, round) in planned.chunks(cells.len()).enumerate() {
+            let of_round: BTreeSet<_> = round.iter().map(|planned| planned.cell.id.clone()).collect();
+            prop_assert_eq!(&of_round, &ids);
+            prop_assert!(round.iter().all(|planned| planned.repetition as usize == index + 1));
+        }
+        let files: BTreeSet<_> = planned.iter().map(|planned| planned.file.to_lowercase()).collect();
+        prop_assert_eq!(files.len(), planned.len(), "files are unique, also where case does not count");
+        for file in files {
+            prop_assert!(file.len() <= 200 && !file.starts_with('.'), "{}", file);
+            prop_assert!(
+                file.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.'),
+                "{}", file
+            );
+        }
+    }
+
+    #[test]
+    fn the_order_follows_from_the_study_alone(lists in lists()) {
+        let planned = plan::order(&lists.study());
+        prop_assert_eq!(&planned, &plan::order(&lists.study()));
+        // More repetitions come after those that a shorter run has had.
+        let longer = Lists { repetitions: lists.repetitions + 1, ..lists.clone() };
+        prop_assert_eq!(&plan::order(&longer.study())[..planned.len()], &planned[..]);
+    }
+
+    #[test]
+    fn cells_share_a_data_set_if_and_only_if_it_would_be_the_same(lists in lists()) {
+        let study = lists.study();
+        let mut by_key: BTreeMap<String, BTreeSet<(u64, u64)>> = BTreeMap::new();
+        for cell in plan::expand(&study) {
+            let key = plan::dataset_key(&study, &cell);
+            prop_assert!(key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
+            by_key.entry(key).or_default().insert((cell.records, cell.data_bytes));
+        }
+        prop_assert!(by_key.values().all(|shapes| shapes.len() == 1));
+        let workloads = if lists.second_workload { 2 } else { 1 };
+        prop_assert_eq!(by_key.len(), workloads * lists.sizes_gb.len());
+    }
+}
+
+fn ten_cells(seed: u32) -> Lists {
+    Lists {
+        storages: 2,
+        mixes: vec!["a", "b", "c", "d", "load"],
+        distributions: vec![],
+        threads: vec![8],
+        rates: vec![None],
+        sizes_gb: vec![16],
+        second_workload: false,
+        repetitions: 2,
+        seed,
+    }
+}
+
+#[test]
+fn the_seed_decides_the_order() {
+    let ids = |seed: u32| -> Vec<String> {
+        plan::order(&ten_cells(seed).study()).into_iter().map(|planned| planned.cell.id).collect()
+    };
+    let orders: BTreeSet<_> = (0..20).map(ids).collect();
+    assert!(orders.len() > 15, "20 seeds gave {} orders", orders.len());
+    let first = ids(1);
+    assert_ne!(first[..10], first[10..], "each round has a shuffle of its own");
+}
+
+#[test]
+fn labels_say_what_varies_and_no_more() {
+    let labels = |lists: &Lists| -> Vec<String> {
+        plan::expand(&lists.study())
+            .into_iter()
+            .filter(|cell| cell.storage == "s0")
+            .map(|cell| cell.workload)
+            .collect()
+    };
+    let plain = ten_cells(1);
+    assert_eq!(labels(&plain), ["a", "b", "c", "d", "load"]);
+    let distributions: Vec<_> =
+        plan::expand(&plain.study()).into_iter().take(5).map(|cell| cell.distribution).collect();
+    assert_eq!(distributions, ["zipfian", "zipfian", "zipfian", "latest", "sequential"]);
+    let wide = Lists {
+        mixes: vec!["a", "load"],
+        distributions: vec!["uniform", "zipfian"],
+        threads: vec![8, 64],
+        rates: vec![None, Some(500)],
+        sizes_gb: vec![16, 32],
+        ..plain
+    };
+    let wide = labels(&wide);
+    assert_eq!(wide[0], "a, uniform, 16 GB, 8 threads, max");
+    assert_eq!(wide[1], "a, uniform, 16 GB, 8 threads, 500/s");
+    assert_eq!(wide[8], "load, 16 GB, 8 threads, max");
+    let ids: Vec<_> = plan::expand(&ten_cells(1).study()).into_iter().map(|cell| cell.id).collect();
+    assert_eq!(ids[0], "rocksdb/s0/ycsb-a-zipfian-8t");
+}

@@ -1,0 +1,255 @@
+//! A child process that runs a data system: started inside the memory budget, never outliving us, its end explained.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, waitid};
+
+use crate::system::{Memory, SystemError};
+
+/// How much of the log goes into an error.
+const LOG_TAIL_BYTES: u64 = 2 << 10;
+const LOG_TAIL_LINES: usize = 15;
+/// A process whose socket broke is given this long to be seen dead, so that the error can say how it died.
+const OBITUARY_WAIT: Duration = Duration::from_millis(500);
+
+/// What is known of the process, shared with everyone who may have to explain its silence.
+#[derive(Debug)]
+pub struct ChildState {
+    system: &'static str,
+    pid: Pid,
+    log: PathBuf,
+    memory: Memory,
+    oom_kills_before: u64,
+    end: Mutex<End>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct End {
+    over: bool,
+    /// Stays unknown where someone else reaped the process.
+    status: Option<ExitStatus>,
+    killed_by_us: bool,
+    killed_by_budget: bool,
+}
+
+/// A running child. Dropping it kills its process group and waits for the end.
+#[derive(Debug)]
+pub struct Child {
+    state: Arc<ChildState>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Child {
+    /// Starts `command` in a process group of its own, so that a Ctrl-C in the terminal is ours to handle, with its
+    /// output in the new file `log`. Before it runs it has joined every cgroup of `memory`. The kernel kills it
+    /// should we die first.
+    pub fn spawn(system: &'static str, mut command: Command, log: &Path, memory: &Memory) -> Result<Child, SystemError> {
+        let failed = move |problem: String| SystemError::Failed { system, during: "starting", problem, log_tail: None };
+        let output = File::create(log).map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
+        let errors = output.try_clone().map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
+        let mut cgroups = Vec::new();
+        for path in &memory.cgroup_procs {
+            let opened = OpenOptions::new().write(true).open(path);
+            cgroups.push(opened.map_err(|error| {
+                failed(format!("its memory budget can't be enforced: can't write {}: {error}", path.display()))
+            })?);
+        }
+        let parent = getpid();
+        command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+        // SAFETY: between fork and exec the closure makes three kinds of system call on data that it owns; it
+        // takes no lock and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                if getppid() != Some(parent) {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                for mut procs in &cgroups {
+                    // "0" is the process that writes, in both versions of cgroups.
+                    procs.write_all(b"0")?;
+                }
+                Ok(())
+            });
+        }
+        let oom_kills_before = oom_kills(memory);
+        let (memory, log) = (memory.clone(), log.to_owned());
+        let (sender, receiver) = mpsc::channel();
+        // The death signal is bound to the thread that forks: this one stays until the child has ended.
+        let keeper = std::thread::Builder::new().name(format!("{system}-keeper")).spawn(move || {
+            let mut child = match command.spawn() {
+                Ok(child) => child,
+                Err(error) => {
+                    let program = command.get_program().display();
+                    drop(sender.send(Err(failed(format!("can't run {program}: {error}")))));
+                    return;
+                }
+            };
+            let pid = Pid::from_child(&child);
+            let state = Arc::new(ChildState {
+                system,
+                pid,
+                log,
+                memory,
+                oom_kills_before,
+                end: Mutex::default(),
+                ended: Condvar::new(),
+            });
+            drop(sender.send(Ok(Arc::clone(&state))));
+            // Reaped only under the lock: until then the pid is surely the child's, and may be sent a signal.
+            let waited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), waited) {}
+            let mut end = state.lock();
+            end.status = child.wait().ok();
+            end.over = true;
+            end.killed_by_budget = oom_kills(&state.memory) > state.oom_kills_before;
+            state.ended.notify_all();
+        });
+        let keeper = keeper.map_err(|error| failed(format!("can't start a thread: {error}")))?;
+        match receiver.recv() {
+            Ok(Ok(state)) => Ok(Child { state, keeper: Some(keeper) }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(failed("the thread that starts it ended early".to_owned())),
+        }
+    }
+
+    pub fn state(&self) -> &Arc<ChildState> {
+        &self.state
+    }
+
+    /// Ends the process group at once and waits until it is gone.
+    pub fn kill(&self) {
+        let mut end = self.state.lock();
+        if !end.over {
+            end.killed_by_us = true;
+            // Fails only if the group is gone, which is what is wanted.
+            let _ = kill_process_group(self.state.pid, Signal::KILL);
+        }
+        drop(end);
+        self.state.wait(Duration::MAX);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(keeper) = self.keeper.take() {
+            // It panics nowhere; and a drop is no place to report it.
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl ChildState {
+    fn lock(&self) -> MutexGuard<'_, End> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn system(&self) -> &'static str {
+        self.system
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Waits up to `limit` for the process to end, and says whether it has.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let deadline = Instant::now().checked_add(limit);
+        let mut end = self.lock();
+        while !end.over {
+            end = match deadline {
+                None => self.ended.wait(end).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return false;
+                    }
+                    self.ended.wait_timeout(end, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        true
+    }
+
+    pub fn is_running(&self) -> bool {
+        !self.lock().over
+    }
+
+    /// It ended by itself, with status 0.
+    pub fn ended_well(&self) -> bool {
+        self.lock().status.is_some_and(|status| status.success())
+    }
+
+    /// How the process ended, in words that name it; for one that lives, that it does.
+    pub fn describe(&self) -> String {
+        let process = format!("{} (process {})", self.system, self.pid());
+        let end = self.lock();
+        if !end.over {
+            return format!("{process} is still running");
+        }
+        let Some(status) = end.status else { return format!("{process} has ended, nobody knows how") };
+        match status.signal() {
+            Some(_) if end.killed_by_us => format!("{process} was ended by underlay"),
+            Some(9) if end.killed_by_budget => format!(
+                "{process} was killed by the kernel for want of memory: is its memory budget of {} too small?",
+                mebibytes(self.memory.budget_bytes)
+            ),
+            Some(9) => format!(
+                "{process} was killed (SIGKILL), but not by underlay: by hand, or because the machine ran out of memory"
+            ),
+            Some(signal) => format!("{process} was killed by signal {signal}"),
+            None => format!("{process} exited with status {}", status.code().unwrap_or_default()),
+        }
+    }
+
+    /// [`describe`](Self::describe) for a connection that broke: gives the process a moment to be seen dead.
+    pub fn describe_loss(&self) -> String {
+        match self.wait(OBITUARY_WAIT) {
+            true => self.describe(),
+            false => format!("{} (process {}) closed the connection", self.system, self.pid()),
+        }
+    }
+
+    /// The error of a process that failed, with the last lines of its log.
+    pub fn failed(&self, during: &'static str, problem: String) -> SystemError {
+        SystemError::Failed { system: self.system, during, problem, log_tail: self.log_tail() }
+    }
+
+    pub fn log_tail(&self) -> Option<String> {
+        let mut log = File::open(&self.log).ok()?;
+        let length = log.metadata().ok()?.len();
+        log.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES))).ok()?;
+        let mut bytes = Vec::new();
+        log.take(LOG_TAIL_BYTES).read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n");
+        (!tail.trim().is_empty()).then_some(tail)
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// Processes that the kernel killed in the budget's cgroups so far: `memory.events` in version 2,
+/// `memory.oom_control` in version 1, both next to `cgroup.procs` and both with a line `oom_kill N`.
+fn oom_kills(memory: &Memory) -> u64 {
+    let mut kills = 0;
+    for directory in memory.cgroup_procs.iter().filter_map(|procs| procs.parent()) {
+        for file in ["memory.events", "memory.oom_control"] {
+            let Ok(text) = std::fs::read_to_string(directory.join(file)) else { continue };
+            let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+            kills += count.unwrap_or(0);
+        }
+    }
+    kills
+}

@@ -1,0 +1,153 @@
+//! The generator's end of a socket to a child process.
+
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use underlay_workload::client::{ClientError, FieldValues, Fields};
+
+use crate::child::ChildState;
+use crate::wire::{FrameBuffer, Opcode, Reply, Request, Status, encode_request};
+
+/// The longest path of a Unix socket: `sun_path` has 108 bytes with its closing zero.
+const SOCKET_PATH_BYTES: usize = 107;
+
+/// One connection: sends a request with one write and takes the reply with one read; allocates nothing once its
+/// buffers have grown to the messages' size.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    frames: FrameBuffer,
+    out: Vec<u8>,
+    last_id: u32,
+    timeout: Duration,
+    child: Arc<ChildState>,
+    /// Why no later call can succeed.
+    lost: Option<String>,
+}
+
+impl Connection {
+    /// Connects to a child that listens on `socket`. A call waits `timeout` for its answer.
+    pub fn open(socket: &Path, timeout: Duration, child: Arc<ChildState>) -> std::io::Result<Connection> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Ok(Connection {
+            stream,
+            frames: FrameBuffer::new(),
+            out: Vec::new(),
+            last_id: 0,
+            timeout,
+            child,
+            lost: None,
+        })
+    }
+
+    /// Sends a request and waits for its reply, skipping late replies to requests that timed out. The wait is at
+    /// most twice the timeout. A reply of [`Status::Failed`] is an error of kind `System`.
+    pub fn call(
+        &mut self,
+        opcode: Opcode,
+        fields: Fields,
+        number: u64,
+        key: &[u8],
+        values: Option<&FieldValues>,
+    ) -> Result<Reply<'_>, ClientError> {
+        if let Some(reason) = &self.lost {
+            return Err(ClientError::Lost(reason.clone()));
+        }
+        self.last_id = self.last_id.wrapping_add(1);
+        encode_request(&mut self.out, self.last_id, opcode, fields, number, key, values)
+            .map_err(|error| ClientError::System(format!("the request can't be sent: {error}")))?;
+        if let Err(error) = self.stream.write_all(&self.out) {
+            // Half a request may be on its way: whatever follows would be read as its other half.
+            return Err(match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    self.lose(|child| format!("{} (process {}) takes no requests", child.system(), child.pid()))
+                }
+                _ => self.lose(ChildState::describe_loss),
+            });
+        }
+        self.await_reply()?;
+        match Reply::decode(self.frames.body()) {
+            Ok(reply) if reply.status == Status::Failed => Err(ClientError::System(reply.text())),
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(ClientError::System(format!("the answer can't be read: {error}"))),
+        }
+    }
+
+    fn await_reply(&mut self) -> Result<(), ClientError> {
+        let mut skipping_since = None;
+        loop {
+            match self.frames.receive(&mut self.stream) {
+                // A reply starts with its id, as a request does.
+                Ok(true) if Request::id_of(self.frames.body()) == self.last_id => return Ok(()),
+                Ok(true) => {
+                    let since = *skipping_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > self.timeout {
+                        return Err(ClientError::Timeout(self.timeout));
+                    }
+                }
+                Ok(false) => return Err(self.lose(ChildState::describe_loss)),
+                Err(error) => {
+                    return Err(match error.kind() {
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::Timeout(self.timeout),
+                        ErrorKind::InvalidData => self.lose(|_| error.to_string()),
+                        _ => self.lose(ChildState::describe_loss),
+                    });
+                }
+            }
+        }
+    }
+
+    fn lose(&mut self, why: impl FnOnce(&ChildState) -> String) -> ClientError {
+        let reason = why(&self.child);
+        self.lost = Some(reason.clone());
+        ClientError::Lost(reason)
+    }
+}
+
+/// Where a child listens. The socket, and the directory made for it if any, go away with it.
+#[derive(Debug)]
+pub struct SocketPath {
+    path: PathBuf,
+    directory: Option<PathBuf>,
+}
+
+impl SocketPath {
+    /// A new path in `scratch`, or in a private temporary directory if that would be too long for a socket.
+    pub fn new(scratch: &Path, system: &str) -> std::io::Result<SocketPath> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{system}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = scratch.join(format!("{name}.sock"));
+        if path.as_os_str().len() <= SOCKET_PATH_BYTES {
+            return Ok(SocketPath { path, directory: None });
+        }
+        let directory = std::env::temp_dir().join(format!("underlay-{name}"));
+        let path = directory.join("sock");
+        if path.as_os_str().len() > SOCKET_PATH_BYTES {
+            let problem = format!("both {} and {} are too long for a socket", scratch.display(), path.display());
+            return Err(std::io::Error::new(ErrorKind::InvalidInput, problem));
+        }
+        std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
+        Ok(SocketPath { path, directory: Some(directory) })
+    }
+
+    pub fn as_path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        // Either may be gone already: the child unlinks its socket when it stops.
+        let _ = std::fs::remove_file(&self.path);
+        if let Some(directory) = &self.directory {
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+#![doc = include_str!("docs.md")]
+
+mod config;
+mod start;
+
+pub use start::Null;

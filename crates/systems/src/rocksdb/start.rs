@@ -1,0 +1,273 @@
+//! Starting the engine's process, and everything that is not a client's request.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use ::rocksdb::{DB, Options};
+use underlay_workload::client::{Client, ClientError, Fields};
+
+use super::client::RocksdbClient;
+use super::config::{Config, MIN_BUDGET_BYTES, SETTINGS};
+use super::engine::Arguments;
+use crate::child::Child;
+use crate::connection::{Connection, SocketPath};
+use crate::system::{Capabilities, Memory, Running, Settings, StoragePaths, System, SystemError};
+use crate::wire::Opcode;
+
+const NAME: &str = "rocksdb";
+/// Names another program than this one to run the engine in.
+const PROGRAM_VARIABLE: &str = "UNDERLAY_PROGRAM";
+/// A client's timeout where the settings give none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Opening replays the log and closing writes the memtables out: on a slow disk both take their time, so these
+/// limits only tell a stuck process from a slow one.
+const LEAST_START_LIMIT: Duration = Duration::from_secs(120);
+const LEAST_STOP_LIMIT: Duration = Duration::from_secs(120);
+/// In slow motion everything takes longer, and the timeout has been stretched to match.
+const LIMIT_TIMEOUTS: u32 = 20;
+/// Settling may notice its limit this much later.
+const SETTLE_GRACE: Duration = Duration::from_secs(10);
+const CONNECT_POLL: Duration = Duration::from_millis(2);
+
+/// The system `rocksdb`.
+#[derive(Clone, Debug, Default)]
+pub struct Rocksdb {
+    program: Option<PathBuf>,
+}
+
+/// The engine of this very program.
+pub static INSTALLED: Rocksdb = Rocksdb { program: None };
+
+impl Rocksdb {
+    /// Runs the engine in `program`, which must route its subcommand `engine` to [`super::engine::main`].
+    pub fn with_program(program: impl Into<PathBuf>) -> Self {
+        Rocksdb { program: Some(program.into()) }
+    }
+
+    fn program(&self) -> PathBuf {
+        let chosen = self.program.clone().or_else(|| std::env::var_os(PROGRAM_VARIABLE).map(PathBuf::from));
+        // After the fork this is still the file that runs now, even if it has been replaced by a new build.
+        chosen.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
+    }
+}
+
+impl System for Rocksdb {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { scan: true, delete: true, many_directories: false, settings: SETTINGS }
+    }
+
+    fn versions(&self) -> BTreeMap<String, String> {
+        let mut versions = BTreeMap::new();
+        if let Some(version) = library_version() {
+            versions.insert(NAME.to_owned(), version.to_owned());
+        }
+        versions.insert("rust-rocksdb".to_owned(), env!("UNDERLAY_RUST_ROCKSDB_VERSION").to_owned());
+        versions
+    }
+
+    fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+        Config::resolve(settings, MIN_BUDGET_BYTES).err().unwrap_or_default()
+    }
+
+    fn start(&self, paths: &StoragePaths, memory: &Memory, settings: &Settings) -> Result<Box<dyn Running>, SystemError> {
+        let config = Config::resolve(&settings.values, memory.budget_bytes).map_err(first_mistake)?;
+        let [data] = paths.data.as_slice() else {
+            let problem = format!(
+                "it keeps its data in one directory, not {}: put the devices together with layout = \"stripe\"",
+                paths.data.len()
+            );
+            return Err(failed(problem));
+        };
+        let database = database_directory(data)?;
+        std::fs::create_dir_all(&paths.scratch)
+            .map_err(|error| failed(format!("can't make the directory {}: {error}", paths.scratch.display())))?;
+        let socket = SocketPath::new(&paths.scratch, NAME)
+            .map_err(|error| failed(format!("can't make a place for its socket: {error}")))?;
+        let arguments = Arguments {
+            socket: socket.as_path().to_owned(),
+            data: database,
+            log_directory: paths.scratch.clone(),
+            budget_bytes: memory.budget_bytes,
+            fields: settings.fields,
+            settings: settings.values.clone(),
+        };
+        let mut command = Command::new(self.program());
+        // In a list of processes it is called what it is.
+        command.arg0("underlay").arg(OsString::from("engine")).args(arguments.to_command_line());
+        let log = socket.as_path().with_extension("log");
+        let log = paths.scratch.join(log.file_name().unwrap_or("rocksdb.log".as_ref()));
+        let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
+        let started = Started { child: Child::spawn(NAME, command, &log, memory)?, socket, config, timeout };
+        started.wait_until_ready()?;
+        Ok(Box::new(started))
+    }
+}
+
+fn failed(problem: String) -> SystemError {
+    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
+}
+
+fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
+    let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
+    SystemError::Setting { system: NAME, key, problem }
+}
+
+/// The database's own directory on the storage; a filesystem's root may hold other things (`lost+found`).
+fn database_directory(data: &Path) -> Result<PathBuf, SystemError> {
+    // Made by RocksDB, a missing one would end up on whatever lies under the missing mount.
+    if !data.is_dir() {
+        return Err(failed(format!("the data directory {} is missing: is the storage attached?", data.display())));
+    }
+    let database = data.join(NAME);
+    std::fs::create_dir_all(&database)
+        .map_err(|error| failed(format!("can't write to the data directory {}: {error}", data.display())))?;
+    Ok(database)
+}
+
+/// The version of the RocksDB that this program is linked with. Its C interface has no call for it, but it writes it
+/// into the OPTIONS file of each database: one is made in the temporary directory, read and removed.
+fn library_version() -> Option<&'static str> {
+    static VERSION: OnceLock<Option<String>> = OnceLock::new();
+    let find = || {
+        let directory = std::env::temp_dir().join(format!("underlay-rocksdb-version-{}", std::process::id()));
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        let version = DB::open(&options, &directory).ok().and_then(|_| version_in(&directory));
+        // What is not there needs no removal.
+        let _ = std::fs::remove_dir_all(&directory);
+        version
+    };
+    VERSION.get_or_init(find).as_deref()
+}
+
+fn version_in(database: &Path) -> Option<String> {
+    let files = std::fs::read_dir(database).ok()?;
+    let options = files.flatten().find(|file| file.file_name().to_string_lossy().starts_with("OPTIONS-"))?;
+    let text = std::fs::read_to_string(options.path()).ok()?;
+    text.lines().find_map(|line| line.trim().strip_prefix("rocksdb_version=")).map(str::to_owned)
+}
+
+/// A running engine.
+struct Started {
+    child: Child,
+    socket: SocketPath,
+    config: Config,
+    timeout: Duration,
+}
+
+impl Started {
+    fn wait_until_ready(&self) -> Result<(), SystemError> {
+        let limit = LEAST_START_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let started = Instant::now();
+        let state = self.child.state();
+        loop {
+            if Connection::open(self.socket.as_path(), self.timeout, state.clone()).is_ok() {
+                return Ok(());
+            }
+            if state.wait(CONNECT_POLL) {
+                return Err(self.explain_failed_start());
+            }
+            if started.elapsed() > limit {
+                let problem = format!("{} is not ready after {:.0} s", state.describe(), limit.as_secs_f64());
+                return Err(state.failed("starting", problem));
+            }
+        }
+    }
+
+    fn explain_failed_start(&self) -> SystemError {
+        let state = self.child.state();
+        if state.log_tail().is_some_and(|log| log.contains("is not linked with the binary")) {
+            let compression = self.config.applied().remove("compression").unwrap_or_default();
+            return SystemError::Missing {
+                system: NAME,
+                missing: format!("a RocksDB library with {compression} compression"),
+                remedy: "set compression = \"none\", or build with the feature rocksdb-from-source".to_owned(),
+            };
+        }
+        state.failed("starting", state.describe())
+    }
+
+    fn open(&self, during: &'static str, timeout: Duration) -> Result<Connection, SystemError> {
+        let state = self.child.state();
+        Connection::open(self.socket.as_path(), timeout, state.clone()).map_err(|error| {
+            let problem = match state.is_running() {
+                true => format!("can't connect to process {}: {error}", state.pid()),
+                false => state.describe(),
+            };
+            state.failed(during, problem)
+        })
+    }
+
+    /// One request on a connection of its own; the reply's text.
+    fn request(
+        &self,
+        during: &'static str,
+        opcode: Opcode,
+        number: u64,
+        timeout: Duration,
+    ) -> Result<String, SystemError> {
+        let state = self.child.state();
+        let mut connection = self.open(during, timeout)?;
+        match connection.call(opcode, Fields::All, number, b"", None) {
+            Ok(reply) => Ok(reply.text()),
+            Err(ClientError::Timeout(limit)) => {
+                let seconds = limit.as_secs_f64();
+                let problem = format!("process {} gives no answer within {seconds:.1} s", state.pid());
+                Err(state.failed(during, problem))
+            }
+            Err(ClientError::System(problem) | ClientError::Lost(problem)) => Err(state.failed(during, problem)),
+        }
+    }
+}
+
+impl Running for Started {
+    fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+        Ok(Box::new(RocksdbClient::new(self.open("connecting", self.timeout)?)))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let state = self.child.state();
+        if state.is_running() { vec![state.pid()] } else { Vec::new() }
+    }
+
+    fn applied_settings(&self) -> BTreeMap<String, String> {
+        self.config.applied()
+    }
+
+    fn health(&self) -> Result<(), SystemError> {
+        self.request("running", Opcode::Ping, 0, self.timeout).map(drop)
+    }
+
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        const DURING: &str = "telling its figures";
+        let text = self.request(DURING, Opcode::Figures, 0, self.timeout)?;
+        serde_json::from_str(&text)
+            .map_err(|error| self.child.state().failed(DURING, format!("its answer can't be read: {error}")))
+    }
+
+    fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let patience = limit.saturating_add(SETTLE_GRACE).saturating_add(self.timeout);
+        self.request("settling", Opcode::Settle, limit_ms, patience).map(drop)
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), SystemError> {
+        let limit = LEAST_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let state = self.child.state();
+        self.request("stopping", Opcode::Stop, 0, limit)?;
+        if !state.wait(limit) {
+            let problem = format!("process {} closed its database but did not end; it was killed", state.pid());
+            return Err(state.failed("stopping", problem));
+        }
+        if state.ended_well() { Ok(()) } else { Err(state.failed("stopping", state.describe())) }
+    }
+}

@@ -1,0 +1,230 @@
+//! Records in RocksDB: one key-value pair a record, whose value is the fields as [`crate::wire`] writes them.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use ::rocksdb::{Cache, DB, DBPinnableSlice, Error, FlushOptions, Options, ReadOptions, WriteOptions, properties};
+use underlay_workload::client::Fields;
+
+use super::config::{Config, Wal};
+use super::statistics;
+use crate::wire::{FrameError, Values};
+
+/// Locks that the keys share. Many more than client threads, so that two keys seldom meet.
+const LOCKS: usize = 1024;
+/// Settling looks this often whether background work rests...
+const REST_POLL: Duration = Duration::from_millis(10);
+/// ...and believes it after so many looks in a row, because a flush that ends may start a compaction.
+const REST_LOOKS: u32 = 3;
+
+/// What went wrong, in words for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("RocksDB: {0}")]
+    Engine(#[from] Error),
+    /// The directory holds a database whose values are not records of ours.
+    #[error("the stored record can't be read ({0}): was this database written by another program?")]
+    Record(FrameError),
+    #[error(transparent)]
+    Answer(#[from] FrameError),
+    #[error("{0}")]
+    NotAtRest(String),
+}
+
+/// An open database. Dropping it closes it.
+pub struct Store {
+    db: DB,
+    /// Holds the statistics.
+    options: Options,
+    cache: Cache,
+    reads: ReadOptions,
+    writes: WriteOptions,
+    wal: Wal,
+    /// Fields of a whole record.
+    fields: u32,
+    /// A change to some of a record's fields reads, modifies and writes: it must not overlap with another write
+    /// to the record. Writes that need no reading share the lock.
+    locks: Vec<RwLock<()>>,
+}
+
+impl Store {
+    pub fn open(directory: &Path, log_directory: &Path, config: &Config, fields: u32) -> Result<Store, StoreError> {
+        let (options, cache) = config.options(log_directory)?;
+        let db = DB::open(&options, directory)?;
+        Ok(Store {
+            db,
+            options,
+            cache,
+            reads: ReadOptions::default(),
+            writes: config.write_options(),
+            wal: config.wal,
+            fields,
+            locks: (0..LOCKS).map(|_| RwLock::new(())).collect(),
+        })
+    }
+
+    /// Writes the wanted fields of a record to the end of `out`, as [`Values`]; `false` if there is no such record.
+    pub fn read(&self, key: &[u8], fields: Fields, out: &mut Vec<u8>) -> Result<bool, StoreError> {
+        let Some(record) = self.db.get_pinned_opt(key, &self.reads)? else { return Ok(false) };
+        stored(&record)?.append_selected(fields, out)?;
+        Ok(true)
+    }
+
+    /// Reads up to `limit` records in key order from `start` on, and says how many there were. Each record's wanted
+    /// fields are copied out of the database, as a program that embeds it would, and go nowhere.
+    pub fn scan(&self, start: &[u8], limit: u64, fields: Fields, scratch: &mut Vec<u8>) -> Result<u64, StoreError> {
+        let mut records = self.db.raw_iterator_opt(ReadOptions::default());
+        let mut count = 0;
+        if limit > 0 {
+            records.seek(start);
+        }
+        while count < limit {
+            let Some(record) = records.value() else { break };
+            scratch.clear();
+            Values::parse(record).map_err(StoreError::Record)?.append_selected(fields, scratch)?;
+            black_box(&scratch);
+            count += 1;
+            if count < limit {
+                records.next();
+            }
+        }
+        records.status()?;
+        Ok(count)
+    }
+
+    /// Writes a whole record.
+    pub fn insert(&self, key: &[u8], values: &Values<'_>, scratch: &mut Vec<u8>) -> Result<(), StoreError> {
+        let _shared = self.lock_of(key).read().unwrap_or_else(PoisonError::into_inner);
+        if values.is_ordered() {
+            return Ok(self.db.put_opt(key, values.as_bytes(), &self.writes)?);
+        }
+        scratch.clear();
+        Values::NONE.append_merged(values, scratch)?;
+        Ok(self.db.put_opt(key, &*scratch, &self.writes)?)
+    }
+
+    /// Writes the given fields and keeps the others; creates the record if there is none. A whole record is written
+    /// without reading the old one.
+    pub fn update(&self, key: &[u8], values: &Values<'_>, scratch: &mut Vec<u8>) -> Result<(), StoreError> {
+        if values.is_whole_record(self.fields) {
+            return self.insert(key, values, scratch);
+        }
+        let _alone = self.lock_of(key).write().unwrap_or_else(PoisonError::into_inner);
+        scratch.clear();
+        match self.db.get_pinned_opt(key, &self.reads)? {
+            Some(record) => stored(&record)?.append_merged(values, scratch)?,
+            None => Values::NONE.append_merged(values, scratch)?,
+        }
+        Ok(self.db.put_opt(key, &*scratch, &self.writes)?)
+    }
+
+    /// Deletes a record, or what would be one: RocksDB writes a tombstone and looks for nothing.
+    pub fn delete(&self, key: &[u8]) -> Result<(), StoreError> {
+        let _shared = self.lock_of(key).read().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.db.delete_opt(key, &self.writes)?)
+    }
+
+    fn lock_of(&self, key: &[u8]) -> &RwLock<()> {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        &self.locks[hasher.finish() as usize % LOCKS]
+    }
+
+    /// Writes the memtables out and waits until no flush or compaction runs or is due.
+    pub fn settle(&self, limit: Duration) -> Result<(), StoreError> {
+        let started = Instant::now();
+        let mut flush = FlushOptions::default();
+        flush.set_wait(false);
+        self.db.flush_opt(&flush)?;
+        let mut looks = 0;
+        loop {
+            let busy = self.background_work()?;
+            looks = if busy.is_empty() { looks + 1 } else { 0 };
+            if looks == REST_LOOKS {
+                break;
+            }
+            if started.elapsed() > limit {
+                let due = self.property(properties::ESTIMATE_PENDING_COMPACTION_BYTES)?;
+                return Err(StoreError::NotAtRest(format!(
+                    "background work goes on after {:.0} s ({}; {:.0} MiB to compact): allow more time, or load less data",
+                    limit.as_secs_f64(),
+                    if busy.is_empty() { "about to rest".to_owned() } else { busy.join(", ") },
+                    due as f64 / f64::from(1 << 20),
+                )));
+            }
+            std::thread::sleep(REST_POLL);
+        }
+        self.sync_log()
+    }
+
+    /// Everything acknowledged is on the storage when it returns.
+    pub fn write_out(&self) -> Result<(), StoreError> {
+        self.db.flush()?;
+        self.sync_log()
+    }
+
+    fn sync_log(&self) -> Result<(), StoreError> {
+        if self.wal != Wal::Off {
+            self.db.flush_wal(true)?;
+        }
+        Ok(())
+    }
+
+    fn property(&self, name: &std::ffi::CStr) -> Result<u64, StoreError> {
+        Ok(self.db.property_int_value(name)?.unwrap_or(0))
+    }
+
+    /// What runs or is due in the background, in words.
+    fn background_work(&self) -> Result<Vec<String>, StoreError> {
+        let works = [
+            (properties::NUM_IMMUTABLE_MEM_TABLE, "memtables to write"),
+            (properties::MEM_TABLE_FLUSH_PENDING, "flushes due"),
+            (properties::NUM_RUNNING_FLUSHES, "flushes running"),
+            (properties::COMPACTION_PENDING, "compactions due"),
+            (properties::NUM_RUNNING_COMPACTIONS, "compactions running"),
+        ];
+        let mut busy = Vec::new();
+        for (property, meaning) in works {
+            match self.property(property)? {
+                0 => {}
+                count => busy.push(format!("{count} {meaning}")),
+            }
+        }
+        Ok(busy)
+    }
+
+    /// Running totals from RocksDB's statistics, and the state of the moment.
+    pub fn figures(&self) -> Result<BTreeMap<String, f64>, StoreError> {
+        let mut figures = statistics::totals(&self.options.get_statistics().unwrap_or_default());
+        let states = [
+            ("current_live_data_bytes", properties::ESTIMATE_LIVE_DATA_SIZE),
+            ("current_table_files_bytes", properties::TOTAL_SST_FILES_SIZE),
+            ("current_memtables_bytes", properties::SIZE_ALL_MEM_TABLES),
+            ("current_pending_compaction_bytes", properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            ("current_records_estimate", properties::ESTIMATE_NUM_KEYS),
+            ("current_background_errors", properties::BACKGROUND_ERRORS),
+        ];
+        for (name, property) in states {
+            figures.insert(name.to_owned(), self.property(property)? as f64);
+        }
+        for level in 0.. {
+            let files = self.db.property_value(&properties::num_files_at_level(level))?;
+            let Some(files) = files.and_then(|text| text.trim().parse().ok()) else { break };
+            figures.insert(format!("current_level_{level}_files"), files);
+        }
+        figures.insert("current_block_cache_bytes".to_owned(), self.cache.get_usage() as f64);
+        figures.insert("current_block_cache_pinned_bytes".to_owned(), self.cache.get_pinned_usage() as f64);
+        if let Some(bytes) = statistics::resident_bytes() {
+            figures.insert("current_resident_bytes".to_owned(), bytes as f64);
+        }
+        Ok(figures)
+    }
+}
+
+fn stored<'a>(record: &'a DBPinnableSlice<'_>) -> Result<Values<'a>, StoreError> {
+    Values::parse(record).map_err(StoreError::Record)
+}

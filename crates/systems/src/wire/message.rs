@@ -1,0 +1,195 @@
+//! Requests and replies: bytes to values and back.
+
+use underlay_workload::client::{Fields, FieldValues};
+
+use super::{ALL_FIELDS, FrameError, MAX_FRAME_BYTES, MAX_KEY_BYTES, Parts, Values, ValuesBuilder, append_values};
+
+/// What a request asks for. The numbers are part of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Answers at once: is anyone there?
+    Ping = 1,
+    Read = 2,
+    Scan = 3,
+    Update = 4,
+    Insert = 5,
+    Delete = 6,
+    /// The system's running totals.
+    Figures = 7,
+    /// Write everything out and wait until background work rests.
+    Settle = 8,
+    /// Write everything out, close, answer, exit.
+    Stop = 9,
+}
+
+impl Opcode {
+    pub const ALL: [Opcode; 9] = [
+        Opcode::Ping,
+        Opcode::Read,
+        Opcode::Scan,
+        Opcode::Update,
+        Opcode::Insert,
+        Opcode::Delete,
+        Opcode::Figures,
+        Opcode::Settle,
+        Opcode::Stop,
+    ];
+
+    fn from_byte(byte: u8) -> Result<Self, FrameError> {
+        Opcode::ALL.into_iter().find(|&opcode| opcode as u8 == byte).ok_or(FrameError::Opcode(byte))
+    }
+}
+
+/// How a request ended. The numbers are part of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// Done; the record was there.
+    Found = 0,
+    /// No such record.
+    Missing = 1,
+    /// Refused because of load.
+    Throttled = 2,
+    /// Field 0 says why.
+    Failed = 3,
+}
+
+impl Status {
+    pub const ALL: [Status; 4] = [Status::Found, Status::Missing, Status::Throttled, Status::Failed];
+
+    fn from_byte(byte: u8) -> Result<Self, FrameError> {
+        Status::ALL.into_iter().find(|&status| status as u8 == byte).ok_or(FrameError::Status(byte))
+    }
+}
+
+/// A request, its key and values still in the frame that it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    pub id: u32,
+    pub opcode: Opcode,
+    pub fields: Fields,
+    /// Scan: most records. Settle: the limit in milliseconds.
+    pub number: u64,
+    pub key: &'a [u8],
+    pub values: Values<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a frame's body.
+    pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
+        let mut parts = Parts { rest: body };
+        let id = parts.u32("id")?;
+        let opcode = Opcode::from_byte(parts.u8("opcode")?)?;
+        let fields = match parts.u32("selector")? {
+            ALL_FIELDS => Fields::All,
+            field => Fields::One(field),
+        };
+        let number = parts.u64("number")?;
+        let key_bytes = parts.u16("key length")?;
+        let key = parts.take(usize::from(key_bytes), "key")?;
+        Ok(Request { id, opcode, fields, number, key, values: Values::parse(parts.rest)? })
+    }
+
+    /// The id of a frame that may be malformed behind it, 0 if it has none.
+    pub fn id_of(body: &[u8]) -> u32 {
+        Parts { rest: body }.u32("id").unwrap_or(0)
+    }
+}
+
+/// A reply, its values still in the frame that it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply<'a> {
+    pub id: u32,
+    pub status: Status,
+    /// Scan: records read.
+    pub number: u64,
+    pub values: Values<'a>,
+}
+
+impl<'a> Reply<'a> {
+    /// Reads a frame's body.
+    pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
+        let mut parts = Parts { rest: body };
+        let id = parts.u32("id")?;
+        let status = Status::from_byte(parts.u8("status")?)?;
+        let number = parts.u64("number")?;
+        Ok(Reply { id, status, number, values: Values::parse(parts.rest)? })
+    }
+
+    /// Field 0 as text: an error's words, or the figures.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(self.values.get(0).unwrap_or_default()).into_owned()
+    }
+}
+
+/// Replaces the content of `out` by the frame of a request. On an error `out` holds nothing that may be sent.
+pub fn encode_request(
+    out: &mut Vec<u8>,
+    id: u32,
+    opcode: Opcode,
+    fields: Fields,
+    number: u64,
+    key: &[u8],
+    values: Option<&FieldValues>,
+) -> Result<(), FrameError> {
+    let selector = match fields {
+        Fields::All => ALL_FIELDS,
+        Fields::One(field) => field,
+    };
+    let key_bytes = u16::try_from(key.len()).map_err(|_| FrameError::Key { bytes: key.len() })?;
+    debug_assert!(key.len() <= MAX_KEY_BYTES);
+    out.clear();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&id.to_le_bytes());
+    out.push(opcode as u8);
+    out.extend_from_slice(&selector.to_le_bytes());
+    out.extend_from_slice(&number.to_le_bytes());
+    out.extend_from_slice(&key_bytes.to_le_bytes());
+    out.extend_from_slice(key);
+    match values {
+        Some(values) => append_values(values, out)?,
+        None => out.extend_from_slice(Values::NONE.as_bytes()),
+    }
+    write_length(out)
+}
+
+/// Replaces the content of `out` by the frame of a reply, whose values `append` writes as [`Values`] reads them.
+pub fn encode_reply(
+    out: &mut Vec<u8>,
+    id: u32,
+    status: Status,
+    number: u64,
+    append: impl FnOnce(&mut Vec<u8>) -> Result<(), FrameError>,
+) -> Result<(), FrameError> {
+    out.clear();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&id.to_le_bytes());
+    out.push(status as u8);
+    out.extend_from_slice(&number.to_le_bytes());
+    append(out)?;
+    write_length(out)
+}
+
+/// Replaces the content of `out` by the frame of a reply with `text` as field 0, cut to what a frame holds.
+pub fn encode_text_reply(out: &mut Vec<u8>, id: u32, status: Status, text: &str) {
+    let text = &text.as_bytes()[..text.len().min(MAX_FRAME_BYTES / 2)];
+    let encoded = encode_reply(out, id, status, 0, |out| {
+        let mut builder = ValuesBuilder::new(out);
+        builder.push(0, text)?;
+        builder.finish();
+        Ok(())
+    });
+    assert!(encoded.is_ok(), "half a frame of text fits in a frame");
+}
+
+fn write_length(out: &mut Vec<u8>) -> Result<(), FrameError> {
+    let bytes = out.len() - 4;
+    if bytes > MAX_FRAME_BYTES {
+        out.clear();
+        return Err(FrameError::TooLong { bytes });
+    }
+    let length = bytes as u32;
+    out[..4].copy_from_slice(&length.to_le_bytes());
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! The fields of a record as bytes: in messages, and as the stored value of a system that has none of its own.
+
+use underlay_workload::client::{Fields, FieldValues};
+
+use super::{FrameError, Parts};
+
+/// Bytes in front of each field's value: its number and length.
+const ENTRY_HEAD_BYTES: usize = 6;
+
+/// Fields checked once and read in place: `count u16`, then `field u16, length u32, bytes` each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Values<'a> {
+    raw: &'a [u8],
+}
+
+impl<'a> Values<'a> {
+    /// No fields.
+    pub const NONE: Values<'static> = Values { raw: &[0, 0] };
+
+    /// Checks that `raw` is exactly one list of fields.
+    pub fn parse(raw: &'a [u8]) -> Result<Values<'a>, FrameError> {
+        let mut parts = Parts { rest: raw };
+        let count = parts.u16("count of fields")?;
+        for _ in 0..count {
+            parts.u16("field number")?;
+            let bytes = parts.u32("length of a field")?;
+            parts.take(bytes as usize, "field")?;
+        }
+        match parts.rest.len() {
+            0 => Ok(Values { raw }),
+            bytes => Err(FrameError::LeftOver { bytes }),
+        }
+    }
+
+    /// The encoded form.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.raw
+    }
+
+    pub fn len(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.raw[0], self.raw[1]]))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `(field, value)`, in the order they were written.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, &'a [u8])> + use<'a> {
+        let mut rest = &self.raw[2..];
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            // `parse` has walked the same lengths: these can't be out of bounds.
+            let field = u16::from_le_bytes([rest[0], rest[1]]);
+            let bytes = u32::from_le_bytes([rest[2], rest[3], rest[4], rest[5]]) as usize;
+            let value = &rest[ENTRY_HEAD_BYTES..ENTRY_HEAD_BYTES + bytes];
+            rest = &rest[ENTRY_HEAD_BYTES + bytes..];
+            Some((field, value))
+        })
+    }
+
+    pub fn get(&self, field: u32) -> Option<&'a [u8]> {
+        self.iter().find(|&(number, _)| u32::from(number) == field).map(|(_, value)| value)
+    }
+
+    /// Each field is there once and in order, so that the bytes may be stored as they are.
+    pub fn is_ordered(&self) -> bool {
+        let mut last = None;
+        self.iter().all(|(field, _)| {
+            let later = last.is_none_or(|last| field > last);
+            last = Some(field);
+            later
+        })
+    }
+
+    /// Has every field from 0 to `fields - 1`, in order, and no other.
+    pub fn is_whole_record(&self, fields: u32) -> bool {
+        self.len() as u64 == u64::from(fields) && self.iter().enumerate().all(|(at, (field, _))| usize::from(field) == at)
+    }
+
+    /// Replaces the content of `into` by these fields.
+    pub fn copy_to(&self, into: &mut FieldValues) {
+        into.clear();
+        for (field, value) in self.iter() {
+            into.push(u32::from(field), value);
+        }
+    }
+
+    /// Writes `self` with the fields of `change` put over it to the end of `out`, ordered, each field once; of a
+    /// field that comes twice the last counts.
+    pub fn append_merged(&self, change: &Values<'_>, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        let mut merged = std::collections::BTreeMap::new();
+        merged.extend(self.iter());
+        merged.extend(change.iter());
+        let mut builder = ValuesBuilder::new(out);
+        for (field, value) in merged {
+            builder.push(u32::from(field), value)?;
+        }
+        builder.finish();
+        Ok(())
+    }
+
+    /// Writes the wanted fields to the end of `out`.
+    pub fn append_selected(&self, fields: Fields, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        match fields {
+            Fields::All => out.extend_from_slice(self.raw),
+            Fields::One(field) => {
+                let mut builder = ValuesBuilder::new(out);
+                if let Some(value) = self.get(field) {
+                    builder.push(field, value)?;
+                }
+                builder.finish();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes fields to the end of a buffer; the count is filled in by [`finish`](Self::finish).
+pub struct ValuesBuilder<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    count: u16,
+}
+
+impl<'a> ValuesBuilder<'a> {
+    pub fn new(out: &'a mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0, 0]);
+        ValuesBuilder { out, start, count: 0 }
+    }
+
+    pub fn push(&mut self, field: u32, value: &[u8]) -> Result<(), FrameError> {
+        let number = u16::try_from(field).map_err(|_| FrameError::Field(field))?;
+        let bytes = u32::try_from(value.len()).map_err(|_| FrameError::TooLong { bytes: value.len() })?;
+        self.count = self.count.checked_add(1).ok_or(FrameError::FieldCount(usize::from(u16::MAX) + 1))?;
+        self.out.extend_from_slice(&number.to_le_bytes());
+        self.out.extend_from_slice(&bytes.to_le_bytes());
+        self.out.extend_from_slice(value);
+        Ok(())
+    }
+
+    pub fn finish(self) {
+        self.out[self.start..self.start + 2].copy_from_slice(&self.count.to_le_bytes());
+    }
+}
+
+/// Writes `values` to the end of `out` as [`Values`] reads them.
+pub fn append_values(values: &FieldValues, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    let mut builder = ValuesBuilder::new(out);
+    for (field, value) in values.iter() {
+        builder.push(field, value)?;
+    }
+    builder.finish();
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! The protocol: what is encoded is decoded, and no bytes whatever do harm.
+
+use std::io::{self, Read};
+
+use proptest::prelude::*;
+use underlay_systems::wire::{
+    FrameBuffer, FrameError, MAX_FRAME_BYTES, Opcode, Reply, Request, Status, Values, append_values, encode_reply,
+    encode_request, encode_text_reply,
+};
+use underlay_workload::client::{FieldValues, Fields};
+
+fn field_values() -> impl Strategy<Value = Vec<(u16, Vec<u8>)>> {
+    prop::collection::vec((0..6u16, prop::collection::vec(any::<u8>(), 0..40)), 0..6)
+}
+
+fn buffer(fields: &[(u16, Vec<u8>)]) -> FieldValues {
+    let mut values = FieldValues::default();
+    fields.iter().for_each(|(field, value)| values.push(u32::from(*field), value));
+    values
+}
+
+fn selector() -> impl Strategy<Value = Fields> {
+    prop_oneof![Just(Fields::All), (0..u32::MAX).prop_map(Fields::One)]
+}
+
+/// Gives its bytes in the pieces that it is told, with an interruption before each.
+struct Pieces<'a> {
+    bytes: &'a [u8],
+    sizes: std::iter::Cycle<std::slice::Iter<'a, usize>>,
+    interrupt: bool,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.interrupt = !self.interrupt;
+        if self.interrupt {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let size = self.sizes.next().copied().unwrap_or(1).min(into.len()).min(self.bytes.len());
+        let (now, later) = self.bytes.split_at(size);
+        into[..size].copy_from_slice(now);
+        self.bytes = later;
+        Ok(size)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_request_comes_out_as_it_went_in(
+        id in any::<u32>(),
+        opcode in prop::sample::select(&Opcode::ALL[..]),
+        fields in selector(),
+        number in any::<u64>(),
+        key in prop::collection::vec(any::<u8>(), 0..50),
+        values in field_values(),
+    ) {
+        let mut frame = Vec::new();
+        encode_request(&mut frame, id, opcode, fields, number, &key, Some(&buffer(&values))).unwrap();
+        prop_assert_eq!(frame[..4].to_vec(), (frame.len() as u32 - 4).to_le_bytes().to_vec());
+        let request = Request::decode(&frame[4..]).unwrap();
+        prop_assert_eq!((request.id, request.opcode, request.fields, request.number), (id, opcode, fields, number));
+        prop_assert_eq!(request.key, &key[..]);
+        let decoded: Vec<_> = request.values.iter().map(|(field, value)| (field, value.to_vec())).collect();
+        prop_assert_eq!(decoded, values);
+        // Every shorter body is refused, and so is a longer one.
+        for end in 4..frame.len() {
+            prop_assert!(Request::decode(&frame[4..end]).is_err());
+        }
+        frame.push(0);
+        prop_assert_eq!(Request::decode(&frame[4..]), Err(FrameError::LeftOver { bytes: 1 }));
+    }
+
+    #[test]
+    fn a_reply_comes_out_as_it_went_in(
+        id in any::<u32>(),
+        status in prop::sample::select(&Status::ALL[..]),
+        number in any::<u64>(),
+        values in field_values(),
+    ) {
+        let mut frame = Vec::new();
+        encode_reply(&mut frame, id, status, number, |out| append_values(&buffer(&values), out)).unwrap();
+        let reply = Reply::decode(&frame[4..]).unwrap();
+        prop_assert_eq!((reply.id, reply.status, reply.number), (id, status, number));
+        let mut decoded = FieldValues::default();
+        reply.values.copy_to(&mut decoded);
+        prop_assert_eq!(decoded, buffer(&values));
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), opcode in 1..=9u8) {
+        // Mostly refused at the opcode otherwise.
+        let mut likely = bytes.clone();
+        if let Some(byte) = likely.get_mut(4) { *byte = opcode; }
+        for body in [&bytes, &likely] {
+            if let Ok(request) = Request::decode(body) {
+                let mut values = FieldValues::default();
+                request.values.copy_to(&mut values);
+                let mut frame = Vec::new();
+                encode_request(&mut frame, request.id, request.opcode, request.fields, request.number, request.key, Some(&values)).unwrap();
+                prop_assert_eq!(&frame[4..], &body[..]);
+            }
+            if let Ok(reply) = Reply::decode(body) {
+                prop_assert!(reply.text().len() <= 3 * body.len());
+            }
+        }
+        let mut frames = FrameBuffer::new();
+        while let Ok(true) = frames.receive(&mut &bytes[..0]) {}
+        let mut stream = &bytes[..];
+        while let Ok(true) = frames.receive(&mut stream) {
+            prop_assert!(frames.body().len() <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn frames_arrive_whole_however_the_stream_is_cut(
+        keys in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..30_000), 1..6),
+        sizes in prop::collection::vec(1..20_000usize, 1..8),
+    ) {
+        let (mut bytes, mut frame) = (Vec::new(), Vec::new());
+        for key in &keys {
+            encode_request(&mut frame, 1, Opcode::Read, Fields::All, 0, key, None).unwrap();
+            bytes.extend_from_slice(&frame);
+        }
+        let mut stream = Pieces { bytes: &bytes, sizes: sizes.iter().cycle(), interrupt: false };
+        let mut frames = FrameBuffer::new();
+        for key in &keys {
+            prop_assert!(frames.receive(&mut stream).unwrap());
+            prop_assert_eq!(Request::decode(frames.body()).unwrap().key, &key[..]);
+        }
+        prop_assert!(!frames.receive(&mut stream).unwrap());
+
+        let mut cut = &bytes[..bytes.len() - 1];
+        let mut frames = FrameBuffer::new();
+        for _ in 1..keys.len() {
+            prop_assert!(frames.receive(&mut cut).unwrap());
+        }
+        prop_assert_eq!(frames.receive(&mut cut).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn merging_is_what_a_map_does(old in field_values(), change in field_values()) {
+        let encode = |fields: &[(u16, Vec<u8>)]| {
+            let mut bytes = Vec::new();
+            append_values(&buffer(fields), &mut bytes).unwrap();
+            bytes
+        };
+        let (old_bytes, change_bytes) = (encode(&old), encode(&change));
+        let mut merged = Vec::new();
+        Values::parse(&old_bytes).unwrap().append_merged(&Values::parse(&change_bytes).unwrap(), &mut merged).unwrap();
+        let merged = Values::parse(&merged).unwrap();
+        prop_assert!(merged.is_ordered());
+        let mut expected = std::collections::BTreeMap::new();
+        expected.extend(old.into_iter().chain(change));
+        let merged: Vec<_> = merged.iter().map(|(field, value)| (field, value.to_vec())).collect();
+        prop_assert_eq!(merged, expected.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_a_message_cannot_hold_is_refused() {
+    let mut frame = Vec::new();
+    let mut encode = |key: &[u8], values: &FieldValues| {
+        encode_request(&mut frame, 1, Opcode::Insert, Fields::All, 0, key, Some(values))
+    };
+    let mut values = FieldValues::default();
+    assert_eq!(encode(&[0; 65_536], &values), Err(FrameError::Key { bytes: 65_536 }));
+    values.push(65_536, b"");
+    assert_eq!(encode(b"key", &values), Err(FrameError::Field(65_536)));
+    values.clear();
+    (0..65_536).for_each(|_| values.push(1, b""));
+    assert_eq!(encode(b"key", &values), Err(FrameError::FieldCount(65_536)));
+    values.clear();
+    values.push(0, &vec![0; MAX_FRAME_BYTES]);
+    assert!(matches!(encode(b"key", &values), Err(FrameError::TooLong { .. })));
+}
+
+#[test]
+fn a_long_error_is_cut_to_a_frame() {
+    let mut frame = Vec::new();
+    encode_text_reply(&mut frame, 7, Status::Failed, &"x".repeat(MAX_FRAME_BYTES + 1));
+    let reply = Reply::decode(&frame[4..]).unwrap();
+    assert_eq!((reply.id, reply.text().len()), (7, MAX_FRAME_BYTES / 2));
+}
+
+#[test]
+fn a_claimed_length_makes_no_memory() {
+    let mut frames = FrameBuffer::new();
+    let mut stream = &(MAX_FRAME_BYTES as u32 + 1).to_le_bytes()[..];
+    assert_eq!(frames.receive(&mut stream).unwrap_err().kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn whole_records_are_told_from_parts() {
+    let whole = |fields: &[(u16, Vec<u8>)], count| {
+        let mut bytes = Vec::new();
+        append_values(&buffer(fields), &mut bytes).unwrap();
+        Values::parse(&bytes).unwrap().is_whole_record(count)
+    };
+    let (a, b) = ((0, b"a".to_vec()), (1, b"b".to_vec()));
+    assert!(whole(&[a.clone(), b.clone()], 2));
+    assert!(!whole(&[a.clone(), b.clone()], 3));
+    assert!(!whole(&[b.clone(), a.clone()], 2));
+    assert!(!whole(&[a.clone(), a], 2));
+    assert!(!whole(&[b], 1));
+}

@@ -1,0 +1,107 @@
+//! How a run is watched and stopped from outside.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    #[default]
+    Connecting,
+    WarmingUp,
+    Measuring,
+    /// The measured time is over; operations under way are waited for.
+    Finishing,
+    Ended,
+}
+
+/// What a run is doing now. Rates and latencies run in modelled time, durations on the wall clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    pub phase: Phase,
+    /// Answered since the run began, warm-up included.
+    pub operations: u64,
+    /// Failed since the run began, warm-up included.
+    pub errors: u64,
+    /// Over the last wall second.
+    pub throughput_per_s: f64,
+    /// Over the last wall second, within 12 %.
+    pub p99_us: f64,
+    /// Since the phase began.
+    pub phase_elapsed: Duration,
+    /// How long the phase will take, where time alone ends it.
+    pub phase_length: Option<Duration>,
+    /// How many operations the run has in all, where their number ends it.
+    pub operation_limit: Option<u64>,
+}
+
+/// What a run found out about itself that is no measurement of the system.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Aftermath {
+    /// Share of the wall clock that the hypervisor took from this machine's cores while measuring, 0 to 1.
+    pub steal_share: f64,
+    /// Open loop: operations whose time came within the measured window and that were never sent, because the
+    /// system was behind until its end. Their latency was recorded as the time that they had waited by then.
+    pub unstarted: u64,
+    /// Values read that were not what was written. They are among the errors.
+    pub integrity_mismatches: u64,
+    /// Connections that were lost and made again.
+    pub reconnections: u32,
+    /// Threads that lost their connection for good.
+    pub lost_threads: u32,
+}
+
+type Callback<'a> = Box<dyn Fn() + Send + Sync + 'a>;
+
+/// A run's handle: shared with whoever watches it. Its callbacks may borrow for `'a`.
+#[derive(Default)]
+pub struct Control<'a> {
+    /// Set it to end the run as soon as the operations under way are answered.
+    pub stop: Arc<AtomicBool>,
+    /// Called on the thread that called `run` when the measured window begins; with no warm-up, just before.
+    pub on_measurement_started: Option<Callback<'a>>,
+    /// Called on the same thread when the window ends. Always called when the other was.
+    pub on_measurement_ended: Option<Callback<'a>>,
+    progress: Mutex<Progress>,
+    aftermath: Mutex<Aftermath>,
+}
+
+impl Control<'_> {
+    pub fn new() -> Self {
+        Control::default()
+    }
+
+    /// A control that is stopped by a flag that exists already, such as a signal handler's.
+    pub fn with_stop(stop: Arc<AtomicBool>) -> Self {
+        Control { stop, ..Control::default() }
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The latest progress, a quarter of a second old at most while the machine keeps up.
+    pub fn progress(&self) -> Progress {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Complete once `run` has returned.
+    pub fn aftermath(&self) -> Aftermath {
+        *self.aftermath.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_progress(&self, progress: Progress) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.phase = phase;
+        progress.phase_elapsed = Duration::ZERO;
+        progress.phase_length = None;
+    }
+
+    pub(crate) fn set_aftermath(&self, aftermath: Aftermath) {
+        *self.aftermath.lock().unwrap_or_else(PoisonError::into_inner) = aftermath;
+    }
+}

@@ -1,0 +1,135 @@
+//! Which record the next operation speaks of: YCSB's request distributions, each in constant memory.
+//!
+//! A generator draws record *numbers*; [`crate::keys`] makes names of them. Every thread has its own, with its own
+//! random numbers, so that nothing is shared on the way to a request.
+
+mod counter;
+mod exponential;
+mod hotspot;
+mod latest;
+mod scrambled;
+mod sequential;
+mod uniform;
+mod zipfian;
+
+use std::fmt;
+use std::sync::Arc;
+
+use rand::Rng;
+
+pub use counter::Counter;
+pub use exponential::Exponential;
+pub use hotspot::Hotspot;
+pub use latest::Latest;
+pub use scrambled::ScrambledZipfian;
+pub use sequential::Sequential;
+pub use uniform::Uniform;
+pub use zipfian::{ZIPFIAN_CONSTANT, Zipfian, zeta};
+
+/// The record numbers `first ..= last`, never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    first: u64,
+    last: u64,
+}
+
+impl KeyRange {
+    /// `count` numbers from `first` on; `None` when there are none, or the last would not fit 63 bits, as YCSB's do.
+    pub fn new(first: u64, count: u64) -> Option<Self> {
+        let last = first.checked_add(count.checked_sub(1)?)?;
+        (last < i64::MAX as u64).then_some(KeyRange { first, last })
+    }
+
+    pub fn first(self) -> u64 {
+        self.first
+    }
+
+    pub fn last(self) -> u64 {
+        self.last
+    }
+
+    /// How many numbers there are, at least one.
+    pub fn count(self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
+/// A request distribution by its CoreWorkload name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestDistribution {
+    Uniform,
+    Zipfian,
+    Latest,
+    Hotspot,
+    Exponential,
+    Sequential,
+}
+
+impl RequestDistribution {
+    pub const ALL: [RequestDistribution; 6] = [
+        RequestDistribution::Uniform,
+        RequestDistribution::Zipfian,
+        RequestDistribution::Latest,
+        RequestDistribution::Hotspot,
+        RequestDistribution::Exponential,
+        RequestDistribution::Sequential,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            RequestDistribution::Uniform => "uniform",
+            RequestDistribution::Zipfian => "zipfian",
+            RequestDistribution::Latest => "latest",
+            RequestDistribution::Hotspot => "hotspot",
+            RequestDistribution::Exponential => "exponential",
+            RequestDistribution::Sequential => "sequential",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        RequestDistribution::ALL.into_iter().find(|distribution| distribution.name() == name)
+    }
+
+    /// `uniform, zipfian, ...`: what a message says was expected.
+    pub fn names() -> String {
+        RequestDistribution::ALL.map(RequestDistribution::name).join(", ")
+    }
+}
+
+impl fmt::Display for RequestDistribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One thread's generator of record numbers.
+#[derive(Clone, Debug)]
+pub enum KeyChooser {
+    Uniform(Uniform),
+    Zipfian(ScrambledZipfian),
+    Latest(Latest),
+    Hotspot(Hotspot),
+    Exponential(Exponential),
+    Sequential(Arc<Sequential>),
+}
+
+impl KeyChooser {
+    /// A record number that is at most `last_acknowledged`, the highest number below which every insert was answered.
+    pub fn next<R: Rng>(&mut self, rng: &mut R, last_acknowledged: u64) -> u64 {
+        match self {
+            KeyChooser::Uniform(uniform) => uniform.next(rng),
+            // The keyspace is larger than what is there, so that popular keys stay popular while it grows:
+            // numbers that are not there yet are drawn again.
+            KeyChooser::Zipfian(zipfian) => loop {
+                let number = zipfian.next(rng);
+                if number <= last_acknowledged {
+                    return number;
+                }
+            },
+            KeyChooser::Latest(latest) => latest.next(rng, last_acknowledged),
+            KeyChooser::Hotspot(hotspot) => hotspot.next(rng),
+            KeyChooser::Exponential(exponential) => exponential.next(rng, last_acknowledged),
+            KeyChooser::Sequential(sequential) => sequential.next(),
+        }
+    }
+}

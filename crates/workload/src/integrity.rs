@@ -1,0 +1,120 @@
+//! Values that can be checked: all of a value follows from its record, its field and a version that it carries.
+//!
+//! A reader needs no memory of what was written. Corruption, torn writes, and values under the wrong record or field
+//! are found; a read that is merely stale is not, since any version is accepted.
+
+use crate::client::{FieldValues, Fields};
+use crate::values::{self, WordStream};
+
+/// The version's place at the start of a value, in printable bytes of six bits.
+const VERSION_BYTES: usize = 8;
+
+/// Fills a value of `field` of the record `key`. `version` counts for its lowest 48 bits. Values of fewer than 16
+/// bytes carry no version, so that the check has bytes left to compare.
+pub fn fill(value: &mut [u8], key: &[u8], field: u32, version: u64, compressibility: f64) {
+    let mut version_text = [0u8; VERSION_BYTES];
+    for (position, byte) in version_text.iter_mut().enumerate() {
+        *byte = 0x20 + ((version >> (6 * position)) & 0x3f) as u8;
+    }
+    fill_version(value, key, field, version_text, compressibility);
+}
+
+fn fill_version(
+    value: &mut [u8],
+    key: &[u8],
+    field: u32,
+    version: [u8; VERSION_BYTES],
+    compressibility: f64,
+) {
+    let carries_version = value.len() >= 2 * VERSION_BYTES;
+    let mut seed = u64::from(field) ^ if carries_version { u64::from_le_bytes(version) } else { 0 };
+    for chunk in key.chunks(8) {
+        let mut word = [0u8; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        seed = values::mix(seed ^ u64::from_le_bytes(word));
+    }
+    let body = if carries_version {
+        let (head, body) = value.split_at_mut(VERSION_BYTES);
+        head.copy_from_slice(&version);
+        body
+    } else {
+        value
+    };
+    values::fill(body, &mut WordStream::new(seed), compressibility);
+}
+
+/// What a reader knows of the values it may be given.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    pub field_count: u32,
+    pub field_bytes: u32,
+    pub compressibility: f64,
+}
+
+impl Expected {
+    /// Checks the fields that a read of `key` gave. `scratch` is reused over calls.
+    ///
+    /// # Errors
+    /// Says which record and field differ, and how.
+    pub fn verify(
+        &self,
+        key: &[u8],
+        fields: Fields,
+        found: &FieldValues,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let record = || String::from_utf8_lossy(key).into_owned();
+        let wanted = match fields {
+            Fields::All => self.field_count as usize,
+            Fields::One(_) => 1,
+        };
+        if found.len() != wanted {
+            return Err(format!(
+                "data integrity: record {} has {} fields, expected {wanted}",
+                record(),
+                found.len()
+            ));
+        }
+        let mut seen: u128 = 0;
+        for (position, (field, value)) in found.iter().enumerate() {
+            let known = match fields {
+                Fields::One(one) => field == one,
+                Fields::All => field < self.field_count,
+            };
+            // Repetition is looked for in the first 128 fields: enough for any schema that YCSB bindings create.
+            let repeated = field < 128 && seen & (1 << field) != 0;
+            if !known || repeated {
+                return Err(format!(
+                    "data integrity: record {} gave field {field} at position {position}, which was not expected there",
+                    record()
+                ));
+            }
+            if field < 128 {
+                seen |= 1 << field;
+            }
+            if value.len() != self.field_bytes as usize {
+                return Err(format!(
+                    "data integrity: record {} field {field} has {} bytes, expected {}",
+                    record(),
+                    value.len(),
+                    self.field_bytes
+                ));
+            }
+            scratch.clear();
+            scratch.resize(value.len(), 0);
+            let mut version = [0u8; VERSION_BYTES];
+            if let Some(head) = value.first_chunk() {
+                version = *head;
+            }
+            fill_version(scratch, key, field, version, self.compressibility);
+            if let Some(at) = scratch.iter().zip(value).position(|(expected, found)| expected != found) {
+                return Err(format!(
+                    "data integrity: record {} field {field} differs from what was written, from byte {at} of {}",
+                    record(),
+                    value.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+}

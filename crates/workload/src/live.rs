@@ -1,0 +1,166 @@
+//! Counters that threads keep while they run and that a watcher reads at any time, without locks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Eight buckets an octave: a bucket's bounds differ by an eighth.
+const STEPS_PER_OCTAVE: usize = 8;
+const BUCKETS: usize = 62 * STEPS_PER_OCTAVE;
+
+/// One thread's counters. Only that thread writes: its increments are plain loads and stores.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct LiveCounters {
+    operations: AtomicU64,
+    errors: AtomicU64,
+    latencies: [AtomicU64; BUCKETS],
+}
+
+impl Default for LiveCounters {
+    fn default() -> Self {
+        LiveCounters {
+            operations: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            latencies: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+fn increment(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// Values below 8 have a bucket each, the others share theirs with those of the same three leading bits after the first.
+fn bucket_of(ns: u64) -> usize {
+    if ns < STEPS_PER_OCTAVE as u64 {
+        return ns as usize;
+    }
+    let octave = ns.ilog2() as usize;
+    let step = (ns >> (octave - 3)) as usize - STEPS_PER_OCTAVE;
+    (octave - 2) * STEPS_PER_OCTAVE + step
+}
+
+/// The highest value of a bucket.
+fn bucket_end_ns(bucket: usize) -> u64 {
+    if bucket < STEPS_PER_OCTAVE {
+        return bucket as u64;
+    }
+    let shift = bucket / STEPS_PER_OCTAVE - 1;
+    let first = ((STEPS_PER_OCTAVE + bucket % STEPS_PER_OCTAVE) as u64) << shift;
+    first + ((1u64 << shift) - 1)
+}
+
+impl LiveCounters {
+    /// `latency_ns` in modelled time.
+    pub fn answered(&self, latency_ns: u64) {
+        increment(&self.operations);
+        increment(&self.latencies[bucket_of(latency_ns)]);
+    }
+
+    pub fn failed(&self) {
+        increment(&self.errors);
+    }
+}
+
+/// The counters of all threads at one time.
+#[derive(Clone, Debug)]
+struct Snapshot {
+    wall_ns: u64,
+    operations: u64,
+    errors: u64,
+    latencies: Vec<u64>,
+}
+
+/// Turns counters into rates over the last second or so.
+#[derive(Debug, Default)]
+pub(crate) struct LiveMeter {
+    snapshots: VecDeque<Snapshot>,
+}
+
+/// What the meter shows, on the wall clock; latencies in modelled time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct LiveReading {
+    pub operations: u64,
+    pub errors: u64,
+    pub throughput_per_wall_s: f64,
+    pub p99_us: f64,
+}
+
+const METER_SPAN_NS: u64 = 1_000_000_000;
+
+impl LiveMeter {
+    pub fn read(&mut self, wall_ns: u64, threads: &[LiveCounters]) -> LiveReading {
+        let sum = |counter: &dyn Fn(&LiveCounters) -> &AtomicU64| {
+            threads.iter().map(|thread| counter(thread).load(Ordering::Relaxed)).sum::<u64>()
+        };
+        let latest = Snapshot {
+            wall_ns,
+            operations: sum(&|thread| &thread.operations),
+            errors: sum(&|thread| &thread.errors),
+            latencies: (0..BUCKETS).map(|bucket| sum(&|thread| &thread.latencies[bucket])).collect(),
+        };
+        // The oldest that is kept is a second old, or a little more.
+        while self.snapshots.len() > 1 && self.snapshots[1].wall_ns + METER_SPAN_NS <= wall_ns {
+            self.snapshots.pop_front();
+        }
+        let mut reading =
+            LiveReading { operations: latest.operations, errors: latest.errors, ..LiveReading::default() };
+        if let Some(oldest) = self.snapshots.front() {
+            let span_s = (wall_ns - oldest.wall_ns) as f64 / 1e9;
+            if span_s > 0.0 {
+                reading.throughput_per_wall_s = (latest.operations - oldest.operations) as f64 / span_s;
+            }
+            reading.p99_us = p99_us(&oldest.latencies, &latest.latencies);
+        }
+        self.snapshots.push_back(latest);
+        reading
+    }
+}
+
+fn p99_us(before: &[u64], after: &[u64]) -> f64 {
+    let counts = || after.iter().zip(before).map(|(after, before)| after - before);
+    let total: u64 = counts().sum();
+    let wanted = total - total / 100;
+    let mut seen = 0;
+    for (bucket, count) in counts().enumerate() {
+        seen += count;
+        if count > 0 && seen >= wanted {
+            return bucket_end_ns(bucket) as f64 / 1e3;
+        }
+    }
+    0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_bucket_holds_its_values_within_an_eighth(ns in 0u64..=u64::MAX) {
+            let end_ns = bucket_end_ns(bucket_of(ns));
+            prop_assert!(end_ns >= ns);
+            prop_assert!(end_ns - ns <= ns / 8);
+        }
+    }
+
+    #[test]
+    fn the_meter_forgets_what_is_older_than_a_second() {
+        let threads = [LiveCounters::default(), LiveCounters::default()];
+        let mut meter = LiveMeter::default();
+        meter.read(0, &threads);
+        for _ in 0..50 {
+            threads[0].answered(1_000_000);
+        }
+        meter.read(1_000_000_000, &threads);
+        for _ in 0..300 {
+            threads[1].answered(2_000);
+        }
+        threads[1].failed();
+        let reading = meter.read(2_000_000_000, &threads);
+        assert_eq!((reading.operations, reading.errors, reading.throughput_per_wall_s), (350, 1, 300.0));
+        assert!((2.0..2.3).contains(&reading.p99_us), "{}", reading.p99_us);
+    }
+}

@@ -1,0 +1,87 @@
+//! The reference for what a client's operations mean: a sorted map in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
+
+type Record = BTreeMap<u32, Vec<u8>>;
+type Records = BTreeMap<Vec<u8>, Record>;
+
+/// The records, shared by all clients of one store.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore {
+    records: Arc<Mutex<Records>>,
+}
+
+impl MemoryStore {
+    pub fn new() -> Self {
+        MemoryStore::default()
+    }
+
+    /// A new connection.
+    pub fn client(&self) -> MemoryClient {
+        MemoryClient { store: self.clone() }
+    }
+
+    /// How many records there are.
+    pub fn record_count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The keys in order.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A client of a [`MemoryStore`]. An update of a record that is not there answers `Missing` and creates nothing.
+#[derive(Clone, Debug)]
+pub struct MemoryClient {
+    store: MemoryStore,
+}
+
+fn found(there: bool) -> Outcome {
+    if there { Outcome::Found } else { Outcome::Missing }
+}
+
+impl Client for MemoryClient {
+    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+        values.clear();
+        let records = self.store.lock();
+        let Some(record) = records.get(key) else { return Ok(Outcome::Missing) };
+        for (&field, value) in record {
+            if fields == Fields::All || fields == Fields::One(field) {
+                values.push(field, value);
+            }
+        }
+        Ok(Outcome::Found)
+    }
+
+    fn scan(&mut self, start: &[u8], limit: u32, _fields: Fields) -> Result<(Outcome, u32), ClientError> {
+        let records = self.store.lock();
+        let count = records.range(start.to_vec()..).take(limit as usize).count() as u32;
+        Ok((found(count > 0), count))
+    }
+
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        let mut records = self.store.lock();
+        let Some(record) = records.get_mut(key) else { return Ok(Outcome::Missing) };
+        record.extend(values.iter().map(|(field, value)| (field, value.to_vec())));
+        Ok(Outcome::Found)
+    }
+
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        let record = values.iter().map(|(field, value)| (field, value.to_vec())).collect();
+        self.store.lock().insert(key.to_vec(), record);
+        Ok(Outcome::Found)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+        Ok(found(self.store.lock().remove(key).is_some()))
+    }
+}

@@ -1,0 +1,238 @@
+//! Which operations are asked for, and in what proportions.
+
+use std::fmt;
+
+use rand::{Rng, RngExt};
+
+use crate::distribution::RequestDistribution;
+
+/// What one operation does. The order is that of every table of operations in this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OperationKind {
+    Read,
+    Update,
+    Insert,
+    Scan,
+    /// A read followed by an update of the same record, timed as one.
+    ReadModifyWrite,
+    Delete,
+}
+
+impl OperationKind {
+    pub const ALL: [OperationKind; 6] = [
+        OperationKind::Read,
+        OperationKind::Update,
+        OperationKind::Insert,
+        OperationKind::Scan,
+        OperationKind::ReadModifyWrite,
+        OperationKind::Delete,
+    ];
+
+    /// The name in records: `read-modify-write`.
+    pub fn name(self) -> &'static str {
+        match self {
+            OperationKind::Read => "read",
+            OperationKind::Update => "update",
+            OperationKind::Insert => "insert",
+            OperationKind::Scan => "scan",
+            OperationKind::ReadModifyWrite => "read-modify-write",
+            OperationKind::Delete => "delete",
+        }
+    }
+}
+
+impl fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The weight of each kind of operation. Weights need not add up to one: each counts against their sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Proportions {
+    weights: [f64; 6],
+}
+
+impl Proportions {
+    /// Checks that every weight is finite and not negative, and that one at least is positive.
+    pub fn new(weights: &[(OperationKind, f64)]) -> Result<Self, String> {
+        let mut proportions = Proportions { weights: [0.0; 6] };
+        for &(kind, weight) in weights {
+            if !weight.is_finite() || weight < 0.0 {
+                return Err(format!(
+                    "the proportion of {kind} operations is {weight}: expected a number from 0 up"
+                ));
+            }
+            proportions.weights[kind as usize] += weight;
+        }
+        let total = proportions.weights.iter().sum::<f64>();
+        if total > 0.0 && total.is_finite() {
+            Ok(proportions)
+        } else {
+            Err(format!("the proportions of all operations add up to {total}: expected more than 0"))
+        }
+    }
+
+    fn preset(weights: &[(OperationKind, f64)]) -> Self {
+        Proportions::new(weights).expect("presets are valid")
+    }
+
+    /// The share of operations of this kind, 0 to 1.
+    pub fn share(&self, kind: OperationKind) -> f64 {
+        self.weights[kind as usize] / self.weights.iter().sum::<f64>()
+    }
+
+    /// A chooser of operations with these shares.
+    pub fn chooser(&self) -> OperationChooser {
+        let mut bounds = [0.0; 6];
+        let mut sum = 0.0;
+        for (bound, kind) in bounds.iter_mut().zip(OperationKind::ALL) {
+            sum += self.share(kind);
+            *bound = sum;
+        }
+        let last = OperationKind::ALL
+            .into_iter()
+            .rfind(|&kind| self.weights[kind as usize] > 0.0)
+            .expect("a weight is positive by construction");
+        OperationChooser { bounds, last }
+    }
+}
+
+/// Draws operations by cumulative share.
+#[derive(Clone, Copy, Debug)]
+pub struct OperationChooser {
+    bounds: [f64; 6],
+    /// Rounding may leave the last bound just below one: what lies above it is of this kind.
+    last: OperationKind,
+}
+
+impl OperationChooser {
+    pub fn choose<R: Rng>(&self, rng: &mut R) -> OperationKind {
+        let draw: f64 = rng.random();
+        for (bound, kind) in self.bounds.iter().zip(OperationKind::ALL) {
+            if draw < *bound {
+                return kind;
+            }
+        }
+        self.last
+    }
+}
+
+/// How the operations of a mix go over the records.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MixKind {
+    /// Inserts every record once, in the order of their numbers.
+    Load,
+    /// Draws operations by proportion and keys by the request distribution, without end.
+    Transactions(Proportions),
+    /// Deletes every record once, in the order of their numbers.
+    Delete,
+}
+
+/// A named mix of operations: `load`, YCSB's `a` to `f`, `delete`, or proportions of one's own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mix {
+    name: String,
+    kind: MixKind,
+}
+
+impl Mix {
+    /// The names that [`Mix::parse`] knows.
+    pub const NAMES: [&'static str; 8] = ["load", "a", "b", "c", "d", "e", "f", "delete"];
+
+    /// A standard mix by its name, in either case; YCSB's file names (`workloada`) are understood too.
+    pub fn parse(name: &str) -> Result<Mix, UnknownMix> {
+        use OperationKind::{Insert, Read, ReadModifyWrite, Scan, Update};
+        let lower = name.trim().to_ascii_lowercase();
+        let short = lower.strip_prefix("workload").unwrap_or(&lower);
+        let transactions =
+            |weights: &[(OperationKind, f64)]| MixKind::Transactions(Proportions::preset(weights));
+        let kind = match short {
+            "load" => MixKind::Load,
+            "delete" => MixKind::Delete,
+            "a" => transactions(&[(Read, 0.5), (Update, 0.5)]),
+            "b" => transactions(&[(Read, 0.95), (Update, 0.05)]),
+            "c" => transactions(&[(Read, 1.0)]),
+            "d" => transactions(&[(Read, 0.95), (Insert, 0.05)]),
+            "e" => transactions(&[(Scan, 0.95), (Insert, 0.05)]),
+            "f" => transactions(&[(Read, 0.5), (ReadModifyWrite, 0.5)]),
+            _ => return Err(UnknownMix { name: name.to_owned() }),
+        };
+        Ok(Mix { name: short.to_owned(), kind })
+    }
+
+    /// Proportions of one's own; they take a standard mix's name when they are the same.
+    pub fn of(proportions: Proportions) -> Mix {
+        let same = |mix: &Mix| match mix.kind {
+            MixKind::Transactions(standard) => OperationKind::ALL
+                .iter()
+                .all(|&kind| (standard.share(kind) - proportions.share(kind)).abs() < 1e-9),
+            MixKind::Load | MixKind::Delete => false,
+        };
+        Mix::NAMES
+            .iter()
+            .filter_map(|name| Mix::parse(name).ok())
+            .find(same)
+            .unwrap_or(Mix { name: "custom".to_owned(), kind: MixKind::Transactions(proportions) })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn kind(&self) -> MixKind {
+        self.kind
+    }
+
+    /// True for `load` and `delete`, which end when every record was visited.
+    pub fn visits_every_record(&self) -> bool {
+        matches!(self.kind, MixKind::Load | MixKind::Delete)
+    }
+
+    /// The share of operations of this kind, 0 to 1.
+    pub fn share(&self, kind: OperationKind) -> f64 {
+        match self.kind {
+            MixKind::Load => f64::from(kind == OperationKind::Insert),
+            MixKind::Delete => f64::from(kind == OperationKind::Delete),
+            MixKind::Transactions(proportions) => proportions.share(kind),
+        }
+    }
+
+    /// True when a system must be able to scan for it.
+    pub fn scans(&self) -> bool {
+        self.share(OperationKind::Scan) > 0.0
+    }
+
+    /// True when it adds records or takes them away, so that a data set that it ran on is not the loaded one any more.
+    pub fn changes_the_key_set(&self) -> bool {
+        self.share(OperationKind::Insert) > 0.0 || self.share(OperationKind::Delete) > 0.0
+    }
+
+    /// The request distribution that YCSB's own workload file of this mix asks for. Proportions of one's own have
+    /// CoreWorkload's default.
+    pub fn default_distribution(&self) -> RequestDistribution {
+        match self.name.as_str() {
+            "load" | "delete" => RequestDistribution::Sequential,
+            "d" => RequestDistribution::Latest,
+            "a" | "b" | "c" | "e" | "f" => RequestDistribution::Zipfian,
+            _ => RequestDistribution::Uniform,
+        }
+    }
+
+    /// The longest scan in records: 100 in workload E's file, 1,000 otherwise.
+    pub fn default_max_scan_length(&self) -> u32 {
+        if self.name == "e" { 100 } else { 1000 }
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no mix '{name}': expected one of {}", Mix::NAMES.join(", "))]
+pub struct UnknownMix {
+    pub name: String,
+}

@@ -1,0 +1,513 @@
+//! A run: threads that ask a system for a workload's operations, and what they measured together.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use underlay_record::{Generator, Latency, Measured};
+
+use crate::client::{Client, ClientError};
+use crate::control::{Aftermath, Control, Phase, Progress};
+use crate::live::{LiveCounters, LiveMeter};
+use crate::machine_use::{MachineSnapshot, MachineUse};
+use crate::mix::Mix;
+use crate::null_client::NullClient;
+use crate::operations::{OperationSource, SharedOperations};
+use crate::pacing::{Arrivals, Clock, MonotonicClock, Schedule, make_sleeps_punctual};
+use crate::recorder::{ErrorSamples, Merged, Recorder, ThreadRecord, Window};
+use crate::series::{Cut, Series};
+use crate::worker::{Ending, Worker, WorkerReport};
+use crate::workload::Workload;
+
+/// More client threads than this are a mistake on one machine.
+pub const MAX_THREADS: u32 = 4096;
+/// Between all threads being connected and the first operation: time for them to wake up.
+const START_DELAY_NS: u64 = 2_000_000;
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+const LONGEST_WINDOW_NS: u64 = 1 << 62;
+/// How long the generator runs against nothing to find its ceiling, on the wall clock.
+const CEILING_DURATION: Duration = Duration::from_millis(300);
+const CEILING_WARMUP: Duration = Duration::from_millis(30);
+
+/// What to run, and how it is measured.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    pub workload: Arc<Workload>,
+    pub mix: Mix,
+    /// Client threads, each with a connection and one operation under way at a time.
+    pub threads: u32,
+    /// Operations per modelled second over all threads (open loop), or `None` for as many as the system answers.
+    pub rate_per_s: Option<f64>,
+    pub arrivals: Arrivals,
+    /// Wall time before the measured window.
+    pub warmup: Duration,
+    /// Wall time of the measured window. `Duration::MAX` leaves the end to the operations.
+    pub duration: Duration,
+    /// Operations in all, warm-up included, after which the run ends if its time has not. `load` and `delete` end
+    /// with their records anyway.
+    pub operation_limit: Option<u64>,
+    /// Slow motion: wall seconds in a modelled second, above 0.
+    pub dilation: f64,
+    /// How many intervals the window is cut into; up to twice as many where its length is not known before.
+    pub series_intervals: u32,
+    pub seed: u64,
+}
+
+impl RunSpec {
+    /// A closed loop of one thread for ten seconds, without warm-up or slow motion.
+    pub fn new(workload: Arc<Workload>, mix: Mix) -> Self {
+        RunSpec {
+            workload,
+            mix,
+            threads: 1,
+            rate_per_s: None,
+            arrivals: Arrivals::Constant,
+            warmup: Duration::ZERO,
+            duration: Duration::from_secs(10),
+            operation_limit: None,
+            dilation: 1.0,
+            series_intervals: 30,
+            seed: 1,
+        }
+    }
+
+    /// True when operations may run out before the time does.
+    fn is_limited(&self) -> bool {
+        self.operation_limit.is_some() || self.mix.visits_every_record()
+    }
+
+    fn check(&self) -> Result<(), RunError> {
+        let mut problems = self.workload.problems();
+        if !(1..=MAX_THREADS).contains(&self.threads) {
+            problems.push(format!("{} threads: expected 1 to {MAX_THREADS}", self.threads));
+        }
+        if let Some(rate) = self.rate_per_s
+            && !(rate.is_finite() && rate > 0.0)
+        {
+            problems.push(format!("a rate of {rate} operations per second: expected a number above 0"));
+        }
+        if !(self.dilation.is_finite() && self.dilation > 0.0) {
+            problems.push(format!("a time scale of {}: expected a number above 0", self.dilation));
+        }
+        if self.duration.is_zero() {
+            problems.push("a measured time of zero: expected a duration above 0".to_owned());
+        }
+        if self.duration == Duration::MAX && !self.is_limited() {
+            problems.push("a run without end: expected a duration or a number of operations".to_owned());
+        }
+        if self.operation_limit == Some(0) {
+            problems.push("no operations at all: expected a limit of one at least".to_owned());
+        }
+        if problems.is_empty() { Ok(()) } else { Err(RunError::Spec { problems }) }
+    }
+
+    fn operations_in_all(&self) -> Option<u64> {
+        let records = self.mix.visits_every_record().then_some(self.workload.insert_count);
+        self.operation_limit.into_iter().chain(records).min()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The specification cannot be run: nothing was started.
+    #[error("the workload cannot be run: {}", problems.join("; "))]
+    Spec { problems: Vec<String> },
+    #[error("client thread {thread} could not connect: {error}")]
+    Connect { thread: u32, error: ClientError },
+    /// Every thread lost its connection and could not make it again.
+    #[error("all {threads} connections were lost, the last with: {error}{}", first_words(samples))]
+    AllLost { threads: u32, error: ClientError, samples: Vec<String> },
+    /// It was stopped by its [`Control`].
+    #[error("the run was stopped")]
+    Stopped,
+    #[error(
+        "all operations were done before the measured time began: \
+         ask for a shorter warm-up, more records or more operations"
+    )]
+    NothingMeasured,
+    #[error(
+        "client thread {thread} could not be started: {error}; ask for fewer threads, or raise the limit on processes"
+    )]
+    Spawn { thread: u32, error: std::io::Error },
+    /// A defect of a client or of the generator.
+    #[error("client thread {thread} failed unexpectedly: {text}")]
+    Panicked { thread: u32, text: String },
+}
+
+fn first_words(samples: &[String]) -> String {
+    samples.iter().take(3).map(|sample| format!("\n  {sample}")).collect()
+}
+
+/// Makes a thread's connection; threads call it at the same time.
+pub type Connect<'a> = &'a (dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sync);
+
+/// Connected threads wait here for a common start.
+#[derive(Debug, Default)]
+struct Gate {
+    /// `Some(None)` sends everyone home.
+    start_ns: Mutex<Option<Option<u64>>>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self, start_ns: Option<u64>) {
+        *self.start_ns.lock().unwrap_or_else(PoisonError::into_inner) = Some(start_ns);
+        self.opened.notify_all();
+    }
+
+    fn wait(&self) -> Option<u64> {
+        let mut start_ns = self.start_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match *start_ns {
+                Some(start_ns) => return start_ns,
+                None => start_ns = self.opened.wait(start_ns).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// Tells the coordinator that a thread ended, also when it ends by a panic.
+struct EndSignal<'a> {
+    active: &'a AtomicU32,
+    coordinator: Thread,
+}
+
+impl Drop for EndSignal<'_> {
+    fn drop(&mut self) {
+        self.active.fetch_sub(1, Ordering::SeqCst);
+        self.coordinator.unpark();
+    }
+}
+
+/// What the threads of a run share; times count from `origin`.
+struct Stage<'a> {
+    spec: &'a RunSpec,
+    connect: Connect<'a>,
+    stop: &'a AtomicBool,
+    operations: SharedOperations,
+    clock: MonotonicClock,
+    gate: Gate,
+    samples: ErrorSamples,
+    live: Vec<LiveCounters>,
+    active: AtomicU32,
+    series: std::sync::OnceLock<Series>,
+}
+
+/// Asks a system for the workload and measures how it answers.
+///
+/// In slow motion everything that is returned runs in modelled time already. Blocks until the last operation under
+/// way is answered, which a client's timeout bounds.
+///
+/// # Errors
+/// [`RunError`]. Errors of single operations are counted and sampled in [`Measured`] and end nothing.
+pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Measured, RunError> {
+    spec.check()?;
+    control.set_phase(Phase::Connecting);
+    let operations = SharedOperations::new(
+        Arc::clone(&spec.workload),
+        spec.mix.clone(),
+        spec.threads,
+        spec.operation_limit,
+    )
+    .map_err(|problem| RunError::Spec { problems: vec![problem] })?;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    // A spinning thread takes a core from the system under test: only where most cores are left.
+    let spins = spec.threads as usize * 2 <= cores;
+    let stage = Stage {
+        spec,
+        connect,
+        stop: &control.stop,
+        operations,
+        clock: MonotonicClock::new(Instant::now(), spins),
+        gate: Gate::default(),
+        samples: ErrorSamples::default(),
+        live: (0..spec.threads).map(|_| LiveCounters::default()).collect(),
+        active: AtomicU32::new(spec.threads),
+        series: std::sync::OnceLock::new(),
+    };
+    let outcome = thread::scope(|scope| {
+        let (connected, connections) = mpsc::channel();
+        let mut threads = Vec::new();
+        for thread in 0..spec.threads {
+            let (stage, connected, coordinator) = (&stage, connected.clone(), thread::current());
+            let spawned = thread::Builder::new()
+                .name(format!("client-{thread}"))
+                .spawn_scoped(scope, move || stage.client_thread(thread, connected, coordinator));
+            match spawned {
+                Ok(handle) => threads.push(handle),
+                Err(error) => {
+                    stage.gate.open(None);
+                    return Err(RunError::Spawn { thread, error });
+                }
+            }
+        }
+        drop(connected);
+        let mut failure = None;
+        for (thread, result) in &connections {
+            if let Err(error) = result {
+                failure.get_or_insert(RunError::Connect { thread, error });
+            }
+        }
+        if failure.is_none() && control.is_stopped() {
+            failure = Some(RunError::Stopped);
+        }
+        if let Some(failure) = failure {
+            stage.gate.open(None);
+            return Err(failure);
+        }
+        let window = stage.start(control);
+        let machine_use = stage.watch(window, control);
+        let reports = join(threads)?;
+        Ok((window, machine_use, reports))
+    });
+    control.set_phase(Phase::Ended);
+    let (window, machine_use, reports) = outcome?;
+    stage.conclude(window, machine_use, reports, control)
+}
+
+type Joined<'scope> = ScopedJoinHandle<'scope, Option<WorkerReport>>;
+
+fn join(threads: Vec<Joined<'_>>) -> Result<Vec<WorkerReport>, RunError> {
+    let mut reports = Vec::new();
+    let mut failure = None;
+    for (thread, handle) in threads.into_iter().enumerate() {
+        match handle.join() {
+            Ok(report) => reports.extend(report),
+            Err(panic) => {
+                let text = panic
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                    .unwrap_or_else(|| "no message".to_owned());
+                failure.get_or_insert(RunError::Panicked { thread: thread as u32, text });
+            }
+        }
+    }
+    failure.map_or(Ok(reports), Err)
+}
+
+impl Stage<'_> {
+    fn client_thread(
+        &self,
+        thread: u32,
+        connected: Sender<(u32, Result<(), ClientError>)>,
+        coordinator: Thread,
+    ) -> Option<WorkerReport> {
+        let _end = EndSignal { active: &self.active, coordinator };
+        make_sleeps_punctual();
+        let connection = (self.connect)(thread);
+        let report = connection.as_ref().map(|_| ()).map_err(ClientError::clone);
+        let told = connected.send((thread, report));
+        drop(connected);
+        let (Ok(client), Ok(())) = (connection, told) else { return None };
+        // Buffers and generators are made before the start, not within it.
+        let source = OperationSource::new(&self.operations, thread, self.spec.seed);
+        let start_ns = self.gate.wait()?;
+        let series = self.series.get()?;
+        let spec = self.spec;
+        let window = self.window(start_ns);
+        let schedule = spec.rate_per_s.map(|rate_per_s| {
+            let seed = crate::values::mix(spec.seed ^ u64::from(thread));
+            let rate_per_wall_s = rate_per_s / spec.dilation;
+            Schedule::new(spec.arrivals, rate_per_wall_s, thread, spec.threads, start_ns, seed)
+        });
+        let recorder = Recorder::new(
+            window,
+            schedule.is_some(),
+            spec.dilation,
+            series.thread(),
+            &self.live[thread as usize],
+            &self.samples,
+        );
+        let reconnect = || (self.connect)(thread);
+        self.clock.wait_until_ns(start_ns, self.stop);
+        let worker = Worker {
+            clock: self.clock,
+            client,
+            reconnect: &reconnect,
+            source,
+            recorder,
+            schedule,
+            window,
+            stop: self.stop,
+            dilation: spec.dilation,
+        };
+        Some(worker.run())
+    }
+
+    fn window(&self, start_ns: u64) -> Window {
+        let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_WINDOW_NS);
+        let begin_ns = start_ns.saturating_add(ns(self.spec.warmup));
+        Window { begin_ns, end_ns: begin_ns.saturating_add(ns(self.spec.duration)) }
+    }
+
+    /// Opens the gate; with no warm-up, the measurement is announced before.
+    fn start(&self, control: &Control) -> Window {
+        if self.spec.warmup.is_zero() {
+            announce(&control.on_measurement_started);
+        }
+        let start_ns = self.clock.now_ns() + START_DELAY_NS;
+        let window = self.window(start_ns);
+        let intervals = self.spec.series_intervals.max(1);
+        let length_ns = window.end_ns - window.begin_ns;
+        let cut = if self.spec.is_limited() {
+            // Short enough for a run of a moment, and doubled for a longer one.
+            let first_wall_ns = (length_ns / u64::from(intervals)).clamp(1_000_000, 20_000_000);
+            Cut::Growing { first_wall_ns, most: intervals as usize * 2 }
+        } else {
+            Cut::Width { wall_ns: length_ns.div_ceil(u64::from(intervals)) }
+        };
+        self.series.get_or_init(|| Series::new(window.begin_ns, cut));
+        self.gate.open(Some(start_ns));
+        window
+    }
+
+    /// Follows the run from the caller's thread until its window is over, and announces the window's edges.
+    fn watch(&self, window: Window, control: &Control) -> Option<MachineUse> {
+        let mut meter = LiveMeter::default();
+        let announced_before = self.spec.warmup.is_zero();
+        if !announced_before {
+            control.set_phase(Phase::WarmingUp);
+            self.follow(Phase::WarmingUp, self.spec.warmup, window.begin_ns, &mut meter, control);
+            if self.is_over(control) {
+                return None;
+            }
+            announce(&control.on_measurement_started);
+        }
+        let before = MachineSnapshot::take();
+        control.set_phase(Phase::Measuring);
+        self.follow(Phase::Measuring, self.spec.duration, window.end_ns, &mut meter, control);
+        let machine_use = before.until(&MachineSnapshot::take());
+        announce(&control.on_measurement_ended);
+        control.set_phase(Phase::Finishing);
+        Some(machine_use)
+    }
+
+    fn is_over(&self, control: &Control) -> bool {
+        self.active.load(Ordering::SeqCst) == 0 || control.is_stopped()
+    }
+
+    /// Publishes progress until `end_ns`, or until no thread is left.
+    fn follow(&self, phase: Phase, length: Duration, end_ns: u64, meter: &mut LiveMeter, control: &Control) {
+        let begin_ns = self.clock.now_ns();
+        let operation_limit = self.spec.operations_in_all();
+        let phase_length = (length < Duration::MAX).then_some(length);
+        loop {
+            let now_ns = self.clock.now_ns();
+            let reading = meter.read(now_ns, &self.live);
+            control.set_progress(Progress {
+                phase,
+                operations: reading.operations,
+                errors: reading.errors,
+                throughput_per_s: reading.throughput_per_wall_s * self.spec.dilation,
+                p99_us: reading.p99_us,
+                phase_elapsed: Duration::from_nanos(now_ns - begin_ns),
+                phase_length,
+                operation_limit,
+            });
+            if now_ns >= end_ns || self.is_over(control) {
+                return;
+            }
+            thread::park_timeout(PROGRESS_INTERVAL.min(Duration::from_nanos(end_ns - now_ns)));
+        }
+    }
+
+    fn conclude(
+        self,
+        planned: Window,
+        machine_use: Option<MachineUse>,
+        reports: Vec<WorkerReport>,
+        control: &Control,
+    ) -> Result<Measured, RunError> {
+        let spec = self.spec;
+        let samples = self.samples.into_texts();
+        let lost = reports.iter().filter(|report| matches!(report.ending, Ending::Lost(_))).count() as u32;
+        let all_lost = reports.iter().rev().find_map(|report| match &report.ending {
+            Ending::Lost(error) if lost == spec.threads => Some(error.clone()),
+            _ => None,
+        });
+        let reconnections = reports.iter().map(|report| report.reconnections).sum();
+        let exhausted = reports.iter().any(|report| report.ending == Ending::Exhausted);
+        let was_stopped = reports.iter().any(|report| report.ending == Ending::Stopped);
+        let records: Vec<ThreadRecord> = reports.into_iter().map(|report| report.record).collect();
+        control.set_aftermath(Aftermath {
+            steal_share: machine_use.unwrap_or_default().steal_share,
+            unstarted: records.iter().map(|record| record.unstarted).sum(),
+            integrity_mismatches: records.iter().map(|record| record.integrity_mismatches).sum(),
+            reconnections,
+            lost_threads: lost,
+        });
+        if let Some(error) = all_lost {
+            return Err(RunError::AllLost { threads: spec.threads, error, samples });
+        }
+        if was_stopped {
+            return Err(RunError::Stopped);
+        }
+        // A run whose operations ran out ends with its last answer.
+        let last_end_ns = records.iter().map(|record| record.last_end_ns).max().unwrap_or(0);
+        let end_ns = if exhausted { last_end_ns.min(planned.end_ns) } else { planned.end_ns };
+        let (Some(machine_use), Some(series)) = (machine_use, self.series.get()) else {
+            return Err(RunError::NothingMeasured);
+        };
+        if end_ns <= planned.begin_ns {
+            return Err(RunError::NothingMeasured);
+        }
+        let wall_s = (end_ns - planned.begin_ns) as f64 / 1e9;
+        let duration_s = wall_s / spec.dilation;
+        let merged = Merged::of(&records);
+        Ok(Measured {
+            duration_s,
+            wall_s,
+            operations: merged.operations,
+            errors: merged.errors,
+            throughput_per_s: merged.operations as f64 / duration_s,
+            latency: Latency::of(merged.latency),
+            by_operation: merged.by_operation,
+            series: series.points(end_ns, spec.dilation),
+            generator: Generator {
+                cpu_cores: machine_use.process_cores,
+                machine_busy: machine_use.machine_busy,
+                ceiling_per_s: None,
+                lateness_p99_us: merged.lateness_p99_us,
+            },
+            error_samples: samples,
+        })
+    }
+}
+
+fn announce(callback: &Option<Box<dyn Fn() + Send + Sync + '_>>) {
+    if let Some(callback) = callback {
+        callback();
+    }
+}
+
+/// The highest rate that the generator itself reaches here: the same threads, mix and records for 0.3 s of wall time
+/// against a client that does nothing, as fast as it goes. In operations per modelled second, to be put into
+/// [`Generator::ceiling_per_s`].
+///
+/// # Errors
+/// As [`run`]: a specification that cannot be run.
+pub fn null_ceiling(spec: &RunSpec) -> Result<f64, RunError> {
+    let mut workload = Workload::clone(&spec.workload);
+    if spec.mix.visits_every_record() {
+        // More records than can be visited in the time.
+        workload.insert_start = 0;
+        workload.insert_count = 1 << 60;
+        workload.record_count = workload.insert_count;
+    }
+    // Nothing is read, so that there is nothing to check.
+    workload.data_integrity = false;
+    let spec = RunSpec {
+        workload: Arc::new(workload),
+        rate_per_s: None,
+        warmup: CEILING_WARMUP,
+        duration: CEILING_DURATION,
+        operation_limit: None,
+        series_intervals: 1,
+        ..spec.clone()
+    };
+    let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new())?;
+    Ok(measured.throughput_per_s)
+}

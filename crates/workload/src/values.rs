@@ -1,0 +1,123 @@
+//! What is written: field values of printable bytes, drawn or derived, filled into a buffer that is reused.
+//!
+//! Bytes lie between 0x20 and 0x5f, six random bits each, so that text columns take them. Of every value a share
+//! is random and the rest repeats one word, which is what `compressibility` sets.
+
+use rand::{Rng, RngExt};
+
+use crate::distribution::{ZIPFIAN_CONSTANT, Zipfian};
+
+/// Repeated over the compressible part.
+const FILLER: [u8; 8] = *b"underlay";
+
+/// How long field values are, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FieldLength {
+    Constant(u32),
+    /// Every length from the first to the second, both included, equally likely.
+    Uniform(u32, u32),
+    /// From the first to the second, short ones most likely by Zipf's law.
+    Zipfian(u32, u32),
+}
+
+impl FieldLength {
+    pub fn max_bytes(self) -> u32 {
+        match self {
+            FieldLength::Constant(max) | FieldLength::Uniform(_, max) | FieldLength::Zipfian(_, max) => max,
+        }
+    }
+
+    /// The expected length.
+    pub fn mean_bytes(self) -> f64 {
+        match self {
+            FieldLength::Constant(length) => f64::from(length),
+            FieldLength::Uniform(min, max) => (f64::from(min) + f64::from(max)) / 2.0,
+            FieldLength::Zipfian(min, max) => {
+                let count = u64::from(max - min) + 1;
+                // The mean rank: the sum of k (k + 1)^-theta is zeta(n, theta - 1) - zeta(n, theta).
+                let zeta = crate::distribution::zeta;
+                let mass = zeta(count, ZIPFIAN_CONSTANT);
+                f64::from(min) + (zeta(count, ZIPFIAN_CONSTANT - 1.0) - mass) / mass
+            }
+        }
+    }
+}
+
+/// Draws lengths or counts from a closed range: field lengths and scan lengths.
+#[derive(Clone, Copy, Debug)]
+pub enum LengthChooser {
+    Constant(u32),
+    Uniform(u32, u32),
+    Zipfian(u32, Zipfian),
+}
+
+impl LengthChooser {
+    /// Short lengths most likely, by Zipf's law over `min ..= max`.
+    pub fn zipfian(min: u32, max: u32) -> Self {
+        let count = u64::from(max.saturating_sub(min)) + 1;
+        LengthChooser::Zipfian(min, Zipfian::new(count, ZIPFIAN_CONSTANT))
+    }
+
+    pub fn of(length: FieldLength) -> Self {
+        match length {
+            FieldLength::Constant(length) => LengthChooser::Constant(length),
+            FieldLength::Uniform(min, max) => LengthChooser::Uniform(min, max.max(min)),
+            FieldLength::Zipfian(min, max) => LengthChooser::zipfian(min, max),
+        }
+    }
+
+    pub fn next<R: Rng>(&self, rng: &mut R) -> u32 {
+        match self {
+            LengthChooser::Constant(length) => *length,
+            LengthChooser::Uniform(min, max) => rng.random_range(*min..=*max),
+            LengthChooser::Zipfian(min, ranks) => min + ranks.next(rng) as u32,
+        }
+    }
+}
+
+/// A stream of words for value bytes: SplitMix64, a counter put through a mixing function (Steele, Lea and Flood,
+/// "Fast Splittable Pseudorandom Number Generators", 2014). One multiplication chain a word, restartable from 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub struct WordStream {
+    state: u64,
+}
+
+impl WordStream {
+    pub fn new(seed: u64) -> Self {
+        WordStream { state: seed }
+    }
+
+    pub fn next_word(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.state)
+    }
+}
+
+/// SplitMix64's mixing function: every bit of the input reaches every bit of the output.
+pub(crate) fn mix(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// Eight printable bytes of 48 of the word's bits.
+fn printable(word: u64) -> [u8; 8] {
+    ((word & 0x3f3f_3f3f_3f3f_3f3f) + 0x2020_2020_2020_2020).to_le_bytes()
+}
+
+/// Fills a value: `compressibility` (0 to 1) of it repeats a word, the rest is drawn from `words`.
+pub fn fill(value: &mut [u8], words: &mut WordStream, compressibility: f64) {
+    let random_bytes = (value.len() as f64 * (1.0 - compressibility)).ceil() as usize;
+    let (random, filler) = value.split_at_mut(random_bytes.min(value.len()));
+    let mut chunks = random.chunks_exact_mut(8);
+    for chunk in &mut chunks {
+        chunk.copy_from_slice(&printable(words.next_word()));
+    }
+    let rest = chunks.into_remainder();
+    if !rest.is_empty() {
+        rest.copy_from_slice(&printable(words.next_word())[..rest.len()]);
+    }
+    for chunk in filler.chunks_mut(8) {
+        chunk.copy_from_slice(&FILLER[..chunk.len()]);
+    }
+}

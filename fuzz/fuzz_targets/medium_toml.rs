@@ -1,0 +1,43 @@
+//! Whatever a catalogue file says, it is read or refused, and a model that it makes answers its requests.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use underlay_storage::catalogue::Medium;
+use underlay_storage::medium::{ModelRequest, Operation, RequestId};
+use underlay_storage::time::Time;
+
+fuzz_target!(|text: &str| {
+    let medium = match Medium::parse("fuzz.toml", text) {
+        Ok(medium) => medium,
+        Err(error) => {
+            assert!(!error.mistakes.is_empty());
+            assert!(error.mistakes.iter().all(|mistake| mistake.line > 0 && mistake.column > 0));
+            return;
+        }
+    };
+    assert!(medium.problems().is_empty());
+    assert!(!medium.describe().is_empty());
+    for capacity_bytes in [4096, 1 << 30, medium.capacity_bytes()] {
+        let mut model = medium.model(capacity_bytes, text.len() as u64);
+        let mut finished = Vec::new();
+        for index in 0..32u64 {
+            let operation = match index % 8 {
+                0 => Operation::Flush,
+                1 => Operation::Discard,
+                2..5 => Operation::Read,
+                _ => Operation::Write,
+            };
+            let (offset_bytes, length_bytes) = match operation {
+                Operation::Flush => (0, 0),
+                _ => (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (capacity_bytes / 4096) * 4096, 4096),
+            };
+            let request =
+                ModelRequest { id: RequestId(index), operation, offset_bytes, length_bytes, fua: index % 3 == 0 };
+            model.submit(request, Time::ZERO);
+        }
+        while let Some(next) = model.next_completion() {
+            model.complete(next, &mut finished);
+        }
+        assert_eq!(finished.len(), 32);
+    }
+});

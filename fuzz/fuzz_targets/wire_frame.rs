@@ -1,0 +1,29 @@
+//! A child's socket: whatever bytes come are read or refused, and what was read is written back the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use underlay_systems::wire::{FrameBuffer, Reply, Request, encode_reply, encode_request};
+use underlay_workload::client::FieldValues;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut stream = bytes;
+    let mut frames = FrameBuffer::new();
+    let mut encoded = Vec::new();
+    let mut values = FieldValues::default();
+    while let Ok(true) = frames.receive(&mut stream) {
+        let body = frames.body();
+        if let Ok(request) = Request::decode(body) {
+            request.values.copy_to(&mut values);
+            let Request { id, opcode, fields, number, key, .. } = request;
+            encode_request(&mut encoded, id, opcode, fields, number, key, Some(&values)).unwrap();
+            assert_eq!(&encoded[4..], body);
+        }
+        if let Ok(reply) = Reply::decode(body) {
+            let append = |out: &mut Vec<u8>| Ok(out.extend_from_slice(reply.values.as_bytes()));
+            encode_reply(&mut encoded, reply.id, reply.status, reply.number, append).unwrap();
+            assert_eq!(&encoded[4..], body);
+            reply.text();
+        }
+    }
+});
