@@ -19,7 +19,8 @@ fn main() {
 fn problem() -> Option<String> {
     let from_source = std::env::var_os("CARGO_FEATURE_ROCKSDB_FROM_SOURCE").is_some();
     // As the build of librocksdb-sys reads them.
-    let compile = std::env::var("ROCKSDB_COMPILE").is_ok_and(|value| value == "1" || value.eq_ignore_ascii_case("true"));
+    let compile = std::env::var("ROCKSDB_COMPILE")
+        .is_ok_and(|value| value == "1" || value.eq_ignore_ascii_case("true"));
     let headers = std::env::var("ROCKSDB_INCLUDE_DIR").unwrap_or_else(|_| "rocksdb/include".to_owned());
     let bundled = headers == "rocksdb/include";
     match (from_source, compile) {

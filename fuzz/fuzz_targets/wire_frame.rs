@@ -20,7 +20,10 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(&encoded[4..], body);
         }
         if let Ok(reply) = Reply::decode(body) {
-            let append = |out: &mut Vec<u8>| Ok(out.extend_from_slice(reply.values.as_bytes()));
+            let append = |out: &mut Vec<u8>| {
+                out.extend_from_slice(reply.values.as_bytes());
+                Ok(())
+            };
             encode_reply(&mut encoded, reply.id, reply.status, reply.number, append).unwrap();
             assert_eq!(&encoded[4..], body);
             reply.text();

@@ -30,10 +30,13 @@ impl Terminal {
         let lines = MultiProgress::with_draw_target(target);
         let whole = lines.add(ProgressBar::new(0));
         let cell = lines.add(ProgressBar::new_spinner());
-        let style = ProgressStyle::with_template("{bar:32} {pos} of {len} cells, {msg}").expect("a valid template");
+        let style =
+            ProgressStyle::with_template("{bar:32} {pos} of {len} cells, {msg}").expect("a valid template");
         whole.set_style(style.progress_chars("━╸ "));
         cell.set_style(ProgressStyle::with_template("  {msg}").expect("a valid template"));
-        Terminal { state: Mutex::new(State { whole, cell, lines, interactive, total: 0, label: String::new() }) }
+        Terminal {
+            state: Mutex::new(State { whole, cell, lines, interactive, total: 0, label: String::new() }),
+        }
     }
 
     /// Removes the live lines, so that what follows starts on a clean screen.
@@ -116,7 +119,8 @@ impl Observer for Terminal {
         let head = format!("{number:>width$}/{} {}", state.total, label(planned));
         state.say(&match (&record.status, &record.measured) {
             (CellStatus::Completed, Some(measured)) => {
-                let doubtful = record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
+                let doubtful =
+                    record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
                 format!(
                     "{head}: {} ops/s, mean {}, p99 {}{}",
                     quantity::rate(measured.throughput_per_s),

@@ -24,7 +24,11 @@ fn mistakes_end_with_two_and_say_where() {
     for (arguments, expected) in cases {
         let output = playground.output(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
-        assert!(stderr(&output).contains(expected), "{arguments:?} does not say '{expected}':\n{}", stderr(&output));
+        assert!(
+            stderr(&output).contains(expected),
+            "{arguments:?} does not say '{expected}':\n{}",
+            stderr(&output)
+        );
         assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
     }
     assert_eq!(playground.output(&["frobnicate"]).status.code(), Some(2));
@@ -50,8 +54,21 @@ fn ycsb_loads_and_runs_and_prints_as_ycsb_does() {
     let load = playground.output(&["ycsb", "load", "rocksdb", "--dir", dir, "-p", "recordcount=5000"]);
     assert!(load.status.success(), "{}", stderr(&load));
     assert!(stdout(&load).contains("[INSERT], Operations, 5000"), "{}", stdout(&load));
-    playground.write("workload", "recordcount=5000\noperationcount=3000\nreadproportion=0.5\nupdateproportion=0.5\n");
-    let run = playground.output(&["ycsb", "run", "rocksdb", "--dir", dir, "-P", "workload", "-p", "dataintegrity=false"]);
+    playground.write(
+        "workload",
+        "recordcount=5000\noperationcount=3000\nreadproportion=0.5\nupdateproportion=0.5\n",
+    );
+    let run = playground.output(&[
+        "ycsb",
+        "run",
+        "rocksdb",
+        "--dir",
+        dir,
+        "-P",
+        "workload",
+        "-p",
+        "dataintegrity=false",
+    ]);
     assert!(run.status.success(), "{}", stderr(&run));
     let text = stdout(&run);
     assert!(text.contains("[OVERALL], Throughput(ops/sec)"), "{text}");
@@ -67,7 +84,8 @@ fn mount_gives_a_program_a_disk_and_takes_it_away() {
     }
     let playground = Playground::new();
     let write = "echo kept > mnt/file && sync mnt/file && df --output=fstype mnt | tail -1";
-    let arguments = ["mount", "ssd-satax2", "mnt", "--size", "256 MiB", "--keep", "disk", "--activity", "did.json", "--"];
+    let arguments =
+        ["mount", "ssd-satax2", "mnt", "--size", "256 MiB", "--keep", "disk", "--activity", "did.json", "--"];
     let output = playground.output(&[&arguments[..], &["sh", "-c", write]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stdout(&output).trim(), "xfs");
@@ -78,9 +96,21 @@ fn mount_gives_a_program_a_disk_and_takes_it_away() {
     assert!(devices.iter().any(|device| device["activity"]["totals"]["flushes"].as_u64().unwrap() > 0));
     assert_eq!(playground.left_behind(), [""; 0]);
 
-    let output = playground.output(&["mount", "ssd-satax2", "mnt", "--size", "256 MiB", "--keep", "disk", "--", "cat", "mnt/file"]);
+    let output = playground.output(&[
+        "mount",
+        "ssd-satax2",
+        "mnt",
+        "--size",
+        "256 MiB",
+        "--keep",
+        "disk",
+        "--",
+        "cat",
+        "mnt/file",
+    ]);
     assert_eq!(stdout(&output), "kept\n", "{}", stderr(&output));
-    let output = playground.output(&["mount", "ssd-sata", "mnt", "--size", "512 MiB", "--", "sh", "-c", "exit 9"]);
+    let output =
+        playground.output(&["mount", "ssd-sata", "mnt", "--size", "512 MiB", "--", "sh", "-c", "exit 9"]);
     assert_eq!(output.status.code(), Some(9), "the exit code is the command's own: {}", stderr(&output));
     assert_eq!(playground.left_behind(), [""; 0]);
 }
@@ -90,7 +120,8 @@ fn doctor_and_media_say_what_there_is() {
     let playground = Playground::new();
     let doctor = playground.output(&["doctor"]);
     assert!(stdout(&doctor).contains("FUSE"), "{}", stdout(&doctor));
-    let json: serde_json::Value = serde_json::from_str(&stdout(&playground.output(&["doctor", "--json"]))).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&playground.output(&["doctor", "--json"]))).unwrap();
     assert!(json.as_array().is_some_and(|entries| entries.len() > 5));
     assert!(stdout(&playground.output(&["media", "list"])).contains("hdd-7200-sata"));
     let shown = stdout(&playground.output(&["media", "show", "sx300-1600"]));
@@ -106,13 +137,17 @@ fn the_published_schema_is_current() {
     let current = stdout(&Playground::new().output(&["schema"]));
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     let text = std::fs::read_to_string(published).unwrap();
-    assert!(read(&text) == read(&current), "docs/run-record.schema.json is not what `underlay schema` prints");
+    assert!(
+        read(&text) == read(&current),
+        "docs/run-record.schema.json is not what `underlay schema` prints"
+    );
 }
 
 /// The page that says what is promised lists the exit codes that `--help` does.
 #[test]
 fn the_promised_exit_codes_are_those_of_the_help() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md")).unwrap();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md")).unwrap();
     let help = stdout(&Playground::new().output(&["--help"]));
     let promised: Vec<&str> = page
         .lines()
@@ -121,6 +156,9 @@ fn the_promised_exit_codes_are_those_of_the_help() {
         .collect();
     assert_eq!(promised, ["0", "1", "2", "3", "4", "70", "130"]);
     for code in promised {
-        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  "))), "{code} is not in --help");
+        assert!(
+            help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  "))),
+            "{code} is not in --help"
+        );
     }
 }

@@ -27,7 +27,12 @@ fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
 
 fn recorded(run: &Path) -> usize {
     std::fs::read_dir(run.join("cells"))
-        .map(|entries| entries.flatten().filter(|entry| entry.path().extension().is_some_and(|ext| ext == "json")).count())
+        .map(|entries| {
+            entries
+                .flatten()
+                .filter(|entry| entry.path().extension().is_some_and(|ext| ext == "json"))
+                .count()
+        })
         .unwrap_or(0)
 }
 
@@ -64,7 +69,8 @@ fn a_study_runs_from_its_file_to_its_report() {
         assert!(record.devices.iter().any(|device| device.totals.reads > 0), "{}", record.cell.id);
         assert!(record.certificate.is_some());
     }
-    let run_json: Run = serde_json::from_str(&std::fs::read_to_string(run.join("run.json")).unwrap()).unwrap();
+    let run_json: Run =
+        serde_json::from_str(&std::fs::read_to_string(run.join("run.json")).unwrap()).unwrap();
     assert_eq!(run_json.plan.len(), 4);
     assert!(!run.join("work").exists(), "images are removed at the end");
 

@@ -51,9 +51,14 @@ impl Default for Scale {
 pub enum CellStatus {
     Completed,
     /// The system or the storage failed while it ran.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
     /// It cannot run on this host: what is missing, and how to supply it.
-    Unavailable { missing: String, remedy: String },
+    Unavailable {
+        missing: String,
+        remedy: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -27,7 +27,8 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        let inner = hdrhistogram::Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS).expect("constant bounds are valid");
+        let inner = hdrhistogram::Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS)
+            .expect("constant bounds are valid");
         Histogram { inner }
     }
 }
@@ -110,7 +111,9 @@ fn base64_encode(bytes: &[u8]) -> String {
 
 fn base64_decode(text: &str) -> Result<Vec<u8>, HistogramError> {
     use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| HistogramError::Decode(error.to_string()))
+    base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .map_err(|error| HistogramError::Decode(error.to_string()))
 }
 
 impl Serialize for Histogram {

@@ -1,6 +1,6 @@
 //! The answer in one sentence: what the storage did to the system.
 
-use crate::comparison::{Comparison, Row, system_title};
+use crate::comparison::{Comparison, Outcome, Row, system_title};
 use crate::load::LoadedRun;
 use crate::quantity;
 use crate::statistics::ratio::Difference;
@@ -25,7 +25,8 @@ pub fn what_changed(comparison: &Comparison) -> String {
     if measured == 0 {
         return format!("No answer yet: none of {} has been measured.", quantity::plural(cells, "cell"));
     }
-    let text: Vec<String> = comparison.systems.iter().map(|system| about_system(comparison, system)).collect();
+    let text: Vec<String> =
+        comparison.systems.iter().map(|system| about_system(comparison, system)).collect();
     text.join(" ")
 }
 
@@ -35,8 +36,16 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
     let mut text = Vec::new();
     let doubtful = comparison.cells().filter(|result| result.is_doubtful()).count();
     if doubtful > 0 {
-        let share = if doubtful == measured { "Every cell is".to_owned() } else { some_cells(doubtful, measured) };
+        let share =
+            if doubtful == measured { "Every cell is".to_owned() } else { some_cells(doubtful, measured) };
         text.push(format!("{share} doubtful: read the warnings before relying on this."));
+    }
+    let lost = comparison
+        .cells()
+        .filter(|result| matches!(result.outcome, Outcome::Failed { .. } | Outcome::Unavailable { .. }))
+        .count();
+    if lost > 0 {
+        text.push(format!("{} could not be measured.", quantity::plural(lost, "cell")));
     }
     if loaded.is_partial() {
         let (finished, planned) = (loaded.finished(), loaded.planned());
@@ -81,12 +90,16 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
         return if rows.iter().any(|row| row.figures(baseline_index).is_some()) {
             format!("On {title}, only {} was measured, so there is nothing to compare.", comparison.baseline)
         } else {
-            format!("On {title}, {} was not measured, so there is nothing to compare with.", comparison.baseline)
+            format!(
+                "On {title}, {} was not measured, so there is nothing to compare with.",
+                comparison.baseline
+            )
         };
     }
     effects.sort_by(|a, b| highest(b).total_cmp(&highest(a)));
 
-    let (different, same): (Vec<&Effect>, Vec<&Effect>) = effects.iter().partition(|one| !one.ratios.is_empty());
+    let (different, same): (Vec<&Effect>, Vec<&Effect>) =
+        effects.iter().partition(|one| !one.ratios.is_empty());
     let mut clauses = Vec::new();
     if !different.is_empty() {
         let parts: Vec<String> = different
@@ -99,7 +112,10 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
     if !same.is_empty() {
         let names: Vec<String> = same.iter().map(|effect| effect.storage.to_owned()).collect();
         let names = quantity::list(&names, usize::MAX);
-        clauses.push(format!("no difference in throughput was seen between {names} and {}", comparison.baseline));
+        clauses.push(format!(
+            "no difference in throughput was seen between {names} and {}",
+            comparison.baseline
+        ));
     }
     if let Some(latency) = latency_clause(&rows, baseline_index, &effects) {
         clauses.push(latency);
@@ -170,7 +186,7 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
     let ours = row.figures(effect.index)?.p99_us?;
     let (from, to) = (quantity::latency(base.value), quantity::latency(ours.value));
     let what = match row.cell.mix.as_str() {
-        "c" => "p99 of reads".to_owned(),
+        "c" => "p99 read latency".to_owned(),
         _ => "p99 latency".to_owned(),
     };
     let place = format!("{what} ({})", row.label());

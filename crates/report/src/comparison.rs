@@ -52,8 +52,13 @@ pub struct CellResult<'a> {
 pub enum Outcome {
     /// At least one repetition completed.
     Measured(Box<Figures>),
-    Failed { reason: String },
-    Unavailable { missing: String, remedy: String },
+    Failed {
+        reason: String,
+    },
+    Unavailable {
+        missing: String,
+        remedy: String,
+    },
     /// No repetition is on record yet.
     Pending,
 }
@@ -138,11 +143,17 @@ impl<'a> Comparison<'a> {
     pub fn of(loaded: &'a LoadedRun) -> Comparison<'a> {
         let run = &loaded.run;
         // Records count even when the plan doesn't name them, so that nothing measured goes unshown.
-        let cells: Vec<&Cell> =
-            run.plan.iter().map(|planned| &planned.cell).chain(loaded.records.iter().map(|r| &r.cell)).collect();
-        let mut storages = in_study_order(cells.iter().map(|cell| cell.storage.as_str()), "storage", &run.study_toml);
+        let cells: Vec<&Cell> = run
+            .plan
+            .iter()
+            .map(|planned| &planned.cell)
+            .chain(loaded.records.iter().map(|r| &r.cell))
+            .collect();
+        let mut storages =
+            in_study_order(cells.iter().map(|cell| cell.storage.as_str()), "storage", &run.study_toml);
         storages.sort_by_key(|name| *name != run.baseline);
-        let systems = in_study_order(cells.iter().map(|cell| cell.system.as_str()), "system", &run.study_toml);
+        let systems =
+            in_study_order(cells.iter().map(|cell| cell.system.as_str()), "system", &run.study_toml);
 
         let mut rows: Vec<Row> = Vec::new();
         for cell in &cells {

@@ -54,7 +54,9 @@ pub fn devices_in_words(storage: &StorageRecord) -> String {
             None => kinds.push((kind, 1)),
         }
     }
-    let words: Vec<String> =
-        kinds.into_iter().map(|(kind, count)| if count == 1 { kind } else { format!("{count} x {kind}") }).collect();
+    let words: Vec<String> = kinds
+        .into_iter()
+        .map(|(kind, count)| if count == 1 { kind } else { format!("{count} x {kind}") })
+        .collect();
     words.join(" + ")
 }

@@ -169,7 +169,12 @@ pub fn export(loaded: &LoadedRun) -> Export {
     }
 }
 
-fn cell_export(row: &Row, result: &CellResult, beside: &[&Beside], table: Option<&ReferenceTable>) -> CellExport {
+fn cell_export(
+    row: &Row,
+    result: &CellResult,
+    beside: &[&Beside],
+    table: Option<&ReferenceTable>,
+) -> CellExport {
     let cell = result.cell;
     let figures = result.figures();
     let (state, reason) = match &result.outcome {
@@ -220,7 +225,10 @@ fn cell_export(row: &Row, result: &CellResult, beside: &[&Beside], table: Option
         },
         ratio_to_baseline: ratio.map(|ratio| ratio.value),
         ratio_interval: ratio.and_then(|ratio| ratio.interval),
-        certificate: CertificateExport { verdict: figures.and_then(|figures| figures.verdict), failed_checks },
+        certificate: CertificateExport {
+            verdict: figures.and_then(|figures| figures.verdict),
+            failed_checks,
+        },
         cost: CostExport {
             price_usd: cost.as_ref().map(|cost| cost.price_usd),
             usd_per_tb: cost.as_ref().and_then(|cost| cost.usd_per_tb()),
@@ -346,11 +354,8 @@ fn csv_fields(cell: &CellExport) -> Vec<String> {
     fields.push(cell.certificate.verdict.map_or(String::new(), |verdict| plain(&verdict)));
     fields.push(cell.certificate.failed_checks.join("; "));
     fields.extend([cell.cost.price_usd, cell.cost.usd_per_tb, cell.cost.usd_per_kops].map(optional));
-    let first = cell
-        .reference
-        .iter()
-        .find(|one| one.metric == "throughput_per_s")
-        .or_else(|| cell.reference.first());
+    let first =
+        cell.reference.iter().find(|one| one.metric == "throughput_per_s").or_else(|| cell.reference.first());
     match first {
         Some(one) => fields.extend([
             one.paper.clone(),
@@ -376,5 +381,9 @@ fn plain<T: Serialize>(value: &T) -> String {
 }
 
 fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\r', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+    if field.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
 }

@@ -94,7 +94,8 @@ struct SchemaOnly {
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError> {
-    let text = fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+    let text =
+        fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
     let parse = |source| LoadError::Parse { path: path.to_owned(), source };
     let SchemaOnly { schema } = serde_json::from_str(&text).map_err(parse)?;
     if schema != u64::from(SCHEMA_VERSION) {

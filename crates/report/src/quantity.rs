@@ -152,25 +152,28 @@ mod tests {
 
     #[test]
     fn quantities_read_well() {
-        let latencies = [0.31, 7.0, 9.96, 99.7, 870.0, 999.7, 1_840.0, 18_400.0, 182_000.0, 999_700.0, 2_430_000.0];
+        let latencies =
+            [0.31, 7.0, 9.96, 99.7, 870.0, 999.7, 1_840.0, 18_400.0, 182_000.0, 999_700.0, 2_430_000.0];
         let texts: Vec<String> = latencies.into_iter().map(latency).collect();
-        insta::assert_snapshot!(texts.join(", "), @"");
+        insta::assert_snapshot!(texts.join(", "), @"310 ns, 7.0 µs, 10 µs, 100 µs, 870 µs, 1.0 ms, 1.8 ms, 18 ms, 182 ms, 1.0 s, 2.4 s");
         let rates = [0.0, 0.123, 1.5, 31.44, 999.6, 9_120.4, 1_234_567.0].map(rate);
-        insta::assert_snapshot!(rates.join(" | "), @"");
+        insta::assert_snapshot!(rates.join(" | "), @"0 | 0.123 | 1.50 | 31.4 | 1,000 | 9,120 | 1,234,567");
         let shares = [0.0, 0.0004, 0.004, 0.0099, 0.03, 0.126, 12.0].map(percent);
-        insta::assert_snapshot!(shares.join(" | "), @"");
+        insta::assert_snapshot!(shares.join(" | "), @"0 % | <0.1 % | 0.4 % | 1 % | 3 % | 13 % | 1,200 %");
         let sizes = [0.0, 999.0, 1000.0, 256e9, 999.9e9, 1.6e12].map(bytes);
-        insta::assert_snapshot!(sizes.join(" | "), @"");
+        insta::assert_snapshot!(sizes.join(" | "), @"0 B | 999 B | 1.00 kB | 256 GB | 1.00 TB | 1.60 TB");
         let times = [0.5, 9.0, 45.2, 60.0, 200.0, 7_500.0, 7_200.0].map(duration);
-        insta::assert_snapshot!(times.join(" | "), @"");
+        insta::assert_snapshot!(times.join(" | "), @"0.50 s | 9.0 s | 45 s | 1 min | 3 min 20 s | 2 h 5 min | 2 h");
         let prices = [0.0, 0.0042, 0.5, 21.4, 99.996, 1_210.3].map(dollars);
-        insta::assert_snapshot!(prices.join(" | "), @"");
+        insta::assert_snapshot!(prices.join(" | "), @"$0 | $0.0042 | $0.50 | $21.40 | $100 | $1,210");
     }
 
     #[test]
     fn nothing_panics_on_odd_numbers() {
         for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -3.0, f64::MIN_POSITIVE, f64::MAX] {
-            for text in [latency(odd), rate(odd), ratio(odd), percent(odd), dollars(odd), bytes(odd), duration(odd)] {
+            for text in
+                [latency(odd), rate(odd), ratio(odd), percent(odd), dollars(odd), bytes(odd), duration(odd)]
+            {
                 assert!(!text.is_empty());
             }
         }

@@ -97,7 +97,9 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
         for index in rows {
             let row = &comparison.rows[index];
             let estimate = |storage: Option<usize>| {
-                storage.and_then(|storage| row.figures(storage)).and_then(|figures| ours(figures, &figure.metric))
+                storage
+                    .and_then(|storage| row.figures(storage))
+                    .and_then(|figures| ours(figures, &figure.metric))
             };
             let ours = estimate(storage);
             let our_ratio = match (&ours, estimate(comparison.baseline_index())) {
@@ -126,7 +128,8 @@ fn matching_rows(figure: &Figure, comparison: &Comparison) -> Vec<usize> {
     let mut rows: Vec<usize> =
         comparison.rows.iter().enumerate().filter(|(_, row)| fits(row)).map(|(index, _)| index).collect();
     let narrow = |rows: &mut Vec<usize>, keep: &dyn Fn(&Cell) -> bool| {
-        let kept: Vec<usize> = rows.iter().copied().filter(|index| keep(comparison.rows[*index].cell)).collect();
+        let kept: Vec<usize> =
+            rows.iter().copied().filter(|index| keep(comparison.rows[*index].cell)).collect();
         if !kept.is_empty() {
             *rows = kept;
         }
@@ -237,11 +240,10 @@ mod tests {
 
     #[test]
     fn readings_cover_both_directions() {
-        let sure = |value: f64| Ratio {
-            value,
-            interval: Some(Interval { low: value * 0.98, high: value * 1.02 }),
-        };
-        let vague = |value: f64| Ratio { value, interval: Some(Interval { low: value * 0.4, high: value * 2.5 }) };
+        let sure =
+            |value: f64| Ratio { value, interval: Some(Interval { low: value * 0.98, high: value * 1.02 }) };
+        let vague =
+            |value: f64| Ratio { value, interval: Some(Interval { low: value * 0.4, high: value * 2.5 }) };
         assert_eq!(Reading::of(10.0, &sure(11.0)), Reading::Agrees);
         assert_eq!(Reading::of(10.0, &vague(5.0)), Reading::Agrees);
         assert_eq!(Reading::of(10.0, &sure(5.0)), Reading::SameDirectionSmaller);

@@ -5,7 +5,9 @@ use comfy_table::{CellAlignment, Table};
 use underlay_record::Verdict;
 
 use crate::answer;
-use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row, mix_title, storage_records, system_title};
+use crate::comparison::{
+    CellResult, Comparison, Figures, Outcome, Row, mix_title, storage_records, system_title,
+};
 use crate::cost::{StorageCost, devices_in_words};
 use crate::load::LoadedRun;
 use crate::quantity::{self, ABSENT};
@@ -47,8 +49,11 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     for (system, mix, rows) in comparison.by_mix() {
         out.push('\n');
         let heading = mix_title(mix);
-        let heading =
-            if comparison.systems.len() > 1 { format!("{}, {heading}", system_title(system)) } else { heading };
+        let heading = if comparison.systems.len() > 1 {
+            format!("{}, {heading}", system_title(system))
+        } else {
+            heading
+        };
         out += &paint.bold(&heading);
         out.push('\n');
         out += &workload_table(&comparison, &rows, detail).render(paint);
@@ -63,7 +68,8 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     }
     out += &cost_table(&comparison, detail, paint);
     if let Some(table) = &loaded.run.reference {
-        out += &reference_table(&comparison, &reference::beside(table, &comparison), &table.title, width, paint);
+        out +=
+            &reference_table(&comparison, &reference::beside(table, &comparison), &table.title, width, paint);
     }
     out += &warning_lines(&warnings::collect(loaded, &comparison), width, paint);
     out
@@ -233,7 +239,9 @@ fn ratio_field(figures: &Figures, is_baseline: bool, detail: Detail) -> String {
         (None, _) => ABSENT.to_owned(),
         (Some(ratio), _) => match (ratio.difference(), ratio.interval) {
             (Difference::NoneSeen, _) => ratio.verdict(),
-            (_, Some(interval)) if detail != Detail::NoIntervals => format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval)),
+            (_, Some(interval)) if detail != Detail::NoIntervals => {
+                format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval))
+            }
             _ => ratio.verdict(),
         },
     }
@@ -283,7 +291,8 @@ fn cost_table(comparison: &Comparison, detail: Detail, paint: Paint) -> String {
         return String::new();
     }
     layout.finish(&[0, 1]);
-    let heading = paint.bold("Cost: list price of the devices alone; $/kop/s is dollars for each 1,000 ops/s");
+    let heading =
+        paint.bold("Cost: list price of the devices alone; $/kop/s is dollars for each 1,000 ops/s");
     format!("\n{heading}\n{}", layout.render(paint))
 }
 

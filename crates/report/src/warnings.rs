@@ -70,15 +70,41 @@ fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut Collector)
     }
     if comparison.baseline_index().is_none() && !comparison.storages.is_empty() {
         let text = format!("No cell runs on the baseline `{}`, so there are no ratios", comparison.baseline);
-        found.add(Severity::Note, text, Some("name one of the study's storages as `baseline`".to_owned()), None);
+        found.add(
+            Severity::Note,
+            text,
+            Some("name one of the study's storages as `baseline`".to_owned()),
+            None,
+        );
     }
     if loaded.run.repetitions < 2 && loaded.finished() > 0 {
-        let text = "Each cell ran once: the intervals hold what varied within it, and not what would between runs";
-        found.add(Severity::Note, text.to_owned(), Some("set `repetitions = 3` under [run]".to_owned()), None);
+        let text =
+            "Each cell ran once: the intervals hold what varied within it, and not what would between runs";
+        found.add(
+            Severity::Note,
+            text.to_owned(),
+            Some("set `repetitions = 3` under [run]".to_owned()),
+            None,
+        );
+    }
+    if loaded.run.repetitions == 2 {
+        let text =
+            "Each cell ran twice: two runs hardly show how much runs differ, so intervals may be too narrow";
+        found.add(
+            Severity::Note,
+            text.to_owned(),
+            Some("set `repetitions = 3` under [run]".to_owned()),
+            None,
+        );
     }
     if loaded.run.short {
         let text = "This is the study's short form: fewer cells or less time each than the study describes";
-        found.add(Severity::Note, text.to_owned(), Some("run it without `--short` for the whole".to_owned()), None);
+        found.add(
+            Severity::Note,
+            text.to_owned(),
+            Some("run it without `--short` for the whole".to_owned()),
+            None,
+        );
     }
 }
 
@@ -146,7 +172,12 @@ fn about_figures(result: &CellResult, name: &str, found: &mut Collector) {
         let share = quantity::percent(errors as f64 / (operations as f64).max(1.0));
         let said = sample.map_or(String::new(), |text| format!(", the first: {text}"));
         let text = format!("Errors: {share} of the operations were answered by one{said}");
-        found.add(Severity::Doubtful, text, Some("read the system's log of this cell".to_owned()), Some(name));
+        found.add(
+            Severity::Doubtful,
+            text,
+            Some("read the system's log of this cell".to_owned()),
+            Some(name),
+        );
     }
 }
 
@@ -167,7 +198,8 @@ impl Collector {
     fn add(&mut self, severity: Severity, text: String, remedy: Option<String>, cell: Option<&str>) {
         let key = text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
         // Numbers of different lengths are still numbers.
-        let key = key.split('#').filter(|part| !matches!(*part, "" | "." | ",")).collect::<Vec<_>>().join("#");
+        let key =
+            key.split('#').filter(|part| !matches!(*part, "" | "." | ",")).collect::<Vec<_>>().join("#");
         let index = match self.keys.iter().position(|known| *known == key) {
             Some(index) => index,
             None => {

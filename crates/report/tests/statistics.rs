@@ -64,19 +64,21 @@ fn ignoring_the_correlation_would_not_cover() {
 
 #[test]
 fn the_interval_of_a_throughput_covers_it_with_and_without_a_spread_of_repetitions() {
-    for (spread, repetitions) in [(0.0, 3), (0.05, 3), (0.05, 5), (0.02, 2)] {
+    // Two repetitions can hardly show their spread; the report says so of such a run.
+    for (spread, repetitions, least) in [(0.0, 3, 0.92), (0.05, 3, 0.89), (0.05, 5, 0.92), (0.02, 2, 0.80)] {
         let covered = share_covered(|noise| {
             let measured: Vec<Measured> = (0..repetitions)
                 .map(|_| {
                     let level = 10_000.0 * (1.0 + spread * noise.normal());
-                    let rates: Vec<f64> = noise.ar1(60, 0.5).iter().map(|x| level * (1.0 + 0.03 * x)).collect();
+                    let rates: Vec<f64> =
+                        noise.ar1(60, 0.5).iter().map(|x| level * (1.0 + 0.03 * x)).collect();
                     repetition(&rates)
                 })
                 .collect();
             let all: Vec<&Measured> = measured.iter().collect();
             throughput(&all).expect("measured").interval.expect("an interval").contains(10_000.0)
         });
-        assert!(covered >= 0.89, "spread {spread}, {repetitions} repetitions: {covered}");
+        assert!(covered >= least, "spread {spread}, {repetitions} repetitions: {covered}");
     }
 }
 
@@ -135,7 +137,12 @@ fn operations_of_one_moment_count_as_fewer() {
     for (index, x) in noise.ar1(60, 0.8).iter().enumerate() {
         let mean_us = 1000.0 * (1.0 + 0.3 * x).max(0.1);
         histogram.record_n_ns((mean_us * 1e3) as u64, 1000);
-        series.push(SeriesPoint { t_s: index as f64 + 1.0, operations: 1000, mean_us, ..SeriesPoint::default() });
+        series.push(SeriesPoint {
+            t_s: index as f64 + 1.0,
+            operations: 1000,
+            mean_us,
+            ..SeriesPoint::default()
+        });
     }
     let correlated = Measured { latency: Latency::of(histogram), series, ..Measured::default() };
     assert!(design_effect(&[&correlated]) > 1000.0, "1,000 operations of an interval share one latency");

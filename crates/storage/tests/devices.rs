@@ -105,7 +105,7 @@ fn subjects() -> Vec<Subject> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
     fn every_device_agrees_with_an_array(steps in prop::collection::vec(step(), 1..40)) {

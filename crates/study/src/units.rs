@@ -96,7 +96,7 @@ fn format_quantity(amount: u64, units: &[(&str, u64)]) -> String {
     let base = units.last().map_or("", |&(name, _)| name);
     units
         .iter()
-        .filter(|&&(_, factor)| amount > 0 && amount % factor == 0)
+        .filter(|&&(_, factor)| amount > 0 && amount.is_multiple_of(factor))
         .map(|&(name, factor)| format!("{} {name}", amount / factor))
         .min_by_key(String::len)
         .unwrap_or_else(|| format!("{amount} {base}"))

@@ -51,15 +51,31 @@ impl Child {
     /// Starts `command` in a process group of its own, so that a Ctrl-C in the terminal is ours to handle, with its
     /// output in the new file `log`. Before it runs it has joined every cgroup of `memory`. The kernel kills it
     /// should we die first.
-    pub fn spawn(system: &'static str, mut command: Command, log: &Path, memory: &Memory) -> Result<Child, SystemError> {
-        let failed = move |problem: String| SystemError::Failed { system, during: "starting", problem, log_tail: None };
-        let output = File::create(log).map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
-        let errors = output.try_clone().map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
+    pub fn spawn(
+        system: &'static str,
+        mut command: Command,
+        log: &Path,
+        memory: &Memory,
+    ) -> Result<Child, SystemError> {
+        let failed = move |problem: String| SystemError::Failed {
+            system,
+            during: "starting",
+            problem,
+            log_tail: None,
+        };
+        let output = File::create(log)
+            .map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
+        let errors = output
+            .try_clone()
+            .map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
         let mut cgroups = Vec::new();
         for path in &memory.cgroup_procs {
             let opened = OpenOptions::new().write(true).open(path);
             cgroups.push(opened.map_err(|error| {
-                failed(format!("its memory budget can't be enforced: can't write {}: {error}", path.display()))
+                failed(format!(
+                    "its memory budget can't be enforced: can't write {}: {error}",
+                    path.display()
+                ))
             })?);
         }
         let parent = getpid();

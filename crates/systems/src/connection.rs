@@ -66,9 +66,8 @@ impl Connection {
         if let Err(error) = self.stream.write_all(&self.out) {
             // Half a request may be on its way: whatever follows would be read as its other half.
             return Err(match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    self.lose(|child| format!("{} (process {}) takes no requests", child.system(), child.pid()))
-                }
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => self
+                    .lose(|child| format!("{} (process {}) takes no requests", child.system(), child.pid())),
                 _ => self.lose(ChildState::describe_loss),
             });
         }
@@ -130,7 +129,8 @@ impl SocketPath {
         let directory = std::env::temp_dir().join(format!("underlay-{name}"));
         let path = directory.join("sock");
         if path.as_os_str().len() > SOCKET_PATH_BYTES {
-            let problem = format!("both {} and {} are too long for a socket", scratch.display(), path.display());
+            let problem =
+                format!("both {} and {} are too long for a socket", scratch.display(), path.display());
             return Err(std::io::Error::new(ErrorKind::InvalidInput, problem));
         }
         std::fs::DirBuilder::new().mode(0o700).create(&directory)?;

@@ -23,7 +23,8 @@ mod tests {
 
     #[test]
     fn totals_are_differences_and_states_are_not() {
-        let map = |pairs: &[(&str, f64)]| pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let map =
+            |pairs: &[(&str, f64)]| pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
         let before = map(&[("reads", 10.0), ("current_bytes", 500.0), ("restarted", 9.0)]);
         let after = map(&[("reads", 25.0), ("current_bytes", 400.0), ("restarted", 4.0), ("new", 7.0)]);
         let expected: BTreeMap<String, f64> =

@@ -68,7 +68,12 @@ pub trait System: Send + Sync {
     /// Finds every mistake in the settings without starting anything: (setting, what was expected).
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)>;
     /// Starts it on storage that is empty or that it used before.
-    fn start(&self, paths: &StoragePaths, memory: &Memory, settings: &Settings) -> Result<Box<dyn Running>, SystemError>;
+    fn start(
+        &self,
+        paths: &StoragePaths,
+        memory: &Memory,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError>;
 }
 
 /// A started system. Dropping it ends its processes at once; `stop` ends them in order.

@@ -20,7 +20,11 @@ fn systems() -> Vec<Box<dyn System>> {
     vec![Box::new(Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine")))]
 }
 
-fn start_on(system: &dyn System, directory: &Path, settings: &[(&str, &str)]) -> Result<Box<dyn Running>, SystemError> {
+fn start_on(
+    system: &dyn System,
+    directory: &Path,
+    settings: &[(&str, &str)],
+) -> Result<Box<dyn Running>, SystemError> {
     let data = directory.join("data");
     std::fs::create_dir_all(&data).unwrap();
     let paths = StoragePaths { data: vec![data], scratch: directory.join("scratch") };
@@ -42,6 +46,11 @@ fn record(fields: &[(u32, Vec<u8>)]) -> FieldValues {
 
 fn whole_record(text: &str) -> FieldValues {
     record(&(0..FIELDS).map(|field| (field, format!("{text}{field}").into_bytes())).collect::<Vec<_>>())
+}
+
+/// Hundreds of starts would wait for the disk that temporary files are on.
+fn directory_in_memory() -> TempDir {
+    TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
 #[derive(Clone, Debug)]
@@ -77,7 +86,8 @@ fn key_of(number: u8) -> Vec<u8> {
 #[test]
 fn every_operation_means_what_it_means_in_a_map() {
     for system in systems() {
-        let mut runner = TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) });
+        let mut runner =
+            TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) });
         let steps = prop::collection::vec(step(), 1..60);
         let outcome = runner.run(&steps, |steps| {
             replay(system.as_ref(), &steps);
@@ -88,7 +98,7 @@ fn every_operation_means_what_it_means_in_a_map() {
 }
 
 fn replay(system: &dyn System, steps: &[Step]) {
-    let directory = TempDir::new().unwrap();
+    let directory = directory_in_memory();
     let can = system.capabilities();
     let mut running = start_on(system, directory.path(), &[]).unwrap();
     let mut client = running.connect().unwrap();
@@ -189,7 +199,8 @@ fn wrong_settings_are_all_found_before_the_start() {
 fn a_budget_that_is_too_small_is_refused() {
     for system in systems() {
         let directory = TempDir::new().unwrap();
-        let paths = StoragePaths { data: vec![directory.path().into()], scratch: directory.path().join("scratch") };
+        let paths =
+            StoragePaths { data: vec![directory.path().into()], scratch: directory.path().join("scratch") };
         let memory = Memory { budget_bytes: 1 << 20, cgroup_procs: Vec::new() };
         let error = system.start(&paths, &memory, &Settings::default()).err().unwrap();
         assert!(error.to_string().contains("1.0 MiB is too small"), "{error}");
@@ -228,7 +239,11 @@ fn what_was_started_is_gone_after_a_stop_and_after_a_drop() {
             assert!(!processes.is_empty());
             let mut client = running.connect().unwrap();
             client.insert(b"user", &whole_record("")).unwrap();
-            if orderly { running.stop().unwrap() } else { drop(running) }
+            if orderly {
+                running.stop().unwrap()
+            } else {
+                drop(running)
+            }
             for process in processes {
                 assert!(!Path::new(&format!("/proc/{process}")).exists(), "{process} is left");
             }

@@ -39,7 +39,11 @@ impl Bench {
 
     fn try_start(&self) -> Result<Box<dyn Running>, SystemError> {
         let paths = StoragePaths { data: vec![self.directory.path().into()], scratch: self.scratch() };
-        Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine")).start(&paths, &self.memory, &self.settings)
+        Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine")).start(
+            &paths,
+            &self.memory,
+            &self.settings,
+        )
     }
 
     fn start(&self) -> Box<dyn Running> {
@@ -47,8 +51,8 @@ impl Bench {
     }
 
     fn socket(&self) -> PathBuf {
-        let files = std::fs::read_dir(self.scratch()).unwrap().map(|file| file.unwrap().path());
-        files.filter(|path| path.extension().is_some_and(|extension| extension == "sock")).next().unwrap()
+        let mut files = std::fs::read_dir(self.scratch()).unwrap().map(|file| file.unwrap().path());
+        files.find(|path| path.extension().is_some_and(|extension| extension == "sock")).unwrap()
     }
 }
 
@@ -303,7 +307,8 @@ fn nonsense_ends_a_connection_and_never_the_engine() {
     let bench = Bench::new(&[]);
     let running = bench.start();
     let socket = bench.socket();
-    let mut runner = TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) });
+    let mut runner =
+        TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) });
     let body = prop::collection::vec(any::<u8>(), 0..80);
     let opcode = prop::sample::select(vec![0u8, 1, 2, 3, 4, 5, 6, 7, 10, 255]);
     let outcome = runner.run(&(body, opcode, any::<bool>()), |(mut body, opcode, framed)| {
@@ -333,7 +338,8 @@ fn a_malformed_request_is_answered_with_what_is_wrong() {
     encode_request(&mut frame, 77, Opcode::Read, Fields::All, 0, b"user", None).unwrap();
     frame[8] = 99;
     let too_long = (MAX_FRAME_BYTES as u32 + 1).to_le_bytes();
-    for (bytes, id, problem) in [(&frame[..], 77, "unknown opcode 99"), (&too_long[..], 0, "is longer than")] {
+    for (bytes, id, problem) in [(&frame[..], 77, "unknown opcode 99"), (&too_long[..], 0, "is longer than")]
+    {
         let answer = answer_to(&bench.socket(), bytes);
         let mut frames = FrameBuffer::new();
         assert!(frames.receive(&mut &answer[..]).unwrap());

@@ -4,8 +4,8 @@ use std::io::{self, Read};
 
 use proptest::prelude::*;
 use underlay_systems::wire::{
-    FrameBuffer, FrameError, MAX_FRAME_BYTES, Opcode, Reply, Request, Status, Values, append_values, encode_reply,
-    encode_request, encode_text_reply,
+    FrameBuffer, FrameError, MAX_FRAME_BYTES, Opcode, Reply, Request, Status, Values, append_values,
+    encode_reply, encode_request, encode_text_reply,
 };
 use underlay_workload::client::{FieldValues, Fields};
 

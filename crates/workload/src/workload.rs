@@ -203,7 +203,8 @@ impl Workload {
             problems.push(format!("compressibility is {}: expected 0 to 1", self.compressibility));
         }
         let percentile_fits = self.exponential_percentile > 0.0 && self.exponential_percentile < 100.0;
-        if !percentile_fits || !(self.exponential_fraction > 0.0 && self.exponential_fraction <= 1.0) {
+        let fraction_fits = self.exponential_fraction > 0.0 && self.exponential_fraction <= 1.0;
+        if !(percentile_fits && fraction_fits) {
             problems.push(format!(
                 "exponential.percentile is {} and exponential.frac {}: expected between 0 and 100, and above 0 up to 1",
                 self.exponential_percentile, self.exponential_fraction
@@ -294,7 +295,13 @@ impl Properties {
                 reader.problem(&named, problem);
             }
         }
-        if reader.errors.is_empty() { Ok(workload) } else { Err(PropertyErrors(reader.errors)) }
+        if reader.errors.is_empty() {
+            return Ok(workload);
+        }
+        // In the order in which they stand, not in which they are read.
+        let mut errors = reader.errors;
+        errors.sort_by_key(|error| self.iter().position(|property| property.origin == error.origin));
+        Err(PropertyErrors(errors))
     }
 }
 

@@ -146,9 +146,6 @@ fn all_malformed_values_are_reported_with_their_places() {
 w.properties:1: recordcount is 'ten': expected a whole number
 w.properties:3: fieldcount is '0': expected a whole number from 1
 w.properties:4: fieldlengthdistribution is 'histogram': expected constant, uniform or zipfian
-w.properties:12: insertorder is 'random': expected hashed or ordered
-w.properties:13: zeropadding is '5000': expected a whole number up to 1000
--p dataintegrity=yes: dataintegrity is 'yes': expected true or false
 w.properties:5: readallfields is 'maybe': expected true or false
 w.properties:6: readproportion is '-1': expected a number from 0 up
 w.properties:7: requestdistribution is 'zipf': expected uniform, zipfian, latest, hotspot, exponential or sequential
@@ -156,10 +153,13 @@ w.properties:8: hotspotdatafraction is '1.5': expected a number from 0 to 1
 w.properties:9: exponential.percentile is '100': expected a number between 0 and 100
 w.properties:10: maxscanlength is '0': expected a whole number from 1
 w.properties:11: scanlengthdistribution is 'constant': expected uniform or zipfian
+w.properties:12: insertorder is 'random': expected hashed or ordered
+w.properties:13: zeropadding is '5000': expected a whole number up to 1000
 w.properties:14: threadcount is '0': expected a whole number from 1
 w.properties:15: target is 'fast': expected a number from 0 up
 w.properties:16: workload is 'site.ycsb.workloads.RestWorkload': expected a class name that ends in CoreWorkload
-w.properties:17: hdrhistogram.percentiles is '50,,99': expected numbers with commas between";
+w.properties:17: hdrhistogram.percentiles is '50,,99': expected numbers with commas between
+-p dataintegrity=yes: dataintegrity is 'yes': expected true or false";
     assert_eq!(properties.workload().unwrap_err().to_string(), expected);
 }
 

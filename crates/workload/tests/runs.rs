@@ -106,11 +106,13 @@ fn every_mix_runs_with_checked_values_and_finds_what_was_loaded() {
     }
 }
 
+type Spoil = fn(&mut FieldValues);
+
 /// Spoils what it reads, from the given read on.
 struct Spoiling<C> {
     client: C,
     sound_reads: u64,
-    spoil: fn(&mut FieldValues),
+    spoil: Spoil,
 }
 
 impl<C: Client> Client for Spoiling<C> {
@@ -149,7 +151,7 @@ fn spoiled_values_are_errors_of_their_own() {
     let workload = workload(100, &["dataintegrity=true", "fieldcount=2"]);
     let store = MemoryStore::new();
     run_on(&store, &limited(&workload, "load", 1, None));
-    let spoils: [(fn(&mut FieldValues), &str); 5] = [
+    let spoils: [(Spoil, &str); 5] = [
         (
             |values| {
                 respelled(values, |field, mut value| {
@@ -303,6 +305,26 @@ fn errors_are_counted_sampled_and_end_nothing() {
 }
 
 #[test]
+fn a_run_whose_connections_are_all_lost_fails_with_the_first_words() {
+    let connected = AtomicU32::new(0);
+    let connect = |_| -> Result<Box<dyn Client>, ClientError> {
+        match connected.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => Ok(Box::new(Failing(|| Err(ClientError::Lost("reset by peer".into()))))),
+            _ => Err(ClientError::System("the system is gone".into())),
+        }
+    };
+    // Fast motion: the pauses between attempts shrink with it.
+    let spec = RunSpec { dilation: 1e-4, ..limited(&workload(100, &[]), "c", 2, Some(1000)) };
+    let control = Control::new();
+    let error = run(&spec, &connect, &control).unwrap_err().to_string();
+    let expected = "all 2 connections were lost, the last with: the system is gone\n  \
+        read: the connection to the system is lost: reset by peer";
+    assert_eq!(error, expected);
+    assert_eq!((control.aftermath().lost_threads, control.aftermath().reconnections), (2, 0));
+    assert_eq!(connected.into_inner(), 2 + 2 * 5);
+}
+
+#[test]
 fn failed_inserts_are_repeated_as_often_as_asked() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let connect = |_| -> Result<Box<dyn Client>, ClientError> {
@@ -381,8 +403,7 @@ fn runs_of_one_seed_ask_for_the_same() {
             }
         }
         run(&spec, &|_| Ok(Box::new(Logging(Arc::clone(&log)))), &Control::new()).unwrap();
-        let keys = log.lock().unwrap().clone();
-        keys
+        log.lock().unwrap().clone()
     };
     assert_eq!(keys_of(3), keys_of(3));
     assert_ne!(keys_of(3), keys_of(4));

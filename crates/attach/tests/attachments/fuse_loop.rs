@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
-use underlay_attach::{AttachError, Attachment, Filesystem, FuseLoop, RealPaths, overhead};
+use underlay_attach::{AttachError, AttachSpec, Attachment, Filesystem, FuseLoop, RealPaths, overhead};
 use underlay_storage::stack::{BackingSpec, Pace};
 
 use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack, without_hanging};
@@ -95,7 +95,7 @@ fn a_volume_in_use_names_who_uses_it_and_detaches_later() {
 fn refusals_say_why_and_leave_nothing() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
-    let refusal = |attachment: &FuseLoop, wanted| {
+    let refusal = |attachment: &FuseLoop, wanted: &AttachSpec| {
         let error = attachment.attach(wanted, &fixture.registry).unwrap_err();
         fixture.assert_nothing_left();
         assert!(!fixture.path("mnt").exists());

@@ -71,6 +71,8 @@ fn tell_overhead() {
             quantity::latency(found.path_p99_us),
             quantity::latency(found.timer_lateness_p99_us)
         )),
-        Err(error) => output::print(&format!("\nThe overhead of a modelled device could not be measured: {error}")),
+        Err(error) => {
+            output::print(&format!("\nThe overhead of a modelled device could not be measured: {error}"))
+        }
     }
 }

@@ -23,7 +23,10 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     super::clean::mention_leftovers();
     if !(arguments.time >= 1.0 && arguments.time <= 1e6) {
-        return Err(Failure::Mistake(format!("--time is {}: expected a factor from 1 to 1,000,000", arguments.time)));
+        return Err(Failure::Mistake(format!(
+            "--time is {}: expected a factor from 1 to 1,000,000",
+            arguments.time
+        )));
     }
     let filesystem = match arguments.filesystem.as_str() {
         "xfs" => Filesystem::Xfs,
@@ -33,7 +36,8 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     let registry = Registry::open()?;
     let disk = Disk::open(arguments.keep.as_deref(), &registry)?;
     let devices = devices(arguments, &disk.folder)?;
-    let format = !devices.iter().all(|device| matches!(&device.backing, BackingSpec::File(path) if path.exists()));
+    let format =
+        !devices.iter().all(|device| matches!(&device.backing, BackingSpec::File(path) if path.exists()));
     let spec = AttachSpec {
         stack: StackSpec {
             volumes: vec![VolumeSpec { name: "disk".into(), devices, chunk_bytes: CHUNK_BYTES }],
@@ -124,9 +128,8 @@ fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
 fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>, Failure> {
     let (medium, count) = medium_and_count(&arguments.medium)?;
     let capacity_bytes = match &arguments.size {
-        Some(text) => {
-            units::parse_bytes(text).map_err(|problem| Failure::Mistake(format!("--size {text}: {problem}")))?
-        }
+        Some(text) => units::parse_bytes(text)
+            .map_err(|problem| Failure::Mistake(format!("--size {text}: {problem}")))?,
         None => DEFAULT_DEVICE_BYTES.min(medium.capacity_bytes()),
     };
     // Every chunk of a stripe is whole.
@@ -164,7 +167,8 @@ fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode
         .map_err(|error| Failure::Mistake(format!("cannot run {}: {error}", program.to_string_lossy())))?;
     let mut passed_on = false;
     loop {
-        let ended = child.try_wait().map_err(|error| Failure::Failed(format!("waiting for the command: {error}")))?;
+        let ended =
+            child.try_wait().map_err(|error| Failure::Failed(format!("waiting for the command: {error}")))?;
         if let Some(status) = ended {
             use std::os::unix::process::ExitStatusExt as _;
             let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
@@ -229,7 +233,11 @@ mod tests {
 
     #[test]
     fn a_medium_may_have_a_count() {
-        let read = |text| medium_and_count(text).map(|(medium, count)| (medium.name, count)).map_err(|error| error.to_string());
+        let read = |text| {
+            medium_and_count(text)
+                .map(|(medium, count)| (medium.name, count))
+                .map_err(|error| error.to_string())
+        };
         assert_eq!(read("hdd-7200-sata"), Ok(("hdd-7200-sata".into(), 1)));
         assert_eq!(read("hdd-7200-satax6"), Ok(("hdd-7200-sata".into(), 6)));
         // The names of media may end in an x and digits themselves.

@@ -42,7 +42,12 @@ pub fn write_page(loaded: &LoadedRun, path: &Path) -> Result<(), Failure> {
 
 fn open(page: &Path) -> Result<(), Failure> {
     let quiet = |program: &str| {
-        Command::new(program).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()
+        Command::new(program)
+            .arg(page)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
     };
     for program in ["xdg-open", "open", "sensible-browser"] {
         if quiet(program).is_ok_and(|status| status.success()) {

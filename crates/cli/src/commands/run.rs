@@ -38,7 +38,8 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Mistake(format!("cannot read the study {}: {error}", path.display())))?;
-    Study::parse(&path.display().to_string(), &text, short).map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
+    Study::parse(&path.display().to_string(), &text, short)
+        .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
 }
 
 fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
@@ -72,8 +73,9 @@ fn fresh_directory(name: &str) -> PathBuf {
 
 /// The run below `runs/` that was begun last.
 pub fn newest_run() -> Result<PathBuf, Failure> {
-    let entries = std::fs::read_dir("runs")
-        .map_err(|error| Failure::Mistake(format!("there is no run below runs/ ({error}): name its directory")))?;
+    let entries = std::fs::read_dir("runs").map_err(|error| {
+        Failure::Mistake(format!("there is no run below runs/ ({error}): name its directory"))
+    })?;
     entries
         .filter_map(Result::ok)
         .map(|entry| entry.path())

@@ -29,7 +29,10 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let workload = properties.workload().map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))?;
     for unknown in properties.unknown() {
         let hint = unknown.suggestion.map_or_else(String::new, |name| format!("; did you mean {name}?"));
-        eprintln!("note: {}: '{}' is no CoreWorkload property{hint}", unknown.property.origin, unknown.property.name);
+        eprintln!(
+            "note: {}: '{}' is no CoreWorkload property{hint}",
+            unknown.property.origin, unknown.property.name
+        );
     }
     let system = underlay_systems::find(&arguments.system).ok_or_else(|| {
         let known = underlay_systems::names().join(", ");
@@ -129,7 +132,11 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
     })
 }
 
-fn settings(arguments: &YcsbArguments, system: &dyn System, workload: &Workload) -> Result<Settings, Failure> {
+fn settings(
+    arguments: &YcsbArguments,
+    system: &dyn System,
+    workload: &Workload,
+) -> Result<Settings, Failure> {
     let mut settings = Settings {
         fields: workload.field_count,
         field_bytes: match workload.field_length {
@@ -149,7 +156,8 @@ fn settings(arguments: &YcsbArguments, system: &dyn System, workload: &Workload)
     if mistakes.is_empty() {
         return Ok(settings);
     }
-    let lines: Vec<String> = mistakes.iter().map(|(key, expected)| format!("--set {key}: {expected}")).collect();
+    let lines: Vec<String> =
+        mistakes.iter().map(|(key, expected)| format!("--set {key}: {expected}")).collect();
     Err(Failure::Mistake(lines.join("\n")))
 }
 

@@ -85,7 +85,11 @@ impl Playground {
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
             let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
             if line.contains(folder) {
-                found.push(format!("process {}: {}", entry.file_name().to_string_lossy(), line.replace('\0', " ")));
+                found.push(format!(
+                    "process {}: {}",
+                    entry.file_name().to_string_lossy(),
+                    line.replace('\0', " ")
+                ));
             }
         }
         found
@@ -95,9 +99,14 @@ impl Playground {
 /// Modelled storage needs root, FUSE and loop devices. In CI that is a failure, elsewhere it is said.
 pub fn can_mount() -> bool {
     let able = rustix_is_root() && Path::new("/dev/fuse").exists() && Path::new("/dev/loop-control").exists();
-    assert!(able || std::env::var_os("CI").is_none(), "CI must run these tests as root with FUSE and loop devices");
+    assert!(
+        able || std::env::var_os("CI").is_none(),
+        "CI must run these tests as root with FUSE and loop devices"
+    );
     if !able {
-        eprintln!("NOT RUN: this test mounts modelled storage, which needs root, /dev/fuse and /dev/loop-control");
+        eprintln!(
+            "NOT RUN: this test mounts modelled storage, which needs root, /dev/fuse and /dev/loop-control"
+        );
     }
     able
 }

@@ -4,8 +4,8 @@ use plotters::element::Circle;
 use plotters::style::Color;
 
 use super::drawing::{
-    Anchor, Axis, FINE, Frame, INK, MUTED, Margins, Words, bar, line, picture, series_colour, text, x_axis, y_axis,
-    y_title,
+    Anchor, Axis, FINE, Frame, INK, MUTED, Margins, Words, bar, line, picture, series_colour, text, x_axis,
+    y_axis, y_title,
 };
 use crate::statistics::Interval;
 
@@ -86,7 +86,8 @@ impl Groups<'_> {
                         highest = frame.y(axis.place(interval.high));
                         whisker(area, middle, frame.y(axis.place(interval.low)), highest);
                     }
-                    let mut words = if right - left >= 30 * FINE { (self.label)(mark.value) } else { String::new() };
+                    let mut words =
+                        if right - left >= 30 * FINE { (self.label)(mark.value) } else { String::new() };
                     if mark.is_doubtful {
                         words = format!("! {words}").trim().to_owned();
                     }
@@ -95,7 +96,13 @@ impl Groups<'_> {
                 let centre = frame.x((index as f64 + 0.5) * slot);
                 text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, Anchor::Below);
             }
-            line(area, vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))], MUTED, 1.0, FINE as u32);
+            line(
+                area,
+                vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))],
+                MUTED,
+                1.0,
+                FINE as u32,
+            );
         })
     }
 
@@ -120,7 +127,8 @@ impl Groups<'_> {
                         highest = highest.min(top);
                     }
                     let colour = series_colour(mark.series).mix(1.0);
-                    let style = if mark.is_doubtful { colour.stroke_width(2 * FINE as u32) } else { colour.filled() };
+                    let style =
+                        if mark.is_doubtful { colour.stroke_width(2 * FINE as u32) } else { colour.filled() };
                     area.draw(&Circle::new((x, y), 5 * FINE, style)).expect("drawing to memory can't fail");
                     let value = (self.label)(mark.value);
                     let words = if mark.is_doubtful { format!("! {value}") } else { value };
@@ -129,7 +137,13 @@ impl Groups<'_> {
                 let centre = frame.x((index as f64 + 0.5) * slot);
                 text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, Anchor::Below);
             }
-            line(area, vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))], MUTED, 1.0, FINE as u32);
+            line(
+                area,
+                vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))],
+                MUTED,
+                1.0,
+                FINE as u32,
+            );
         })
     }
 }
@@ -171,7 +185,8 @@ pub struct Lines<'a> {
 
 impl Lines<'_> {
     pub fn draw(&self) -> String {
-        let longest = self.lines.iter().filter_map(|line| line.name.as_ref()).map(|name| name.chars().count()).max();
+        let longest =
+            self.lines.iter().filter_map(|line| line.name.as_ref()).map(|name| name.chars().count()).max();
         let right = 14 + (longest.unwrap_or(0) as i32 * 13 / 2).min(110);
         let margins = Margins { left: 66, right, top: 12, bottom: 42 };
         let frame = Frame { width: self.width, height: self.height, margins };

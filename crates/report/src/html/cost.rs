@@ -14,15 +14,21 @@ pub fn section(page: &Page) -> Option<Markup> {
     if records.is_empty() {
         return None;
     }
-    let pictures = bar_pictures(page, "Dollars for each 1,000 ops/s", "$ per 1,000 ops/s", &|figures| {
-        let cost = figures.cost.as_ref()?;
-        let value = cost.usd_per_kops(figures.throughput_per_s.value)?;
-        // A price is exact, so the interval is the throughput's, turned round.
-        let interval = figures.throughput_per_s.interval.filter(|one| one.low > 0.0).and_then(|one| {
-            Some(Interval { low: cost.usd_per_kops(one.high)?, high: cost.usd_per_kops(one.low)? })
-        });
-        Some((value, interval))
-    }, &quantity::dollars);
+    let pictures = bar_pictures(
+        page,
+        "Dollars for each 1,000 ops/s",
+        "$ per 1,000 ops/s",
+        &|figures| {
+            let cost = figures.cost.as_ref()?;
+            let value = cost.usd_per_kops(figures.throughput_per_s.value)?;
+            // A price is exact, so the interval is the throughput's, turned round.
+            let interval = figures.throughput_per_s.interval.filter(|one| one.low > 0.0).and_then(|one| {
+                Some(Interval { low: cost.usd_per_kops(one.high)?, high: cost.usd_per_kops(one.low)? })
+            });
+            Some((value, interval))
+        },
+        &quantity::dollars,
+    );
     Some(html! {
         p.lead {
             "List prices of the devices alone: no servers, power, redundancy or discount. "

@@ -138,7 +138,13 @@ const TRACES: [Trace; 4] = [
         true,
         quantity::bytes,
     ),
-    ("Queue depth", "requests under way", |sample| sample.queue_depth, true, |depth| quantity::number(depth, 2)),
+    (
+        "Queue depth",
+        "requests under way",
+        |sample| sample.queue_depth,
+        true,
+        |depth| quantity::number(depth, 2),
+    ),
     ("Busy time", "share of time", |sample| sample.busy, false, quantity::percent),
 ];
 
@@ -154,7 +160,9 @@ fn trace_picture(page: &Page, row: &Row, (name, y_title, pick, is_sum, label): T
     for (series, result) in row.cells.iter().enumerate() {
         let Some(result) = result else { continue };
         // Of the first completed repetition.
-        let Some(record) = result.records.iter().find(|one| one.measured.is_some() && !one.devices.is_empty()) else {
+        let Some(record) =
+            result.records.iter().find(|one| one.measured.is_some() && !one.devices.is_empty())
+        else {
             continue;
         };
         let length = record.devices.iter().map(|device| device.series.len()).min().unwrap_or(0);

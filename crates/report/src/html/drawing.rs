@@ -214,9 +214,8 @@ fn text_style(size: i32, colour: &RGBColor) -> TextStyle<'_> {
 
 /// The y axis' name, upwards along the left edge.
 pub fn y_title(area: &Area, frame: &Frame, words: &str) {
-    let style = text_style(11, &MUTED)
-        .transform(FontTransform::Rotate270)
-        .pos(Pos::new(HPos::Center, VPos::Top));
+    let style =
+        text_style(11, &MUTED).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Center, VPos::Top));
     area.draw(&Text::new(words.to_owned(), (0, frame.y(0.5)), style)).expect("drawing to memory can't fail");
 }
 

@@ -6,15 +6,20 @@ use super::charts::{Group, Groups, Line, Lines, Mark};
 use super::drawing::{Axis, Words};
 use super::throughput::description;
 use super::{Page, figure};
-use crate::comparison::Row;
+use crate::comparison::{Figures, Row};
 use crate::quantity;
+use crate::statistics::Estimate;
 use crate::statistics::quantile::FEWEST_BEYOND;
 
 /// Steps between two nines of a percentile curve.
 const STEPS_A_NINE: usize = 12;
 
 pub fn section(page: &Page) -> Option<Markup> {
-    if !page.comparison.cells().any(|result| result.figures().is_some_and(|figures| figures.mean_us.is_some())) {
+    if !page
+        .comparison
+        .cells()
+        .any(|result| result.figures().is_some_and(|figures| figures.mean_us.is_some()))
+    {
         return None;
     }
     let is_open_loop = page.comparison.rows.iter().any(|row| row.cell.rate_per_s.is_some());
@@ -36,8 +41,11 @@ pub fn section(page: &Page) -> Option<Markup> {
     })
 }
 
+/// One of a cell's latencies.
+type Pick = fn(&Figures) -> Option<Estimate>;
+
 fn side_by_side(page: &Page, row: &Row) -> Markup {
-    let statistics: [(&str, fn(&crate::comparison::Figures) -> Option<crate::statistics::Estimate>); 4] = [
+    let statistics: [(&str, Pick); 4] = [
         ("mean", |figures| figures.mean_us),
         ("p50", |figures| figures.p50_us),
         ("p99", |figures| figures.p99_us),

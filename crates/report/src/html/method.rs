@@ -32,7 +32,8 @@ pub fn section(page: &Page) -> Option<Markup> {
 fn run_facts(page: &Page) -> Markup {
     let run = &page.loaded.run;
     let machine = &run.machine;
-    let versions: Vec<String> = run.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    let versions: Vec<String> =
+        run.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     html! {
         dl.facts-list {
             dt { "Machine" }

@@ -96,6 +96,20 @@ fn swatch(index: usize) -> Markup {
     html! { span class={ "swatch b" (index % drawing::SERIES.len()) } aria-hidden="true" {} }
 }
 
+/// Plain text whose words between backticks are code.
+fn prose(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    // An odd backtick is no pair: the text is then left as it is.
+    if parts.len().is_multiple_of(2) {
+        return html! { (text) };
+    }
+    html! {
+        @for (index, part) in parts.iter().enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
 fn figure(caption: &str, svg: String) -> Markup {
     html! { figure { figcaption { (caption) } (PreEscaped(svg)) } }
 }

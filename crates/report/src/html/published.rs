@@ -2,7 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::{Page, swatch};
+use super::charts::{Group, Groups, Mark};
+use super::drawing::Words;
+use super::throughput::GROUPS_ACROSS;
+use super::{Page, figure, swatch};
 use crate::quantity::{self, ABSENT};
 use crate::reference::{self, Beside, Reading};
 use crate::terminal::figure_label;
@@ -31,6 +34,7 @@ pub fn section(page: &Page) -> Option<Markup> {
         }
         @if !ratios.is_empty() {
             h3 { "Ratio to " (page.comparison.baseline) }
+            (ratio_pictures(page, &ratios))
             div.scroll { table {
                 thead { tr {
                     th.l { "Workload" } th.l { "Storage" } th.l { "Figure" } th { "Published" } th { "Ours" } th.l { "Reading" }
@@ -48,6 +52,52 @@ pub fn section(page: &Page) -> Option<Markup> {
             } }
         }
     })
+}
+
+/// Colours that no storage of a study of two or three has.
+const PUBLISHED: usize = 4;
+const OURS: usize = 3;
+
+/// Published throughput ratios and ours, side by side.
+fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
+    let groups: Vec<Group> = ratios
+        .iter()
+        .filter(|one| one.figure.metric == "throughput_per_s")
+        .filter_map(|one| {
+            let (published, ours) = (one.published_ratio?, one.our_ratio?);
+            let label = page.row_label(&page.comparison.rows[one.row?]);
+            let is_only_other = page.comparison.storages.len() == 2;
+            let label = if is_only_other { label } else { format!("{label}, {}", one.figure.storage) };
+            let mark = |series, value, interval| Mark { series, value, interval, is_doubtful: false };
+            Some(Group {
+                label,
+                marks: vec![mark(PUBLISHED, published, None), mark(OURS, ours.value, ours.interval)],
+            })
+        })
+        .collect();
+    html! {
+        @if !groups.is_empty() {
+            ul.legend { li { (swatch(PUBLISHED)) "published" } li { (swatch(OURS)) "ours, with its interval" } }
+        }
+        @for groups in groups.chunks(GROUPS_ACROSS) {
+            @let words: Vec<String> = groups
+                .iter()
+                .map(|group| {
+                    let [published, ours] = [0, 1].map(|index| quantity::ratio(group.marks[index].value));
+                    format!("{}: published {published}, ours {ours}.", group.label)
+                })
+                .collect();
+            (figure("Throughput ratio", Groups {
+                words: Words { title: "Throughput ratio, published and ours", description: &words.join(" ") },
+                y_title: "ratio, logarithmic scale",
+                groups,
+                is_log: true,
+                width: 1060,
+                height: 260,
+                label: &quantity::ratio,
+            }.dots()))
+        }
+    }
 }
 
 fn names(page: &Page, one: &Beside) -> Markup {

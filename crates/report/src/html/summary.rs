@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use underlay_record::Verdict;
 
-use super::{Page, swatch};
+use super::{Page, prose, swatch};
 use crate::comparison::{CellResult, Figures, Outcome, storage_records};
 use crate::cost::{StorageCost, devices_in_words};
 use crate::quantity::{self, ABSENT};
@@ -52,8 +52,8 @@ fn warning_list(warnings: &[&Warning]) -> Markup {
                     @if !warning.cells.is_empty() {
                         strong { (quantity::list(&warning.cells, CELLS_NAMED)) } ": "
                     }
-                    (warning.text) "."
-                    @if let Some(remedy) = &warning.remedy { span.muted { " Try: " (remedy) "." } }
+                    (prose(&warning.text)) "."
+                    @if let Some(remedy) = &warning.remedy { span.muted { " Try: " (prose(remedy)) "." } }
                 }
             }
         }
@@ -118,7 +118,11 @@ fn range(values: &[f64], write: impl Fn(f64) -> String) -> Option<String> {
     Some(if low == high { low } else { format!("{low}–{high}") })
 }
 
-fn range_of(figures: &[&Figures], pick: impl Fn(&Figures) -> Option<f64>, write: fn(f64) -> String) -> String {
+fn range_of(
+    figures: &[&Figures],
+    pick: impl Fn(&Figures) -> Option<f64>,
+    write: fn(f64) -> String,
+) -> String {
     let values: Vec<f64> = figures.iter().filter_map(|one| pick(one)).collect();
     range(&values, write).unwrap_or_else(|| ABSENT.to_owned())
 }
@@ -161,14 +165,16 @@ fn cell_fields(page: &Page, result: &CellResult) -> Markup {
     let index = page.comparison.storages.iter().position(|name| name == storage).unwrap_or(0);
     let name = html! { th.l scope="row" { (swatch(index)) (storage) } };
     let reason = match &result.outcome {
-        Outcome::Measured(figures) => return html! { (name) (figure_fields(figures, page.comparison.baseline == storage)) },
+        Outcome::Measured(figures) => {
+            return html! { (name) (figure_fields(figures, page.comparison.baseline == storage)) };
+        }
         Outcome::Failed { reason } => ("failed", reason.clone()),
         Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
         Outcome::Pending => ("not measured yet", String::new()),
     };
     html! {
         (name)
-        td.w colspan="9" { span.badge.plain { (reason.0) } " " (reason.1) }
+        td.w colspan="9" { span.badge.plain { (reason.0) } " " (prose(&reason.1)) }
     }
 }
 

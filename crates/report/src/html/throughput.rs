@@ -7,6 +7,7 @@ use super::drawing::Words;
 use super::{Page, figure};
 use crate::comparison::{Figures, Row};
 use crate::quantity;
+use crate::statistics::Interval;
 
 /// Groups of bars that one picture holds readably.
 pub const GROUPS_ACROSS: usize = 8;
@@ -14,10 +15,16 @@ pub const GROUPS_ACROSS: usize = 8;
 const LOG_FROM: f64 = 30.0;
 
 pub fn section(page: &Page) -> Option<Markup> {
-    let pictures = bar_pictures(page, "Throughput", "operations per second", &|figures| {
-        let estimate = figures.throughput_per_s;
-        Some((estimate.value, estimate.interval))
-    }, &rate_label)?;
+    let pictures = bar_pictures(
+        page,
+        "Throughput",
+        "operations per second",
+        &|figures| {
+            let estimate = figures.throughput_per_s;
+            Some((estimate.value, estimate.interval))
+        },
+        &rate_label,
+    )?;
     Some(html! {
         p.lead { "Operations per second, more is better. Whiskers are 95 % intervals." }
         (page.legend())
@@ -34,12 +41,15 @@ pub fn rate_label(per_s: f64) -> String {
     }
 }
 
+/// A cell's value and its interval.
+pub type Pick<'a> = &'a dyn Fn(&Figures) -> Option<(f64, Option<Interval>)>;
+
 /// Grouped bars of one figure over all rows: one picture when each mix has one workload, else one for each mix.
 pub fn bar_pictures(
     page: &Page,
     title: &str,
     y_title: &str,
-    pick: &dyn Fn(&Figures) -> Option<(f64, Option<crate::statistics::Interval>)>,
+    pick: Pick,
     label: &dyn Fn(f64) -> String,
 ) -> Option<Markup> {
     let by_mix = page.comparison.by_mix();
@@ -59,7 +69,8 @@ pub fn bar_pictures(
         .iter()
         .filter_map(|(name, rows)| {
             let groups: Vec<Group> = rows.iter().map(|row| group(page, row, pick)).collect();
-            let values: Vec<f64> = groups.iter().flat_map(|group| &group.marks).map(|mark| mark.value).collect();
+            let values: Vec<f64> =
+                groups.iter().flat_map(|group| &group.marks).map(|mark| mark.value).collect();
             let high = values.iter().copied().reduce(f64::max)?;
             let low = values.iter().copied().filter(|value| *value > 0.0).reduce(f64::min)?;
             let is_log = high > LOG_FROM * low;
@@ -80,11 +91,7 @@ pub fn bar_pictures(
     (!pictures.is_empty()).then(|| html! { @for picture in &pictures { (picture) } })
 }
 
-fn group(
-    page: &Page,
-    row: &Row,
-    pick: &dyn Fn(&Figures) -> Option<(f64, Option<crate::statistics::Interval>)>,
-) -> Group {
+fn group(page: &Page, row: &Row, pick: Pick) -> Group {
     let marks = row
         .cells
         .iter()

@@ -104,7 +104,8 @@ impl StandardError {
         let surplus = between.value.powi(2) - within_variance;
         let total = within_variance + surplus;
         let degrees_of_freedom = total.powi(2)
-            / (within_variance.powi(2) / within.degrees_of_freedom + surplus.powi(2) / between.degrees_of_freedom);
+            / (within_variance.powi(2) / within.degrees_of_freedom
+                + surplus.powi(2) / between.degrees_of_freedom);
         Some(StandardError { value: between.value, degrees_of_freedom })
     }
 

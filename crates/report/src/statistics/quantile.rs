@@ -59,7 +59,10 @@ pub fn quantile_us(repetitions: &[&Measured], all: &Histogram, quantile: f64) ->
         value,
         standard_error: Some(larger.value),
         degrees_of_freedom: larger.degrees_of_freedom,
-        interval: Some(Interval { low: (value - below.half_width()).max(0.0), high: value + above.half_width() }),
+        interval: Some(Interval {
+            low: (value - below.half_width()).max(0.0),
+            high: value + above.half_width(),
+        }),
     })
 }
 

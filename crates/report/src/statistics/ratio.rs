@@ -43,7 +43,8 @@ impl Ratio {
             (Some(a), Some(b)) => {
                 let (a2, b2) = (a.value.powi(2), b.value.powi(2));
                 let spread = a2.powi(2) / a.degrees_of_freedom + b2.powi(2) / b.degrees_of_freedom;
-                let degrees_of_freedom = if spread > 0.0 { (a2 + b2).powi(2) / spread } else { f64::INFINITY };
+                let degrees_of_freedom =
+                    if spread > 0.0 { (a2 + b2).powi(2) / spread } else { f64::INFINITY };
                 let half = StandardError { value: (a2 + b2).sqrt(), degrees_of_freedom }.half_width();
                 Some(Interval { low: ratio * (-half).exp(), high: ratio * half.exp() })
             }

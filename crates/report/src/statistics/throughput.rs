@@ -55,7 +55,8 @@ pub fn mean_latency_error(measured: &Measured) -> Option<StandardError> {
     if operations == 0.0 {
         return None;
     }
-    let mean = measured.series.iter().map(|point| point.operations as f64 * point.mean_us).sum::<f64>() / operations;
+    let mean =
+        measured.series.iter().map(|point| point.operations as f64 * point.mean_us).sum::<f64>() / operations;
     let per_interval = operations / measured.series.len() as f64;
     let deviations: Vec<f64> = measured
         .series

@@ -17,7 +17,8 @@ pub fn change(samples: &[f64]) -> Option<f64> {
     let mean = samples.iter().sum::<f64>() / n;
     let middle = (n - 1.0) / 2.0;
     let spread: f64 = (0..samples.len()).map(|i| (i as f64 - middle).powi(2)).sum();
-    let slope = samples.iter().enumerate().map(|(i, y)| (i as f64 - middle) * (y - mean)).sum::<f64>() / spread;
+    let slope =
+        samples.iter().enumerate().map(|(i, y)| (i as f64 - middle) * (y - mean)).sum::<f64>() / spread;
     let residuals: Vec<f64> =
         samples.iter().enumerate().map(|(i, y)| y - mean - slope * (i as f64 - middle)).collect();
     let error = mean_error(&residuals)?.error;

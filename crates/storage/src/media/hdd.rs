@@ -287,7 +287,7 @@ impl HddModel {
                 self.admit_blocked(now_ns);
             }
             Operation::Read => {
-                if self.cache.covers(first, end) || self.read_from_memory(first, end, now_ns) {
+                if self.is_dirty(first, end) || self.read_from_memory(first, end, now_ns) {
                     self.transfer_and_reply(id, length_bytes, now_ns, 0);
                 } else {
                     self.queue.push_back(waiting);
@@ -335,6 +335,17 @@ impl HddModel {
             owed
         });
         self.flushes = waiting;
+    }
+
+    /// Whether the write-back cache has the range, as it waits or while it is being written.
+    fn is_dirty(&self, first: u64, end: u64) -> bool {
+        let draining = match self.active {
+            Some(Active { work: Work::Drain { first_byte, end_byte, .. }, .. }) => {
+                first_byte <= first && end <= end_byte
+            }
+            _ => false,
+        };
+        draining || self.cache.covers(first, end)
     }
 
     /// Whether the disk's memory has the range; a read-ahead that serves it goes on.

@@ -111,13 +111,7 @@ struct Observed {
 
 impl<'a> Bench<'a> {
     pub fn new(run: &'a Run, registry: Registry, work: &Path) -> Self {
-        Bench {
-            run,
-            registry,
-            work: work.to_path_buf(),
-            floor_wall_us: None,
-            ceilings: HashMap::new(),
-        }
+        Bench { run, registry, work: work.to_path_buf(), floor_wall_us: None, ceilings: HashMap::new() }
     }
 
     /// Runs a cell and gives its record; what it made is gone when this returns, however it returns.
@@ -261,7 +255,9 @@ impl<'a> Bench<'a> {
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = attached.set_pace(Pace::Immediate);
         let driven = match driven {
-            Err(CellError::Failed(reason)) => return Err(self.explain(reason, running.as_ref(), budget.as_ref(), &attached)),
+            Err(CellError::Failed(reason)) => {
+                return Err(self.explain(reason, running.as_ref(), budget.as_ref(), &attached));
+            }
             other => other?,
         };
         running.health()?;
@@ -300,11 +296,19 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn attach(&self, plan: &CellPlan<'_>, source: Option<&Path>, folder: &Path) -> Result<Attached, CellError> {
+    fn attach(
+        &self,
+        plan: &CellPlan<'_>,
+        source: Option<&Path>,
+        folder: &Path,
+    ) -> Result<Attached, CellError> {
         let mount_root = folder.join("mnt");
         let images_folder = folder.join("images");
         fs::create_dir_all(&images_folder)?;
-        match (storage::stack(plan.storage, &images_folder, plan.scale.data, plan.scale.time, plan.seed), source) {
+        match (
+            storage::stack(plan.storage, &images_folder, plan.scale.data, plan.scale.time, plan.seed),
+            source,
+        ) {
             (Some(stack), Some(prepared)) => {
                 for image in storage::image_files(&stack) {
                     let name = image.file_name().expect("an image has a name");
@@ -374,7 +378,8 @@ impl<'a> Bench<'a> {
         let key = (plan.cell().mix.clone(), plan.cell().threads);
         if !self.ceilings.contains_key(&key) {
             let spec = drive::measuring_spec(plan)?;
-            let ceiling = underlay_workload::null_ceiling(&spec).map_err(|error| CellError::Failed(error.to_string()))?;
+            let ceiling = underlay_workload::null_ceiling(&spec)
+                .map_err(|error| CellError::Failed(error.to_string()))?;
             self.ceilings.insert(key.clone(), ceiling);
         }
         Ok(self.ceilings[&key])

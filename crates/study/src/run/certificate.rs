@@ -95,7 +95,9 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
 }
 
 fn slower_remedy(time_scale: f64) -> String {
-    format!("raise [scale] time above {time_scale}, so that this machine is fast enough to stand for the device")
+    format!(
+        "raise [scale] time above {time_scale}, so that this machine is fast enough to stand for the device"
+    )
 }
 
 fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64, remedy: &str) -> Check {
@@ -187,7 +189,9 @@ mod tests {
         let certificate = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
         assert_eq!(certificate.verdict, Verdict::Doubtful);
         assert_eq!(failed(&certificate), ["device latency mean", "device latency p50", "device latency p99"]);
-        assert!(certificate.checks[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
+        assert!(
+            certificate.checks[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time"))
+        );
     }
 
     #[test]

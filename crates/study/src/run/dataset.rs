@@ -119,8 +119,9 @@ impl Datasets {
 /// Puts a data set on storage that is really there, where nothing can be cloned.
 pub fn copy_onto_paths(plan: &CellPlan<'_>, files: &Path, paths: &[PathBuf]) -> Result<(), CellError> {
     debug_assert!(matches!(plan.storage.source, StorageSource::Paths(_)));
-    images::copy_tree(files, &paths[0])
-        .map_err(|error| CellError::Failed(format!("copying the data set to {}: {error}", paths[0].display())))?;
+    images::copy_tree(files, &paths[0]).map_err(|error| {
+        CellError::Failed(format!("copying the data set to {}: {error}", paths[0].display()))
+    })?;
     rustix::fs::sync();
     Ok(())
 }

@@ -27,7 +27,8 @@ impl RunDirectory {
                 path.display()
             )));
         }
-        fs::create_dir_all(path.join("cells")).map_err(|error| cannot("make", &path.join("cells"), &error))?;
+        fs::create_dir_all(path.join("cells"))
+            .map_err(|error| cannot("make", &path.join("cells"), &error))?;
         Self::lock(path)
     }
 

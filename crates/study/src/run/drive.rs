@@ -38,16 +38,16 @@ pub struct Driven {
 
 fn workload(plan: &CellPlan<'_>) -> Result<Workload, CellError> {
     let mut properties = Properties::new();
-    let mut set = |key: &str, value: &str| properties.add(key, value, Origin::Argument(format!("{key}={value}")));
+    let mut set =
+        |key: &str, value: &str| properties.add(key, value, Origin::Argument(format!("{key}={value}")));
     for (key, value) in &plan.workload.properties {
         set(key, value);
     }
     set("recordcount", &plan.records_here.to_string());
     set("fieldcount", &plan.workload.fields.to_string());
     set("fieldlength", &plan.workload.field_bytes.to_string());
-    if plan.cell().distribution != "sequential" {
-        set("requestdistribution", &plan.cell().distribution);
-    }
+    // Loading and deleting go through all keys whatever it says.
+    set("requestdistribution", &plan.cell().distribution);
     properties.workload().map_err(|mistakes| CellError::Failed(mistakes.to_string()))
 }
 
@@ -129,8 +129,7 @@ pub fn drive(
     control.on_measurement_ended = Some(Box::new(|| hooks.measuring_ended()));
     let control = control;
     let ended = AtomicBool::new(false);
-    let connect =
-        |_thread: u32| running.connect().map_err(|error| ClientError::Lost(error.to_string()));
+    let connect = |_thread: u32| running.connect().map_err(|error| ClientError::Lost(error.to_string()));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| watch(&control, observer, stop, &ended, phase));
         let outcome = underlay_workload::run(spec, &connect, &control);
@@ -148,7 +147,13 @@ pub fn drive(
 }
 
 /// Passes the generator's progress on, and the user's stop to the generator.
-fn watch(control: &Control<'_>, observer: &dyn Observer, stop: &AtomicBool, ended: &AtomicBool, phase: &'static str) {
+fn watch(
+    control: &Control<'_>,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+    ended: &AtomicBool,
+    phase: &'static str,
+) {
     while !ended.load(Ordering::Relaxed) {
         if stop.load(Ordering::Relaxed) {
             control.stop.store(true, Ordering::Relaxed);

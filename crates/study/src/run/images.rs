@@ -37,7 +37,10 @@ fn copy_range(source: &File, target: &File, start: u64, end: u64) -> io::Result<
         let length = usize::try_from(end - offset_in).unwrap_or(usize::MAX).min(1 << 30);
         let copied = copy_file_range(source, Some(&mut offset_in), target, Some(&mut offset_out), length)?;
         if copied == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "an image became shorter while it was copied"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "an image became shorter while it was copied",
+            ));
         }
     }
     Ok(())

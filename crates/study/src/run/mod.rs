@@ -1,7 +1,7 @@
 //! Running a study: cell by cell, each written down as it ends.
 
-pub mod certificate;
 mod cell;
+pub mod certificate;
 mod dataset;
 mod directory;
 mod drive;
@@ -86,14 +86,19 @@ pub trait Observer: Sync {
 pub(crate) enum CellError {
     /// The user said stop: nothing is recorded, and `--resume` runs the cell again.
     Interrupted,
-    Unavailable { missing: String, remedy: String },
+    Unavailable {
+        missing: String,
+        remedy: String,
+    },
     Failed(String),
 }
 
 impl From<AttachError> for CellError {
     fn from(error: AttachError) -> Self {
         match error {
-            AttachError::Missing(Missing { what, remedy }) => CellError::Unavailable { missing: what, remedy },
+            AttachError::Missing(Missing { what, remedy }) => {
+                CellError::Unavailable { missing: what, remedy }
+            }
             other => CellError::Failed(other.to_string()),
         }
     }

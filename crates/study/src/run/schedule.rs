@@ -1,7 +1,7 @@
 //! The order of a run: every cell of every repetition, in the plan's random order, until all are recorded.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{Note, Registry, Thing};
@@ -49,7 +49,11 @@ pub fn start(
 }
 
 /// Goes on with a run that was interrupted: what is recorded as completed is kept.
-pub fn resume(options: &RunOptions, observer: &dyn Observer, stop: &AtomicBool) -> Result<RunOutcome, RunError> {
+pub fn resume(
+    options: &RunOptions,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunOutcome, RunError> {
     let directory = RunDirectory::open(&options.directory)?;
     let run = directory.read_run()?;
     let study = Study::parse("the study in run.json", &run.study_toml, run.short)
@@ -72,7 +76,10 @@ fn go_on(
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     let registry = Registry::open().map_err(|error| RunError::Failed(error.to_string()))?;
-    let work = options.work.as_ref().map_or_else(|| directory.work(), |work| work.join(format!("underlay-{}", std::process::id())));
+    let work = options
+        .work
+        .as_ref()
+        .map_or_else(|| directory.work(), |work| work.join(format!("underlay-{}", std::process::id())));
     let work = Work::make(&work, &registry)?;
     let finished: Vec<bool> = run.plan.iter().map(|planned| directory.is_finished(planned)).collect();
     let mut left = finished.iter().filter(|done| !**done).count();
@@ -91,8 +98,9 @@ fn go_on(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let plan = CellPlan::new(study, planned, position as u32)
-            .ok_or_else(|| RunError::Failed(format!("the plan names a cell that the study lacks: {}", planned.cell.id)))?;
+        let plan = CellPlan::new(study, planned, position as u32).ok_or_else(|| {
+            RunError::Failed(format!("the plan names a cell that the study lacks: {}", planned.cell.id))
+        })?;
         let begun = Instant::now();
         let record = match bench.run(&plan, &mut datasets, observer, stop) {
             Ok(record) => record,
@@ -162,8 +170,9 @@ impl Work {
         let note = registry
             .note(Thing::Tree { path: path.to_path_buf() })
             .map_err(|error| RunError::Failed(error.to_string()))?;
-        std::fs::create_dir_all(path)
-            .map_err(|error| RunError::Mistake(format!("cannot make the work folder {}: {error}", path.display())))?;
+        std::fs::create_dir_all(path).map_err(|error| {
+            RunError::Mistake(format!("cannot make the work folder {}: {error}", path.display()))
+        })?;
         Ok(Work { path: path.to_path_buf(), registry: registry.clone(), note: Some(note) })
     }
 

@@ -28,14 +28,21 @@ fn devices(storage: &StorageSpec) -> Vec<(String, &Medium, u64)> {
 }
 
 /// The stack of a modelled storage with its backing files below `images`; `None` for real paths.
-pub fn stack(storage: &StorageSpec, images: &Path, data_scale: f64, dilation: f64, seed: u64) -> Option<StackSpec> {
+pub fn stack(
+    storage: &StorageSpec,
+    images: &Path,
+    data_scale: f64,
+    dilation: f64,
+    seed: u64,
+) -> Option<StackSpec> {
     let StorageSource::Modelled { layout, .. } = &storage.source else { return None };
     let mut specs: Vec<DeviceSpec> = devices(storage)
         .into_iter()
         .map(|(name, medium, capacity_bytes)| DeviceSpec {
             backing: BackingSpec::File(images.join(format!("{name}.img"))),
             medium: Some(medium.clone()),
-            capacity_bytes: (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES * CAPACITY_UNIT_BYTES,
+            capacity_bytes: (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES
+                * CAPACITY_UNIT_BYTES,
             name,
         })
         .collect();
@@ -127,7 +134,10 @@ pub fn describe(storage: &StorageSpec, attachment: &str) -> StorageRecord {
             .collect(),
         StorageSource::Paths(paths) => paths
             .iter()
-            .map(|path| DeviceDescription { name: path.display().to_string(), ..DeviceDescription::default() })
+            .map(|path| DeviceDescription {
+                name: path.display().to_string(),
+                ..DeviceDescription::default()
+            })
             .collect(),
     };
     StorageRecord { attachment: attachment.to_owned(), filesystem, layout, devices: descriptions }

@@ -367,7 +367,7 @@ fn note_foreign_reference(sites: &Sites, findings: &mut Diagnostics) {
     published.sort_unstable();
     published.dedup();
     let ours = |name: &&str| sites.storages.iter().any(|site| site.spec.name == **name);
-    if !published.is_empty() && !published.iter().any(|name| ours(&name)) {
+    if !published.is_empty() && !published.iter().any(ours) {
         findings.push(Diagnostic::note(
             reference.span.clone(),
             format!("{} has figures for other storages than this study's", reference.value.paper),

@@ -28,7 +28,8 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
             duration: Duration::from_secs(60),
             repetitions: 3,
             seed: 1,
-            cache: Cache::Cold,
+            // On a disk a cache fills for hours; who asks for cold means it.
+            cache: Cache::Warm,
         },
         duration_span: None,
     };
@@ -51,7 +52,7 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
         site.settings.seed = seed.value;
     }
     if let Some(cache) = section.take("cache").and_then(|field| field.word(&["cold", "warm"], findings)) {
-        site.settings.cache = if cache.value == "warm" { Cache::Warm } else { Cache::Cold };
+        site.settings.cache = if cache.value == "cold" { Cache::Cold } else { Cache::Warm };
     }
     section.finish(findings);
     site

@@ -157,12 +157,12 @@ pub struct RunSettings {
     pub cache: Cache,
 }
 
-/// What the caches hold when a cell begins.
+/// What the caches hold when a cell begins. Both begin with a fresh start of the system on dropped page caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// Nothing: the system is restarted and the page cache dropped.
+    /// Nothing: caches fill during the warm-up, at the device's pace.
     Cold,
-    /// What loading and settling left in them.
+    /// What a long run of the cell's own mix would leave in them: it has run in fast-forward.
     Warm,
 }
 

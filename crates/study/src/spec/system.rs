@@ -117,7 +117,7 @@ fn read_settings(
         for (key, expected) in system.check_settings(&values) {
             let span = settings.get(&key).map_or_else(|| section.span.clone(), |(_, span)| span.clone());
             let message = format!("wrong value for `{key}` in {}", section.title);
-            findings.push(Diagnostic::error(span, message, format!("expected {expected}")));
+            findings.push(Diagnostic::error(span, message, expected));
         }
     }
     settings

@@ -30,7 +30,12 @@ impl System for Null {
         config::check(settings)
     }
 
-    fn start(&self, _paths: &StoragePaths, _memory: &Memory, settings: &Settings) -> Result<Box<dyn Running>, SystemError> {
+    fn start(
+        &self,
+        _paths: &StoragePaths,
+        _memory: &Memory,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError> {
         match config::check(&settings.values).into_iter().next() {
             Some((key, problem)) => Err(SystemError::Setting { system: self.name(), key, problem }),
             None => Ok(Box::new(Started)),

@@ -27,8 +27,14 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ),
     ("write_buffer_share", "part of the memory budget for all write buffers together: 0.15"),
     ("compression", "of data blocks: none (default), lz4, zstd or snappy, as far as the library has them"),
-    ("io", "buffered (default: through the page cache) or direct (O_DIRECT for tables; the log stays buffered)"),
-    ("wal", "write-ahead log: async (default: written, not flushed), sync (flushed before each answer) or off"),
+    (
+        "io",
+        "buffered (default: through the page cache) or direct (O_DIRECT for tables; the log stays buffered)",
+    ),
+    (
+        "wal",
+        "write-ahead log: async (default: written, not flushed), sync (flushed before each answer) or off",
+    ),
     ("block_bytes", "size of a data block before compression: 4096"),
     ("bloom_bits", "bits a key of the filters, 0 for none: 10"),
     ("compaction", "level (default) or universal"),
@@ -73,7 +79,10 @@ pub struct Config {
 
 impl Config {
     /// The configuration of `values` under a budget, or every mistake: (setting, what was expected).
-    pub fn resolve(values: &BTreeMap<String, String>, budget_bytes: u64) -> Result<Config, Vec<(String, String)>> {
+    pub fn resolve(
+        values: &BTreeMap<String, String>,
+        budget_bytes: u64,
+    ) -> Result<Config, Vec<(String, String)>> {
         let mut config = Config {
             budget_bytes,
             block_cache_share: 0.0,
@@ -111,17 +120,24 @@ impl Config {
                     ],
                 )
                 .map(|compression| config.compression = compression),
-                "io" => one_of(value, &[("buffered", false), ("direct", true)]).map(|io| config.direct_io = io),
+                "io" => {
+                    one_of(value, &[("buffered", false), ("direct", true)]).map(|io| config.direct_io = io)
+                }
                 "wal" => one_of(value, &[("async", Wal::Async), ("sync", Wal::Sync), ("off", Wal::Off)])
                     .map(|wal| config.wal = wal),
                 "block_bytes" => within(value, 512, MIB).map(|bytes| config.block_bytes = bytes),
                 "bloom_bits" => within(value, 0, 30).map(|bits| config.bloom_bits = bits),
-                "compaction" => one_of(value, &[("level", Compaction::Level), ("universal", Compaction::Universal)])
-                    .map(|compaction| config.compaction = compaction),
+                "compaction" => {
+                    one_of(value, &[("level", Compaction::Level), ("universal", Compaction::Universal)])
+                        .map(|compaction| config.compaction = compaction)
+                }
                 "background_jobs" => within(value, 1, 32).map(|jobs| config.background_jobs = jobs),
                 _ => {
                     let names: Vec<&str> = SETTINGS.iter().map(|&(name, _)| name).collect();
-                    mistakes.push((key.clone(), format!("no such setting; expected one of {}", names.join(", "))));
+                    mistakes.push((
+                        key.clone(),
+                        format!("no such setting; expected one of {}", names.join(", ")),
+                    ));
                     continue;
                 }
             };

@@ -15,7 +15,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::config::Config;
 use super::store::{Store, StoreError};
 use crate::system::SystemError;
-use crate::wire::{FrameBuffer, FrameError, Opcode, Request, Status, Values, encode_reply, encode_text_reply};
+use crate::wire::{
+    FrameBuffer, FrameError, Opcode, Request, Status, Values, encode_reply, encode_text_reply,
+};
 
 const SYSTEM: &str = "rocksdb";
 /// Requests are answered on little stack: hundreds of connections must not eat the memory budget.
@@ -99,7 +101,8 @@ impl Arguments {
 
 /// Runs the engine until it is told to stop. The program's hidden subcommand `engine`; `line` is what follows it.
 pub fn main(line: &[OsString]) -> Result<(), SystemError> {
-    let failed = |during, problem: String| SystemError::Failed { system: SYSTEM, during, problem, log_tail: None };
+    let failed =
+        |during, problem: String| SystemError::Failed { system: SYSTEM, during, problem, log_tail: None };
     let arguments = Arguments::parse(line).map_err(|problem| failed("reading its command line", problem))?;
     let config = Config::resolve(&arguments.settings, arguments.budget_bytes).map_err(|mistakes| {
         let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
@@ -284,7 +287,12 @@ impl Engine {
         }
     }
 
-    fn answer(&self, request: &Request<'_>, reply: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Result<(), StoreError> {
+    fn answer(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
         let Request { id, key, values, .. } = *request;
         match request.opcode {
             // Stopping is the connection's affair, and never comes here; it is answered like a ping.
@@ -310,7 +318,12 @@ impl Engine {
         Ok(encode_reply(reply, id, Status::Found, 0, no_values)?)
     }
 
-    fn answer_read(&self, request: &Request<'_>, reply: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Result<(), StoreError> {
+    fn answer_read(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
         scratch.clear();
         if self.store.read(request.key, request.fields, scratch)? {
             let append = |out: &mut Vec<u8>| {
@@ -341,7 +354,10 @@ mod tests {
             log_directory: "/log".into(),
             budget_bytes: 1 << 30,
             fields: 10,
-            settings: BTreeMap::from([("wal".to_owned(), "sync".to_owned()), ("io".to_owned(), "a=b".to_owned())]),
+            settings: BTreeMap::from([
+                ("wal".to_owned(), "sync".to_owned()),
+                ("io".to_owned(), "a=b".to_owned()),
+            ]),
         };
         assert_eq!(Arguments::parse(&arguments.to_command_line()), Ok(arguments));
     }

@@ -78,7 +78,12 @@ impl System for Rocksdb {
         Config::resolve(settings, MIN_BUDGET_BYTES).err().unwrap_or_default()
     }
 
-    fn start(&self, paths: &StoragePaths, memory: &Memory, settings: &Settings) -> Result<Box<dyn Running>, SystemError> {
+    fn start(
+        &self,
+        paths: &StoragePaths,
+        memory: &Memory,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError> {
         let config = Config::resolve(&settings.values, memory.budget_bytes).map_err(first_mistake)?;
         let [data] = paths.data.as_slice() else {
             let problem = format!(
@@ -88,8 +93,9 @@ impl System for Rocksdb {
             return Err(failed(problem));
         };
         let database = database_directory(data)?;
-        std::fs::create_dir_all(&paths.scratch)
-            .map_err(|error| failed(format!("can't make the directory {}: {error}", paths.scratch.display())))?;
+        std::fs::create_dir_all(&paths.scratch).map_err(|error| {
+            failed(format!("can't make the directory {}: {error}", paths.scratch.display()))
+        })?;
         let socket = SocketPath::new(&paths.scratch, NAME)
             .map_err(|error| failed(format!("can't make a place for its socket: {error}")))?;
         let arguments = Arguments {
@@ -125,7 +131,10 @@ fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
 fn database_directory(data: &Path) -> Result<PathBuf, SystemError> {
     // Made by RocksDB, a missing one would end up on whatever lies under the missing mount.
     if !data.is_dir() {
-        return Err(failed(format!("the data directory {} is missing: is the storage attached?", data.display())));
+        return Err(failed(format!(
+            "the data directory {} is missing: is the storage attached?",
+            data.display()
+        )));
     }
     let database = data.join(NAME);
     std::fs::create_dir_all(&database)
@@ -190,7 +199,8 @@ impl Started {
             return SystemError::Missing {
                 system: NAME,
                 missing: format!("a RocksDB library with {compression} compression"),
-                remedy: "set compression = \"none\", or build with the feature rocksdb-from-source".to_owned(),
+                remedy: "set compression = \"none\", or build with the feature rocksdb-from-source"
+                    .to_owned(),
             };
         }
         state.failed("starting", state.describe())
@@ -224,7 +234,9 @@ impl Started {
                 let problem = format!("process {} gives no answer within {seconds:.1} s", state.pid());
                 Err(state.failed(during, problem))
             }
-            Err(ClientError::System(problem) | ClientError::Lost(problem)) => Err(state.failed(during, problem)),
+            Err(ClientError::System(problem) | ClientError::Lost(problem)) => {
+                Err(state.failed(during, problem))
+            }
         }
     }
 }
@@ -265,7 +277,8 @@ impl Running for Started {
         let state = self.child.state();
         self.request("stopping", Opcode::Stop, 0, limit)?;
         if !state.wait(limit) {
-            let problem = format!("process {} closed its database but did not end; it was killed", state.pid());
+            let problem =
+                format!("process {} closed its database but did not end; it was killed", state.pid());
             return Err(state.failed("stopping", problem));
         }
         if state.ended_well() { Ok(()) } else { Err(state.failed("stopping", state.describe())) }

@@ -41,7 +41,9 @@ pub(super) fn totals(report: &str) -> BTreeMap<String, f64> {
 /// Physical memory of this process, shared pages included.
 pub(super) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kib: u64 = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok())?;
+    let kib: u64 = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok())?;
     Some(kib << 10)
 }
 

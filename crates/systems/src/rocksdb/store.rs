@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use ::rocksdb::{Cache, DB, DBPinnableSlice, Error, FlushOptions, Options, ReadOptions, WriteOptions, properties};
+use ::rocksdb::{
+    Cache, DB, DBPinnableSlice, Error, FlushOptions, Options, ReadOptions, WriteOptions, properties,
+};
 use underlay_workload::client::Fields;
 
 use super::config::{Config, Wal};
@@ -17,7 +19,7 @@ use crate::wire::{FrameError, Values};
 /// Locks that the keys share. Many more than client threads, so that two keys seldom meet.
 const LOCKS: usize = 1024;
 /// Settling looks this often whether background work rests...
-const REST_POLL: Duration = Duration::from_millis(10);
+const REST_POLL: Duration = Duration::from_millis(5);
 /// ...and believes it after so many looks in a row, because a flush that ends may start a compaction.
 const REST_LOOKS: u32 = 3;
 
@@ -52,7 +54,12 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn open(directory: &Path, log_directory: &Path, config: &Config, fields: u32) -> Result<Store, StoreError> {
+    pub fn open(
+        directory: &Path,
+        log_directory: &Path,
+        config: &Config,
+        fields: u32,
+    ) -> Result<Store, StoreError> {
         let (options, cache) = config.options(log_directory)?;
         let db = DB::open(&options, directory)?;
         Ok(Store {
@@ -76,7 +83,13 @@ impl Store {
 
     /// Reads up to `limit` records in key order from `start` on, and says how many there were. Each record's wanted
     /// fields are copied out of the database, as a program that embeds it would, and go nowhere.
-    pub fn scan(&self, start: &[u8], limit: u64, fields: Fields, scratch: &mut Vec<u8>) -> Result<u64, StoreError> {
+    pub fn scan(
+        &self,
+        start: &[u8],
+        limit: u64,
+        fields: Fields,
+        scratch: &mut Vec<u8>,
+    ) -> Result<u64, StoreError> {
         let mut records = self.db.raw_iterator_opt(ReadOptions::default());
         let mut count = 0;
         if limit > 0 {
@@ -212,7 +225,7 @@ impl Store {
             figures.insert(name.to_owned(), self.property(property)? as f64);
         }
         for level in 0.. {
-            let files = self.db.property_value(&properties::num_files_at_level(level))?;
+            let files = self.db.property_value(properties::num_files_at_level(level))?;
             let Some(files) = files.and_then(|text| text.trim().parse().ok()) else { break };
             figures.insert(format!("current_level_{level}_files"), files);
         }

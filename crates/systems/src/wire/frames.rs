@@ -37,7 +37,10 @@ impl FrameBuffer {
             if let Some(head) = held.first_chunk::<4>() {
                 let length = u32::from_le_bytes(*head) as usize;
                 if length > MAX_FRAME_BYTES {
-                    return Err(io::Error::new(ErrorKind::InvalidData, FrameError::TooLong { bytes: length }));
+                    return Err(io::Error::new(
+                        ErrorKind::InvalidData,
+                        FrameError::TooLong { bytes: length },
+                    ));
                 }
                 if held.len() >= 4 + length {
                     self.body = self.start + 4..self.start + 4 + length;

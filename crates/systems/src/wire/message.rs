@@ -1,8 +1,10 @@
 //! Requests and replies: bytes to values and back.
 
-use underlay_workload::client::{Fields, FieldValues};
+use underlay_workload::client::{FieldValues, Fields};
 
-use super::{ALL_FIELDS, FrameError, MAX_FRAME_BYTES, MAX_KEY_BYTES, Parts, Values, ValuesBuilder, append_values};
+use super::{
+    ALL_FIELDS, FrameError, MAX_FRAME_BYTES, MAX_KEY_BYTES, Parts, Values, ValuesBuilder, append_values,
+};
 
 /// What a request asks for. The numbers are part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +137,8 @@ pub fn encode_request(
 ) -> Result<(), FrameError> {
     let selector = match fields {
         Fields::All => ALL_FIELDS,
-        Fields::One(field) => field,
+        // No record has a field of a number near that of all fields: none is found, as it should be.
+        Fields::One(field) => field.min(ALL_FIELDS - 1),
     };
     let key_bytes = u16::try_from(key.len()).map_err(|_| FrameError::Key { bytes: key.len() })?;
     debug_assert!(key.len() <= MAX_KEY_BYTES);

@@ -1,6 +1,6 @@
 //! The fields of a record as bytes: in messages, and as the stored value of a system that has none of its own.
 
-use underlay_workload::client::{Fields, FieldValues};
+use underlay_workload::client::{FieldValues, Fields};
 
 use super::{FrameError, Parts};
 
@@ -77,7 +77,8 @@ impl<'a> Values<'a> {
 
     /// Has every field from 0 to `fields - 1`, in order, and no other.
     pub fn is_whole_record(&self, fields: u32) -> bool {
-        self.len() as u64 == u64::from(fields) && self.iter().enumerate().all(|(at, (field, _))| usize::from(field) == at)
+        self.len() as u64 == u64::from(fields)
+            && self.iter().enumerate().all(|(at, (field, _))| usize::from(field) == at)
     }
 
     /// Replaces the content of `into` by these fields.
