@@ -99,6 +99,14 @@ impl Row<'_> {
         }
     }
 
+    /// The same where several workloads of the mix stand together and each needs a name.
+    pub fn name_in_mix(&self) -> &str {
+        match self.label_in_mix() {
+            "" => self.label(),
+            label => label,
+        }
+    }
+
     pub fn figures(&self, storage_index: usize) -> Option<&Figures> {
         self.cells.get(storage_index)?.as_ref()?.figures()
     }

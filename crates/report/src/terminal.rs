@@ -39,13 +39,13 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     }
 
     // The widest layout that fits is taken for every table, so that they look alike.
-    let detail = [Detail::Everything, Detail::NoCost, Detail::NoIntervals]
+    let detail = [Detail::Everything, Detail::NoCost, Detail::NoIntervals, Detail::Narrow]
         .into_iter()
         .find(|detail| {
             let by_mix = comparison.by_mix();
             by_mix.iter().all(|(_, _, rows)| workload_table(&comparison, rows, *detail).width() <= width)
         })
-        .unwrap_or(Detail::NoIntervals);
+        .unwrap_or(Detail::Narrow);
     for (system, mix, rows) in comparison.by_mix() {
         out.push('\n');
         let heading = mix_title(mix);
@@ -66,10 +66,10 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
             }
         }
     }
-    out += &cost_table(&comparison, detail, paint);
+    out += &cost_text(&comparison, detail, width, paint);
     if let Some(table) = &loaded.run.reference {
         out +=
-            &reference_table(&comparison, &reference::beside(table, &comparison), &table.title, width, paint);
+            &reference_text(&comparison, &reference::beside(table, &comparison), &table.title, width, paint);
     }
     out += &warning_lines(&warnings::collect(loaded, &comparison), width, paint);
     out
@@ -83,6 +83,8 @@ enum Detail {
     NoCost,
     /// Ratios without their intervals; whether a difference is seen is said still.
     NoIntervals,
+    /// Of the latencies only the tail, and no intervals of ratios.
+    Narrow,
 }
 
 fn reason_not_measured(result: &CellResult) -> Option<String> {
@@ -158,6 +160,16 @@ impl Layout {
     }
 }
 
+/// One of a cell's latencies.
+type Pick = fn(&Figures) -> Option<Estimate>;
+
+const LATENCIES: [(&str, Pick); 4] = [
+    ("mean", |figures| figures.mean_us),
+    ("p50", |figures| figures.p50_us),
+    ("p99", |figures| figures.p99_us),
+    ("p99.9", |figures| figures.p999_us),
+];
+
 /// One mix of one system: a line for each workload and storage.
 fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
     let with_cost = detail == Detail::Everything;
@@ -167,7 +179,10 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
     if several {
         header.push("workload".to_owned());
     }
-    header.extend(["storage", "ops/s", "mean", "p50", "p99", "p99.9", &against].map(str::to_owned));
+    let latencies: &[(&str, Pick)] = if detail == Detail::Narrow { &LATENCIES[2..] } else { &LATENCIES };
+    header.extend(["storage", "ops/s"].map(str::to_owned));
+    header.extend(latencies.iter().map(|(name, _)| (*name).to_owned()));
+    header.push(against);
     if with_cost {
         header.extend(["$/TB", "$/kop/s"].map(str::to_owned));
     }
@@ -179,7 +194,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
         for result in row.cells.iter().flatten() {
             let mut fields = Vec::new();
             if several {
-                fields.push(if is_first { row.label_in_mix().to_owned() } else { String::new() });
+                fields.push(if is_first { row.name_in_mix().to_owned() } else { String::new() });
             }
             is_first = false;
             fields.push(result.cell.storage.clone());
@@ -197,9 +212,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                         layout.paints.push((line, mark.to_owned(), Style::Alarm));
                     }
                     fields.push(quantity::rate_with_error(&figures.throughput_per_s));
-                    fields.extend(
-                        [figures.mean_us, figures.p50_us, figures.p99_us, figures.p999_us].map(latency_field),
-                    );
+                    fields.extend(latencies.iter().map(|(_, pick)| latency_field(pick(figures))));
                     fields.push(ratio);
                     if with_cost {
                         fields.extend(cost_fields(figures));
@@ -214,7 +227,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                     };
                     fields.push(state.to_owned());
                     layout.paints.push((line, state.to_owned(), Style::Dim));
-                    fields.extend(std::iter::repeat_n(ABSENT.to_owned(), if with_cost { 8 } else { 6 }));
+                    fields.resize(header.len(), ABSENT.to_owned());
                 }
             }
             layout.table.add_row(fields);
@@ -239,7 +252,7 @@ fn ratio_field(figures: &Figures, is_baseline: bool, detail: Detail) -> String {
         (None, _) => ABSENT.to_owned(),
         (Some(ratio), _) => match (ratio.difference(), ratio.interval) {
             (Difference::NoneSeen, _) => ratio.verdict(),
-            (_, Some(interval)) if detail != Detail::NoIntervals => {
+            (_, Some(interval)) if matches!(detail, Detail::Everything | Detail::NoCost) => {
                 format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval))
             }
             _ => ratio.verdict(),
@@ -264,14 +277,42 @@ fn cost_fields(figures: &Figures) -> [String; 2] {
 }
 
 /// What each storage is and costs; with $ per 1,000 ops/s where the other tables had no room for it.
-fn cost_table(comparison: &Comparison, detail: Detail, paint: Paint) -> String {
+fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint) -> String {
+    let widest = if detail == Detail::Everything { PerKops::None } else { PerKops::Each };
+    let layout = [widest, PerKops::Range]
+        .into_iter()
+        .map(|per_kops| cost_table(comparison, per_kops))
+        .find(|layout| layout.width() <= width)
+        .unwrap_or_else(|| cost_table(comparison, PerKops::None));
+    if layout.table.row_count() == 0 {
+        return String::new();
+    }
+    let mut out = String::from("\n");
+    let heading = "Cost: list price of the devices alone; $/kop/s is dollars for each 1,000 ops/s";
+    for line in wrap(heading, width, "") {
+        out += &paint.bold(&line);
+        out.push('\n');
+    }
+    out + &layout.render(paint)
+}
+
+/// How the cost table gives the dollars for each 1,000 operations per second.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PerKops {
+    /// A column for each workload.
+    Each,
+    /// From the lowest to the highest of the workloads.
+    Range,
+    None,
+}
+
+fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
     let mut header: Vec<String> = ["storage", "devices", "price", "$/TB"].map(str::to_owned).to_vec();
-    let columns: Vec<&Row> = if detail == Detail::Everything || comparison.rows.len() > MIXES_ACROSS {
-        Vec::new()
-    } else {
-        comparison.rows.iter().collect()
-    };
-    header.extend(columns.iter().map(|row| format!("$/kop/s, {}", row.label())));
+    match per_kops {
+        PerKops::Each => header.extend(comparison.rows.iter().map(|row| format!("$/kop/s, {}", row.label()))),
+        PerKops::Range => header.push("$/kop/s".to_owned()),
+        PerKops::None => {}
+    }
     let mut layout = Layout::new(&header);
     let records = storage_records(comparison);
     for (index, name) in comparison.storages.iter().enumerate() {
@@ -279,27 +320,29 @@ fn cost_table(comparison: &Comparison, detail: Detail, paint: Paint) -> String {
         let cost = StorageCost::of(storage);
         let mut fields = vec![(*name).to_owned(), devices_in_words(storage)];
         fields.push(cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd)));
-        let per_tb = cost.as_ref().and_then(StorageCost::usd_per_tb);
-        fields.push(per_tb.map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 2)));
-        for row in &columns {
-            let figures = row.figures(index);
-            fields.push(figures.map_or(ABSENT.to_owned(), |figures| cost_fields(figures)[1].clone()));
+        let dollars = |usd: Option<f64>| usd.map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 2));
+        fields.push(dollars(cost.as_ref().and_then(StorageCost::usd_per_tb)));
+        let each: Vec<Option<f64>> = comparison
+            .rows
+            .iter()
+            .map(|row| cost.as_ref()?.usd_per_kops(row.figures(index)?.throughput_per_s.value))
+            .collect();
+        match per_kops {
+            PerKops::Each => fields.extend(each.into_iter().map(dollars)),
+            PerKops::Range => {
+                let known = || each.iter().flatten().copied();
+                let (low, high) = (dollars(known().reduce(f64::min)), dollars(known().reduce(f64::max)));
+                fields.push(if low == high { low } else { format!("{low}–{high}") });
+            }
+            PerKops::None => {}
         }
         layout.table.add_row(fields);
     }
-    if layout.table.row_count() == 0 {
-        return String::new();
-    }
     layout.finish(&[0, 1]);
-    let heading =
-        paint.bold("Cost: list price of the devices alone; $/kop/s is dollars for each 1,000 ops/s");
-    format!("\n{heading}\n{}", layout.render(paint))
+    layout
 }
 
-/// Workloads that the cost table has columns for, at most.
-const MIXES_ACROSS: usize = 4;
-
-fn reference_table(
+fn reference_text(
     comparison: &Comparison,
     figures: &[Beside],
     title: &str,
@@ -310,14 +353,26 @@ fn reference_table(
     if compared.is_empty() {
         return String::new();
     }
+    let mut layout = reference_table(comparison, &compared, true);
+    if layout.width() > width {
+        layout = reference_table(comparison, &compared, false);
+    }
+    let mut out = String::from("\n");
+    for line in wrap(&format!("Against {}, as published: {title}", comparison.baseline), width, "") {
+        out += &paint.bold(&line);
+        out.push('\n');
+    }
+    out + &layout.render(paint)
+}
+
+fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals: bool) -> Layout {
     let header = ["workload", "storage", "figure", "published", "ours", "reading"].map(str::to_owned);
     let mut layout = Layout::new(&header);
     for one in compared {
         let row = one.row.map(|index| &comparison.rows[index]);
-        let label = row.map_or_else(|| figure_label(one), |row| row.label().to_owned());
         let ours = match one.our_ratio {
             None => ABSENT.to_owned(),
-            Some(ratio) => match ratio.interval {
+            Some(ratio) => match ratio.interval.filter(|_| with_intervals) {
                 Some(interval) => {
                     format!("{} ({})", quantity::ratio(ratio.value), quantity::ratio_interval(interval))
                 }
@@ -325,7 +380,7 @@ fn reference_table(
             },
         };
         layout.table.add_row(vec![
-            label,
+            row.map_or_else(|| figure_label(one), |row| row.label().to_owned()),
             one.figure.storage.clone(),
             reference::metric_in_words(&one.figure.metric).split(',').next().unwrap_or_default().to_owned(),
             one.published_ratio.map_or(ABSENT.to_owned(), quantity::ratio),
@@ -334,12 +389,7 @@ fn reference_table(
         ]);
     }
     layout.finish(&[0, 1, 2, 5]);
-    let mut out = String::from("\n");
-    for line in wrap(&format!("Against {}, as published: {title}", comparison.baseline), width, "") {
-        out += &paint.bold(&line);
-        out.push('\n');
-    }
-    out + &layout.render(paint)
+    layout
 }
 
 /// A published figure's conditions: `a, uniform, 256 GB`.

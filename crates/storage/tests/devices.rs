@@ -327,7 +327,7 @@ fn a_measurement_says_what_the_device_did() {
     assert!((activity.totals.queue_us / (modelled.mean_us() * 20.0) - 1.0).abs() < 0.01);
     assert!(activity.totals.busy_us <= end.as_ns() as f64 / 1e3);
     let sampled: f64 = activity.series.iter().map(|sample| sample.read_iops * 0.01).sum();
-    assert!(sampled <= 20.01 && sampled >= 19.0, "{sampled}");
+    assert!((19.0..=20.01).contains(&sampled), "{sampled}");
 }
 
 #[test]

@@ -72,13 +72,13 @@ pub fn section(page: &Page) -> Option<Markup> {
         }
         (page.legend())
         (page.for_each_mix(|rows| html! {
-            (totals(page, rows))
+            (totals(rows))
             @for row in rows { (over_time(page, row)) }
         }))
     })
 }
 
-fn totals(page: &Page, rows: &[&Row]) -> Markup {
+fn totals(rows: &[&Row]) -> Markup {
     html! {
         div.scroll { table {
             thead { tr {
@@ -92,7 +92,7 @@ fn totals(page: &Page, rows: &[&Row]) -> Markup {
                     @for (index, result) in row.cells.iter().enumerate() {
                         @if let Some((result, activity)) = result.as_ref().and_then(|one| Some((one, Activity::of(one)?))) {
                             tr {
-                                @if rows.len() > 1 { td.l { (page.short_label(row)) } }
+                                @if rows.len() > 1 { td.l { (row.name_in_mix()) } }
                                 th.l scope="row" { (swatch(index)) (result.cell.storage) }
                                 (total_fields(result, &activity))
                             }
@@ -182,7 +182,7 @@ fn trace_picture(page: &Page, row: &Row, (name, y_title, pick, is_sum, label): T
     if last <= 0.0 {
         return html! {};
     }
-    let caption = page.caption(row, name);
+    let caption = Page::caption(row, name);
     let values = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let highest = values.clone().fold(0.0, f64::max);
     let typical_low = lines

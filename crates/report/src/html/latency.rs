@@ -71,7 +71,7 @@ fn side_by_side(page: &Page, row: &Row) -> Markup {
     if groups.iter().all(|group| group.marks.is_empty()) {
         return html! {};
     }
-    let caption = page.caption(row, "Latency");
+    let caption = Page::caption(row, "Latency");
     let svg = Groups {
         words: Words { title: &caption, description: &description(page, &groups, &quantity::latency) },
         y_title: "latency",
@@ -113,7 +113,7 @@ fn percentile_curves(page: &Page, row: &Row) -> Markup {
     let ticks = [(50.0, "50 %"), (90.0, "90 %"), (99.0, "99 %"), (99.9, "99.9 %"), (99.99, "99.99 %")]
         .map(|(percent, label)| (-(1.0f64 - percent / 100.0).log10(), label.to_owned()));
     let high = deepest.max(1.0);
-    let caption = page.caption(row, "Latency by percentile");
+    let caption = Page::caption(row, "Latency by percentile");
     let svg = Lines {
         words: Words {
             title: &caption,

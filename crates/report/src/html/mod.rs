@@ -45,14 +45,9 @@ impl Page<'_> {
     }
 
     /// The row's name as the start of a caption under its mix' heading: nothing where the heading says it all.
-    fn caption(&self, row: &Row, what: &str) -> String {
-        let label = self.short_label(row);
+    fn caption(row: &Row, what: &str) -> String {
+        let label = row.label_in_mix();
         if label.is_empty() { what.to_owned() } else { format!("{label}: {what}") }
-    }
-
-    /// The row's name below a heading that names its system and mix.
-    fn short_label(&self, row: &Row) -> String {
-        row.label_in_mix().to_owned()
     }
 
     fn mix_heading(&self, system: &str, mix: &str) -> String {

@@ -149,7 +149,7 @@ pub fn table(page: &Page) -> Option<Markup> {
                     @for row in rows {
                         @for (position, result) in row.cells.iter().flatten().enumerate() {
                             tr {
-                                @if rows.len() > 1 { td.l { @if position == 0 { (page.short_label(row)) } } }
+                                @if rows.len() > 1 { td.l { @if position == 0 { (row.name_in_mix()) } } }
                                 (cell_fields(page, result))
                             }
                         }

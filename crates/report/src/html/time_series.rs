@@ -74,7 +74,7 @@ fn over_time(
     if last <= 0.0 {
         return html! {};
     }
-    let caption = page.caption(row, what);
+    let caption = Page::caption(row, what);
     let svg = Lines {
         words: Words { title: &caption, description: "One line a storage, over the measured time." },
         y_title,
