@@ -68,7 +68,8 @@ impl DaemonConfig {
 pub fn main(config_path: &Path) -> Result<(), AttachError> {
     let config = DaemonConfig::read(config_path)?;
     raise_privileges();
-    let stack = Stack::open(&config.stack).map_err(|error| AttachError::failed(format!("could not open the devices: {error}")))?;
+    let stack = Stack::open(&config.stack)
+        .map_err(|error| AttachError::failed(format!("could not open the devices: {error}")))?;
     let stack = Arc::new(stack);
     let names = config.stack.volumes.iter().map(|volume| volume.name.as_str());
     let export = Export::new(names.zip(stack.volumes().iter().cloned()));
@@ -76,11 +77,13 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
 
     let session = Session::new(export, &config.export, &fuse_config(&config.source))
         .map_err(|error| AttachError::io("mount the export on", &config.export, error))?;
-    let session =
-        session.spawn().map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
+    let session = session
+        .spawn()
+        .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
 
     let (events, received) = mpsc::channel();
-    watch_sigterm(events.clone()).map_err(|error| AttachError::failed(format!("could not catch SIGTERM: {error}")))?;
+    watch_sigterm(events.clone())
+        .map_err(|error| AttachError::failed(format!("could not catch SIGTERM: {error}")))?;
     let on_shutdown = move || {
         let _ = events.send(Event::Shutdown);
     };
@@ -96,12 +99,15 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     // Whatever is still under way or buffered is finished at once and made durable.
     stack.set_pace(Pace::Immediate);
     for volume in stack.volumes() {
-        volume.execute(Request::Flush).map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
+        volume
+            .execute(Request::Flush)
+            .map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
     }
     // Dropping the session would unmount as well, but could not cope with an export that is in use.
     if mounts::try_unmount(&config.export, Duration::from_secs(5)).is_err() {
-        mounts::detach_lazily(&config.export)
-            .map_err(|errno| AttachError::failed(format!("could not unmount {}: {errno}", config.export.display())))?;
+        mounts::detach_lazily(&config.export).map_err(|errno| {
+            AttachError::failed(format!("could not unmount {}: {errno}", config.export.display()))
+        })?;
     }
     let deadline = Instant::now() + Duration::from_secs(2);
     while !session.guard.is_finished() && Instant::now() < deadline {

@@ -77,7 +77,8 @@ impl Connection {
 
 /// Asks a daemon to shut down, and ends it by force if it doesn't; true when it is gone.
 pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
-    let asked = Connection::open(control, SHUTDOWN_LIMIT).and_then(|mut connection| connection.ask(&Command::Shutdown));
+    let asked = Connection::open(control, SHUTDOWN_LIMIT)
+        .and_then(|mut connection| connection.ask(&Command::Shutdown));
     let grace = if asked.is_ok() { SHUTDOWN_LIMIT } else { Duration::ZERO };
     process.wait_gone(grace) || {
         process.signal(Signal::KILL);
@@ -105,7 +106,11 @@ pub(crate) struct DaemonProcess {
 
 impl DaemonProcess {
     /// Starts a daemon for `stack` and waits until its export can be used.
-    pub(crate) fn start(program: &DaemonProgram, stack: &StackSpec, registry: &Registry) -> Result<Self, AttachError> {
+    pub(crate) fn start(
+        program: &DaemonProgram,
+        stack: &StackSpec,
+        registry: &Registry,
+    ) -> Result<Self, AttachError> {
         let (session, note) = registry.session()?;
         let name = session.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut daemon = DaemonProcess {
@@ -160,8 +165,9 @@ impl DaemonProcess {
 
         self.mount_note =
             Some(self.registry.note(Thing::FuseMount { mount_point: export, source: self.source.clone() })?);
-        self.daemon_note =
-            Some(self.registry.note(Thing::Daemon { config: config_path.clone(), control: control.clone() })?);
+        self.daemon_note = Some(
+            self.registry.note(Thing::Daemon { config: config_path.clone(), control: control.clone() })?,
+        );
         let mut command = std::process::Command::new(&program.program);
         command.args(&program.arguments).arg("--config").arg(&config_path);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
@@ -172,7 +178,9 @@ impl DaemonProcess {
                 Ok(())
             });
         }
-        let child = command.spawn().map_err(|error| AttachError::io("start the device daemon", &program.program, error))?;
+        let child = command
+            .spawn()
+            .map_err(|error| AttachError::io("start the device daemon", &program.program, error))?;
         self.pid = child.id();
         self.child = Some(Mutex::new(child));
         self.wait_ready(&control)
@@ -246,7 +254,9 @@ impl DaemonProcess {
         };
         let reply = connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).ask(command);
         match reply {
-            Ok(Reply::Failed { problem }) => Err(AttachError::failed(format!("the device daemon refused: {problem}"))),
+            Ok(Reply::Failed { problem }) => {
+                Err(AttachError::failed(format!("the device daemon refused: {problem}")))
+            }
             Ok(reply) => Ok(reply),
             Err(error) => Err(self.silent(&error)),
         }
@@ -285,7 +295,8 @@ impl DaemonProcess {
         }
         self.forget(|daemon| daemon.mount_note.take());
         if self.session_note.is_some() && self.session.exists() {
-            fs::remove_dir_all(&self.session).map_err(|error| AttachError::io("remove", &self.session, error))?;
+            fs::remove_dir_all(&self.session)
+                .map_err(|error| AttachError::io("remove", &self.session, error))?;
         }
         self.forget(|daemon| daemon.session_note.take());
         Ok(())

@@ -61,7 +61,9 @@ impl Filesystem {
             return Ok(());
         }
         let advice = match self {
-            Filesystem::Xfs if capacity_bytes >= Filesystem::Ext4.smallest_bytes() => "; make it larger, or use ext4",
+            Filesystem::Xfs if capacity_bytes >= Filesystem::Ext4.smallest_bytes() => {
+                "; make it larger, or use ext4"
+            }
             _ => "; make it larger",
         };
         Err(AttachError::failed(format!(
@@ -109,21 +111,26 @@ impl Filesystem {
             Filesystem::Xfs => c"nouuid",
             Filesystem::Ext4 => c"noinit_itable",
         };
-        rustix::mount::mount(device, mount_point, self.name(), MountFlags::NOATIME, options).map_err(|errno| {
-            let hint = match errno {
-                rustix::io::Errno::NODEV => format!(". This kernel has no {} support", self.name()),
-                rustix::io::Errno::INVAL | rustix::io::Errno::UCLEAN => {
-                    format!(". The volume may hold no {} filesystem, or a damaged one: format it", self.name())
-                }
-                _ => String::new(),
-            };
-            AttachError::failed(format!(
-                "could not mount {} ({}) on {}: {errno}{hint}",
-                device.display(),
-                self.name(),
-                mount_point.display()
-            ))
-        })
+        rustix::mount::mount(device, mount_point, self.name(), MountFlags::NOATIME, options).map_err(
+            |errno| {
+                let hint = match errno {
+                    rustix::io::Errno::NODEV => format!(". This kernel has no {} support", self.name()),
+                    rustix::io::Errno::INVAL | rustix::io::Errno::UCLEAN => {
+                        format!(
+                            ". The volume may hold no {} filesystem, or a damaged one: format it",
+                            self.name()
+                        )
+                    }
+                    _ => String::new(),
+                };
+                AttachError::failed(format!(
+                    "could not mount {} ({}) on {}: {errno}{hint}",
+                    device.display(),
+                    self.name(),
+                    mount_point.display()
+                ))
+            },
+        )
     }
 }
 
@@ -134,7 +141,10 @@ mod tests {
     #[test]
     fn a_volume_that_is_too_small_is_refused_with_what_fits() {
         let refused = Filesystem::Xfs.check_capacity("data", 100 * MIB).unwrap_err().to_string();
-        assert!(refused.contains("'data'") && refused.contains("300 MiB") && refused.contains("ext4"), "{refused}");
+        assert!(
+            refused.contains("'data'") && refused.contains("300 MiB") && refused.contains("ext4"),
+            "{refused}"
+        );
         let refused = Filesystem::Ext4.check_capacity("data", MIB).unwrap_err().to_string();
         assert!(refused.contains("4 MiB") && !refused.contains("use ext4"), "{refused}");
         Filesystem::Xfs.check_capacity("data", 300 * MIB).unwrap();

@@ -29,8 +29,9 @@ pub struct FuseLoop {
 impl FuseLoop {
     /// The device daemon is this program, started again with the subcommand `device-daemon`.
     pub fn new() -> Result<FuseLoop, AttachError> {
-        let program = std::env::current_exe()
-            .map_err(|error| AttachError::failed(format!("could not find this program to start it again: {error}")))?;
+        let program = std::env::current_exe().map_err(|error| {
+            AttachError::failed(format!("could not find this program to start it again: {error}"))
+        })?;
         Ok(FuseLoop::with_daemon(program, vec!["device-daemon".into()]))
     }
 
@@ -41,7 +42,11 @@ impl FuseLoop {
 
     /// Attaches the volumes as bare block devices, without filesystems: for measuring the path itself, for
     /// power-cut tests, and for systems that want a device.
-    pub fn attach_devices(&self, stack: &StackSpec, registry: &Registry) -> Result<BlockVolumes, AttachError> {
+    pub fn attach_devices(
+        &self,
+        stack: &StackSpec,
+        registry: &Registry,
+    ) -> Result<BlockVolumes, AttachError> {
         self.probe()?;
         check_names(stack)?;
         let mut volumes = BlockVolumes {
@@ -106,9 +111,16 @@ fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
     let mut seen = BTreeSet::new();
     for volume in &stack.volumes {
         let name = volume.name.as_str();
-        let fits = !name.is_empty() && name.len() <= 255 && name != "." && name != ".." && !name.contains(['/', '\0']);
+        let fits = !name.is_empty()
+            && name.len() <= 255
+            && name != "."
+            && name != ".."
+            && !name.contains(['/', '\0']);
         if !fits {
-            return Err(AttachError::failed(format!("'{}' can't name a volume: it must do for a file name", name.escape_debug())));
+            return Err(AttachError::failed(format!(
+                "'{}' can't name a volume: it must do for a file name",
+                name.escape_debug()
+            )));
         }
         if !seen.insert(name) {
             return Err(AttachError::failed(format!("two volumes are called '{name}': names must differ")));
@@ -194,7 +206,9 @@ impl BlockVolumes {
     pub fn health(&self) -> Result<(), AttachError> {
         self.daemon()?.health()?;
         match self.devices.iter().find(|(device, _)| !device.is_attached()) {
-            Some((device, _)) => Err(AttachError::failed(format!("{} was detached by someone", device.path().display()))),
+            Some((device, _)) => {
+                Err(AttachError::failed(format!("{} was detached by someone", device.path().display())))
+            }
             None => Ok(()),
         }
     }
@@ -202,7 +216,9 @@ impl BlockVolumes {
     /// Clears the loop devices and ends the daemon; again does nothing.
     pub fn detach(&mut self) -> Result<(), AttachError> {
         let mounted = mounts::all();
-        if let Some(mount) = mounted.iter().find(|mount| self.paths.contains(&mount.source) && !self.devices.is_empty()) {
+        if let Some(mount) =
+            mounted.iter().find(|mount| self.paths.contains(&mount.source) && !self.devices.is_empty())
+        {
             return Err(AttachError::failed(format!(
                 "{} is still mounted on {}: unmount it and try again",
                 mount.source.display(),
@@ -261,7 +277,13 @@ impl MountedVolumes {
         Ok(paths)
     }
 
-    fn mount(&mut self, filesystem: Filesystem, device: &Path, at: &Path, backing: PathBuf) -> Result<(), AttachError> {
+    fn mount(
+        &mut self,
+        filesystem: Filesystem,
+        device: &Path,
+        at: &Path,
+        backing: PathBuf,
+    ) -> Result<(), AttachError> {
         let note = self.registry.note(Thing::Mount { mount_point: at.to_owned(), backing })?;
         match filesystem.mount(device, at) {
             Ok(()) => {
@@ -312,7 +334,9 @@ impl Held for MountedVolumes {
     fn health(&self) -> Result<(), AttachError> {
         self.volumes.health()?;
         match self.mounts.iter().find(|(path, _)| mounts::at(path).is_none()) {
-            Some((path, _)) => Err(AttachError::failed(format!("{} was unmounted by someone", path.display()))),
+            Some((path, _)) => {
+                Err(AttachError::failed(format!("{} was unmounted by someone", path.display())))
+            }
             None => Ok(()),
         }
     }
@@ -355,7 +379,8 @@ mod tests {
     use super::*;
 
     fn stack(names: &[&str]) -> StackSpec {
-        let volume = |name: &&str| VolumeSpec { name: (*name).to_owned(), devices: Vec::new(), chunk_bytes: 0 };
+        let volume =
+            |name: &&str| VolumeSpec { name: (*name).to_owned(), devices: Vec::new(), chunk_bytes: 0 };
         StackSpec { volumes: names.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
     }
 

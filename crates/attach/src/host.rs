@@ -46,7 +46,12 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
     };
     let program = |name, package| program(name, package);
     vec![
-        capability("root", Required, "modelled storage", probe_privileges().map(|()| "CAP_SYS_ADMIN is there".into())),
+        capability(
+            "root",
+            Required,
+            "modelled storage",
+            probe_privileges().map(|()| "CAP_SYS_ADMIN is there".into()),
+        ),
         capability("FUSE", Required, "modelled storage", probe_fuse().map(|()| "/dev/fuse opens".into())),
         capability("loop devices", Required, "modelled storage", loop_control()),
         capability("mkfs.xfs", Required, "XFS on modelled storage", filesystem(Filesystem::Xfs)),
@@ -63,7 +68,12 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
         capability("timer", Required, "honest latencies", timer_slack()),
         capability("fusermount3", Optional, "FUSE without root", program("fusermount3", "fuse3")),
         capability("fio", Optional, "checking a mount against its model", program("fio", "fio")),
-        capability("java", Optional, "Cassandra, Accumulo, Hadoop, Spark", program("java", "default-jre-headless")),
+        capability(
+            "java",
+            Optional,
+            "Cassandra, Accumulo, Hadoop, Spark",
+            program("java", "default-jre-headless"),
+        ),
         capability("maven", Optional, "fetching systems for the JVM", program("mvn", "maven")),
         capability("chromium", Optional, "pictures of the HTML report", program("chromium", "chromium")),
         capability("ublk", Optional, "a shorter path to the kernel", ublk()),
@@ -76,7 +86,8 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
 pub fn probe_privileges() -> Result<(), Missing> {
     const CAP_SYS_ADMIN: u32 = 21;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    let effective =
+        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
     match effective {
         Some(set) if set & (1 << CAP_SYS_ADMIN) != 0 => Ok(()),
         _ => Err(Missing::new(
@@ -99,9 +110,11 @@ pub fn probe_fuse() -> Result<(), Missing> {
 /// Where a program is, by `PATH` and the system's own directories, which a user's `PATH` may leave out.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
+    let places =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
     places.map(|place| place.join(name)).find(|candidate| {
-        fs::metadata(candidate).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+        fs::metadata(candidate)
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
     })
 }
 
@@ -117,7 +130,11 @@ fn filesystem(filesystem: Filesystem) -> Result<String, Missing> {
     let name = filesystem.name();
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let is_known = known.lines().any(|line| line.split_ascii_whitespace().next_back() == Some(name));
-    Ok(if is_known { format!("{name} can be made and mounted") } else { format!("{name} can be made; its module loads on demand") })
+    Ok(if is_known {
+        format!("{name} can be made and mounted")
+    } else {
+        format!("{name} can be made; its module loads on demand")
+    })
 }
 
 fn loop_control() -> Result<String, Missing> {
@@ -136,7 +153,8 @@ const ENOUGH_MEMORY_GIB: f64 = 2.0;
 
 fn free_disk(directory: &Path) -> Result<String, Missing> {
     let existing = directory.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("."));
-    let free_gib = rustix::fs::statvfs(existing).map_or(0.0, |found| (found.f_bavail as f64) * (found.f_frsize as f64) / GIB);
+    let free_gib = rustix::fs::statvfs(existing)
+        .map_or(0.0, |found| (found.f_bavail as f64) * (found.f_frsize as f64) / GIB);
     let found = format!("{free_gib:.1} GiB free at {}", existing.display());
     if free_gib >= ENOUGH_DISK_GIB {
         return Ok(found);
@@ -151,13 +169,18 @@ fn free_memory() -> Result<String, Missing> {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field_gib = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<f64>().ok()).unwrap_or(0.0) * 1024.0 / GIB
+        line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<f64>().ok()).unwrap_or(0.0)
+            * 1024.0
+            / GIB
     };
     let found = format!("{:.1} of {:.1} GiB available", field_gib("MemAvailable"), field_gib("MemTotal"));
     if field_gib("MemAvailable") >= ENOUGH_MEMORY_GIB {
         return Ok(found);
     }
-    Err(Missing::new(format!("memory ({found})"), format!("stop other programs: {ENOUGH_MEMORY_GIB} GiB do for the quickstart")))
+    Err(Missing::new(
+        format!("memory ({found})"),
+        format!("stop other programs: {ENOUGH_MEMORY_GIB} GiB do for the quickstart"),
+    ))
 }
 
 fn clock_source() -> Result<String, Missing> {
@@ -176,7 +199,9 @@ fn clock_source() -> Result<String, Missing> {
 
 fn timer_slack() -> Result<String, Missing> {
     match rustix::thread::current_timer_slack() {
-        Ok(slack_ns) => Ok(format!("the default slack of {slack_ns} ns is lowered to 1 ns in the device daemon")),
+        Ok(slack_ns) => {
+            Ok(format!("the default slack of {slack_ns} ns is lowered to 1 ns in the device daemon"))
+        }
         Err(errno) => Err(Missing::new(
             format!("control of the timer slack ({errno})"),
             "modelled latencies will be some 50 µs late: use slow motion, or a kernel that knows PR_SET_TIMERSLACK",
@@ -188,7 +213,8 @@ fn has_module(name: &str) -> bool {
     let loaded = Path::new("/sys/module").join(name).exists();
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let modules = Path::new("/lib/modules").join(release.trim());
-    let lists = ["modules.builtin", "modules.dep"].map(|list| fs::read_to_string(modules.join(list)).unwrap_or_default());
+    let lists = ["modules.builtin", "modules.dep"]
+        .map(|list| fs::read_to_string(modules.join(list)).unwrap_or_default());
     // File names may have hyphens where the module's own name has underscores.
     let listed = |line: &str| {
         let path = line.split(':').next().unwrap_or_default();
@@ -198,7 +224,8 @@ fn has_module(name: &str) -> bool {
     loaded || lists.iter().any(|list| list.lines().any(listed))
 }
 
-const NEWER_KERNEL: &str = "use a kernel that has it: on Debian, linux-image-cloud-amd64 or linux-image-amd64 of release 13";
+const NEWER_KERNEL: &str =
+    "use a kernel that has it: on Debian, linux-image-cloud-amd64 or linux-image-amd64 of release 13";
 
 fn ublk() -> Result<String, Missing> {
     match Path::new("/dev/ublk-control").exists() || has_module("ublk_drv") {
@@ -219,7 +246,10 @@ fn fuse_over_io_uring() -> Result<String, Missing> {
     match fs::read_to_string(parameter).unwrap_or_default().trim() {
         "Y" | "1" => Ok("enabled".to_owned()),
         "" => Err(Missing::new("FUSE over io_uring", "use a kernel from 6.14 on")),
-        _ => Err(Missing::new("FUSE over io_uring (it is switched off)", format!("as root: echo 1 > {parameter}"))),
+        _ => Err(Missing::new(
+            "FUSE over io_uring (it is switched off)",
+            format!("as root: echo 1 > {parameter}"),
+        )),
     }
 }
 

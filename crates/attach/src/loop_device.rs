@@ -83,11 +83,17 @@ impl LoopDevice {
             .write(true)
             .open(backing)
             .map_err(|error| AttachError::io("open the exported volume", backing, error))?;
-        let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control").map_err(|_| loop_missing())?;
+        let control = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/loop-control")
+            .map_err(|_| loop_missing())?;
         let mut last_error = io::Error::from_raw_os_error(libc::EBUSY);
         for _ in 0..CONFIGURE_ATTEMPTS {
             let number = control_get_free(control.as_raw_fd()).map_err(|error| {
-                AttachError::failed(format!("could not get a free loop device: {error}. `losetup -a` shows those in use"))
+                AttachError::failed(format!(
+                    "could not get a free loop device: {error}. `losetup -a` shows those in use"
+                ))
             })?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = open_when_there(&path).map_err(|error| AttachError::io("open", &path, error))?;
@@ -98,12 +104,19 @@ impl LoopDevice {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Err(AttachError::failed(format!("no loop device could be configured in {CONFIGURE_ATTEMPTS} attempts: {last_error}")))
+        Err(AttachError::failed(format!(
+            "no loop device could be configured in {CONFIGURE_ATTEMPTS} attempts: {last_error}"
+        )))
     }
 
     fn check(path: PathBuf, number: u32, backing: &Path, device: File) -> Result<LoopDevice, AttachError> {
-        let mut attached =
-            LoopDevice { path, number, backing: backing.to_owned(), queue: QueueSettings::default(), file: Some(device) };
+        let mut attached = LoopDevice {
+            path,
+            number,
+            backing: backing.to_owned(),
+            queue: QueueSettings::default(),
+            file: Some(device),
+        };
         let direct = fs::read_to_string(format!("/sys/block/loop{number}/loop/dio")).unwrap_or_default();
         if direct.trim() != "1" {
             let place = attached.path.display().to_string();
@@ -192,7 +205,10 @@ fn wait_cleared(number: u32, backing: &Path) -> Result<(), AttachError> {
             let device = PathBuf::from(format!("/dev/loop{number}"));
             let holders = crate::processes::holders(&device);
             let who = holders.iter().map(|holder| holder.to_string()).collect::<Vec<_>>().join("; ");
-            return Err(AttachError::failed(format!("{} is still in use and was not cleared {who}", device.display())));
+            return Err(AttachError::failed(format!(
+                "{} is still in use and was not cleared {who}",
+                device.display()
+            )));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -19,7 +19,7 @@ use crate::attachment::AttachError;
 use crate::missing::Missing;
 use crate::mounts;
 use crate::registry::{Note, Registry, Thing};
-use hierarchy::{Hierarchy, Version, read_number, read_field};
+use hierarchy::{Hierarchy, Version, read_field, read_number};
 
 /// Our groups' parent, below the group that this process is in.
 const PARENT: &str = "underlay";
@@ -56,14 +56,28 @@ impl MemoryBudget {
         Self::create_in(&hierarchy, name, bytes, registry)
     }
 
-    fn create_in(hierarchy: &Hierarchy, name: &str, bytes: u64, registry: &Registry) -> Result<MemoryBudget, AttachError> {
+    fn create_in(
+        hierarchy: &Hierarchy,
+        name: &str,
+        bytes: u64,
+        registry: &Registry,
+    ) -> Result<MemoryBudget, AttachError> {
         let parent = hierarchy.make_parent(PARENT)?;
-        let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(60).collect();
+        let plain: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' })
+            .take(60)
+            .collect();
         let number = NEXT_GROUP.fetch_add(1, Ordering::Relaxed);
         let directory = parent.join(format!("{plain}-{}-{number}", std::process::id()));
         let note = registry.note(Thing::Cgroup { directory: directory.clone() })?;
-        let budget =
-            MemoryBudget { directory, version: hierarchy.version, bytes, registry: registry.clone(), note: Some(note) };
+        let budget = MemoryBudget {
+            directory,
+            version: hierarchy.version,
+            bytes,
+            registry: registry.clone(),
+            note: Some(note),
+        };
         fs::create_dir(&budget.directory)
             .map_err(|error| AttachError::io("make the control group", &budget.directory, error))?;
         budget.set_limits()?;
@@ -139,7 +153,9 @@ impl MemoryBudget {
         let reclaimed = match self.version {
             Version::V1 => fs::write(self.directory.join("memory.force_empty"), "0"),
             Version::V2 => match self.usage_bytes() {
-                Some(bytes) if bytes > 0 => fs::write(self.directory.join("memory.reclaim"), bytes.to_string()),
+                Some(bytes) if bytes > 0 => {
+                    fs::write(self.directory.join("memory.reclaim"), bytes.to_string())
+                }
                 _ => Ok(()),
             },
         };

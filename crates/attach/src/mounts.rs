@@ -127,12 +127,18 @@ pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
         UnmountError::Busy => {
             let holders = processes::holders(mount_point);
             let who = match holders.as_slice() {
-                [] => "no process that this one may see; another mount or loop device may sit on it".to_owned(),
+                [] => {
+                    "no process that this one may see; another mount or loop device may sit on it".to_owned()
+                }
                 some => some.iter().take(8).map(|holder| holder.to_string()).collect::<Vec<_>>().join("; "),
             };
-            AttachError::failed(format!("{place} is in use and can't be unmounted: {who}. End it and try again"))
+            AttachError::failed(format!(
+                "{place} is in use and can't be unmounted: {who}. End it and try again"
+            ))
         }
-        UnmountError::TimedOut => AttachError::failed(format!("unmounting {place} did not end: its device is not answering")),
+        UnmountError::TimedOut => {
+            AttachError::failed(format!("unmounting {place} did not end: its device is not answering"))
+        }
         UnmountError::Failed(errno) => AttachError::failed(format!("could not unmount {place}: {errno}")),
     }
 }

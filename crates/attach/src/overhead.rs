@@ -36,7 +36,11 @@ pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
 }
 
 /// The same with a daemon and a registry of the caller's choice.
-pub fn measure_with(attachment: &FuseLoop, registry: &Registry, duration: Duration) -> Result<Overhead, AttachError> {
+pub fn measure_with(
+    attachment: &FuseLoop,
+    registry: &Registry,
+    duration: Duration,
+) -> Result<Overhead, AttachError> {
     let device = DeviceSpec {
         name: "null.0".to_owned(),
         medium: None,

@@ -87,7 +87,9 @@ pub fn all() -> Vec<u32> {
 
 /// The short name of a process: `cassandra`, `bash`.
 pub fn command_name(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_else(|_| "?".into())
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .map(|name| name.trim().to_owned())
+        .unwrap_or_else(|_| "?".into())
 }
 
 /// Processes that have `argument` as one of their arguments, word for word.
@@ -95,7 +97,8 @@ pub fn with_argument(argument: &Path) -> Vec<ProcessId> {
     use std::os::unix::ffi::OsStrExt;
     let wanted = argument.as_os_str().as_bytes();
     let has_it = |pid: &u32| {
-        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split(|byte| *byte == 0).any(|arg| arg == wanted))
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|arg| arg == wanted))
     };
     all().into_iter().filter(has_it).filter_map(ProcessId::of).collect()
 }
@@ -121,7 +124,10 @@ pub fn holders(directory: &Path) -> Vec<Holder> {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let links = ["cwd", "root", "exe"].into_iter().map(|name| process.join(name));
         let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
-        let by_link = links.chain(open).filter_map(|link| fs::read_link(link).ok()).find(|path| path.starts_with(directory));
+        let by_link = links
+            .chain(open)
+            .filter_map(|link| fs::read_link(link).ok())
+            .find(|path| path.starts_with(directory));
         by_link.or_else(|| mapped_below(&process, directory))
     };
     all()

@@ -107,7 +107,9 @@ impl Sampler {
     /// `interval_s` is in seconds of the clock, 0.001 to 86400.
     pub fn start(devices: Vec<RealDevice>, interval_s: f64) -> Result<Sampler, AttachError> {
         if !(0.001..=86_400.0).contains(&interval_s) {
-            return Err(AttachError::failed(format!("a sampling interval of {interval_s} s: expected 0.001 to 86400")));
+            return Err(AttachError::failed(format!(
+                "a sampling interval of {interval_s} s: expected 0.001 to 86400"
+            )));
         }
         let (stop, stopped) = mpsc::channel();
         let mut watched: Vec<Watched> = devices.into_iter().filter_map(Watched::new).collect();
@@ -198,9 +200,18 @@ mod tests {
 
     #[test]
     fn rates_are_per_second_and_busy_is_a_share() {
-        let totals = DeviceTotals { reads: 50, read_bytes: 4096, busy_us: 1e6, queue_us: 4e6, ..DeviceTotals::default() };
+        let totals = DeviceTotals {
+            reads: 50,
+            read_bytes: 4096,
+            busy_us: 1e6,
+            queue_us: 4e6,
+            ..DeviceTotals::default()
+        };
         let shown = sample(10.0, 2.0, &totals);
-        assert_eq!((shown.read_iops, shown.read_bytes_per_s, shown.queue_depth, shown.busy), (25.0, 2048.0, 2.0, 0.5));
+        assert_eq!(
+            (shown.read_iops, shown.read_bytes_per_s, shown.queue_depth, shown.busy),
+            (25.0, 2048.0, 2.0, 0.5)
+        );
     }
 
     #[test]

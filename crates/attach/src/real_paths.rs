@@ -45,8 +45,12 @@ impl Attachment for RealPaths {
         if self.paths.is_empty() {
             return Err(AttachError::failed("the storage names no path to attach"));
         }
-        let mut directories =
-            Directories { made: Vec::new(), devices: Vec::new(), sampler: Mutex::new(None), registry: registry.clone() };
+        let mut directories = Directories {
+            made: Vec::new(),
+            devices: Vec::new(),
+            sampler: Mutex::new(None),
+            registry: registry.clone(),
+        };
         for path in &self.paths {
             directories.make_in(path)?;
         }

@@ -32,22 +32,44 @@ pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Thing {
     /// A filesystem on the loop device of the file `backing`.
-    Mount { mount_point: PathBuf, backing: PathBuf },
+    Mount {
+        mount_point: PathBuf,
+        backing: PathBuf,
+    },
     /// A FUSE export that calls itself `source`.
-    FuseMount { mount_point: PathBuf, source: String },
+    FuseMount {
+        mount_point: PathBuf,
+        source: String,
+    },
     /// The loop device of this file.
-    Loop { backing: PathBuf },
+    Loop {
+        backing: PathBuf,
+    },
     /// The device daemon that was started with this configuration file and listens on this socket.
-    Daemon { config: PathBuf, control: PathBuf },
+    Daemon {
+        config: PathBuf,
+        control: PathBuf,
+    },
     /// Any other process, and what it is.
-    Process { process: ProcessId, what: String },
+    Process {
+        process: ProcessId,
+        what: String,
+    },
     /// A control group with all processes in it.
-    Cgroup { directory: PathBuf },
-    File { path: PathBuf },
+    Cgroup {
+        directory: PathBuf,
+    },
+    File {
+        path: PathBuf,
+    },
     /// A directory that is ours with everything below it.
-    Tree { path: PathBuf },
+    Tree {
+        path: PathBuf,
+    },
     /// A directory that is removed only when it is empty: a mount point.
-    EmptyDirectory { path: PathBuf },
+    EmptyDirectory {
+        path: PathBuf,
+    },
 }
 
 impl Thing {
@@ -65,13 +87,17 @@ impl std::fmt::Display for Thing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Thing::Mount { mount_point, .. } => write!(formatter, "the mount at {}", mount_point.display()),
-            Thing::FuseMount { mount_point, .. } => write!(formatter, "the export at {}", mount_point.display()),
+            Thing::FuseMount { mount_point, .. } => {
+                write!(formatter, "the export at {}", mount_point.display())
+            }
             Thing::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
             Thing::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
             Thing::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
             Thing::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
             Thing::File { path } => write!(formatter, "the file {}", path.display()),
-            Thing::Tree { path } | Thing::EmptyDirectory { path } => write!(formatter, "the directory {}", path.display()),
+            Thing::Tree { path } | Thing::EmptyDirectory { path } => {
+                write!(formatter, "the directory {}", path.display())
+            }
         }
     }
 }
@@ -120,8 +146,10 @@ impl Registry {
             .mode(0o700)
             .create(directory)
             .map_err(|error| AttachError::io("make the runtime directory", directory, error))?;
-        let directory = directory.canonicalize().map_err(|error| AttachError::io("find", directory, error))?;
-        let owner = fs::metadata(&directory).map_err(|error| AttachError::io("read", &directory, error))?.uid();
+        let directory =
+            directory.canonicalize().map_err(|error| AttachError::io("find", directory, error))?;
+        let owner =
+            fs::metadata(&directory).map_err(|error| AttachError::io("read", &directory, error))?.uid();
         if owner != rustix::process::geteuid().as_raw() {
             return Err(AttachError::failed(format!(
                 "the runtime directory {} belongs to another user: set {RUNTIME_DIR_VARIABLE} to one of your own",
@@ -139,14 +167,18 @@ impl Registry {
     pub fn note(&self, thing: Thing) -> Result<Note, AttachError> {
         if let Some(path) = thing.made_path() {
             if fs::symlink_metadata(path).is_ok() {
-                return Err(AttachError::failed(format!("{} exists already, so it can't be made", path.display())));
+                return Err(AttachError::failed(format!(
+                    "{} exists already, so it can't be made",
+                    path.display()
+                )));
             }
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let path = self.journal_path();
         let mut journals = OWN_JOURNALS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if !journals.contains_key(&path) {
-            let file = start_journal(&path).map_err(|error| AttachError::io("write the registry", &path, error))?;
+            let file =
+                start_journal(&path).map_err(|error| AttachError::io("write the registry", &path, error))?;
             journals.insert(path.clone(), OwnJournal { file, outstanding: BTreeSet::new() });
         }
         let journal = journals.get_mut(&path).expect("was just inserted");
@@ -192,7 +224,8 @@ impl Registry {
 
     /// Makes `path` and every directory above it that is missing, noting each, outermost first.
     pub(crate) fn make_directories(&self, path: &Path) -> Result<Vec<(PathBuf, Note)>, AttachError> {
-        let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| fs::symlink_metadata(ancestor).is_err()).collect();
+        let missing: Vec<&Path> =
+            path.ancestors().take_while(|ancestor| fs::symlink_metadata(ancestor).is_err()).collect();
         let mut made = Vec::new();
         for directory in missing.into_iter().rev().filter(|directory| !directory.as_os_str().is_empty()) {
             let outcome = self.note(Thing::EmptyDirectory { path: directory.to_owned() }).and_then(|note| {

@@ -186,7 +186,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
     if with_cost {
         header.extend(["$/TB", "$/kop/s"].map(str::to_owned));
     }
-    header.push("certificate".to_owned());
+    header.push("verdict".to_owned());
     let mut layout = Layout::new(&header);
     let mut line = 0;
     for row in rows {
@@ -358,7 +358,9 @@ fn reference_text(
         layout = reference_table(comparison, &compared, false);
     }
     let mut out = String::from("\n");
-    for line in wrap(&format!("Against {}, as published: {title}", comparison.baseline), width, "") {
+    let what =
+        only_metric(&compared).map_or("as published".to_owned(), |metric| format!("{metric} as published"));
+    for line in wrap(&format!("Against {}, {what}: {title}", comparison.baseline), width, "") {
         out += &paint.bold(&line);
         out.push('\n');
     }
@@ -366,7 +368,12 @@ fn reference_text(
 }
 
 fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals: bool) -> Layout {
-    let header = ["workload", "storage", "figure", "published", "ours", "reading"].map(str::to_owned);
+    // A metric that all share is named above the table.
+    let with_metric = only_metric(compared).is_none();
+    let mut header = ["workload", "storage", "published", "ours", "reading"].map(str::to_owned).to_vec();
+    if with_metric {
+        header.insert(2, "figure".to_owned());
+    }
     let mut layout = Layout::new(&header);
     for one in compared {
         let row = one.row.map(|index| &comparison.rows[index]);
@@ -379,17 +386,31 @@ fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals
                 None => quantity::ratio(ratio.value),
             },
         };
-        layout.table.add_row(vec![
+        let mut fields = vec![
             row.map_or_else(|| figure_label(one), |row| row.label().to_owned()),
             one.figure.storage.clone(),
-            reference::metric_in_words(&one.figure.metric).split(',').next().unwrap_or_default().to_owned(),
             one.published_ratio.map_or(ABSENT.to_owned(), quantity::ratio),
             ours,
             one.reading.in_words().to_owned(),
-        ]);
+        ];
+        if with_metric {
+            fields.insert(2, metric_name(one));
+        }
+        layout.table.add_row(fields);
     }
-    layout.finish(&[0, 1, 2, 5]);
+    layout.finish(if with_metric { &[0, 1, 2, 5] } else { &[0, 1, 4] });
     layout
+}
+
+/// A figure's metric without its unit, which a ratio does not have.
+fn metric_name(one: &Beside) -> String {
+    reference::metric_in_words(&one.figure.metric).split(',').next().unwrap_or_default().to_owned()
+}
+
+/// The metric of all figures, when it is one.
+fn only_metric(figures: &[&Beside]) -> Option<String> {
+    let first = figures.first()?;
+    figures.iter().all(|one| one.figure.metric == first.figure.metric).then(|| metric_name(first))
 }
 
 /// A published figure's conditions: `a, uniform, 256 GB`.

@@ -243,6 +243,7 @@ fn the_page_stands_alone_and_says_what_matters() {
         "@media print",
         "Slow motion x4 was divided out",
         "[system.rocksdb]",
+        "4 May 2026, 09:12 UTC",
         "a made-up price list",
     ] {
         assert!(page.contains(needed), "{needed} is missing");

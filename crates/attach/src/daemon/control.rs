@@ -125,7 +125,8 @@ impl Service {
             let too_long = line.len() as u64 > LONGEST_LINE_BYTES;
             let command = parse(&line);
             let ends = matches!(command, Ok(Command::Shutdown));
-            let reply = command.map_or_else(|problem| Reply::Failed { problem }, |command| self.obey(command));
+            let reply =
+                command.map_or_else(|problem| Reply::Failed { problem }, |command| self.obey(command));
             let mut text = serde_json::to_vec(&reply)?;
             text.push(b'\n');
             writer.write_all(&text)?;
@@ -198,7 +199,8 @@ mod tests {
             Just(Command::Shutdown),
             Just(Command::SetPace { pace: Pace::Modelled }),
             // Eighths: parsing may be off in the last of 53 bits, which is no concern of an interval.
-            (1_u32..691_200).prop_map(|eighths| Command::BeginMeasurement { interval_s: f64::from(eighths) / 8.0 }),
+            (1_u32..691_200)
+                .prop_map(|eighths| Command::BeginMeasurement { interval_s: f64::from(eighths) / 8.0 }),
         ]
     }
 

@@ -6,13 +6,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
-    Request as FuseRequest, TimeOrNow, WriteFlags,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyStatfs, ReplyWrite, Request as FuseRequest, TimeOrNow, WriteFlags,
 };
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Geometry, Request};
 
@@ -75,8 +76,11 @@ impl Export {
             INodeNo::ROOT => 0,
             inode => self.volume(inode)?.geometry.capacity_bytes,
         };
-        let (kind, perm, nlink) =
-            if inode == INodeNo::ROOT { (FileType::Directory, 0o500, 2) } else { (FileType::RegularFile, 0o600, 1) };
+        let (kind, perm, nlink) = if inode == INodeNo::ROOT {
+            (FileType::Directory, 0o500, 2)
+        } else {
+            (FileType::RegularFile, 0o600, 1)
+        };
         Some(FileAttr {
             ino: inode,
             size,
@@ -97,8 +101,16 @@ impl Export {
     }
 }
 
-/// What a program sees of a device's error.
+/// The log names the first errors only: a device that fails every request would fill the disk with it.
+const MOST_LOGGED_ERRORS: u32 = 100;
+static LOGGED_ERRORS: AtomicU32 = AtomicU32::new(0);
+
+/// What a program sees of a device's error; the device's own words go to the log.
 fn errno(error: &DeviceError) -> Errno {
+    if LOGGED_ERRORS.load(Ordering::Relaxed) < MOST_LOGGED_ERRORS {
+        LOGGED_ERRORS.fetch_add(1, Ordering::Relaxed);
+        eprintln!("{error}");
+    }
     match error {
         DeviceError::Unaligned { .. } => Errno::EINVAL,
         DeviceError::NoSpace => Errno::ENOSPC,
@@ -106,12 +118,9 @@ fn errno(error: &DeviceError) -> Errno {
     }
 }
 
-/// The error number of a completion that carries no data; a device's own words go to the log.
+/// The error number of a completion that carries no data.
 fn outcome(completion: Completion) -> Result<(), Errno> {
-    completion.map(|_| ()).map_err(|error| {
-        eprintln!("{error}");
-        errno(&error)
-    })
+    completion.map(|_| ()).map_err(|error| errno(&error))
 }
 
 /// The part of the volume that a read must ask for to give `wanted` bytes at `offset`: whole blocks, not beyond
@@ -125,7 +134,12 @@ fn covering(geometry: &Geometry, offset: u64, wanted: u32) -> Option<Cover> {
     let start = offset - offset % block_bytes;
     let stop = end.next_multiple_of(block_bytes).min(geometry.capacity_bytes);
     // All are below `wanted` and two blocks, so they fit.
-    Some(Cover { start, length: (stop - start) as usize, skip: (offset - start) as usize, wanted: (end - offset) as usize })
+    Some(Cover {
+        start,
+        length: (stop - start) as usize,
+        skip: (offset - start) as usize,
+        wanted: (end - offset) as usize,
+    })
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -140,7 +154,10 @@ impl Filesystem for Export {
     fn init(&mut self, _request: &FuseRequest, config: &mut KernelConfig) -> io::Result<()> {
         // Without it direct I/O is one request at a time; every kernel since 3.13 has it.
         config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).map_err(|_| {
-            io::Error::new(io::ErrorKind::Unsupported, "this kernel's FUSE has no asynchronous direct I/O (Linux 3.13)")
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's FUSE has no asynchronous direct I/O (Linux 3.13)",
+            )
         })?;
         // Each refuses only what is out of its range and names the nearest value, which then fits.
         if let Err(nearest) = config.set_max_background(MOST_BACKGROUND_REQUESTS) {
@@ -192,7 +209,9 @@ impl Filesystem for Export {
     ) {
         match self.attributes(inode) {
             None => reply.error(Errno::ENOENT),
-            Some(_) if mode.is_some() || uid.is_some() || gid.is_some() || size.is_some() => reply.error(Errno::EPERM),
+            Some(_) if mode.is_some() || uid.is_some() || gid.is_some() || size.is_some() => {
+                reply.error(Errno::EPERM)
+            }
             Some(attributes) => reply.attr(&VALID, &attributes),
         }
     }
@@ -202,7 +221,9 @@ impl Filesystem for Export {
             // Without the second flag writes would take turns on the file's lock.
             Some(_) => reply.opened(
                 FileHandle(inode.0),
-                FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH,
+                FopenFlags::FOPEN_DIRECT_IO
+                    | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+                    | FopenFlags::FOPEN_NOFLUSH,
             ),
             None => reply.error(Errno::EISDIR),
         }
@@ -230,10 +251,7 @@ impl Filesystem for Export {
                 reply.data(&buffer[skip..skip + wanted]);
                 buffers.put(buffer);
             }
-            Err(error) => {
-                eprintln!("{error}");
-                reply.error(errno(&error));
-            }
+            Err(error) => reply.error(errno(&error)),
         };
         volume.device.submit(Request::Read { offset_bytes: start, buffer }, Box::new(done));
     }
@@ -265,12 +283,26 @@ impl Filesystem for Export {
         volume.device.submit(request, Box::new(done));
     }
 
-    fn flush(&self, _request: &FuseRequest, _inode: INodeNo, _file: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        _request: &FuseRequest,
+        _inode: INodeNo,
+        _file: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         // Closing a file promises nothing.
         reply.ok();
     }
 
-    fn fsync(&self, _request: &FuseRequest, inode: INodeNo, _file: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _request: &FuseRequest,
+        inode: INodeNo,
+        _file: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
         let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
         let done = move |completion: Completion| match outcome(completion) {
             Ok(()) => reply.ok(),
@@ -307,7 +339,14 @@ impl Filesystem for Export {
         volume.device.submit(Request::Discard { offset_bytes: offset, length_bytes: length }, Box::new(done));
     }
 
-    fn readdir(&self, _request: &FuseRequest, inode: INodeNo, _file: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _request: &FuseRequest,
+        inode: INodeNo,
+        _file: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         if inode != INodeNo::ROOT {
             return reply.error(Errno::ENOTDIR);
         }
@@ -315,7 +354,8 @@ impl Filesystem for Export {
         let files = (FIRST_VOLUME_INODE..)
             .zip(&self.volumes)
             .map(|(inode, volume)| (INodeNo(inode), FileType::RegularFile, volume.name.as_os_str()));
-        let entries = dots.into_iter().chain(files).enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
+        let entries =
+            dots.into_iter().chain(files).enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
         for (index, (inode, kind, name)) in entries {
             if reply.add(inode, index as u64 + 1, kind, name) {
                 break;
@@ -327,7 +367,16 @@ impl Filesystem for Export {
     fn statfs(&self, _request: &FuseRequest, _inode: INodeNo, reply: ReplyStatfs) {
         let bytes: u64 = self.volumes.iter().map(|volume| volume.geometry.capacity_bytes).sum();
         let blocks = bytes / u64::from(REPORTED_BLOCK_BYTES);
-        reply.statfs(blocks, 0, 0, self.volumes.len() as u64, 0, REPORTED_BLOCK_BYTES, 255, REPORTED_BLOCK_BYTES);
+        reply.statfs(
+            blocks,
+            0,
+            0,
+            self.volumes.len() as u64,
+            0,
+            REPORTED_BLOCK_BYTES,
+            255,
+            REPORTED_BLOCK_BYTES,
+        );
     }
 }
 
@@ -337,8 +386,9 @@ struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
 }
 
-/// Enough for a full queue of small reads. Large buffers are kept in smaller number by the bytes below.
+/// Enough for a full queue of small reads.
 const MOST_FREE_BUFFERS: usize = 256;
+/// Larger ones are rare enough to be made anew: 128 KiB is what a read-ahead asks for.
 const LARGEST_KEPT_BYTES: usize = 128 << 10;
 
 impl Buffers {

@@ -61,7 +61,8 @@ impl Hierarchy {
         let own = fs::read_to_string(proc.join("cgroup")).unwrap_or_default();
         let options = fs::read_to_string(proc.join("mounts")).unwrap_or_default();
         let mounted = mounts::parse_mountinfo(&mount_table);
-        let v1 = own_group(&own, Some("memory")).zip(mounted.iter().find(|mount| is_v1_memory(mount, &options)));
+        let v1 =
+            own_group(&own, Some("memory")).zip(mounted.iter().find(|mount| is_v1_memory(mount, &options)));
         if let Some((group, mount)) = v1 {
             return Ok(Self::at(root, Version::V1, mount, &group));
         }

@@ -53,7 +53,8 @@ fn version_1() -> FakeHost {
 }
 
 fn version_2(own: &str) -> FakeHost {
-    let host = FakeHost::new("30 1 0:20 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "", &format!("0::{own}\n"));
+    let host =
+        FakeHost::new("30 1 0:20 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "", &format!("0::{own}\n"));
     host.file("sys/fs/cgroup/cgroup.controllers", "cpu memory pids");
     host.file("sys/fs/cgroup/cgroup.subtree_control", "cpu memory");
     host
@@ -74,7 +75,8 @@ fn version_1_below_the_own_group() {
     assert!(!budget.directory().join("memory.memsw.limit_in_bytes").exists());
     fs::write(budget.directory().join("memory.usage_in_bytes"), "4096\n").unwrap();
     fs::write(budget.directory().join("memory.max_usage_in_bytes"), "8192\n").unwrap();
-    fs::write(budget.directory().join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n").unwrap();
+    fs::write(budget.directory().join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+        .unwrap();
     assert_eq!((budget.usage_bytes(), budget.peak_bytes(), budget.oom_kills()), (Some(4096), Some(8192), 3));
     host.remove(budget);
 }

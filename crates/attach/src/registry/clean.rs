@@ -32,7 +32,8 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
     let directory = registry.directory();
     // Two cleaners at once would trip over each other's half-done work.
     let lock = File::open(directory).map_err(|error| AttachError::io("open", directory, error))?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|errno| AttachError::io("lock", directory, errno))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+        .map_err(|errno| AttachError::io("lock", directory, errno))?;
 
     let mut cleaned = Cleaned::default();
     let mut dead = Vec::new();
@@ -109,10 +110,12 @@ impl Cleaner<'_> {
                     self.done(format!("ended {ended} processes of {}", directory.display()));
                 }
             }
-            Thing::Process { process, what } if process.is_alive() => match process.end(Duration::from_secs(3)) {
-                true => self.done(format!("ended {what} (process {})", process.pid)),
-                false => self.problems.push(format!("{what} (process {}) does not end", process.pid)),
-            },
+            Thing::Process { process, what } if process.is_alive() => {
+                match process.end(Duration::from_secs(3)) {
+                    true => self.done(format!("ended {what} (process {})", process.pid)),
+                    false => self.problems.push(format!("{what} (process {}) does not end", process.pid)),
+                }
+            }
             _ => {}
         }
     }
@@ -120,11 +123,14 @@ impl Cleaner<'_> {
     fn unmount_filesystem(&mut self, thing: &Thing) {
         let Thing::Mount { mount_point, backing } = thing else { return };
         // Someone may have mounted something else there since.
-        while mounts::at(mount_point).is_some_and(|mount| loop_device::on_file(backing).contains(&mount.source)) {
+        while mounts::at(mount_point)
+            .is_some_and(|mount| loop_device::on_file(backing).contains(&mount.source))
+        {
             let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
             if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
                 if let Some(session) = backing.parent().and_then(Path::parent) {
-                    for daemon in processes::with_argument(&session.join(crate::daemon_process::CONFIG_FILE)) {
+                    for daemon in processes::with_argument(&session.join(crate::daemon_process::CONFIG_FILE))
+                    {
                         daemon.signal(Signal::KILL);
                     }
                 }
@@ -149,7 +155,9 @@ impl Cleaner<'_> {
             return;
         }
         match loop_device::clear_on_file(backing) {
-            Ok(devices) => devices.iter().for_each(|device| self.done(format!("detached {}", device.display()))),
+            Ok(devices) => {
+                devices.iter().for_each(|device| self.done(format!("detached {}", device.display())))
+            }
             Err(error) => self.problems.push(error.to_string()),
         }
     }
@@ -163,7 +171,9 @@ impl Cleaner<'_> {
         for process in processes::with_argument(config) {
             match end_daemon(process, control) {
                 true => self.done(format!("ended the device daemon (process {})", process.pid)),
-                false => self.problems.push(format!("the device daemon (process {}) does not end", process.pid)),
+                false => {
+                    self.problems.push(format!("the device daemon (process {}) does not end", process.pid))
+                }
             }
         }
     }
@@ -176,7 +186,8 @@ impl Cleaner<'_> {
 
     fn unmount_export(&mut self, thing: &Thing) {
         let Thing::FuseMount { mount_point, source } = thing else { return };
-        let is_ours = |mount: &mounts::Mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source);
+        let is_ours =
+            |mount: &mounts::Mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source);
         while mounts::at(mount_point).is_some_and(|mount| is_ours(&mount)) {
             if let Some(device) = loop_device::below(mount_point).first() {
                 self.problems.push(format!("{} still uses {}", device.display(), mount_point.display()));
@@ -211,8 +222,14 @@ impl Cleaner<'_> {
             }
             Thing::Tree { path } if is_kind(path, fs::FileType::is_dir) => {
                 // Removing through a mount would empty somebody's filesystem.
-                if let Some(mount) = mounts::all().into_iter().find(|mount| mount.mount_point.starts_with(path)) {
-                    self.problems.push(format!("{} holds the mount {}", path.display(), mount.mount_point.display()));
+                if let Some(mount) =
+                    mounts::all().into_iter().find(|mount| mount.mount_point.starts_with(path))
+                {
+                    self.problems.push(format!(
+                        "{} holds the mount {}",
+                        path.display(),
+                        mount.mount_point.display()
+                    ));
                     return;
                 }
                 (path, fs::remove_dir_all(path))

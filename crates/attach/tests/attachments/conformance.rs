@@ -58,7 +58,10 @@ fn conforms(fixture: &Fixture, attachment: &dyn Attachment, spec: &AttachSpec, p
     let activity = attached.end_measurement().unwrap();
     if attached.daemon_pid().is_some() {
         assert_eq!(activity.len(), paths);
-        assert!(activity.iter().all(|device| device.totals.write_bytes > 0 && device.totals.flushes > 0), "{activity:?}");
+        assert!(
+            activity.iter().all(|device| device.totals.write_bytes > 0 && device.totals.flushes > 0),
+            "{activity:?}"
+        );
     }
     attached.health().unwrap();
     let paths = attached.paths().to_vec();

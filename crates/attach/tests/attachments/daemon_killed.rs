@@ -73,7 +73,11 @@ fn flushed_blocks_survive_a_hundred_kills() {
 }
 
 /// Writes blocks and flushes every few of them until the daemon is gone.
-fn write_until_error(path: &Path, mut blocks: BTreeMap<u64, Versions>, seed: u64) -> (BTreeMap<u64, Versions>, u64) {
+fn write_until_error(
+    path: &Path,
+    mut blocks: BTreeMap<u64, Versions>,
+    seed: u64,
+) -> (BTreeMap<u64, Versions>, u64) {
     let mut random = Random(seed);
     let file = File::options().write(true).open(path).unwrap();
     let mut version = blocks.values().map(|versions| versions.written).max().unwrap_or(0);

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use underlay_attach::{AttachSpec, Attachment, Filesystem, FuseLoop, Registry, loop_device, mounts, processes};
+use underlay_attach::{
+    AttachSpec, Attachment, Filesystem, FuseLoop, Registry, loop_device, mounts, processes,
+};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 
 pub const MIB: u64 = 1 << 20;
@@ -32,7 +34,10 @@ impl Fixture {
         let loops = loop_device::below(&root).into_iter().map(|device| device.display().to_string());
         let mounted = mounts::all().into_iter().filter(|mount| mount.mount_point.starts_with(&root));
         let mounted = mounted.map(|mount| format!("mount {}", mount.mount_point.display()));
-        let daemons = processes::all().into_iter().filter(|pid| mentions(*pid, &root)).map(|pid| format!("process {pid}"));
+        let daemons = processes::all()
+            .into_iter()
+            .filter(|pid| mentions(*pid, &root))
+            .map(|pid| format!("process {pid}"));
         let kept = std::fs::read_dir(self.registry.directory()).unwrap().flatten();
         let files = kept.map(|entry| entry.path().display().to_string());
         loops.chain(mounted).chain(daemons).chain(files).collect()
@@ -43,15 +48,26 @@ impl Fixture {
     }
 }
 
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A failed test must not leave its killed owner's mounts to the machine.
+            let _ = self.registry.clean(&mut |line| eprintln!("{line}"));
+        }
+    }
+}
+
 fn mentions(pid: u32, root: &Path) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    processes::ProcessId::of(pid).is_some() && String::from_utf8_lossy(&line).contains(&*root.to_string_lossy())
+    processes::ProcessId::of(pid).is_some()
+        && String::from_utf8_lossy(&line).contains(&*root.to_string_lossy())
 }
 
 /// The attachment with the daemon built for these tests. A machine that can't run it skips the test, but CI fails.
 pub fn fuse_loop() -> Option<FuseLoop> {
     let attachment = FuseLoop::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
-    let probed = attachment.probe().and_then(|()| Filesystem::Xfs.probe()).and_then(|()| Filesystem::Ext4.probe());
+    let probed =
+        attachment.probe().and_then(|()| Filesystem::Xfs.probe()).and_then(|()| Filesystem::Ext4.probe());
     match probed {
         Ok(()) => Some(attachment),
         Err(missing) => {

@@ -55,7 +55,8 @@ fn a_clone_may_be_mounted_beside_its_origin() {
 fn a_chosen_mount_point_is_kept_if_it_was_there() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
-    let mut wanted = spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("unused"));
+    let mut wanted =
+        spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("unused"));
     let place = fixture.path("mine");
     fs::create_dir(&place).unwrap();
     wanted.mount_point = Some(place.clone());
@@ -76,7 +77,8 @@ fn a_chosen_mount_point_is_kept_if_it_was_there() {
 fn a_volume_in_use_names_who_uses_it_and_detaches_later() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
-    let wanted = spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("mnt"));
+    let wanted =
+        spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     let path = attached.paths()[0].clone();
     let file = File::create(path.join("open")).unwrap();
@@ -119,7 +121,10 @@ fn refusals_say_why_and_leave_nothing() {
     assert!(said.contains("last words") && said.contains("a.0"), "{said}");
 
     let nowhere = BackingSpec::File(fixture.path("no/such/directory/backing"));
-    let said = refusal(&attachment, &spec(stack(&[("data", 16 * MIB, nowhere)]), Filesystem::Ext4, fixture.path("mnt")));
+    let said = refusal(
+        &attachment,
+        &spec(stack(&[("data", 16 * MIB, nowhere)]), Filesystem::Ext4, fixture.path("mnt")),
+    );
     assert!(said.contains("no/such/directory"), "{said}");
 
     let absent = FuseLoop::with_daemon(fixture.path("no-daemon"), Vec::new());
@@ -156,7 +161,8 @@ fn bare_devices_read_back_discard_and_count() {
     file.write_all_at(&vec![7; 3 << 20], 1 << 20).unwrap();
     file.sync_all().unwrap();
     drop(file);
-    let discarded = Command::new("blkdiscard").args(["-o", "1048576", "-l", "1048576"]).arg(&path).status().unwrap();
+    let discarded =
+        Command::new("blkdiscard").args(["-o", "1048576", "-l", "1048576"]).arg(&path).status().unwrap();
     assert!(discarded.success());
     let file = File::open(&path).unwrap();
     let mut found = vec![1; 4 << 20];
@@ -166,7 +172,8 @@ fn bare_devices_read_back_discard_and_count() {
     let activity = devices.end_measurement().unwrap();
     let totals = activity[0].totals;
     assert_eq!((totals.write_bytes, totals.discards), (3 << 20, 1), "{totals:?}");
-    assert!(totals.flushes >= 1 && totals.read_bytes >= 4 << 20, "{totals:?}");
+    // What was written and not discarded may still be in the page cache; the rest has to be read.
+    assert!(totals.flushes >= 1 && totals.read_bytes >= 2 << 20, "{totals:?}");
     devices.health().unwrap();
     devices.detach().unwrap();
     devices.detach().unwrap();

@@ -25,38 +25,65 @@ fn owner_process() {
     let wanted = spec(volumes, Filesystem::Xfs, corner.join("mnt"));
     let attached = fuse_loop().unwrap().attach(&wanted, &registry).unwrap();
     let real = RealPaths::new(vec![corner.join("disk")]).attach(&wanted, &registry).unwrap();
-    let budget = memory_budget::probe().is_ok().then(|| MemoryBudget::create("owner", 64 << 20, &registry).unwrap());
+    let budget =
+        memory_budget::probe().is_ok().then(|| MemoryBudget::create("owner", 64 << 20, &registry).unwrap());
     // A system under test, which holds a file open on the mount and is in the budget.
     let files = budget.iter().flat_map(|budget| budget.procs_files());
     let joins: String = files.map(|file| format!("echo 0 > {}; ", file.display())).collect();
     let script = format!("{joins} exec sleep 600 > {}", attached.paths()[0].join("open").display());
-    let system = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+    let mut system = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for(&attached.paths()[0].join("open"), &mut system);
     fs::write(attached.paths()[0].join("unflushed"), vec![1; 1 << 20]).unwrap();
     fs::write(real.paths()[0].join("file"), "x").unwrap();
-    let ready = format!("{} {}", system.id(), budget.map_or(0, |budget| {
-        fs::write(corner.join("budget"), budget.directory().to_str().unwrap()).unwrap();
-        std::mem::forget(budget);
-        1
-    }));
+    let ready = format!(
+        "{} {}",
+        system.id(),
+        budget.map_or(0, |budget| {
+            fs::write(corner.join("budget"), budget.directory().to_str().unwrap()).unwrap();
+            std::mem::forget(budget);
+            1
+        })
+    );
     fs::write(corner.join("ready.part"), ready).unwrap();
     fs::rename(corner.join("ready.part"), corner.join("ready")).unwrap();
     std::thread::sleep(Duration::from_secs(600));
 }
 
-fn start_owner(fixture: &Fixture) -> Child {
+/// The owner process, which ends with its test even if that fails.
+struct Owner(Child);
+
+impl Owner {
+    fn kill(&mut self) {
+        // Killing what has been collected already fails, which is as well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn start_owner(fixture: &Fixture) -> Owner {
     fs::create_dir(fixture.path("disk")).unwrap();
-    Command::new(std::env::current_exe().unwrap())
+    let started = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "owner_killed::owner_process", "--ignored", "--nocapture"])
         .env(CORNER_VARIABLE, fixture.path(""))
         .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+        .spawn();
+    Owner(started.unwrap())
 }
 
-fn wait_for(path: &Path, owner: &mut Child) {
+fn wait_for(path: &Path, maker: &mut Child) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !path.exists() {
-        assert!(Instant::now() < deadline && owner.try_wait().unwrap().is_none(), "the owner did not get ready");
+        assert!(
+            Instant::now() < deadline && maker.try_wait().unwrap().is_none(),
+            "{} is not made",
+            path.display()
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -77,7 +104,7 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
     }
     let fixture = Fixture::new();
     let mut owner = start_owner(&fixture);
-    wait_for(&fixture.path("ready"), &mut owner);
+    wait_for(&fixture.path("ready"), &mut owner.0);
     let ready = fs::read_to_string(fixture.path("ready")).unwrap();
     let (system, has_budget) = ready.split_once(' ').unwrap();
     let system = ProcessId::of(system.parse().unwrap()).unwrap();
@@ -88,8 +115,7 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
     assert!(said.iter().any(|line| line.contains("left alone")), "{said:?}");
     assert!(fixture.path("mnt/data/open").exists());
 
-    owner.kill().unwrap();
-    owner.wait().unwrap();
+    owner.kill();
     assert!(!fixture.registry.leftovers().is_empty());
     if has_budget != "1" {
         // No group knows the system, so nobody may end it but us.
@@ -131,8 +157,7 @@ fn an_owner_killed_half_way_leaves_nothing_either() {
         let fixture = Fixture::new();
         let mut owner = start_owner(&fixture);
         std::thread::sleep(Duration::from_millis(delay_ms));
-        owner.kill().unwrap();
-        owner.wait().unwrap();
+        owner.kill();
         // A tool that it had started (mkfs) ends by itself and may hold the device until then.
         let deadline = Instant::now() + Duration::from_secs(30);
         let mut outcome = clean(&fixture);

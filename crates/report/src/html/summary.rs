@@ -20,11 +20,19 @@ pub fn facts(page: &Page) -> Markup {
     html! {
         ul.facts {
             li { (quantity::plural(cells, "cell")) ", " (quantity::plural(run.repetitions as usize, "repetition")) " each" }
-            li { (run.started_at) }
+            li { (in_words(&run.started_at)) }
             @if run.scale.time != 1.0 { li { "slow motion x" (quantity::number(run.scale.time, 1)) ", divided out" } }
             @if run.scale.data != 1.0 { li { "sizes 1 : " (quantity::number(run.scale.data, 1)) } }
             li { (run.machine.cores) " cores, " (quantity::memory(run.machine.memory_bytes as f64)) ", " (run.machine.distribution) }
         }
+    }
+}
+
+/// `4 May 2026, 09:12 UTC` for an RFC 3339 time; any other text as it is.
+fn in_words(time: &str) -> String {
+    match time.parse::<jiff::Timestamp>() {
+        Ok(time) => time.strftime("%-d %B %Y, %H:%M UTC").to_string(),
+        Err(_) => time.to_owned(),
     }
 }
 
