@@ -141,7 +141,7 @@ impl BlockVolumes {
     fn attach_all(&mut self) -> Result<(), AttachError> {
         let volumes = self.daemon()?.volumes().to_vec();
         for volume in volumes {
-            if LOOP_BLOCK_BYTES % volume.block_bytes.max(1) != 0 {
+            if !LOOP_BLOCK_BYTES.is_multiple_of(volume.block_bytes.max(1)) {
                 return Err(AttachError::failed(format!(
                     "volume '{}' has blocks of {} bytes, which do not divide {LOOP_BLOCK_BYTES}",
                     volume.name, volume.block_bytes

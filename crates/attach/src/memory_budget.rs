@@ -204,10 +204,10 @@ fn forget_pages_below(path: &Path) {
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_dir() && metadata.dev() == device {
                 directories.push(entry.path());
-            } else if metadata.is_file() {
-                if let Ok(file) = File::open(entry.path()) {
-                    let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
-                }
+            } else if metadata.is_file()
+                && let Ok(file) = File::open(entry.path())
+            {
+                let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
             }
         }
     }

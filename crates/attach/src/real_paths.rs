@@ -83,10 +83,10 @@ impl Directories {
                 path.display()
             )));
         }
-        if let Some(device) = RealDevice::below(&directory) {
-            if !self.devices.contains(&device) {
-                self.devices.push(device);
-            }
+        if let Some(device) = RealDevice::below(&directory)
+            && !self.devices.contains(&device)
+        {
+            self.devices.push(device);
         }
         self.made.push((directory, note));
         Ok(())

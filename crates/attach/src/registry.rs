@@ -165,13 +165,13 @@ impl Registry {
 
     /// Writes down a thing that is about to be made. Paths must not exist yet: what exists already is not ours.
     pub fn note(&self, thing: Thing) -> Result<Note, AttachError> {
-        if let Some(path) = thing.made_path() {
-            if fs::symlink_metadata(path).is_ok() {
-                return Err(AttachError::failed(format!(
-                    "{} exists already, so it can't be made",
-                    path.display()
-                )));
-            }
+        if let Some(path) = thing.made_path()
+            && fs::symlink_metadata(path).is_ok()
+        {
+            return Err(AttachError::failed(format!(
+                "{} exists already, so it can't be made",
+                path.display()
+            )));
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let path = self.journal_path();

@@ -67,8 +67,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with an interrupted run [default: the newest below runs/]
-    #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["out", "short"])]
-    pub resume: Option<PathBuf>,
+    #[arg(long, value_name = "RUN", num_args = 0..=1, conflicts_with_all = ["out", "short"])]
+    pub resume: Option<Option<PathBuf>>,
     /// The study's short form, where it has one
     #[arg(long)]
     pub short: bool,

@@ -61,7 +61,7 @@ fn a_chosen_mount_point_is_kept_if_it_was_there() {
     fs::create_dir(&place).unwrap();
     wanted.mount_point = Some(place.clone());
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
-    assert_eq!(attached.paths(), [place.clone()]);
+    assert_eq!(attached.paths(), std::slice::from_ref(&place));
     fs::write(place.join("on the volume"), "x").unwrap();
     attached.detach().unwrap();
     assert_eq!(fs::read_dir(&place).unwrap().count(), 0);

@@ -16,7 +16,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let terminal = Terminal::new(arguments.quiet);
     let outcome = if let Some(run) = &arguments.resume {
-        let directory = if run.as_os_str().is_empty() { newest_run()? } else { run.clone() };
+        let directory = run.clone().map_or_else(newest_run, Ok)?;
         eprintln!("going on with {}", directory.display());
         let options = RunOptions { directory, work: arguments.work.clone() };
         underlay_study::run::resume(&options, &terminal, &stop)
