@@ -66,6 +66,7 @@ impl DaemonConfig {
 
 /// Serves until told to end. The hidden subcommand `device-daemon --config FILE` comes here.
 pub fn main(config_path: &Path) -> Result<(), AttachError> {
+    abort_on_panic();
     let config = DaemonConfig::read(config_path)?;
     raise_privileges();
     let stack = Stack::open(&config.stack)
@@ -103,18 +104,30 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
             .execute(Request::Flush)
             .map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
     }
-    // Dropping the session would unmount as well, but could not cope with an export that is in use.
-    if mounts::try_unmount(&config.export, Duration::from_secs(5)).is_err() {
-        mounts::detach_lazily(&config.export).map_err(|errno| {
-            AttachError::failed(format!("could not unmount {}: {errno}", config.export.display()))
-        })?;
+    let _ = std::fs::remove_file(&config.control);
+    if let Err(error) = mounts::try_unmount(&config.export, Duration::from_secs(5)) {
+        // Someone stands on it, a loop device for one. Detached lazily, the export would vanish from the table of
+        // mounts and the loop device's file would lose its path, so that nobody could tell whose they are. Dead
+        // but visible, both are found by `underlay clean`. Dropping the session would detach it as well.
+        eprintln!("left mounted: {}", mounts::explain(&config.export, error));
+        std::mem::forget(session);
+        return Ok(());
     }
     let deadline = Instant::now() + Duration::from_secs(2);
     while !session.guard.is_finished() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
-    let _ = std::fs::remove_file(&config.control);
     Ok(())
+}
+
+/// A thread that panics takes the process with it. Its requests would never be answered, and whoever waits for
+/// them could not even be killed; once the daemon is gone the kernel fails them all (EIO).
+fn abort_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
 }
 
 /// What makes the daemon a better disk; without the privileges it works all the same.
@@ -148,4 +161,39 @@ fn watch_sigterm(events: Sender<Event>) -> std::io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    const PANICS_VARIABLE: &str = "UNDERLAY_TEST_PANICS";
+
+    /// Not a test but the process of the test below. Without the variable, as in `cargo test -- --ignored`, it
+    /// fails at once.
+    #[test]
+    #[ignore = "the panicking process of the other test here"]
+    fn panicking_process() {
+        assert!(std::env::var_os(PANICS_VARIABLE).is_some(), "started by a test of this file");
+        abort_on_panic();
+        std::thread::spawn(|| panic!("a bug in a model"));
+        std::thread::sleep(Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_panic_on_any_thread_ends_the_daemon_and_is_printed() {
+        let started = Instant::now();
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "daemon::tests::panicking_process", "--ignored", "--nocapture"])
+            .env(PANICS_VARIABLE, "1")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:?}");
+        assert!(String::from_utf8_lossy(&ended.stderr).contains("a bug in a model"), "{ended:?}");
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
 }

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use underlay_record::DeviceActivity;
-use underlay_storage::stack::StackSpec;
+use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachment::AttachError;
 use crate::daemon::DaemonConfig;
 use crate::daemon::control::{Command, Reply, VolumeInfo};
 use crate::mounts;
-use crate::processes::ProcessId;
+use crate::processes::{self, ProcessId};
 use crate::registry::{Note, Registry, Thing};
 
 /// The daemon's configuration, in its session directory.
@@ -41,6 +41,26 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
 const LONGEST_REPLY_BYTES: u64 = 256 << 20;
 const LOG_TAIL_BYTES: u64 = 4096;
 
+/// The subcommand by which a program becomes the daemon, and the program that is nothing else. One of the two
+/// stands on the command line of every daemon.
+pub(crate) const DAEMON_SUBCOMMAND: &str = "device-daemon";
+const DAEMON_PROGRAM: &str = "underlay-device-daemon";
+
+/// The daemons that run with this configuration file. Others may have the path among their arguments as well, an
+/// editor or a wrapper for one; a daemon has it at the end behind `--config`, and is called a daemon.
+pub(crate) fn daemons_with(config: &Path) -> Vec<ProcessId> {
+    processes::matching(|arguments| is_daemon(arguments, config))
+}
+
+fn is_daemon(arguments: &[OsString], config: &Path) -> bool {
+    let [program, between @ .., option, path] = arguments else { return false };
+    let is_called_daemon = match between.last() {
+        Some(last) => last == DAEMON_SUBCOMMAND,
+        None => Path::new(program).file_name().is_some_and(|name| name == DAEMON_PROGRAM),
+    };
+    is_called_daemon && option == "--config" && path == config.as_os_str()
+}
+
 /// How to start the daemon: a program, and what stands before `--config FILE` on its command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DaemonProgram {
@@ -60,6 +80,12 @@ impl Connection {
         writer.set_read_timeout(Some(limit))?;
         writer.set_write_timeout(Some(limit))?;
         Ok(Connection { reader: BufReader::new(writer.try_clone()?), writer })
+    }
+
+    /// For the replies from now on. One that comes later is taken for the reply to the next command, so a
+    /// connection that has timed out is of no further use.
+    fn set_limit(&self, limit: Duration) -> io::Result<()> {
+        self.writer.set_read_timeout(Some(limit))
     }
 
     pub(crate) fn ask(&mut self, command: &Command) -> io::Result<Reply> {
@@ -241,6 +267,30 @@ impl DaemonProcess {
         self.ask(command).map(|_| ())
     }
 
+    /// Fast-forward before everything is taken away. A daemon that does not manage that within `limit` is killed:
+    /// what waits for it then gets an error instead of hanging for good.
+    pub(crate) fn hurry_or_kill(&self, limit: Duration) {
+        let hurried = self.connection.as_ref().is_some_and(|connection| {
+            let mut connection = connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let reply = connection
+                .set_limit(limit)
+                .and_then(|()| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
+            let _ = connection.set_limit(REPLY_LIMIT);
+            matches!(reply, Ok(Reply::Done))
+        });
+        if !hurried {
+            self.kill();
+        }
+    }
+
+    /// Ends it at once; one that has ended already is left alone.
+    pub(crate) fn kill(&self) {
+        if let Some(child) = &self.child {
+            // Not collected yet, so its number can't mean another process.
+            let _ = child.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).kill();
+        }
+    }
+
     pub(crate) fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         match self.ask(&Command::EndMeasurement)? {
             Reply::Activity { devices } => Ok(devices),
@@ -316,4 +366,29 @@ fn log_tail(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_daemon_with_this_configuration_is_one() {
+        let config = Path::new("/run/underlay/session-1-1/daemon.json");
+        let is = |line: &str| is_daemon(&line.split(' ').map(OsString::from).collect::<Vec<_>>(), config);
+        assert!(is("/opt/underlay device-daemon --config /run/underlay/session-1-1/daemon.json"));
+        assert!(is("/opt/underlay-device-daemon --config /run/underlay/session-1-1/daemon.json"));
+        for stranger in [
+            "vi /run/underlay/session-1-1/daemon.json",
+            "editor --config /run/underlay/session-1-1/daemon.json",
+            "/opt/underlay device-daemon --config /run/underlay/session-1-2/daemon.json",
+            "/opt/underlay device-daemon --log /run/underlay/session-1-1/daemon.json",
+            "strace underlay device-daemon --config /run/underlay/session-1-1/daemon.json -f",
+            "sh -c script --config /run/underlay/session-1-1/daemon.json",
+            "/run/underlay/session-1-1/daemon.json",
+            "",
+        ] {
+            assert!(!is(stranger), "{stranger}");
+        }
+    }
 }

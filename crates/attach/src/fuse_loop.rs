@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::DeviceActivity;
-use underlay_storage::stack::{Pace, StackSpec};
+use underlay_storage::catalogue::MediumKind;
+use underlay_storage::stack::{DeviceSpec, Pace, StackSpec, VolumeSpec};
 
 use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held};
 use crate::daemon::control::Command;
-use crate::daemon_process::{DaemonProcess, DaemonProgram};
+use crate::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
 use crate::filesystem::Filesystem;
 use crate::host;
 use crate::loop_device::{self, LOOP_BLOCK_BYTES, LoopDevice, QueueSettings};
@@ -24,7 +25,11 @@ use crate::registry::{Note, Registry, Thing};
 #[derive(Clone, Debug)]
 pub struct FuseLoop {
     daemon: DaemonProgram,
+    hurry_limit: Duration,
 }
+
+/// A change of pace waits for everything under way, which in slow motion may be many seconds.
+const HURRY_LIMIT: Duration = Duration::from_secs(60);
 
 impl FuseLoop {
     /// The device daemon is this program, started again with the subcommand `device-daemon`.
@@ -32,12 +37,22 @@ impl FuseLoop {
         let program = std::env::current_exe().map_err(|error| {
             AttachError::failed(format!("could not find this program to start it again: {error}"))
         })?;
-        Ok(FuseLoop::with_daemon(program, vec!["device-daemon".into()]))
+        Ok(FuseLoop::with_daemon(program, vec![DAEMON_SUBCOMMAND.into()]))
     }
 
-    /// Another program as the device daemon; `--config FILE` is put behind `daemon_args`.
+    /// Another program as the device daemon; `--config FILE` is put behind `daemon_args`. To be recognised by
+    /// [`Registry::clean`] it has `device-daemon` as its last argument, or none and the file name
+    /// `underlay-device-daemon`.
     pub fn with_daemon(daemon_program: impl Into<PathBuf>, daemon_args: Vec<OsString>) -> FuseLoop {
-        FuseLoop { daemon: DaemonProgram { program: daemon_program.into(), arguments: daemon_args } }
+        let daemon = DaemonProgram { program: daemon_program.into(), arguments: daemon_args };
+        FuseLoop { daemon, hurry_limit: HURRY_LIMIT }
+    }
+
+    /// How long detaching waits for a daemon that does not answer, or for a filesystem to be written out, before
+    /// the daemon is killed; a minute unless told.
+    #[must_use]
+    pub fn with_hurry_limit(self, hurry_limit: Duration) -> FuseLoop {
+        FuseLoop { hurry_limit, ..self }
     }
 
     /// Attaches the volumes as bare block devices, without filesystems: for measuring the path itself, for
@@ -54,8 +69,9 @@ impl FuseLoop {
             devices: Vec::new(),
             paths: Vec::new(),
             daemon: Some(DaemonProcess::start(&self.daemon, stack, registry)?),
+            hurry_limit: self.hurry_limit,
         };
-        volumes.attach_all()?;
+        volumes.attach_all(stack)?;
         Ok(volumes)
     }
 }
@@ -129,18 +145,27 @@ fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
     Ok(())
 }
 
+/// Whether a volume turns: a disk below it makes it seek, whatever else it is striped over. Kernel and programs
+/// treat such a device differently; filesystems choose their allocation by it.
+fn is_rotational(volume: &VolumeSpec) -> bool {
+    let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.kind == MediumKind::Hdd);
+    volume.devices.iter().any(turns)
+}
+
 /// The volumes of a storage as block devices. Dropping it takes them away.
 pub struct BlockVolumes {
     registry: Registry,
     devices: Vec<(LoopDevice, Note)>,
     paths: Vec<PathBuf>,
     daemon: Option<DaemonProcess>,
+    hurry_limit: Duration,
 }
 
 impl BlockVolumes {
-    fn attach_all(&mut self) -> Result<(), AttachError> {
+    fn attach_all(&mut self, stack: &StackSpec) -> Result<(), AttachError> {
         let volumes = self.daemon()?.volumes().to_vec();
-        for volume in volumes {
+        // The daemon serves them in the order of the spec.
+        for (volume, spec) in volumes.into_iter().zip(&stack.volumes) {
             if !LOOP_BLOCK_BYTES.is_multiple_of(volume.block_bytes.max(1)) {
                 return Err(AttachError::failed(format!(
                     "volume '{}' has blocks of {} bytes, which do not divide {LOOP_BLOCK_BYTES}",
@@ -155,7 +180,7 @@ impl BlockVolumes {
             }
             let backing = self.daemon()?.volume_file(&volume.name);
             let note = self.registry.note(Thing::Loop { backing: backing.clone() })?;
-            match LoopDevice::attach(&backing) {
+            match LoopDevice::attach(&backing, is_rotational(spec)) {
                 Ok(device) => {
                     self.paths.push(device.path().to_owned());
                     self.devices.push((device, note));
@@ -213,6 +238,12 @@ impl BlockVolumes {
         }
     }
 
+    fn kill_daemon(&self) {
+        if let Some(daemon) = &self.daemon {
+            daemon.kill();
+        }
+    }
+
     /// Clears the loop devices and ends the daemon; again does nothing.
     pub fn detach(&mut self) -> Result<(), AttachError> {
         let mounted = mounts::all();
@@ -224,6 +255,10 @@ impl BlockVolumes {
                 mount.source.display(),
                 mount.mount_point.display()
             )));
+        }
+        if let Some(daemon) = self.daemon.as_ref().filter(|_| !self.devices.is_empty()) {
+            // Clearing a device writes out what the page cache holds for it, and waits for that.
+            daemon.hurry_or_kill(self.hurry_limit);
         }
         while let Some((device, _)) = self.devices.last_mut() {
             device.detach()?;
@@ -252,9 +287,6 @@ struct MountedVolumes {
     registry: Registry,
     volumes: BlockVolumes,
 }
-
-/// How long a filesystem may take to write out what it holds, in fast-forward.
-const WRITE_OUT_LIMIT: Duration = Duration::from_secs(120);
 
 impl MountedVolumes {
     fn mount_all(&mut self, spec: &AttachSpec) -> Result<Vec<PathBuf>, AttachError> {
@@ -342,20 +374,30 @@ impl Held for MountedVolumes {
     }
 
     fn detach(&mut self) -> Result<(), AttachError> {
-        if !self.mounts.is_empty() {
+        let limit = self.volumes.hurry_limit;
+        if let Some(daemon) = self.volumes.daemon.as_ref().filter(|_| !self.mounts.is_empty()) {
             // Without a daemon there is nothing to hurry, and the write-out below tells what that means.
-            let _ = self.volumes.set_pace(Pace::Immediate);
+            daemon.hurry_or_kill(limit);
         }
         let mut lost = None;
         while let Some((path, _)) = self.mounts.last() {
             // Unmounting doesn't tell whether everything was written; this does.
-            if let Err(error) = mounts::write_out(path) {
+            if let Err(error) = mounts::write_out_within(path, limit) {
+                if error.kind() == std::io::ErrorKind::TimedOut {
+                    self.volumes.kill_daemon();
+                }
                 lost.get_or_insert(AttachError::failed(format!(
                     "{} could not write everything out ({error}): what was not flushed before is lost",
                     path.display()
                 )));
             }
-            mounts::try_unmount(path, WRITE_OUT_LIMIT).map_err(|error| mounts::explain(path, error))?;
+            let mut outcome = mounts::try_unmount(path, limit);
+            if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
+                // It hangs on the device, and goes on with errors once that is gone.
+                self.volumes.kill_daemon();
+                outcome = mounts::try_unmount(path, limit);
+            }
+            outcome.map_err(|error| mounts::explain(path, error))?;
             if let Some((_, note)) = self.mounts.pop() {
                 self.registry.forget(note);
             }
@@ -374,8 +416,6 @@ impl Drop for MountedVolumes {
 
 #[cfg(test)]
 mod tests {
-    use underlay_storage::stack::VolumeSpec;
-
     use super::*;
 
     fn stack(names: &[&str]) -> StackSpec {

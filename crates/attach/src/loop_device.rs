@@ -18,12 +18,16 @@ use crate::missing::Missing;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
 const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
+const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 /// Logical block size of the loop devices, in bytes: the page size, so that every request is aligned for
 /// direct I/O.
 pub const LOOP_BLOCK_BYTES: u32 = 4096;
+
+/// What the kernel keeps of a file's name, without the final zero.
+const LONGEST_NAME_BYTES: usize = 63;
 
 /// Others may take the free device between asking for it and configuring it.
 const CONFIGURE_ATTEMPTS: u32 = 64;
@@ -62,6 +66,8 @@ pub struct QueueSettings {
     /// The kernel's own default, as a real disk would have it.
     pub read_ahead_kb: u32,
     pub max_sectors_kb: u32,
+    /// Whether the device says of itself that it is a disk that turns.
+    pub rotational: bool,
 }
 
 /// A configured loop device. It goes away with its last user even if nobody detaches it.
@@ -77,7 +83,7 @@ pub struct LoopDevice {
 
 impl LoopDevice {
     /// Puts a loop device on the file `backing`, whose size must be a multiple of [`LOOP_BLOCK_BYTES`].
-    pub fn attach(backing: &Path) -> Result<LoopDevice, AttachError> {
+    pub fn attach(backing: &Path, rotational: bool) -> Result<LoopDevice, AttachError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -98,7 +104,7 @@ impl LoopDevice {
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = open_when_there(&path).map_err(|error| AttachError::io("open", &path, error))?;
             match configure(device.as_raw_fd(), file.as_raw_fd(), number, backing) {
-                Ok(()) => return Self::check(path, number, backing, device),
+                Ok(()) => return Self::check(path, number, backing, device, rotational),
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last_error = error,
                 Err(error) => return Err(AttachError::io("configure", &path, error)),
             }
@@ -109,7 +115,13 @@ impl LoopDevice {
         )))
     }
 
-    fn check(path: PathBuf, number: u32, backing: &Path, device: File) -> Result<LoopDevice, AttachError> {
+    fn check(
+        path: PathBuf,
+        number: u32,
+        backing: &Path,
+        device: File,
+        rotational: bool,
+    ) -> Result<LoopDevice, AttachError> {
         let mut attached = LoopDevice {
             path,
             number,
@@ -125,7 +137,7 @@ impl LoopDevice {
                 "{place} refused direct I/O, so data would be cached twice: the kernel may be too old (5.8 is the oldest that works)"
             )));
         }
-        attached.queue = tune(number);
+        attached.queue = tune(number, rotational);
         Ok(attached)
     }
 
@@ -140,7 +152,7 @@ impl LoopDevice {
 
     /// Whether the kernel still has this device on our file.
     pub fn is_attached(&self) -> bool {
-        self.file.is_some() && backing_of(self.number).as_deref() == Some(&self.backing)
+        self.file.is_some() && is_on(self.number, &self.backing)
     }
 
     /// Clears the device and waits until the kernel has let go of the file; again does nothing.
@@ -160,7 +172,8 @@ pub fn loop_missing() -> Missing {
     )
 }
 
-/// Loop devices on exactly this file, deleted or not.
+/// Loop devices on exactly this file, deleted or not, and those that [`LoopDevice::attach`] put there before the
+/// file's mount was detached lazily.
 pub fn on_file(backing: &Path) -> Vec<PathBuf> {
     with_backing(|path| path == backing)
 }
@@ -175,7 +188,7 @@ fn with_backing(matches: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("loop")?.parse::<u32>().ok())
-        .filter(|number| backing_of(*number).is_some_and(|path| matches(&path)))
+        .filter(|number| names_of(*number).iter().any(|path| matches(path)))
         .map(|number| PathBuf::from(format!("/dev/loop{number}")))
         .collect()
 }
@@ -200,7 +213,7 @@ fn clear(file: &File) {
 
 fn wait_cleared(number: u32, backing: &Path) -> Result<(), AttachError> {
     let deadline = Instant::now() + Duration::from_secs(10);
-    while backing_of(number).as_deref() == Some(backing) {
+    while is_on(number, backing) {
         if Instant::now() >= deadline {
             let device = PathBuf::from(format!("/dev/loop{number}"));
             let holders = crate::processes::holders(&device);
@@ -219,6 +232,52 @@ fn backing_of(number: u32) -> Option<PathBuf> {
     let text = fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     let path = text.trim_end_matches('\n');
     Some(PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(path)))
+}
+
+fn is_on(number: u32, backing: &Path) -> bool {
+    names_of(number).iter().any(|path| path == backing)
+}
+
+/// The file below a device by the path that the kernel knows now and, if a lazy unmount has cut that off, by the
+/// one that the device was configured with.
+fn names_of(number: u32) -> Vec<PathBuf> {
+    let Some(path) = backing_of(number) else { return Vec::new() };
+    // Our files lie right in the root of their mount, which is all that is left of the path then.
+    let is_cut_off = path.parent() == Some(Path::new("/"));
+    let configured = is_cut_off.then(|| configured_name(number)).flatten();
+    std::iter::once(path).chain(configured).collect()
+}
+
+/// What [`configure`] noted in the device; `None` when it may have been cut short, since it would fit others too.
+fn configured_name(number: u32) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let device = File::open(format!("/dev/loop{number}")).ok()?;
+    let mut info = empty_info();
+    // SAFETY: LOOP_GET_STATUS64 writes a struct loop_info64, which LoopInfo64 lays out as the kernel does.
+    if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) } != 0 {
+        return None;
+    }
+    let length = info.file_name.iter().position(|byte| *byte == 0)?;
+    let is_whole = (1..LONGEST_NAME_BYTES).contains(&length);
+    is_whole.then(|| PathBuf::from(std::ffi::OsStr::from_bytes(&info.file_name[..length])))
+}
+
+fn empty_info() -> LoopInfo64 {
+    LoopInfo64 {
+        device: 0,
+        inode: 0,
+        rdevice: 0,
+        offset_bytes: 0,
+        size_limit_bytes: 0,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags: 0,
+        file_name: [0; 64],
+        crypt_name: [0; 64],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+    }
 }
 
 fn control_get_free(control: RawFd) -> io::Result<u32> {
@@ -242,29 +301,15 @@ fn open_when_there(path: &Path) -> io::Result<File> {
 
 fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
-    let mut file_name = [0_u8; 64];
-    // Only for show in old tools; the kernel reports the full path elsewhere. The last byte stays zero.
+    let mut info = LoopInfo64 { number, flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO, ..empty_info() };
+    // Old tools show it, and a device whose file has lost its path is recognised by it. The last byte stays zero.
     let name = backing.as_os_str().as_bytes();
-    let shown = name.len().min(63);
-    file_name[..shown].copy_from_slice(&name[..shown]);
+    let shown = name.len().min(LONGEST_NAME_BYTES);
+    info.file_name[..shown].copy_from_slice(&name[..shown]);
     let config = LoopConfig {
         fd: u32::try_from(file).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?,
         block_size_bytes: LOOP_BLOCK_BYTES,
-        info: LoopInfo64 {
-            device: 0,
-            inode: 0,
-            rdevice: 0,
-            offset_bytes: 0,
-            size_limit_bytes: 0,
-            number,
-            encrypt_type: 0,
-            encrypt_key_size: 0,
-            flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO,
-            file_name,
-            crypt_name: [0; 64],
-            encrypt_key: [0; 32],
-            init: [0; 2],
-        },
+        info,
         reserved: [0; 8],
     };
     // SAFETY: LOOP_CONFIGURE reads a struct loop_config, which LoopConfig lays out as the kernel does.
@@ -275,12 +320,14 @@ fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path) -> io::Res
 }
 
 /// The model reorders by itself, so nothing before it may; all else stays as the kernel sets up a disk.
-fn tune(number: u32) -> QueueSettings {
+fn tune(number: u32, rotational: bool) -> QueueSettings {
     let queue = PathBuf::from(format!("/sys/block/loop{number}/queue"));
     let read = |name: &str| fs::read_to_string(queue.join(name)).unwrap_or_default().trim().to_owned();
     let read_number = |name: &str| read(name).parse().unwrap_or(0);
     // Kernels differ in what they let be set; what is in force is read back.
     let _ = fs::write(queue.join("scheduler"), "none");
+    // The kernel takes every loop device for solid-state.
+    let _ = fs::write(queue.join("rotational"), if rotational { "1" } else { "0" });
     let largest_kb = read_number("max_hw_sectors_kb").min(1024);
     let _ = fs::write(queue.join("max_sectors_kb"), largest_kb.to_string());
     QueueSettings {
@@ -288,6 +335,7 @@ fn tune(number: u32) -> QueueSettings {
         nr_requests: read_number("nr_requests"),
         read_ahead_kb: read_number("read_ahead_kb"),
         max_sectors_kb: read_number("max_sectors_kb"),
+        rotational: read("rotational") == "1",
     }
 }
 

@@ -146,10 +146,7 @@ impl MemoryBudget {
     /// Drops the page cache of the group and of all files below `paths`, whoever read them, after writing out
     /// what is dirty. With `whole_machine` every clean page of this machine goes as well, which disturbs others.
     pub fn drop_caches(&self, paths: &[PathBuf], whole_machine: bool) -> Result<(), AttachError> {
-        for path in paths {
-            mounts::write_out(path).map_err(|error| AttachError::io("write out", path, error))?;
-            forget_pages_below(path);
-        }
+        drop_file_caches(paths)?;
         let reclaimed = match self.version {
             Version::V1 => fs::write(self.directory.join("memory.force_empty"), "0"),
             Version::V2 => match self.usage_bytes() {
@@ -193,23 +190,43 @@ impl Drop for MemoryBudget {
     }
 }
 
-/// Advises the kernel to forget every page of every file below a directory, without crossing into other
-/// filesystems. Files that can't be opened keep theirs.
+/// Drops the page cache of `paths` and of all files below them, whoever read them, after writing out what is
+/// dirty on their filesystems: the next read comes from the device. It needs no budget and no privileges. Other
+/// filesystems mounted below are left alone; files that can't be opened, and pages that are mapped, keep theirs.
+pub fn drop_file_caches(paths: &[PathBuf]) -> Result<(), AttachError> {
+    for path in paths {
+        mounts::write_out(path).map_err(|error| AttachError::io("write out", path, error))?;
+        forget_pages_below(path);
+    }
+    Ok(())
+}
+
+/// Advises the kernel to forget every page of a file, or of every file below a directory, without crossing into
+/// other filesystems.
 fn forget_pages_below(path: &Path) {
     use std::os::unix::fs::MetadataExt;
-    let Ok(device) = fs::metadata(path).map(|metadata| metadata.dev()) else { return };
+    let Ok(root) = fs::metadata(path) else { return };
+    if root.is_file() {
+        forget_pages_of(path);
+        return;
+    }
+    let device = root.dev();
     let mut directories = vec![path.to_owned()];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_dir() && metadata.dev() == device {
                 directories.push(entry.path());
-            } else if metadata.is_file()
-                && let Ok(file) = File::open(entry.path())
-            {
-                let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+            } else if metadata.is_file() {
+                forget_pages_of(&entry.path());
             }
         }
+    }
+}
+
+fn forget_pages_of(path: &Path) {
+    if let Ok(file) = File::open(path) {
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
     }
 }
 

@@ -148,6 +148,18 @@ pub fn write_out(path: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(path)?)?)
 }
 
+/// As [`write_out`], but gives up after `limit` (`ErrorKind::TimedOut`): a device that hangs would keep it for
+/// ever. The thread that waits then ends with the device.
+pub fn write_out_within(path: &Path, limit: Duration) -> std::io::Result<()> {
+    let (sender, receiver) = mpsc::channel();
+    let target = path.to_owned();
+    std::thread::spawn(move || {
+        let _ = sender.send(write_out(&target));
+    });
+    let too_late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "its device is not answering");
+    receiver.recv_timeout(limit).unwrap_or_else(|_| Err(too_late()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,8 @@
 //! Processes as `/proc` shows them: who is alive, who holds a path open, and how to end one.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -92,15 +94,18 @@ pub fn command_name(pid: u32) -> String {
         .unwrap_or_else(|_| "?".into())
 }
 
-/// Processes that have `argument` as one of their arguments, word for word.
-pub fn with_argument(argument: &Path) -> Vec<ProcessId> {
-    use std::os::unix::ffi::OsStrExt;
-    let wanted = argument.as_os_str().as_bytes();
-    let has_it = |pid: &u32| {
-        fs::read(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|arg| arg == wanted))
+/// Processes whose command line, the program first, is the wanted one.
+pub(crate) fn matching(is_wanted: impl Fn(&[OsString]) -> bool) -> Vec<ProcessId> {
+    let matches = |pid: u32| {
+        // The identity first: a number that is taken anew in between then no longer fits it.
+        let process = ProcessId::of(pid)?;
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let line = line.strip_suffix(&[0]).unwrap_or(&line);
+        let arguments: Vec<OsString> =
+            line.split(|byte| *byte == 0).map(|argument| OsString::from_vec(argument.to_vec())).collect();
+        is_wanted(&arguments).then_some(process)
     };
-    all().into_iter().filter(has_it).filter_map(ProcessId::of).collect()
+    all().into_iter().filter_map(matches).collect()
 }
 
 /// A process that keeps a filesystem from being unmounted.

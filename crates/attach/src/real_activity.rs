@@ -116,8 +116,9 @@ impl Sampler {
         let run = move || {
             let start = Instant::now();
             let mut previous_s = 0.0;
-            for tick in 1_u32.. {
-                let due = start + Duration::from_secs_f64(interval_s) * tick;
+            loop {
+                let due_s = next_due_s(start.elapsed().as_secs_f64(), interval_s);
+                let due = start + Duration::from_secs_f64(due_s);
                 let outcome = stopped.recv_timeout(due.saturating_duration_since(Instant::now()));
                 let now_s = start.elapsed().as_secs_f64();
                 let ends = !matches!(outcome, Err(RecvTimeoutError::Timeout));
@@ -146,6 +147,17 @@ impl Sampler {
         self.thread.join().unwrap_or_default()
     }
 }
+
+/// The first multiple of the interval that lies ahead. Those that a stall let pass are left out: sampled late,
+/// one right after the other, they would show rates over microseconds.
+fn next_due_s(now_s: f64, interval_s: f64) -> f64 {
+    let due_s = ((now_s / interval_s).floor() + 1.0) * interval_s;
+    // What the timer was set for and woke for by rounding a little early is not ahead but now.
+    if due_s - now_s < EARLY_S { due_s + interval_s } else { due_s }
+}
+
+/// How much earlier than it was set for a timer may fire, by rounding: far less than the shortest interval.
+const EARLY_S: f64 = 1e-6;
 
 struct Watched {
     device: RealDevice,
@@ -212,6 +224,17 @@ mod tests {
             (shown.read_iops, shown.read_bytes_per_s, shown.queue_depth, shown.busy),
             (25.0, 2048.0, 2.0, 0.5)
         );
+    }
+
+    #[test]
+    fn ticks_that_a_stall_let_pass_are_left_out() {
+        assert_eq!(next_due_s(0.0, 0.5), 0.5);
+        assert_eq!(next_due_s(0.501, 0.5), 1.0);
+        assert_eq!(next_due_s(1.0, 0.5), 1.5);
+        // Ten seconds late: the next one, not twenty at once.
+        assert_eq!(next_due_s(10.7, 0.5), 11.0);
+        // A hair before the tick that it has just been woken for.
+        assert_eq!(next_due_s(0.999_999_9, 0.5), 1.5);
     }
 
     #[test]

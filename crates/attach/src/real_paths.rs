@@ -73,8 +73,14 @@ impl Directories {
         if !parent.is_dir() {
             return Err(AttachError::failed(format!("{} is no directory", path.display())));
         }
-        let number = NEXT_DIRECTORY.fetch_add(1, Ordering::Relaxed);
-        let directory = parent.join(format!("underlay-{}-{number}", std::process::id()));
+        let directory = loop {
+            let number = NEXT_DIRECTORY.fetch_add(1, Ordering::Relaxed);
+            let directory = parent.join(format!("underlay-{}-{number}", std::process::id()));
+            // An earlier process of this number may have left one, which is not ours to use or remove.
+            if fs::symlink_metadata(&directory).is_err() {
+                break directory;
+            }
+        };
         let note = self.registry.note(Thing::Tree { path: directory.clone() })?;
         if let Err(error) = DirBuilder::new().mode(0o755).create(&directory) {
             self.registry.forget(note);
@@ -150,5 +156,39 @@ impl Held for Directories {
 impl Drop for Directories {
     fn drop(&mut self) {
         let _ = self.detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filesystem::Filesystem;
+    use underlay_storage::stack::StackSpec;
+
+    #[test]
+    fn a_stale_directory_of_the_same_process_number_is_passed_over() {
+        let keep = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let disk = keep.path().canonicalize().unwrap().join("disk");
+        fs::create_dir(&disk).unwrap();
+        let next = NEXT_DIRECTORY.load(Ordering::Relaxed);
+        let stale: Vec<PathBuf> = (next..next + 3)
+            .map(|number| disk.join(format!("underlay-{}-{number}", std::process::id())))
+            .collect();
+        for directory in &stale {
+            fs::create_dir(directory).unwrap();
+            fs::write(directory.join("theirs"), "x").unwrap();
+        }
+        let spec = AttachSpec {
+            stack: StackSpec { volumes: Vec::new(), dilation: 1.0, seed: 1 },
+            filesystem: Filesystem::Xfs,
+            mount_root: keep.path().join("mnt"),
+            format: true,
+            mount_point: None,
+        };
+        let mut attached = RealPaths::new(vec![disk]).attach(&spec, &registry).unwrap();
+        assert!(!stale.contains(&attached.paths()[0]));
+        attached.detach().unwrap();
+        assert!(stale.iter().all(|directory| directory.join("theirs").exists()));
     }
 }

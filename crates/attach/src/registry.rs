@@ -307,9 +307,11 @@ fn start_journal(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// One line in one write: a reader sees all of it or a torn last line.
+/// One line in one write: a reader sees all of it or a torn last line. It begins with a newline too, so that a
+/// line that a full disk cut short does not swallow this one; readers pass empty lines over.
 fn append(file: &mut File, line: &journal::Line) -> std::io::Result<()> {
-    let mut text = serde_json::to_vec(line)?;
+    let mut text = vec![b'\n'];
+    serde_json::to_writer(&mut text, line)?;
     text.push(b'\n');
     file.write_all(&text)
 }

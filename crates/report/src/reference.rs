@@ -57,11 +57,14 @@ impl Reading {
             return Reading::NotCompared;
         }
         let is_close = (ours.value / published).ln().abs() <= AGREEMENT.ln();
-        if is_close || ours.interval.is_some_and(|interval| interval.contains(published)) {
-            return Reading::Agrees;
-        }
-        if ours.difference() == Difference::NoneSeen {
+        let published_differs = published.ln().abs() > NO_DIFFERENCE.ln();
+        if ours.difference() == Difference::NoneSeen && published_differs && !is_close {
+            // An interval that is wide enough for both supports neither.
             return Reading::NoDifferenceHere;
+        }
+        let opposite = published_differs && published.ln() * ours.value.ln() < 0.0;
+        if !opposite && (is_close || ours.interval.is_some_and(|interval| interval.contains(published))) {
+            return Reading::Agrees;
         }
         let (published, ours) = (published.ln(), ours.value.ln());
         if published.abs() <= NO_DIFFERENCE.ln() {
@@ -252,6 +255,11 @@ mod tests {
         assert_eq!(Reading::of(0.1, &sure(0.2)), Reading::SameDirectionSmaller);
         assert_eq!(Reading::of(10.0, &sure(0.5)), Reading::Opposite);
         assert_eq!(Reading::of(10.0, &vague(1.1)), Reading::NoDifferenceHere);
+        assert_eq!(
+            Reading::of(10.0, &Ratio { value: 5.0, interval: Some(Interval { low: 0.5, high: 50.0 }) }),
+            Reading::NoDifferenceHere
+        );
+        assert_eq!(Reading::of(1.15, &sure(0.95)), Reading::Opposite);
         assert_eq!(Reading::of(1.01, &sure(3.0)), Reading::OnlyHere);
         assert_eq!(Reading::of(0.0, &sure(3.0)), Reading::NotCompared);
     }

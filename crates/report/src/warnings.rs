@@ -181,7 +181,7 @@ fn about_figures(result: &CellResult, name: &str, found: &mut Collector) {
     }
 }
 
-/// Joins warnings that differ in nothing but their numbers and cells.
+/// Joins warnings that differ in nothing but their numbers and cells. The worst one's numbers stand for all.
 #[derive(Default)]
 struct Collector {
     warnings: Vec<Warning>,
@@ -190,6 +190,14 @@ struct Collector {
     last: usize,
 }
 
+/// What joined findings are ranked by: the first percentage that a text states.
+fn first_percentage(text: &str) -> f64 {
+    let number = |part: &str| part.trim_end().rsplit(' ').next().and_then(|word| word.parse::<f64>().ok());
+    text.split('%').next().filter(|part| part.len() < text.len()).and_then(number).map_or(0.0, f64::abs)
+}
+
+const AT_WORST: &str = ", at worst";
+
 impl Collector {
     fn last_is_reason(&mut self) {
         self.warnings[self.last].is_reason = true;
@@ -197,22 +205,54 @@ impl Collector {
 
     fn add(&mut self, severity: Severity, text: String, remedy: Option<String>, cell: Option<&str>) {
         let key = text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
-        // Numbers of different lengths are still numbers.
+        // Numbers of different lengths and signs are still numbers.
+        let key = key.replace(": -#", ": +#");
         let key =
             key.split('#').filter(|part| !matches!(*part, "" | "." | ",")).collect::<Vec<_>>().join("#");
-        let index = match self.keys.iter().position(|known| *known == key) {
-            Some(index) => index,
+        self.last = match self.keys.iter().position(|known| *known == key) {
+            Some(index) => {
+                let joined = &mut self.warnings[index];
+                let worst = joined.text.trim_end_matches(AT_WORST).to_owned();
+                if worst != text {
+                    let text = if first_percentage(&text) > first_percentage(&worst) { text } else { worst };
+                    joined.text = if first_percentage(&text) > 0.0 { text + AT_WORST } else { text };
+                }
+                index
+            }
             None => {
                 self.keys.push(key);
                 self.warnings.push(Warning { severity, text, cells: Vec::new(), remedy, is_reason: false });
                 self.warnings.len() - 1
             }
         };
-        self.last = index;
+        let cells = &mut self.warnings[self.last].cells;
         if let Some(cell) = cell
-            && !self.warnings[index].cells.iter().any(|known| known == cell)
+            && !cells.iter().any(|known| known == cell)
         {
-            self.warnings[index].cells.push(cell.to_owned());
+            cells.push(cell.to_owned());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_warnings_show_the_worst_numbers() {
+        let mut found = Collector::default();
+        for (text, cell) in [
+            ("device p50: modelled 36 us, delivered 40 us: +11.1 % (allowed: 10 %)", "a"),
+            ("device p50: modelled 36 us, delivered 180 us: +400.0 % (allowed: 10 %)", "b"),
+            ("device p50: modelled 36 us, delivered 30 us: -16.7 % (allowed: 10 %)", "c"),
+        ] {
+            found.add(Severity::Doubtful, text.to_owned(), None, Some(cell));
+        }
+        assert_eq!(found.warnings.len(), 1);
+        assert_eq!(
+            found.warnings[0].text,
+            "device p50: modelled 36 us, delivered 180 us: +400.0 % (allowed: 10 %), at worst"
+        );
+        assert_eq!(found.warnings[0].cells, ["a", "b", "c"]);
     }
 }

@@ -36,7 +36,7 @@ repetitions = 3
 seed = 42
 cache = "warm"
 [scale]
-time = 8
+time = 1
 data = 10.5
 [short]
 warmup = "0 s"

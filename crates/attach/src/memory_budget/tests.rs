@@ -164,3 +164,41 @@ fn a_real_budget_holds_the_page_cache() {
     assert!(!directory.exists());
     assert!(registry.leftovers().is_empty());
 }
+
+/// On this machine itself, without a budget: `mincore` tells what the page cache holds.
+#[test]
+fn file_caches_are_dropped_without_a_budget() {
+    let program = std::env::current_exe().unwrap();
+    let keep = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+    let below = keep.path().join("a/b");
+    fs::create_dir_all(&below).unwrap();
+    let alone = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+    let files = [below.join("data"), alone.path().to_owned()];
+    for file in &files {
+        // Dirty pages can't be dropped, so these have to be written out first.
+        fs::write(file, vec![1_u8; 2 << 20]).unwrap();
+        assert!(cached_pages(file) > 0, "{} lies on a memory filesystem", file.display());
+    }
+    drop_file_caches(&[keep.path().to_owned(), alone.path().to_owned()]).unwrap();
+    for file in &files {
+        assert_eq!(cached_pages(file), 0, "{}", file.display());
+        assert_eq!(fs::read(file).unwrap(), vec![1_u8; 2 << 20]);
+    }
+    assert!(drop_file_caches(&[keep.path().join("missing")]).unwrap_err().to_string().contains("missing"));
+}
+
+fn cached_pages(path: &Path) -> usize {
+    use std::os::fd::AsRawFd;
+    let file = File::open(path).unwrap();
+    let length = file.metadata().unwrap().len() as usize;
+    let mut resident = vec![0_u8; length.div_ceil(4096)];
+    // SAFETY: the mapping is only looked at by mincore, which writes one byte a page into `resident`.
+    unsafe {
+        let place =
+            libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(place, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(place, length, resident.as_mut_ptr()), 0);
+        libc::munmap(place, length);
+    }
+    resident.iter().filter(|page| **page & 1 == 1).count()
+}

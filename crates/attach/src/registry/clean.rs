@@ -12,8 +12,8 @@ use super::journal::Journal;
 use super::{Registry, Thing};
 use crate::attachment::AttachError;
 use crate::daemon::control::Command;
-use crate::daemon_process::{Connection, end_daemon};
-use crate::{loop_device, memory_budget, mounts, processes};
+use crate::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
+use crate::{loop_device, memory_budget, mounts};
 
 /// What a clean-up did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,8 +129,7 @@ impl Cleaner<'_> {
             let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
             if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
                 if let Some(session) = backing.parent().and_then(Path::parent) {
-                    for daemon in processes::with_argument(&session.join(crate::daemon_process::CONFIG_FILE))
-                    {
+                    for daemon in daemons_with(&session.join(CONFIG_FILE)) {
                         daemon.signal(Signal::KILL);
                     }
                 }
@@ -168,7 +167,7 @@ impl Cleaner<'_> {
         if self.in_use(config) {
             return;
         }
-        for process in processes::with_argument(config) {
+        for process in daemons_with(config) {
             match end_daemon(process, control) {
                 true => self.done(format!("ended the device daemon (process {})", process.pid)),
                 false => {
@@ -181,7 +180,7 @@ impl Cleaner<'_> {
     /// Whether a loop device still stands on an export of the daemon with this configuration.
     fn in_use(&self, config: &Path) -> bool {
         let Some(session) = config.parent() else { return false };
-        !loop_device::below(&session.join(crate::daemon_process::EXPORT_DIRECTORY)).is_empty()
+        !loop_device::below(&session.join(EXPORT_DIRECTORY)).is_empty()
     }
 
     fn unmount_export(&mut self, thing: &Thing) {
@@ -245,7 +244,7 @@ impl Cleaner<'_> {
 
 fn fast_forward(thing: &Thing) {
     let Thing::Daemon { config, control } = thing else { return };
-    if processes::with_argument(config).is_empty() {
+    if daemons_with(config).is_empty() {
         return;
     }
     if let Ok(mut connection) = Connection::open(control, CONTROL_LIMIT) {

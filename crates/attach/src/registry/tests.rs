@@ -136,6 +136,21 @@ fn missing_directories_are_made_and_taken_back() {
     assert!(registry.journals().is_empty());
 }
 
+#[test]
+fn a_line_after_a_torn_one_is_read() {
+    let (_keep, registry) = registry();
+    let torn = Thing::Loop { backing: "/torn".into() };
+    let path = journal_of(&registry, dead_process(), &processes::boot_id(), &[torn]);
+    // What a full disk lets through of a line.
+    let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(b"{\"note\":{\"id\":2,\"thi").unwrap();
+    let thing = Thing::Loop { backing: "/whole".into() };
+    append(&mut file, &journal::Line::Note { id: 3, thing: thing.clone() }).unwrap();
+    let things: Vec<Thing> = registry.leftovers().into_iter().map(|leftover| leftover.thing).collect();
+    assert_eq!(things, [Thing::Loop { backing: "/torn".into() }, thing]);
+    assert_eq!(journal::read(&path).unwrap().unreadable_lines, 1);
+}
+
 fn some_thing() -> impl Strategy<Value = Thing> {
     let path = "[a-z \\\\\"é/]{0,12}".prop_map(PathBuf::from);
     (path, any::<u32>(), any::<u64>(), 0_u8..5).prop_map(|(path, pid, start_ticks, kind)| match kind {

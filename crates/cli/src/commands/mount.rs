@@ -36,8 +36,7 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     let registry = Registry::open()?;
     let disk = Disk::open(arguments.keep.as_deref(), &registry)?;
     let devices = devices(arguments, &disk.folder)?;
-    let format =
-        !devices.iter().all(|device| matches!(&device.backing, BackingSpec::File(path) if path.exists()));
+    let format = holds_nothing(&devices)?;
     let spec = AttachSpec {
         stack: StackSpec {
             volumes: vec![VolumeSpec { name: "disk".into(), devices, chunk_bytes: CHUNK_BYTES }],
@@ -148,6 +147,37 @@ fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>,
             }
         })
         .collect())
+}
+
+/// Whether a file system has to be made first. A disk that is there in part is a mistake: making a file system
+/// would destroy what the rest of it holds.
+fn holds_nothing(devices: &[DeviceSpec]) -> Result<bool, Failure> {
+    let mut there = Vec::new();
+    let mut absent = Vec::new();
+    for device in devices {
+        let BackingSpec::File(path) = &device.backing else { continue };
+        match std::fs::metadata(path) {
+            Ok(found) if found.len() != device.capacity_bytes => {
+                return Err(Failure::Mistake(format!(
+                    "the kept disk {} has {} bytes, and {} were asked for: give the --size that it was made with",
+                    path.display(),
+                    found.len(),
+                    device.capacity_bytes
+                )));
+            }
+            Ok(_) => there.push(path),
+            Err(_) => absent.push(path),
+        }
+    }
+    match (there.first(), absent.first()) {
+        (Some(there), Some(absent)) => Err(Failure::Mistake(format!(
+            "the kept disk is not whole: {} is there and {} is not; mount as many devices as it was made of, \
+             or name another directory for --keep",
+            there.display(),
+            absent.display()
+        ))),
+        (there, _) => Ok(there.is_none()),
+    }
 }
 
 fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {

@@ -61,6 +61,8 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     };
     let paths = StoragePaths { data: vec![absolute(&arguments.dir)?], scratch: scratch.folder.clone() };
     let cgroup_procs = budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default();
+    // Pages of its files that others have read are not charged to the budget.
+    underlay_attach::memory_budget::drop_file_caches(&paths.data)?;
     let running = system.start(&paths, &Memory { budget_bytes, cgroup_procs }, &settings)?;
 
     let control = Control::with_stop(Arc::clone(&stop));

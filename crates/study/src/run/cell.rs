@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{Attached, Attachment as _, FuseLoop, MemoryBudget, Registry, overhead};
 use underlay_record::{
-    Cell, CellStatus, Measured, MemoryRecord, PlannedCell, Run, RunRecord, SCHEMA_VERSION, Scale,
+    Cell, CellStatus, Machine, Measured, MemoryRecord, PlannedCell, RunRecord, SCHEMA_VERSION, Scale,
 };
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System};
+use underlay_workload::Aftermath;
 
 use super::certificate::{Evidence, certify};
 use super::dataset::{Datasets, copy_onto_paths};
@@ -27,6 +28,9 @@ const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 /// Warm caches: the mix runs in fast-forward until each page of the budget could have been read this often.
 const CACHE_FILLS: u64 = 2;
 const PAGE_BYTES: u64 = 4096;
+const MIN_FILL_OPERATIONS: u64 = 1_000;
+/// Compaction of what the fill wrote may take this long.
+const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// A cell with everything that the study says of it, scaled to this machine.
 pub struct CellPlan<'a> {
@@ -86,15 +90,21 @@ pub fn settings(plan: &CellPlan<'_>) -> Settings {
     }
 }
 
+/// The machine that cells run on, and the programs that they run by.
+pub struct Here {
+    pub machine: Machine,
+    pub versions: BTreeMap<String, String>,
+}
+
 /// What is the same for all cells of a run.
-pub struct Bench<'a> {
-    run: &'a Run,
+pub struct Bench {
+    here: Here,
     registry: Registry,
     work: PathBuf,
     /// The path's own p50 in wall microseconds: `None` until measured.
     floor_wall_us: Option<f64>,
-    /// The generator's highest rate on this machine, in modelled operations per second, by mix and threads.
-    ceilings: HashMap<(String, u32), f64>,
+    /// The generator's highest rate on this machine, in modelled operations per second, by what is asked.
+    ceilings: HashMap<String, f64>,
 }
 
 /// What a measured cell leaves besides the generator's figures.
@@ -105,13 +115,13 @@ struct Observed {
     settings: BTreeMap<String, String>,
     memory: MemoryRecord,
     attachment: &'static str,
-    steal_share: f64,
+    aftermath: Aftermath,
     warnings: Vec<String>,
 }
 
-impl<'a> Bench<'a> {
-    pub fn new(run: &'a Run, registry: Registry, work: &Path) -> Self {
-        Bench { run, registry, work: work.to_path_buf(), floor_wall_us: None, ceilings: HashMap::new() }
+impl Bench {
+    pub fn new(here: Here, registry: Registry, work: &Path) -> Self {
+        Bench { here, registry, work: work.to_path_buf(), floor_wall_us: None, ceilings: HashMap::new() }
     }
 
     /// Runs a cell and gives its record; what it made is gone when this returns, however it returns.
@@ -153,7 +163,8 @@ impl<'a> Bench<'a> {
             devices: &observed.devices,
             measured: &observed.measured,
             floor_us: self.floor_wall_us.filter(|_| modelled).map(|us| us / plan.scale.time),
-            steal_share: observed.steal_share,
+            aftermath: &observed.aftermath,
+            memory_enforced: observed.memory.enforced_by != "none",
             ceiling_per_s: Some(ceiling_per_s),
             open_loop: plan.cell().rate_per_s.is_some(),
             time_scale: plan.scale.time,
@@ -185,8 +196,8 @@ impl<'a> Bench<'a> {
             started_at: schedule::timestamp(wall),
             wall_s: wall.as_secs_f64(),
             scale: plan.scale,
-            machine: self.run.machine.clone(),
-            versions: self.run.versions.clone(),
+            machine: self.here.machine.clone(),
+            versions: self.here.versions.clone(),
             settings: plan.system.settings.clone(),
             seed: plan.seed,
             memory: MemoryRecord {
@@ -244,8 +255,17 @@ impl<'a> Bench<'a> {
             budget_bytes: plan.budget_bytes,
             cgroup_procs: budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default(),
         };
+        // Pages that this process read or wrote while it put the data there are not charged to the cell.
+        underlay_attach::memory_budget::drop_file_caches(attached.paths())?;
         let running = system.start(&paths, &memory, &settings(plan))?;
-        self.fill_caches(plan, running.as_ref(), budget.as_ref(), &attached, observer, stop)?;
+        warnings.extend(self.fill_caches(
+            plan,
+            running.as_ref(),
+            budget.as_ref(),
+            &attached,
+            observer,
+            stop,
+        )?);
         attached.set_pace(Pace::Modelled)?;
         check_stop(stop)?;
 
@@ -262,6 +282,14 @@ impl<'a> Bench<'a> {
         };
         running.health()?;
         attached.health()?;
+        if driven.measured.operations < plan.records_here
+            && matches!(plan.cell().mix.as_str(), "load" | "delete")
+        {
+            warnings.push(format!(
+                "{} of {} records were reached in the time that this mix may take: the figures are of that part",
+                driven.measured.operations, plan.records_here
+            ));
+        }
         let (devices, figures) = window.taken()?;
         if driven.measured.errors > 0 {
             warnings.push(format!(
@@ -291,7 +319,7 @@ impl<'a> Bench<'a> {
             settings: observed_settings,
             memory,
             attachment,
-            steal_share: driven.steal_share,
+            aftermath: driven.aftermath,
             warnings,
         })
     }
@@ -331,7 +359,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Brings the caches to what the study asks for: empty, or as a long run of this mix would leave them.
+    /// Brings the caches to what the study asks for: empty, or as a long run of this mix would leave them. A warning
+    /// when that could not be done in full.
     fn fill_caches(
         &self,
         plan: &CellPlan<'_>,
@@ -340,15 +369,23 @@ impl<'a> Bench<'a> {
         attached: &Attached,
         observer: &dyn Observer,
         stop: &AtomicBool,
-    ) -> Result<(), CellError> {
+    ) -> Result<Option<String>, CellError> {
         if plan.study.run.cache == Cache::Warm && !matches!(plan.cell().mix.as_str(), "load" | "delete") {
-            let operations = (CACHE_FILLS * plan.budget_bytes / PAGE_BYTES).clamp(1_000, 1_000_000);
+            let operations = (CACHE_FILLS * plan.budget_bytes / PAGE_BYTES).max(MIN_FILL_OPERATIONS);
             let spec = drive::filling_spec(plan, operations)?;
-            drive::drive(&spec, running, &(), observer, stop, "filling caches")?;
+            let filled = drive::drive(&spec, running, &(), observer, stop, "filling caches")?;
+            // What the fill wrote was written faster than the device could: no storage shall begin with that debt.
+            running.settle(SETTLE_LIMIT)?;
+            if filled.measured.operations < operations {
+                return Ok(Some(format!(
+                    "caches were filled by {} operations of {operations}: the storage was too slow for more",
+                    filled.measured.operations
+                )));
+            }
         } else if let Some(budget) = budget {
             budget.drop_caches(attached.paths(), false)?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// A failure with what the system, the budget and the storage say of it.
@@ -375,7 +412,8 @@ impl<'a> Bench<'a> {
 
     /// The generator's own highest rate in modelled operations per second, measured once for a mix and threads.
     fn ceiling(&mut self, plan: &CellPlan<'_>) -> Result<f64, CellError> {
-        let key = (plan.cell().mix.clone(), plan.cell().threads);
+        let cell = plan.cell();
+        let key = format!("{} {} {} {}", plan.workload.name, cell.mix, cell.distribution, cell.threads);
         if !self.ceilings.contains_key(&key) {
             let spec = drive::measuring_spec(plan)?;
             let ceiling = underlay_workload::null_ceiling(&spec)

@@ -1,6 +1,7 @@
 //! The fidelity certificate: from what was measured, whether the figures may be believed.
 
 use underlay_record::{Certificate, Check, DeviceActivity, Histogram, Measured, Verdict};
+use underlay_workload::Aftermath;
 
 /// Mean latency over all device requests: what decides a system's throughput.
 const MEAN_TOLERANCE: f64 = 0.10;
@@ -10,6 +11,8 @@ const P99_TOLERANCE: f64 = 0.10;
 const FLOOR_SHARE: f64 = 0.10;
 /// A latency this close to the path's own cost cannot be told from it; such a difference is no fault of the model.
 const FLOOR_SLACK: f64 = 1.0;
+/// Operations that fail, find nothing or are refused may be this share of all.
+const UNANSWERED_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
 /// How many times the measured rate the generator must be able to offer.
 const HEADROOM: f64 = 2.0;
@@ -20,7 +23,9 @@ pub struct Evidence<'a> {
     pub measured: &'a Measured,
     /// The attachment's own p50 in modelled microseconds, when something was modelled.
     pub floor_us: Option<f64>,
-    pub steal_share: f64,
+    pub aftermath: &'a Aftermath,
+    /// Whether a cgroup held the system and its page cache to the budget.
+    pub memory_enforced: bool,
     /// The highest throughput that the generator can reach here, in modelled operations per second.
     pub ceiling_per_s: Option<f64>,
     pub open_loop: bool,
@@ -64,8 +69,20 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
             });
         }
     }
+    answer_checks(evidence, &mut checks);
     generator_checks(evidence, &mut checks);
-    let steal = evidence.steal_share;
+    checks.push(Check {
+        name: "memory budget".into(),
+        passed: evidence.memory_enforced,
+        finding: if evidence.memory_enforced {
+            "a memory cgroup held the system and its page cache to the budget".into()
+        } else {
+            "nothing held the page cache to the budget: the data may have been in memory".into()
+        },
+        remedy: (!evidence.memory_enforced)
+            .then(|| "`underlay doctor` says how to get a memory cgroup".into()),
+    });
+    let steal = evidence.aftermath.steal_share;
     checks.push(Check {
         name: "stolen time".into(),
         passed: steal <= STEAL_TOLERANCE,
@@ -117,6 +134,45 @@ fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64
     }
 }
 
+/// Whether the system did what was asked of it: a refusal is quicker than an answer.
+fn answer_checks(evidence: &Evidence<'_>, checks: &mut Vec<Check>) {
+    let measured = evidence.measured;
+    let refused: u64 = measured.by_operation.values().map(|stats| stats.missing + stats.throttled).sum();
+    let unanswered = measured.errors + refused;
+    let share = unanswered as f64 / (measured.operations + measured.errors).max(1) as f64;
+    let passed = measured.operations > 0 && share <= UNANSWERED_TOLERANCE;
+    checks.push(Check {
+        name: "operations answered".into(),
+        passed,
+        finding: format!(
+            "{} operations, of which {} failed and {refused} found no record or were refused (allowed: {:.1} %)",
+            measured.operations,
+            measured.errors,
+            UNANSWERED_TOLERANCE * 100.0
+        ),
+        remedy: (!passed).then(|| "look at the cell's errors, and whether all its records were loaded".into()),
+    });
+    let Aftermath { lost_threads, unstarted, .. } = *evidence.aftermath;
+    if lost_threads > 0 {
+        checks.push(Check {
+            name: "clients".into(),
+            passed: false,
+            finding: format!("{lost_threads} client threads lost their connection for good"),
+            remedy: Some("look at the system's log".into()),
+        });
+    }
+    if evidence.open_loop {
+        checks.push(Check {
+            name: "offered rate".into(),
+            passed: unstarted == 0,
+            finding: format!("{unstarted} operations that were due could not be sent before the end"),
+            remedy: (unstarted > 0).then(|| {
+                "the system is slower than the rate: lower it, or read the latency as a lower bound".into()
+            }),
+        });
+    }
+}
+
 fn generator_checks(evidence: &Evidence<'_>, checks: &mut Vec<Check>) {
     if let Some(ceiling) = evidence.ceiling_per_s {
         let headroom = ceiling / evidence.measured.throughput_per_s.max(f64::MIN_POSITIVE);
@@ -162,12 +218,14 @@ mod tests {
     }
 
     fn certificate_of(devices: &[DeviceActivity], ceiling: f64, steal_share: f64) -> Certificate {
-        let measured = Measured { throughput_per_s: 1000.0, ..Measured::default() };
+        let measured = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
+        let aftermath = Aftermath { steal_share, ..Aftermath::default() };
         certify(&Evidence {
             devices,
             measured: &measured,
             floor_us: Some(10.0),
-            steal_share,
+            aftermath: &aftermath,
+            memory_enforced: true,
             ceiling_per_s: Some(ceiling),
             open_loop: false,
             time_scale: 4.0,
@@ -208,5 +266,31 @@ mod tests {
     #[test]
     fn real_storage_is_said_to_be_real() {
         assert_eq!(certificate_of(&[DeviceActivity::default()], 50_000.0, 0.0).verdict, Verdict::RealStorage);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_never_faithful() {
+        let devices = [device(1000, 1000)];
+        let certify_with = |measured: &Measured, aftermath: &Aftermath, memory_enforced| {
+            certify(&Evidence {
+                devices: &devices,
+                measured,
+                floor_us: Some(10.0),
+                aftermath,
+                memory_enforced,
+                ceiling_per_s: None,
+                open_loop: true,
+                time_scale: 1.0,
+            })
+        };
+        let fine = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
+        let steady = Aftermath::default();
+        assert_eq!(certify_with(&fine, &steady, true).verdict, Verdict::Faithful);
+        assert_eq!(failed(&certify_with(&fine, &steady, false)), ["memory budget"]);
+        assert_eq!(failed(&certify_with(&Measured::default(), &steady, true)), ["operations answered"]);
+        let half_failed = Measured { errors: 500, ..fine.clone() };
+        assert_eq!(failed(&certify_with(&half_failed, &steady, true)), ["operations answered"]);
+        let lost = Aftermath { lost_threads: 1, unstarted: 9, ..Aftermath::default() };
+        assert_eq!(failed(&certify_with(&fine, &lost, true)), ["clients", "offered rate"]);
     }
 }

@@ -49,8 +49,11 @@ impl Datasets {
         }
         let folder = self.root.join(format!("data-{}", self.loaded.len()));
         let scratch = self.root.join(format!("scratch-{}", self.loaded.len()));
-        fs::create_dir_all(&folder)?;
-        fs::create_dir_all(&scratch)?;
+        // A load that failed before may have left half of another data set.
+        for fresh in [&folder, &scratch] {
+            let _ = fs::remove_dir_all(fresh);
+            fs::create_dir_all(fresh)?;
+        }
         observer.preparing(&format!(
             "loading {} records ({:.0} MB) into {}",
             plan.records_here,
@@ -69,6 +72,12 @@ impl Datasets {
                 outcome.errors,
                 plan.records_here,
                 outcome.error_samples.first().map_or("no reason given", String::as_str)
+            )));
+        }
+        if outcome.operations < plan.records_here {
+            return Err(CellError::Failed(format!(
+                "only {} of {} records could be loaded in the time that loading may take",
+                outcome.operations, plan.records_here
             )));
         }
         observer.live(&Live { phase: "compacting", ..Live::default() });
@@ -94,6 +103,7 @@ impl Datasets {
         }
         let files = self.files(plan, system, observer, stop)?;
         let folder = self.root.join(format!("images-{}", self.imaged.len()));
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         observer.preparing(&format!("putting the data on {}", plan.storage.name));
         let stack = storage::stack(plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)

@@ -111,5 +111,5 @@ fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), RunError> {
             file.sync_all()
         })
         .and_then(|()| fs::rename(&beside, path))
-        .map_err(|error| cannot("write", path, &error))
+        .map_err(|error| RunError::Failed(format!("cannot write {}: {error}", path.display())))
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use underlay_record::Measured;
 use underlay_systems::system::Running;
 use underlay_workload::client::ClientError;
-use underlay_workload::{Arrivals, Control, Mix, Origin, Phase, Properties, RunError, RunSpec, Workload};
+use underlay_workload::{
+    Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RunError, RunSpec, Workload,
+};
 
 use super::cell::CellPlan;
 use super::{CellError, Live, Observer};
@@ -33,7 +35,8 @@ impl Hooks for () {}
 /// What the generator brought back.
 pub struct Driven {
     pub measured: Measured,
-    pub steal_share: f64,
+    /// What it found out about itself.
+    pub aftermath: Aftermath,
 }
 
 fn workload(plan: &CellPlan<'_>) -> Result<Workload, CellError> {
@@ -75,9 +78,11 @@ pub fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
 
 /// The cell's own mix, to fill the caches: a number of operations, so that every storage gets the same.
 pub fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSpec, CellError> {
+    let own = mix(&plan.cell().mix)?;
     Ok(RunSpec {
         workload: Arc::new(workload(plan)?),
-        mix: mix(&plan.cell().mix)?,
+        // A mix that inserts would add the very keys that the measured one adds.
+        mix: if own.changes_the_key_set() { mix("c")? } else { own },
         threads: plan.cell().threads,
         rate_per_s: None,
         arrivals: Arrivals::Constant,
@@ -140,7 +145,7 @@ pub fn drive(
         return Err(CellError::Interrupted);
     }
     match outcome {
-        Ok(measured) => Ok(Driven { measured, steal_share: control.aftermath().steal_share }),
+        Ok(measured) => Ok(Driven { measured, aftermath: control.aftermath() }),
         Err(RunError::Stopped) => Err(CellError::Interrupted),
         Err(error) => Err(CellError::Failed(error.to_string())),
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use underlay_attach::{Note, Registry, Thing};
 use underlay_record::{CellStatus, Run, SCHEMA_VERSION};
 
-use super::cell::{Bench, CellPlan};
+use super::cell::{Bench, CellPlan, Here};
 use super::dataset::Datasets;
 use super::directory::RunDirectory;
 use super::{CellError, Observer, RunError, RunOptions, RunOutcome, machine};
@@ -80,6 +80,9 @@ fn go_on(
         .work
         .as_ref()
         .map_or_else(|| directory.work(), |work| work.join(format!("underlay-{}", std::process::id())));
+    // The device's process opens images from another working directory.
+    let work = std::path::absolute(&work)
+        .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", work.display())))?;
     let work = Work::make(&work, &registry)?;
     let finished: Vec<bool> = run.plan.iter().map(|planned| directory.is_finished(planned)).collect();
     let mut left = finished.iter().filter(|done| !**done).count();
@@ -89,7 +92,16 @@ fn go_on(
 
     let mut outcome = RunOutcome { directory: directory.path().to_path_buf(), ..RunOutcome::default() };
     outcome.completed = run.plan.len() - left;
-    let mut bench = Bench::new(run, registry.clone(), work.path());
+    // Taken afresh: a run may be resumed after an upgrade, or on another machine.
+    let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
+    let here = Here {
+        machine: machine::describe(),
+        versions: machine::versions(systems.flat_map(|system| system.versions())),
+    };
+    if here.versions != run.versions || here.machine.hostname != run.machine.hostname {
+        observer.preparing("going on with other versions or on another machine than the run began with");
+    }
+    let mut bench = Bench::new(here, registry.clone(), work.path());
     let mut datasets = Datasets::new(work.path(), registry);
     for (position, planned) in run.plan.iter().enumerate() {
         if finished[position] {

@@ -124,10 +124,11 @@ pub fn describe(storage: &StorageSpec, attachment: &str) -> StorageRecord {
     let descriptions = match &storage.source {
         StorageSource::Modelled { .. } => devices(storage)
             .into_iter()
-            .map(|(name, medium, capacity_bytes)| DeviceDescription {
+            .map(|(name, medium, _used_bytes)| DeviceDescription {
                 name,
                 medium: Some(medium.name.clone()),
-                capacity_bytes: Some(capacity_bytes),
+                // The price buys all of it, however much the study uses.
+                capacity_bytes: Some(medium.capacity_bytes()),
                 price_usd: Some(medium.price_usd()),
                 price_source: Some(medium.price_source()),
             })

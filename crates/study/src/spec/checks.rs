@@ -71,6 +71,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         }
     }
     for storage in &sites.storages {
+        check_pace(storage, sites, findings);
         check_volumes(storage, sites, findings);
     }
     for workload in &sites.workloads {
@@ -195,6 +196,25 @@ fn check_directories(system: &SystemSite, storage: &StorageSite, findings: &mut 
         findings.push(
             Diagnostic::error(storage.layout_span.clone(), message, label)
                 .with_context(system.key_span.clone(), "the system"),
+        );
+    }
+}
+
+/// Slow motion slows devices down, and a real one goes its own pace: its figures would come out too fast.
+fn check_pace(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
+    let time = sites.scale.value.time;
+    if time > 1.0 && matches!(storage.spec.source, StorageSource::Paths(_)) {
+        let message = format!(
+            "[storage.{}] is real storage, which [scale] time = {time} can't slow down",
+            storage.spec.name
+        );
+        findings.push(
+            Diagnostic::error(
+                storage.layout_span.clone(),
+                message,
+                "expected modelled devices, or [scale] time = 1",
+            )
+            .with_context(sites.scale.span.clone(), "the scale"),
         );
     }
 }
