@@ -116,7 +116,11 @@ fn ctrl_c_keeps_what_is_finished_and_resume_goes_on() {
     assert!((1..4).contains(&kept), "{kept} of 4 cells were recorded");
     let before: Vec<String> = records(&run).iter().map(|record| record.started_at.clone()).collect();
 
-    let output = playground.output(&["run", "--resume", "out"]);
+    // Without a value it is the newest run below runs/.
+    std::fs::create_dir(playground.path("runs")).unwrap();
+    std::fs::rename(&run, playground.path("runs/tiny")).unwrap();
+    let run = playground.path("runs/tiny");
+    let output = playground.output(&["run", "--resume"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let after = records(&run);
     assert_eq!(after.len(), 4);
@@ -164,8 +168,13 @@ fn a_cell_that_fails_is_recorded_with_its_reason() {
         return;
     }
     let playground = Playground::new();
-    // XFS cannot be made on 64 MiB, which only attaching finds out; the other storage goes on.
-    let study = TINY_STUDY.replace("capacity = \"1 GiB\"", "capacity = \"128 MiB\"");
+    // Only attaching finds out that a disk is not there; the other storage goes on.
+    let study = TINY_STUDY
+        .replace(
+            "devices = [{ medium = \"ssd-sata\", count = 2, capacity = \"512 MiB\" }]\nlayout = \"stripe\"",
+            "paths = [\"/nowhere/disk\"]",
+        )
+        .replace("time = 2", "time = 1");
     playground.write("tiny.toml", &study);
     let output = playground.output(&["run", "tiny.toml", "--out", "out"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
@@ -173,12 +182,12 @@ fn a_cell_that_fails_is_recorded_with_its_reason() {
     assert_eq!(records.len(), 4);
     for record in records {
         match (record.cell.storage.as_str(), &record.status) {
-            ("flash", CellStatus::Completed) => {}
-            ("hdd", CellStatus::Failed { reason }) => assert!(reason.contains("300 MiB"), "{reason}"),
+            ("hdd", CellStatus::Completed) => {}
+            ("flash", CellStatus::Failed { reason }) => assert!(reason.contains("/nowhere/disk"), "{reason}"),
             other => panic!("unexpected: {other:?}"),
         }
     }
-    assert!(stdout(&output).contains("hdd"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("/nowhere/disk"), "{}", stdout(&output));
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 

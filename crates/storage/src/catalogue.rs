@@ -27,7 +27,7 @@ pub enum MediumKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Label {
-    /// The maker's own, or an independent measurement of this very product.
+    /// The maker's own, or an independent measurement of this very product, or derived from these.
     Datasheet,
     /// Reckoned by us from what is known of such devices.
     Estimate,
@@ -116,7 +116,8 @@ pub struct Published {
     pub block_bytes: u32,
     /// A key of the medium's `sources`.
     pub source: String,
-    /// Reckoned from other published figures, as the source's text says.
+    /// Derived from other figures of the file, or published of something near (a sibling, the best of
+    /// several capacities): the note says which.
     #[serde(default)]
     pub estimate: bool,
     /// Conditions that the source states or leaves open.
@@ -216,7 +217,9 @@ impl Medium {
     ///
     /// `capacity_bytes` may be less than what is sold (the data scale of a study). The model then keeps all
     /// times, rates and the full stroke; what holds *data* shrinks with it, a write cache of one hundredth
-    /// for a disk of one hundredth, but never below 1 MiB (and never grows). `seed` sets what differs between
+    /// for a disk of one hundredth, but never below 1 MiB (and never grows). What a disk remembers of reads
+    /// shrinks likewise, but never below four times its read-ahead, which itself keeps its length: it is a
+    /// stream's lead in time over the host. `seed` sets what differs between
     /// two devices of a kind: a disk's angle at the start, a flash device's slow pages.
     ///
     /// # Panics

@@ -87,6 +87,6 @@ fn the_short_form_changes_what_it_names_and_nothing_else() {
     let (full, short) = (study("oracle-nosql-flash.toml", false), study("oracle-nosql-flash.toml", true));
     assert_eq!((full.run.repetitions, short.run.repetitions), (3, 1));
     assert!(short.run.duration < full.run.duration);
-    assert_eq!((full.run.cache, full.run.seed), (Cache::Cold, short.run.seed));
+    assert_eq!((full.run.cache, full.run.seed), (Cache::Warm, short.run.seed));
     assert_eq!(plan::expand(&full), plan::expand(&short));
 }

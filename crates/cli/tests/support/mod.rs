@@ -23,7 +23,7 @@ devices = [{ medium = "ssd-sata", count = 2, capacity = "512 MiB" }]
 layout = "stripe"
 
 [workload.ycsb]
-records = 20_000
+records = 100_000
 record = { fields = 10, bytes = 100 }
 mixes = ["a", "c"]
 distribution = "uniform"

@@ -26,9 +26,12 @@ use crate::time::Time;
 const MAPPING_BYTES: u64 = 4096;
 /// Sequential streams that are told apart.
 const STREAMS: usize = 16;
-/// A write this near to the end of a stream belongs to it: requests of one stream overtake one another. A
-/// small device takes the 2048th of its capacity, lest random writes look sequential.
+/// A write this near to the end of a stream, at the most, belongs to it: requests of one stream overtake one
+/// another. A small device takes the 2048th of its capacity, lest random writes look sequential.
 const STREAM_WINDOW_BYTES: u64 = 16 << 20;
+/// So many requests may overtake one of their stream. In bytes it is what lies between them: a window as
+/// wide as for large requests would take small random writes within a few files for streams.
+const STREAM_WINDOW_REQUESTS: u64 = 32;
 
 /// A flash device in virtual time.
 #[derive(Debug)]
@@ -223,7 +226,7 @@ impl FlashModel {
     /// What a write at this place costs to program, in bytes, and where its stream ends from now on.
     fn work_bytes(&mut self, first: u64, length: u64) -> f64 {
         let end = first + length;
-        let window = self.stream_window_bytes;
+        let window = self.stream_window_bytes.min(length.saturating_mul(STREAM_WINDOW_REQUESTS));
         match self.streams.iter().position(|stream| stream.abs_diff(first) <= window) {
             Some(index) => {
                 let stream = self.streams.remove(index).unwrap_or(end);

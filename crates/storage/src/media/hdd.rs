@@ -2,10 +2,11 @@
 //!
 //! One request is under the head at a time. Among those that wait the disk takes the one that it can start
 //! soonest (shortest positioning time first: seek, then the rotation up to the first byte, by the angle
-//! which the platter really has then), unless one has waited for longer than the age bound. After a read it
-//! reads on into a segment of its memory, as long as it has nothing else to do. Writes enter the write-back
+//! which the platter really has then), unless one has been passed over for longer than the age bound. After
+//! a read it reads on into a segment of its memory, as long as it has nothing else to do. Writes enter the write-back
 //! cache, if there is one, and are written in the same order of positioning times; a flush waits for them.
 
+mod choice;
 pub mod geometry;
 pub mod read_ahead;
 pub mod seek;
@@ -18,6 +19,7 @@ use crate::catalogue::HddParameters;
 use crate::media::{ms_to_ns, scaled_buffer_bytes, transfer_ns};
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
 use crate::time::Time;
+use choice::{Candidate, Fairness};
 use geometry::{Geometry, Layout, Place};
 use read_ahead::{ReadAhead, Segments};
 use seek::SeekCurve;
@@ -27,6 +29,12 @@ use write_cache::WriteCache;
 const SKEW_MARGIN_NS: u64 = 20_000;
 /// A byte that passed the head this little ago counts as just arriving: rounding, not a missed turn.
 const ANGLE_SLACK_NS: u64 = 2_000;
+
+/// What a disk remembers of earlier reads shrinks with its data, as Medium::model says, but keeps the
+/// read-ahead of a few streams: it bridges the host's pauses, and those don't shrink.
+fn scaled_memory_bytes(bytes: f64, read_ahead_bytes: f64, scale: f64) -> u64 {
+    scaled_buffer_bytes(bytes, scale).max(bytes.min(4.0 * read_ahead_bytes) as u64)
+}
 
 /// A hard disk in virtual time.
 #[derive(Debug)]
@@ -51,6 +59,7 @@ pub struct HddModel {
     /// Commands on their way to the queue, by the instant at which they get there.
     arriving: VecDeque<(u64, Waiting)>,
     queue: VecDeque<Waiting>,
+    fairness: Fairness,
     /// Writes that wait for room in the cache.
     blocked: VecDeque<Waiting>,
     cache: WriteCache,
@@ -70,7 +79,10 @@ pub struct HddModel {
 struct Waiting {
     request: ModelRequest,
     number: u64,
-    since_ns: u64,
+    /// When it came among those that the disk chooses from; behind these it doesn't age, for it has not
+    /// been passed over. Otherwise a host that keeps more requests waiting than the disk looks at would
+    /// have them all too old on arrival, and get them in the order of submission.
+    eligible_ns: u64,
 }
 
 impl Waiting {
@@ -103,15 +115,6 @@ enum Work {
     },
 }
 
-/// What the arm could do next.
-#[derive(Clone, Copy)]
-enum Candidate {
-    /// By its index in the queue.
-    Host(usize),
-    /// By its first byte.
-    Drain(u64),
-}
-
 impl HddModel {
     /// See [`crate::catalogue::Medium::model`], which calls this.
     pub fn new(parameters: &HddParameters, capacity_bytes: u64, scale: f64, seed: u64) -> HddModel {
@@ -122,6 +125,9 @@ impl HddModel {
         let head_switch_ns = ms_to_ns(p.head_switch_ms.value);
         // MB/s times a rotation in ns, as bytes
         let track_bytes = |mb_s: f64| mb_s * rotation_ns as f64 / 1e3;
+        let read_ahead_bytes = p.read_ahead_bytes.value;
+        let remembered_bytes =
+            scaled_memory_bytes(p.read_segments.value * read_ahead_bytes, read_ahead_bytes, scale);
         let geometry = Geometry::new(&Layout {
             capacity_bytes,
             heads: p.heads.value as u64,
@@ -153,16 +159,17 @@ impl HddModel {
             interface_mb_s: p.interface_mb_s.value,
             queue_depth: p.queue_depth.value as usize,
             queue_age_ns: ms_to_ns(p.queue_age_ms.value),
-            read_ahead_bytes: p.read_ahead_bytes.value as u64,
+            read_ahead_bytes: read_ahead_bytes as u64,
             head_byte: 0,
             arriving: VecDeque::new(),
             queue: VecDeque::new(),
+            fairness: Fairness::default(),
             blocked: VecDeque::new(),
             cache: WriteCache::new(scaled_buffer_bytes(p.write_cache_bytes.value, scale)),
             flushes: Vec::new(),
             active: None,
             ahead: None,
-            segments: Segments::new(p.read_segments.value as usize),
+            segments: Segments::new(p.read_segments.value as usize, remembered_bytes),
             interface_free_ns: 0,
             replies: BinaryHeap::new(),
             replied: 0,
@@ -290,13 +297,13 @@ impl HddModel {
                 if self.is_dirty(first, end) || self.read_from_memory(first, end, now_ns) {
                     self.transfer_and_reply(id, length_bytes, now_ns, 0);
                 } else {
-                    self.queue.push_back(waiting);
+                    self.enqueue(waiting, now_ns);
                 }
             }
             Operation::Write => {
                 self.forget_reads(first, end);
                 if fua || length_bytes > self.cache.limit_bytes() {
-                    self.queue.push_back(waiting);
+                    self.enqueue(waiting, now_ns);
                 } else if self.blocked.is_empty() && self.cache.has_room_for(length_bytes) {
                     self.write_to_cache(waiting, now_ns);
                 } else {
@@ -400,7 +407,7 @@ impl HddModel {
         }
         match self.choose(now_ns, stream.as_ref()) {
             Some(Candidate::Host(index)) => {
-                if let Some(waiting) = self.queue.remove(index) {
+                if let Some(waiting) = self.dequeue(index, now_ns) {
                     self.start(waiting, stream, now_ns);
                 }
             }
@@ -414,43 +421,6 @@ impl HddModel {
             }
             None => {}
         }
-    }
-
-    fn choose(&self, now_ns: u64, stream: Option<&(u64, ReadAhead)>) -> Option<Candidate> {
-        let too_old = |since_ns: u64| now_ns.saturating_sub(since_ns) > self.queue_age_ns;
-        if self.queue.front().is_some_and(|waiting| too_old(waiting.since_ns)) {
-            return Some(Candidate::Host(0));
-        }
-        let oldest = self.cache.oldest(1).next();
-        let aged = oldest.filter(|extent| too_old(extent.since_ns));
-        let hurry = !self.flushes.is_empty()
-            || !self.blocked.is_empty()
-            || self.cache.used_bytes() > self.cache.limit_bytes() / 2
-            || aged.is_some();
-        let from = self.head_place();
-        let hosts = self.queue.iter().take(self.queue_depth).enumerate().map(|(index, waiting)| {
-            let write = waiting.request.operation == Operation::Write;
-            let reach_ns = match stream {
-                Some((reached, ahead)) if !write && continues(waiting, *reached, ahead) => 0,
-                _ => self.reach_ns(&from, waiting.first_byte(), write, now_ns),
-            };
-            (reach_ns, Candidate::Host(index))
-        });
-        // Reads wait for nothing but reads, unless the cache must be emptied.
-        let drains = (self.queue.is_empty() || hurry)
-            .then(|| self.cache.oldest(self.queue_depth).chain(self.cache.next_at(self.head_byte)))
-            .into_iter()
-            .flatten()
-            .map(|extent| {
-                (self.reach_ns(&from, extent.first_byte, true, now_ns), Candidate::Drain(extent.first_byte))
-            });
-        // An extent that is twice as old as it may be is not passed over again.
-        if let Some(extent) = aged
-            && now_ns.saturating_sub(extent.since_ns) > 2 * self.queue_age_ns
-        {
-            return Some(Candidate::Drain(extent.first_byte));
-        }
-        hosts.chain(drains).min_by_key(|(reach_ns, _)| *reach_ns).map(|(_, candidate)| candidate)
     }
 
     fn start(&mut self, waiting: Waiting, stream: Option<(u64, ReadAhead)>, now_ns: u64) {
@@ -526,7 +496,7 @@ impl MediumModel for HddModel {
     }
 
     fn submit(&mut self, request: ModelRequest, now: Time) {
-        let waiting = Waiting { request, number: self.next_number, since_ns: now.as_ns() };
+        let waiting = Waiting { request, number: self.next_number, eligible_ns: now.as_ns() };
         self.next_number += 1;
         self.arriving.push_back((now.as_ns() + self.command_ns, waiting));
     }

@@ -74,11 +74,13 @@ impl ReadAhead {
 pub struct Segments {
     held: VecDeque<(u64, u64)>,
     limit: usize,
+    limit_bytes: u64,
 }
 
 impl Segments {
-    pub fn new(limit: usize) -> Segments {
-        Segments { held: VecDeque::new(), limit: limit.max(1) }
+    /// At most `limit` stretches of `limit_bytes` together.
+    pub fn new(limit: usize, limit_bytes: u64) -> Segments {
+        Segments { held: VecDeque::new(), limit: limit.max(1), limit_bytes }
     }
 
     pub fn holds(&self, first_byte: u64, end_byte: u64) -> bool {
@@ -86,12 +88,16 @@ impl Segments {
     }
 
     pub fn keep(&mut self, first_byte: u64, end_byte: u64) {
+        // Its end is what the host has yet to come to.
+        let first_byte = first_byte.max(end_byte.saturating_sub(self.limit_bytes));
         if first_byte >= end_byte {
             return;
         }
         self.held.retain(|&(first, end)| !(first_byte <= first && end <= end_byte));
-        if self.held.len() == self.limit {
-            self.held.pop_front();
+        let mut held_bytes: u64 = self.held.iter().map(|(first, end)| end - first).sum();
+        while self.held.len() == self.limit || held_bytes + (end_byte - first_byte) > self.limit_bytes {
+            let Some((first, end)) = self.held.pop_front() else { break };
+            held_bytes -= end - first;
         }
         self.held.push_back((first_byte, end_byte));
     }
@@ -99,5 +105,27 @@ impl Segments {
     /// Written over: what was remembered of it is stale.
     pub fn forget(&mut self, first_byte: u64, end_byte: u64) {
         self.held.retain(|&(first, end)| end <= first_byte || end_byte <= first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_keep_to_their_number_and_their_bytes() {
+        let mut segments = Segments::new(3, 100);
+        for first in [0, 1000, 2000] {
+            segments.keep(first, first + 40);
+        }
+        assert!(!segments.holds(0, 1), "three times 40 bytes are more than 100");
+        assert!(segments.holds(1000, 1040) && segments.holds(2000, 2040));
+        segments.keep(5000, 6000);
+        assert!(segments.holds(5900, 6000), "the end of a long stretch stays");
+        assert!(!segments.holds(5899, 6000) && !segments.holds(2000, 2001));
+        for first in [0, 10, 20, 30] {
+            segments.keep(first, first + 1);
+        }
+        assert!(!segments.holds(0, 1) && segments.holds(10, 11) && segments.holds(30, 31));
     }
 }
