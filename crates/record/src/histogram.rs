@@ -20,9 +20,16 @@ pub enum HistogramError {
 }
 
 /// A distribution of latencies in nanoseconds of modelled time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Histogram {
     inner: hdrhistogram::Histogram<u64>,
+}
+
+/// Equal when the same values were recorded equally often, whatever road they came.
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Self) -> bool {
+        self.values_ns().eq(other.values_ns())
+    }
 }
 
 impl Default for Histogram {
@@ -139,5 +146,44 @@ impl JsonSchema for Histogram {
             "type": "string",
             "description": "An HdrHistogram of nanoseconds: V2 compressed encoding, in base64."
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values_ns: &[u64]) -> Histogram {
+        let mut histogram = Histogram::default();
+        for &value in values_ns {
+            histogram.record_ns(value);
+        }
+        histogram
+    }
+
+    #[test]
+    fn a_histogram_survives_its_encoding() {
+        for values in [&[][..], &[1], &[0, 90_000, 90_001, 15_000_000, HIGHEST_NS, u64::MAX]] {
+            let histogram = of(values);
+            let decoded = Histogram::decode(&histogram.encode()).unwrap();
+            assert_eq!(decoded, histogram);
+            assert_eq!(decoded.summary_us(), histogram.summary_us());
+        }
+    }
+
+    #[test]
+    fn merged_histograms_are_those_of_all_values() {
+        let mut merged = of(&[1_000, 2_000]);
+        merged.merge(&Histogram::decode(&of(&[3_000, 4_000_000]).encode()).unwrap());
+        assert_eq!(merged, of(&[1_000, 2_000, 3_000, 4_000_000]));
+        assert_ne!(merged, of(&[1_000, 2_000, 3_000]));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let cut = &of(&[5_000, 7_000]).encode()[..20];
+        for text in ["", "!", "AAAA", "HISTFAAAAB", cut] {
+            assert!(Histogram::decode(text).is_err(), "{text:?} was taken for a histogram");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! The device that takes its modelled time: data on a backing, timing by a model, instants by a clock.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +28,9 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// waits for the model. Without a model it is given before `submit` returns. A flush asks the backing to
 /// sync at submission: every write that had completed by then has been written to it before. A request that
 /// the backing fails is answered at once with the error, and the model never hears of it.
+///
+/// A model that panics takes its device with it, not its callers: what is under way is answered with an I/O
+/// error, and later requests with `DeviceError::Gone`.
 ///
 /// A `Paced` is a handle: clones are the same device.
 #[derive(Clone)]
@@ -65,13 +70,43 @@ struct State {
 struct InFlight {
     operation: Operation,
     length_bytes: u64,
+    /// When `submit` was called.
     submitted: Time,
+    /// When the model was told: later than `submitted` where it had gone on meanwhile.
+    given: Time,
     answer: Vec<u8>,
     done: Done,
 }
 
-/// Answers to give once the lock is released: `done` may submit again.
-type Answers = Vec<(Done, Completion)>;
+/// An answer to give once the lock is released: `done` may submit again.
+struct Answer {
+    done: Done,
+    completion: Completion,
+    reply: Option<Reply>,
+}
+
+/// What to record of an answer as it is given.
+struct Reply {
+    operation: Operation,
+    length_bytes: u64,
+    submitted: Time,
+    modelled: Option<Duration>,
+}
+
+type Answers = Vec<Answer>;
+
+impl InFlight {
+    /// The answer to a request that is over, after `modelled` if a model gave the time.
+    fn succeed(self, modelled: Option<Duration>) -> Answer {
+        let InFlight { operation, length_bytes, submitted, answer, done, .. } = self;
+        let reply = Some(Reply { operation, length_bytes, submitted, modelled });
+        Answer { done, completion: Ok(answer), reply }
+    }
+
+    fn fail(self, error: DeviceError) -> Answer {
+        Answer { done: self.done, completion: Err(error), reply: None }
+    }
+}
 
 impl Paced {
     /// A device of `model.capacity_bytes()` bytes, or of `capacity_bytes` without a model.
@@ -128,7 +163,7 @@ impl Paced {
     /// Changes the pace once everything under way is over; later requests wait for that too. Blocks until
     /// then, so someone else must be driving the device.
     pub fn set_pace(&self, pace: Pace) {
-        let answers = {
+        {
             let mut state = self.core.lock();
             if state.pace == pace && state.changing_to.is_none() {
                 return;
@@ -137,9 +172,10 @@ impl Paced {
             while !state.in_flight.is_empty() && !state.closed {
                 state = self.core.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            self.core.change_pace(&mut state)
-        };
-        answer(answers);
+        }
+        let answers = self.core.guarded(|state, answers| self.core.change_pace(state, answers));
+        self.core.wake_pacer();
+        self.core.answer(answers);
     }
 
     /// Clears counters and histograms and samples every `interval` of modelled time from now on.
@@ -154,32 +190,69 @@ impl Paced {
 
     /// Refuses further requests and answers those under way with `DeviceError::Gone`.
     pub fn close(&self) {
-        let answers: Answers = {
-            let mut state = self.core.lock();
-            state.closed = true;
-            self.core.next_ns.store(NEVER, Ordering::SeqCst);
-            let deferred = std::mem::take(&mut state.deferred).into_iter().map(|(_, in_flight)| in_flight);
-            let mut gone: Vec<(RequestId, InFlight)> =
-                std::mem::take(&mut state.in_flight).into_iter().collect();
-            gone.sort_by_key(|(id, _)| *id);
-            let all = gone.into_iter().map(|(_, in_flight)| in_flight).chain(deferred);
-            all.map(|in_flight| (in_flight.done, Err(DeviceError::Gone))).collect()
-        };
-        self.core.drained.notify_all();
-        answer(answers);
-    }
-}
-
-fn answer(answers: Answers) {
-    for (done, completion) in answers {
-        done(completion);
+        self.core.close(&DeviceError::Gone);
     }
 }
 
 impl Core {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock is a bug in a model; going on with the others beats a chain of panics.
+        // `guarded` catches what could panic under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs what calls the model, under the lock. When that panics, nobody knows what state the model is in
+    /// and its requests would never be over: the device fails them all and closes.
+    fn guarded(&self, call: impl FnOnce(&mut State, &mut Answers)) -> Answers {
+        let mut answers = Answers::new();
+        let mut state = self.lock();
+        let called = panic::catch_unwind(AssertUnwindSafe(|| {
+            call(&mut state, &mut answers);
+            self.publish_next(&state);
+        }));
+        if let Err(panic) = called {
+            let error = DeviceError::Io(format!("the device's model failed: {}", text(&*panic)));
+            self.fail_all(&mut state, &error, &mut answers);
+        }
+        answers
+    }
+
+    pub(crate) fn close(&self, error: &DeviceError) {
+        let mut answers = Answers::new();
+        self.fail_all(&mut self.lock(), error, &mut answers);
+        self.answer(answers);
+    }
+
+    fn fail_all(&self, state: &mut State, error: &DeviceError, answers: &mut Answers) {
+        state.closed = true;
+        self.next_ns.store(NEVER, Ordering::SeqCst);
+        let deferred = std::mem::take(&mut state.deferred).into_iter().map(|(_, in_flight)| in_flight);
+        let mut under_way: Vec<(RequestId, InFlight)> =
+            std::mem::take(&mut state.in_flight).into_iter().collect();
+        under_way.sort_by_key(|(id, _)| *id);
+        let all = under_way.into_iter().map(|(_, in_flight)| in_flight).chain(deferred);
+        answers.extend(all.map(|in_flight| in_flight.fail(error.clone())));
+        self.drained.notify_all();
+    }
+
+    /// Gives answers, each recorded as it is given: what the one before took is lateness of the next.
+    fn answer(&self, answers: Answers) {
+        let mut panicked = None;
+        for Answer { done, completion, reply } in answers {
+            if let Some(Reply { operation, length_bytes, submitted, modelled }) = reply {
+                // Before `done`, whose caller may end the measurement, and under the lock, which may take
+                // its time as well.
+                let mut state = self.lock();
+                let replied = self.clock.now();
+                let delivered = replied.since(submitted);
+                state.activity.replied(replied, operation, length_bytes, modelled, delivered);
+            }
+            // One caller's panic must not leave the others without an answer.
+            let answered = panic::catch_unwind(AssertUnwindSafe(|| done(completion)));
+            panicked = panicked.or(answered.err());
+        }
+        if let Some(panic) = panicked {
+            panic::resume_unwind(panic);
+        }
     }
 
     pub(crate) fn next_ns(&self) -> u64 {
@@ -192,46 +265,34 @@ impl Core {
 
     /// Carries the model on to `now` and answers what has finished.
     pub(crate) fn run(&self, now: Time) {
-        let answers = {
-            let mut state = self.lock();
-            let answers = self.carry_on(&mut state, now);
-            self.publish_next(&state);
-            answers
-        };
-        answer(answers);
+        let answers = self.guarded(|state, answers| self.carry_on(state, now, answers));
+        self.answer(answers);
     }
 
-    /// Takes every event up to `now`; returns what is over.
-    fn carry_on(&self, state: &mut State, now: Time) -> Answers {
+    /// Takes every event up to `now`, and adds what is over.
+    fn carry_on(&self, state: &mut State, now: Time, answers: &mut Answers) {
         let now = now.max(state.model_now);
-        let Some(model) = &mut state.model else { return Vec::new() };
+        let Some(model) = &mut state.model else { return };
+        // A panic loses the memory, no more: what had finished is still under way, and fails.
         let mut finished = std::mem::take(&mut state.finished);
         model.complete(now, &mut finished);
         state.model_now = now;
-        let mut answers = Vec::with_capacity(finished.len());
+        answers.reserve(finished.len());
         for Finished { id, at } in finished.drain(..) {
             let Some(in_flight) = state.in_flight.remove(&id) else { continue };
-            let replied = self.clock.now();
-            let modelled = at.since(in_flight.submitted);
-            state.activity.replied(
-                replied,
-                in_flight.operation,
-                in_flight.length_bytes,
-                Some(modelled),
-                replied.since(in_flight.submitted),
-            );
-            answers.push((in_flight.done, Ok(in_flight.answer)));
+            let modelled = at.since(in_flight.given);
+            answers.push(in_flight.succeed(Some(modelled)));
         }
         state.finished = finished;
         if state.in_flight.is_empty() && state.changing_to.is_some() {
             self.drained.notify_all();
         }
-        answers
     }
 
     fn publish_next(&self, state: &State) {
-        let next = state.model.as_ref().and_then(|model| model.next_completion());
-        let next_ns = if state.closed { NEVER } else { next.map_or(NEVER, Time::as_ns) };
+        // A closed device's model is not asked: it may be the one that failed.
+        let model = state.model.as_ref().filter(|_| !state.closed);
+        let next_ns = model.and_then(|model| model.next_completion()).map_or(NEVER, Time::as_ns);
         self.next_ns.store(next_ns, Ordering::SeqCst);
     }
 
@@ -242,54 +303,57 @@ impl Core {
     }
 
     /// Completes what queued behind the change, by the new pace.
-    fn change_pace(&self, state: &mut State) -> Answers {
+    fn change_pace(&self, state: &mut State, answers: &mut Answers) {
         if let Some(pace) = state.changing_to.take() {
             state.pace = pace;
         }
-        let mut answers = Answers::new();
-        for (request, in_flight) in std::mem::take(&mut state.deferred) {
-            answers.extend(self.begin(state, request, in_flight));
+        // Backwards from its end, so that a panic leaves the rest where it is failed.
+        state.deferred.reverse();
+        while let Some((request, in_flight)) = state.deferred.pop() {
+            self.begin(state, request, in_flight, answers);
         }
-        self.publish_next(state);
-        self.wake_pacer();
-        answers
     }
 
     /// Gives a request, whose data has moved, to the model.
-    fn begin(&self, state: &mut State, mut request: ModelRequest, mut in_flight: InFlight) -> Answers {
+    fn begin(
+        &self,
+        state: &mut State,
+        mut request: ModelRequest,
+        mut in_flight: InFlight,
+        answers: &mut Answers,
+    ) {
         if state.closed {
-            return vec![(in_flight.done, Err(DeviceError::Gone))];
+            answers.push(in_flight.fail(DeviceError::Gone));
+            return;
         }
         if state.changing_to.is_some() {
             state.deferred.push((request, in_flight));
-            return Answers::new();
+            return;
         }
-        let mut answers = Answers::new();
         request.id = RequestId(state.next_id);
         state.next_id += 1;
         if state.model.is_some() && state.pace == Pace::Modelled {
             // Another thread may have carried the model past this request's arrival while its data moved.
+            // To the model it comes now; to its caller it is late by as much.
             let now = in_flight.submitted.max(state.model_now);
-            answers = self.carry_on(state, now);
-            in_flight.submitted = now;
+            in_flight.given = now;
             state.activity.arrived(now);
+            // Before anything that might panic.
             state.in_flight.insert(request.id, in_flight);
+            self.carry_on(state, now, answers);
             if let Some(model) = &mut state.model {
                 model.submit(request, now);
             }
             // Some requests cost no time at all.
-            answers.extend(self.carry_on(state, now));
+            self.carry_on(state, now, answers);
         } else {
+            state.activity.arrived(in_flight.submitted);
+            state.in_flight.insert(request.id, in_flight);
             if let Some(model) = &mut state.model {
                 model.absorb(request);
             }
-            state.activity.arrived(in_flight.submitted);
-            let replied = self.clock.now();
-            let delivered = replied.since(in_flight.submitted);
-            state.activity.replied(replied, in_flight.operation, in_flight.length_bytes, None, delivered);
-            answers.push((in_flight.done, Ok(in_flight.answer)));
+            answers.extend(state.in_flight.remove(&request.id).map(|in_flight| in_flight.succeed(None)));
         }
-        answers
     }
 
     /// Moves the data, which is all that a device without timing does.
@@ -336,19 +400,22 @@ impl BlockDevice for Paced {
             return done(Ok(answer_bytes));
         }
         let request = ModelRequest { id: RequestId(0), operation, offset_bytes, length_bytes, fua };
-        let in_flight = InFlight { operation, length_bytes, submitted, answer: answer_bytes, done };
-        let answers = {
-            let mut state = core.lock();
-            let answers = core.begin(&mut state, request, in_flight);
-            if core.modelled {
-                core.publish_next(&state);
-            }
-            answers
-        };
+        let given = submitted;
+        let in_flight = InFlight { operation, length_bytes, submitted, given, answer: answer_bytes, done };
+        let answers = core.guarded(|state, answers| core.begin(state, request, in_flight, answers));
         if core.modelled {
             core.wake_pacer();
         }
-        answer(answers);
+        core.answer(answers);
+    }
+}
+
+/// What a panic said.
+fn text(panic: &(dyn Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        _ => "a panic without words",
     }
 }
 

@@ -1,12 +1,14 @@
 //! The one thread that waits for all devices of a stack.
 
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::device::DeviceError;
 use crate::paced::{Core, NEVER, Paced};
 use crate::time::Time;
 
@@ -62,7 +64,8 @@ impl Pacer {
                 core.set_waker(Arc::clone(&waker));
             }
             let waker = Arc::clone(&waker);
-            Some(thread::Builder::new().name("pacer".into()).spawn(move || pace(&cores, &*clock, &waker))?)
+            let run = move || pace_or_close(&cores, &*clock, &waker);
+            Some(thread::Builder::new().name("pacer".into()).spawn(run)?)
         };
         Ok(Pacer { waker, devices, thread })
     }
@@ -76,7 +79,7 @@ impl Drop for Pacer {
             self.waker.changed.notify_one();
         }
         if let Some(thread) = self.thread.take() {
-            // It can only have failed by a model's panic, which has been printed.
+            // It can only have failed by a panic in a caller's `done`, which has been printed.
             let _ = thread.join();
         }
         for device in &self.devices {
@@ -89,6 +92,19 @@ fn earliest(cores: &[Arc<Core>]) -> (u64, Option<&Arc<Core>>) {
     match cores.iter().map(|core| (core.next_ns(), core)).min_by_key(|(next_ns, _)| *next_ns) {
         Some((next_ns, core)) if next_ns != NEVER => (next_ns, Some(core)),
         _ => (NEVER, None),
+    }
+}
+
+/// Nothing would complete any more without this thread: where it must end by a panic, it takes its devices
+/// along, rather than to leave their callers waiting.
+fn pace_or_close(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
+    if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| pace(cores, clock, waker))) {
+        for core in cores {
+            let error = DeviceError::Io("the thread that completes requests has failed".into());
+            // A `done` that panics here, too, has been called; the other devices want theirs.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| core.close(&error)));
+        }
+        panic::resume_unwind(panic);
     }
 }
 

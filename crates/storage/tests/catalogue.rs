@@ -1,7 +1,7 @@
 //! The catalogue: every file reads, every model keeps to the figures published of its medium, and mistakes
 //! are shown where they are.
 
-use underlay_storage::catalogue::{self, Figure, Medium, MediumKind};
+use underlay_storage::catalogue::{self, Figure, Label, Medium, MediumKind};
 use underlay_storage::predict::{self, ClosedLoop, Pattern};
 
 fn tolerance(figure: Figure) -> f64 {
@@ -47,6 +47,27 @@ fn every_medium_is_checked_for_random_and_sequential_reads() {
         assert!(medium.summary().contains("USD"));
         assert!(medium.describe().iter().any(|line| line.contains("published")));
     }
+}
+
+#[test]
+fn what_is_not_the_products_own_says_so() {
+    for medium in catalogue::builtin() {
+        for published in &medium.published {
+            let note = published.note.as_deref().unwrap_or("");
+            let what = format!("{}: {}", medium.name, published.figure.name());
+            assert!(
+                !published.estimate || note.starts_with("derived from ") || note.contains("of the "),
+                "{what}"
+            );
+            assert!(!note.starts_with("derived from ") || published.estimate, "{what}");
+            // A figure of a sibling makes the medium a proxy; one of its own file doesn't.
+            let own = !published.estimate || note.starts_with("derived from ");
+            assert!(own || medium.label == Label::Proxy, "{what}");
+        }
+    }
+    let label = |name| catalogue::find(name).unwrap().label;
+    assert_eq!([label("hdd-7200-sata"), label("ssd-sata"), label("nvme-9300-max")], [Label::Proxy; 3]);
+    assert_eq!(label("hdd-7200-sas"), Label::Datasheet);
 }
 
 #[test]

@@ -104,8 +104,11 @@ fn reads_are_not_starved_by_a_full_write_cache() {
         let direct = run(&medium, medium.capacity_bytes(), &random(Pattern::RandomRead, 32, 500)).iops;
         for (readers, writers) in [(1, 32), (16, 16), (8, 1)] {
             let (reads, iops, flush_s) = mixed(&medium, readers, writers, 8000);
-            println!("{name} {readers}/{writers}: {:.0} us, {iops:.0} of {direct:.0} IOPS, flush {flush_s:.1} s, {} reads", reads.quantile_us(0.5), reads.count());
-            assert!(reads.quantile_us(0.5) < 500e3, "{name}, {readers} and {writers}: {}", reads.quantile_us(0.5));
+            assert!(
+                reads.quantile_us(0.5) < 500e3,
+                "{name}, {readers} and {writers}: {}",
+                reads.quantile_us(0.5)
+            );
             assert!(iops > 0.7 * direct, "{name}, {readers} and {writers}: {iops} of {direct} IOPS");
         }
     }
@@ -116,7 +119,6 @@ fn a_flush_gets_through_many_readers() {
     for name in DISKS {
         let medium = disk(name, 65536.0);
         let (_, _, flush_s) = mixed(&medium, 128, 4, 3000);
-        println!("{name}: flush {flush_s}");
         // Sixteen extents that wait, each for the age bound at the worst.
         assert!(flush_s < 8.0, "{name}: {flush_s} s");
     }
@@ -165,12 +167,14 @@ fn random_writes_within_a_few_files_are_random() {
         let medium = catalogue::find(name).unwrap();
         let steady = |window_bytes: u64| {
             let mut model = Confined { model: medium.model(medium.capacity_bytes(), 1), window_bytes };
-            let load =
-                ClosedLoop { requests: 40_000, ..random(Pattern::RandomWrite, 64, 100_000) };
+            let load = ClosedLoop { requests: 40_000, ..random(Pattern::RandomWrite, 64, 100_000) };
             predict::closed_loop(&mut model, &load).iops
         };
         let (everywhere, confined) = (steady(medium.capacity_bytes()), steady(256 << 20));
-        assert!((confined / everywhere - 1.0).abs() < 0.1, "{name}: {everywhere} everywhere, {confined} confined");
+        assert!(
+            (confined / everywhere - 1.0).abs() < 0.1,
+            "{name}: {everywhere} everywhere, {confined} confined"
+        );
     }
 }
 
@@ -237,7 +241,6 @@ fn a_small_disk_streams_as_fast_and_remembers_less() {
             (0..16).filter(|&index| read(100 + index, place(15 - index)) < 500).count()
         };
         let (whole, small) = (remembered(medium.capacity_bytes()), remembered(2 << 30));
-        println!("{name}: remembered {whole} {small}");
         assert!(whole >= 14 && (1..=5).contains(&small), "{name}: {whole} whole, {small} small");
     }
 }

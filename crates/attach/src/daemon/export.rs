@@ -304,8 +304,11 @@ impl Filesystem for Export {
         reply: ReplyEmpty,
     ) {
         let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
-        let _ = volume;
-        reply.ok();
+        let done = move |completion: Completion| match outcome(completion) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        };
+        volume.device.submit(Request::Flush, Box::new(done));
     }
 
     fn fallocate(

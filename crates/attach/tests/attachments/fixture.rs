@@ -7,6 +7,7 @@ use std::time::Duration;
 use underlay_attach::{
     AttachSpec, Attachment, Filesystem, FuseLoop, Registry, loop_device, mounts, processes,
 };
+use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 
 pub const MIB: u64 = 1 << 20;
@@ -91,6 +92,14 @@ pub fn stack(volumes: &[(&str, u64, BackingSpec)]) -> StackSpec {
         chunk_bytes: 0,
     };
     StackSpec { volumes: volumes.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
+}
+
+/// One volume on one device of a medium of the catalogue, by a clock so fast that tests can wait for it.
+pub fn modelled(medium: &str, capacity_bytes: u64, backing: BackingSpec) -> StackSpec {
+    let mut stack = stack(&[("data", capacity_bytes, backing)]);
+    stack.volumes[0].devices[0].medium = Some(catalogue::find(medium).unwrap());
+    stack.dilation = 0.02;
+    stack
 }
 
 pub fn spec(stack: StackSpec, filesystem: Filesystem, mount_root: PathBuf) -> AttachSpec {

@@ -5,12 +5,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachError, AttachSpec, Attachment, Filesystem, FuseLoop, RealPaths, overhead};
+use rustix::process::{Pid, Signal, kill_process};
+use underlay_attach::{
+    AttachError, AttachSpec, Attachment, Filesystem, FuseLoop, RealPaths, loop_device, mounts, overhead,
+};
 use underlay_storage::stack::{BackingSpec, Pace};
 
-use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack, without_hanging};
+use crate::fixture::{Fixture, MIB, fuse_loop, modelled, spec, stack, without_hanging};
 
 #[test]
 fn data_in_a_file_outlives_the_attachment() {
@@ -178,6 +181,79 @@ fn bare_devices_read_back_discard_and_count() {
     devices.detach().unwrap();
     devices.detach().unwrap();
     assert!(devices.set_pace(Pace::Modelled).is_err());
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn a_disk_that_turns_says_so() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    for (medium, turns) in [("hdd-7200-sata", true), ("ssd-sata", false)] {
+        let volumes = modelled(medium, 16 * MIB, BackingSpec::Memory);
+        let devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
+        assert_eq!(devices.queues()[0].rotational, turns, "{medium}");
+        let name = devices.paths()[0].file_name().unwrap().to_str().unwrap().to_owned();
+        let shown = fs::read_to_string(format!("/sys/block/{name}/queue/rotational")).unwrap();
+        assert_eq!(shown.trim() == "1", turns, "{medium}");
+    }
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn a_daemon_that_hangs_is_killed_and_keeps_nobody_waiting() {
+    let Some(attachment) = fuse_loop() else { return };
+    let attachment = attachment.with_hurry_limit(Duration::from_millis(300));
+    let fixture = Fixture::new();
+    let stop = |pid: u32| kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::STOP).unwrap();
+    let wanted =
+        spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), Filesystem::Ext4, fixture.path("mnt"));
+    let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
+    fs::write(attached.paths()[0].join("unflushed"), vec![1; 1 << 20]).unwrap();
+    stop(attached.daemon_pid().unwrap());
+    let started = Instant::now();
+    let (told, mut attached) =
+        without_hanging("detaching", move || (attached.detach().unwrap_err().to_string(), attached));
+    assert!(told.contains("lost"), "{told}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+
+    // The same without a filesystem above.
+    let volumes = stack(&[("data", 16 * MIB, BackingSpec::Memory)]);
+    let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
+    let file = File::options().write(true).open(&devices.paths()[0]).unwrap();
+    file.write_all_at(&[7; 4096], 0).unwrap();
+    stop(devices.daemon_pid().unwrap());
+    let started = Instant::now();
+    without_hanging("detaching", move || {
+        let closes = std::thread::spawn(move || drop(file));
+        devices.detach().unwrap();
+        closes.join().unwrap();
+    });
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn a_loop_device_is_recognised_after_its_export_was_detached_lazily() {
+    let Some(attachment) = fuse_loop() else { return };
+    let fixture = Fixture::new();
+    let volumes = stack(&[("data", 16 * MIB, BackingSpec::Memory)]);
+    let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
+    let root = fixture.registry.directory().to_owned();
+    let export = mounts::all().into_iter().map(|mount| mount.mount_point).find(|at| at.starts_with(&root));
+    let export = export.unwrap();
+    let backing = export.join("data");
+    if backing.as_os_str().len() >= 63 {
+        return eprintln!("SKIPPED: {} is longer than what the kernel keeps", backing.display());
+    }
+    mounts::detach_lazily(&export).unwrap();
+    assert_eq!(loop_device::on_file(&backing), devices.paths());
+    assert_eq!(loop_device::below(&root), devices.paths());
+    // What another would have in the root of its own mount.
+    assert!(loop_device::on_file(&export.join("log")).is_empty());
+    assert!(loop_device::on_file(&fixture.path("data")).is_empty());
+    devices.detach().unwrap();
     fixture.assert_nothing_left();
 }
 

@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use underlay_attach::processes::ProcessId;
-use underlay_attach::{Attachment, Filesystem, MemoryBudget, RealPaths, Registry, memory_budget};
+use underlay_attach::{
+    Attachment, Filesystem, MemoryBudget, RealPaths, Registry, loop_device, memory_budget, mounts,
+};
 use underlay_storage::stack::BackingSpec;
 
 use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack, without_hanging};
@@ -35,6 +38,7 @@ fn owner_process() {
     wait_for(&attached.paths()[0].join("open"), &mut system);
     fs::write(attached.paths()[0].join("unflushed"), vec![1; 1 << 20]).unwrap();
     fs::write(real.paths()[0].join("file"), "x").unwrap();
+    fs::write(corner.join("daemon"), attached.daemon_pid().unwrap().to_string()).unwrap();
     let ready = format!(
         "{} {}",
         system.id(),
@@ -144,6 +148,68 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
     let attached = fuse_loop().unwrap().attach(&again, &fixture.registry).unwrap();
     assert_eq!(fs::read(attached.paths()[0].join("unflushed")).unwrap(), vec![1; 1 << 20]);
     drop(attached);
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn everything_is_found_though_the_daemon_was_told_to_end_before() {
+    if fuse_loop().is_none() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let mut owner = start_owner(&fixture);
+    wait_for(&fixture.path("ready"), &mut owner.0);
+    let number = |text: &str| text.parse::<u32>().unwrap();
+    let daemon = ProcessId::of(number(&fs::read_to_string(fixture.path("daemon")).unwrap())).unwrap();
+    let ready = fs::read_to_string(fixture.path("ready")).unwrap();
+    let system = ProcessId::of(number(ready.split_once(' ').unwrap().0)).unwrap();
+
+    // Its owner keeps it as a zombie, which counts as gone.
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait_gone(Duration::from_secs(20)));
+    // Dead, but not out of sight: the loop device still has its file's whole path.
+    let root = fixture.registry.directory().to_owned();
+    assert!(mounts::all().iter().any(|mount| mount.mount_point.starts_with(&root)));
+    assert!(!loop_device::below(&root).is_empty());
+
+    owner.kill();
+    // No control group may know the system on this machine.
+    system.end(Duration::from_secs(5));
+    let (outcome, said) = clean(&fixture);
+    assert!(outcome.is_ok_and(|removed| removed > 2), "{said:?}");
+    fixture.assert_nothing_left();
+    assert!(!fixture.path("mnt").exists());
+    assert_eq!(clean(&fixture).0, Ok(0));
+}
+
+#[test]
+fn cleaning_up_leaves_strangers_that_name_a_configuration_alone() {
+    let fixture = Fixture::new();
+    if fuse_loop().is_none() {
+        return;
+    }
+    let mut owner = start_owner(&fixture);
+    wait_for(&fixture.path("ready"), &mut owner.0);
+    let sessions = fs::read_dir(fixture.registry.directory()).unwrap().flatten();
+    let config = sessions.map(|entry| entry.path().join("daemon.json")).find(|path| path.exists()).unwrap();
+    // A shell that waits for input, which never comes, has no child to outlive it.
+    let mut stranger = Command::new("sh")
+        .args(["-c", "read line; :", "sh", "--config"])
+        .arg(&config)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stranger_id = ProcessId::of(stranger.id()).unwrap();
+    let ready = fs::read_to_string(fixture.path("ready")).unwrap();
+    let system = ProcessId::of(ready.split_once(' ').unwrap().0.parse().unwrap()).unwrap();
+    owner.kill();
+    system.end(Duration::from_secs(5));
+    let (outcome, said) = clean(&fixture);
+    let survived = stranger_id.is_alive();
+    let _ = stranger.kill();
+    stranger.wait().unwrap();
+    assert!(outcome.is_ok(), "{outcome:?} {said:?}");
+    assert!(survived, "{said:?}");
     fixture.assert_nothing_left();
 }
 

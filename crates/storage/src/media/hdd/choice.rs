@@ -62,7 +62,8 @@ impl HddModel {
         if self.fairness.forced_last {
             return None;
         }
-        let host = self.queue.front().filter(|waiting| self.is_too_old(waiting.eligible_ns, now_ns)).is_some();
+        let host =
+            self.queue.front().filter(|waiting| self.is_too_old(waiting.eligible_ns, now_ns)).is_some();
         let drain = oldest
             .filter(|_| self.fairness.head.is_some_and(|(_, since_ns)| self.is_too_old(since_ns, now_ns)));
         match drain {

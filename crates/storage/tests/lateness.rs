@@ -1,0 +1,204 @@
+//! What a paced device says of its own lateness, and what becomes of its callers when a model fails.
+
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::time::Duration;
+
+use underlay_storage::backing::{Backing, NullBacking};
+use underlay_storage::clock::{Clock, RealClock, VirtualClock};
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
+use underlay_storage::medium::{Finished, MediumModel, ModelRequest, RequestId};
+use underlay_storage::paced::{Paced, run_until_idle};
+use underlay_storage::pacer::Pacer;
+use underlay_storage::time::Time;
+
+const CAPACITY: u64 = 1 << 20;
+const MS: u64 = 1_000_000;
+
+/// Takes 1 ms for each request, or panics.
+#[derive(Default)]
+struct Fixed {
+    under_way: Vec<(Time, RequestId)>,
+    panic_at_submit: Option<u64>,
+    panic_at_complete: bool,
+}
+
+impl MediumModel for Fixed {
+    fn capacity_bytes(&self) -> u64 {
+        CAPACITY
+    }
+    fn submit(&mut self, request: ModelRequest, now: Time) {
+        assert_ne!(Some(request.offset_bytes), self.panic_at_submit, "a model's panic, as the test wants");
+        self.under_way.push((now + Duration::from_millis(1), request.id));
+    }
+    fn next_completion(&self) -> Option<Time> {
+        self.under_way.iter().map(|(at, _)| *at).min()
+    }
+    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+        self.under_way.sort();
+        while let Some(&(at, id)) = self.under_way.first().filter(|(at, _)| *at <= now) {
+            assert!(!self.panic_at_complete, "a model's panic, as the test wants");
+            self.under_way.remove(0);
+            finished.push(Finished { id, at });
+        }
+    }
+    fn absorb(&mut self, _request: ModelRequest) {}
+}
+
+/// What a [`Hooked`] does before it reads.
+type Hook = Box<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+struct Hooked(OnceLock<Hook>);
+
+impl Backing for Hooked {
+    fn read(&self, _offset_bytes: u64, _buffer: &mut [u8]) -> Result<(), DeviceError> {
+        if let Some(hook) = self.0.get() {
+            hook();
+        }
+        Ok(())
+    }
+    fn write(&self, _offset_bytes: u64, _data: &[u8]) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn discard(&self, _offset_bytes: u64, _length_bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+fn read(offset_bytes: u64) -> Request {
+    Request::Read { offset_bytes, buffer: vec![0; 4096] }
+}
+
+fn write() -> Request {
+    Request::Write { offset_bytes: 0, data: vec![0; 4096], fua: false }
+}
+
+fn virtual_device() -> (Paced, Arc<VirtualClock>, Arc<Hooked>) {
+    let (clock, backing) = (Arc::new(VirtualClock::default()), Arc::new(Hooked::default()));
+    let shared: Arc<dyn Clock> = clock.clone();
+    let device = Paced::new(CAPACITY, backing.clone(), Some(Box::new(Fixed::default())), shared);
+    device.begin_measurement(Duration::MAX);
+    (device, clock, backing)
+}
+
+fn near(us: f64, ms: f64) -> bool {
+    (us / 1e3 / ms - 1.0).abs() < 0.01
+}
+
+#[test]
+fn a_slow_transfer_is_lateness() {
+    let (device, clock, backing) = virtual_device();
+    let slow = Arc::clone(&clock);
+    let _ = backing.0.set(Box::new(move || slow.advance_to(Time::from_ns(5 * MS))));
+    device.submit(read(0), Box::new(|_| ()));
+    run_until_idle(std::slice::from_ref(&device), &clock);
+    let measured = device.end_measurement();
+    assert!(near(measured.modelled.mean_us(), 1.0), "{}", measured.modelled.mean_us());
+    assert!(near(measured.delivered.mean_us(), 5.0), "{}", measured.delivered.mean_us());
+}
+
+#[test]
+fn a_model_that_went_on_during_the_transfer_hides_no_lateness() {
+    let (device, clock, backing) = virtual_device();
+    device.submit(write(), Box::new(|_| ()));
+    let (other, slow) = (device.clone(), Arc::clone(&clock));
+    // While the read's data moves, another thread carries the model past the read's arrival.
+    let hook = move || {
+        slow.advance_to(Time::from_ns(7 * MS));
+        run_until_idle(std::slice::from_ref(&other), &slow);
+    };
+    let _ = backing.0.set(Box::new(hook));
+    device.submit(read(0), Box::new(|_| ()));
+    run_until_idle(std::slice::from_ref(&device), &clock);
+    let measured = device.end_measurement();
+    // The write is due after 1 ms and answered after 7, the read, of 1 ms from then on, after 8.
+    assert!(near(measured.modelled.mean_us(), 1.0), "{}", measured.modelled.mean_us());
+    assert!(near(measured.delivered.mean_us(), 7.5), "{}", measured.delivered.mean_us());
+}
+
+#[test]
+fn answers_delay_one_another() {
+    let (device, clock, _) = virtual_device();
+    for index in 0..2 {
+        let slow = Arc::clone(&clock);
+        device.submit(
+            read(index * 4096),
+            Box::new(move |_| slow.advance_to(slow.now() + Duration::from_millis(3))),
+        );
+    }
+    run_until_idle(std::slice::from_ref(&device), &clock);
+    let measured = device.end_measurement();
+    // The first after 1 ms, the second when that one's `done` has returned.
+    assert!(near(measured.delivered.mean_us(), 2.5), "{}", measured.delivered.mean_us());
+    assert!(near(measured.modelled.mean_us(), 1.0));
+}
+
+fn real_device(model: Fixed) -> (Paced, Pacer) {
+    let clock: Arc<dyn Clock> = Arc::new(RealClock::new(1.0));
+    let device = Paced::new(CAPACITY, Arc::new(NullBacking), Some(Box::new(model)), Arc::clone(&clock));
+    let pacer = Pacer::start(vec![device.clone()], clock).unwrap();
+    (device, pacer)
+}
+
+fn submit(device: &Paced, request: Request, answers: &mpsc::Sender<Completion>) {
+    let answers = answers.clone();
+    device.submit(request, Box::new(move |completion| answers.send(completion).unwrap()));
+}
+
+fn is_failed(completion: &Completion) -> bool {
+    matches!(completion, Err(DeviceError::Io(text)) if text.contains("a model's panic, as the test wants"))
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_model_that_panics_fails_its_requests() {
+    for (panic_at_submit, panic_at_complete) in [(None, true), (Some(8192), false)] {
+        let (device, _pacer) = real_device(Fixed { panic_at_submit, panic_at_complete, ..Fixed::default() });
+        let (sender, receiver) = mpsc::channel();
+        for index in 0..3 {
+            submit(&device, read(index * 4096), &sender);
+        }
+        let answers: Vec<Completion> = (0..3).map(|_| receiver.recv_timeout(PATIENCE).unwrap()).collect();
+        // Those before a panic at submission may have been over by then; the one that it met isn't.
+        assert!(
+            answers
+                .iter()
+                .all(|answer| answer.is_ok() || is_failed(answer) || *answer == Err(DeviceError::Gone))
+        );
+        assert!(answers.iter().any(is_failed), "{answers:?}");
+        submit(&device, read(0), &sender);
+        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), Err(DeviceError::Gone));
+        // Nor does this wait for ever.
+        device.set_pace(underlay_storage::stack::Pace::Immediate);
+    }
+}
+
+#[test]
+fn a_caller_that_panics_fails_the_device_and_no_answer_is_missed() {
+    let (device, _pacer) = real_device(Fixed::default());
+    let (sender, receiver) = mpsc::channel();
+    let sent = Mutex::new(sender.clone());
+    device.submit(
+        read(0),
+        Box::new(move |_| {
+            let _ = sent.lock().unwrap().send(Ok(vec![7]));
+            panic!("a caller's panic, as the test wants");
+        }),
+    );
+    for index in 1..4 {
+        submit(&device, read(index * 4096), &sender);
+    }
+    for _ in 0..4 {
+        receiver.recv_timeout(PATIENCE).unwrap().ok();
+    }
+    // The pacer is gone, and its device with it, as soon as it has got there.
+    let gone = (0..20_000).any(|_| {
+        submit(&device, read(0), &sender);
+        matches!(receiver.recv_timeout(PATIENCE).unwrap(), Err(DeviceError::Gone))
+    });
+    assert!(gone);
+}
