@@ -103,7 +103,7 @@ fn reads_are_not_starved_by_a_full_write_cache() {
         let medium = disk(name, CACHE_BYTES);
         let direct = run(&medium, medium.capacity_bytes(), &random(Pattern::RandomRead, 32, 500)).iops;
         for (readers, writers) in [(1, 32), (16, 16), (8, 1)] {
-            let (reads, iops, flush_s) = mixed(&medium, readers, writers, 8000);
+            let (reads, iops, _) = mixed(&medium, readers, writers, 8000);
             assert!(
                 reads.quantile_us(0.5) < 500e3,
                 "{name}, {readers} and {writers}: {}",
