@@ -3,13 +3,14 @@ UNDERLAY = target/release/underlay
 # A modelled device is a block device with a file system on it: mounting one takes root.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=CI)
 
-.PHONY: quickstart build test lint fidelity clean help
+.PHONY: quickstart build test lint fidelity schema clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
 	@echo "make test         everything that must pass before a commit"
 	@echo "make lint         formatting and clippy"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
+	@echo "make schema       write docs/run-record.schema.json anew"
 
 quickstart: build
 	$(AS_ROOT) $(UNDERLAY) run studies/quickstart.toml
@@ -29,6 +30,9 @@ lint:
 fidelity: build
 	@scripts/install-packages test
 	$(AS_ROOT) benches/fidelity
+
+schema: build
+	$(UNDERLAY) schema > docs/run-record.schema.json
 
 clean:
 	cargo clean

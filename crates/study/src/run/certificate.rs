@@ -6,7 +6,9 @@ use underlay_workload::Aftermath;
 /// Mean latency over all device requests: what decides a system's throughput.
 const MEAN_TOLERANCE: f64 = 0.10;
 const P50_TOLERANCE: f64 = 0.10;
-const P99_TOLERANCE: f64 = 0.10;
+/// A late reply in a hundred adds to one operation what its device took longer, which is little beside the wait for a
+/// core: twice the tolerance of the middle.
+const P99_TOLERANCE: f64 = 0.20;
 /// The path's own cost may be this share of the mean latency that was modelled.
 const FLOOR_SHARE: f64 = 0.10;
 /// A latency this close to the path's own cost cannot be told from it; such a difference is no fault of the model.
