@@ -15,7 +15,7 @@ use crate::plan;
 use crate::spec::Study;
 
 /// Attaching, starting, stopping and clearing away, where no cell has shown it yet.
-const EXPECTED_OVERHEAD: Duration = Duration::from_secs(4);
+const EXPECTED_OVERHEAD: Duration = Duration::from_secs(2);
 
 /// Runs a study from its beginning into a fresh directory.
 pub fn start(
