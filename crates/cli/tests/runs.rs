@@ -191,6 +191,41 @@ fn a_cell_that_fails_is_recorded_with_its_reason() {
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
+/// Without FUSE or privileges every cell is recorded as one that cannot run here, with the remedy.
+#[test]
+fn a_host_that_lacks_everything_is_told_so() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("tiny.toml", TINY_STUDY);
+    std::fs::set_permissions(playground.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .unwrap();
+    // The build may lie where others have no access.
+    let program = playground.path("underlay");
+    std::fs::copy(env!("CARGO_BIN_EXE_underlay"), &program).unwrap();
+    let mut command = std::process::Command::new(&program);
+    command.args(["run", "tiny.toml", "--out", "out"]);
+    command.current_dir(playground.folder.path()).env("UNDERLAY_RUNTIME_DIR", playground.path("runtime"));
+    // nobody: may start programs and write here, and nothing else.
+    let output = std::os::unix::process::CommandExt::gid(
+        std::os::unix::process::CommandExt::uid(&mut command, 65_534),
+        65_534,
+    )
+    .output()
+    .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let records = records(&playground.path("out"));
+    assert_eq!(records.len(), 4);
+    for record in records {
+        let CellStatus::Unavailable { missing, remedy } = &record.status else {
+            panic!("{:?}", record.status)
+        };
+        assert!(!missing.is_empty() && remedy.contains("sudo"), "{missing}: {remedy}");
+    }
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
 #[test]
 fn real_paths_are_used_in_a_folder_of_their_own() {
     let playground = Playground::new();

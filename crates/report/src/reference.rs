@@ -34,6 +34,8 @@ pub enum Reading {
     NoDifferenceHere,
     /// Published none where ours sees one.
     OnlyHere,
+    /// Ours is so uncertain that its interval holds the published ratio although the two are far apart.
+    TooUncertain,
     /// One of the two ratios is missing.
     NotCompared,
 }
@@ -47,6 +49,7 @@ impl Reading {
             Reading::Opposite => "opposite",
             Reading::NoDifferenceHere => "no difference seen here",
             Reading::OnlyHere => "a difference only here",
+            Reading::TooUncertain => "too uncertain to say",
             Reading::NotCompared => quantity::ABSENT,
         }
     }
@@ -63,8 +66,16 @@ impl Reading {
             return Reading::NoDifferenceHere;
         }
         let opposite = published_differs && published.ln() * ours.value.ln() < 0.0;
-        if !opposite && (is_close || ours.interval.is_some_and(|interval| interval.contains(published))) {
+        if !opposite && is_close {
             return Reading::Agrees;
+        }
+        if ours.interval.is_some_and(|interval| interval.contains(published)) {
+            let apart = (ours.value / published).ln().abs();
+            return if apart <= FAR_APART.ln() && !opposite {
+                Reading::Agrees
+            } else {
+                Reading::TooUncertain
+            };
         }
         let (published, ours) = (published.ln(), ours.value.ln());
         if published.abs() <= NO_DIFFERENCE.ln() {
@@ -81,6 +92,8 @@ impl Reading {
 
 /// Two ratios within this factor of each other agree, whatever their intervals.
 const AGREEMENT: f64 = 1.25;
+/// Ratios further apart than this never agree: an interval that holds both is too wide to tell them apart.
+const FAR_APART: f64 = 2.0;
 /// A published ratio within this factor of 1 is read as no difference: papers seldom give intervals.
 const NO_DIFFERENCE: f64 = 1.05;
 /// Sizes within this share of each other are the same data set: `1 TB` may be 10⁹ records of 1,024 bytes and keys.
@@ -260,6 +273,8 @@ mod tests {
             Reading::NoDifferenceHere
         );
         assert_eq!(Reading::of(1.15, &sure(0.95)), Reading::Opposite);
+        let wide = Ratio { value: 5.7, interval: Some(Interval { low: 1.1, high: 30.0 }) };
+        assert_eq!(Reading::of(1.2, &wide), Reading::TooUncertain);
         assert_eq!(Reading::of(1.01, &sure(3.0)), Reading::OnlyHere);
         assert_eq!(Reading::of(0.0, &sure(3.0)), Reading::NotCompared);
     }

@@ -7,7 +7,7 @@ use underlay_study::run::{RunOptions, RunOutcome};
 use underlay_study::spec::Study;
 
 use crate::arguments::RunArguments;
-use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
+use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED, MISSING};
 use crate::progress::Terminal;
 use crate::{output, signals};
 
@@ -61,7 +61,8 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
             "{} cells failed and {} cannot run here; `underlay run --resume {directory}` tries them again",
             outcome.failed, outcome.unavailable
         );
-        return Ok(ExitCode::from(INCOMPLETE));
+        let nothing_ran = outcome.completed + outcome.failed == 0;
+        return Ok(ExitCode::from(if nothing_ran { MISSING } else { INCOMPLETE }));
     }
     Ok(ExitCode::SUCCESS)
 }
