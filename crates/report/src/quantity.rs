@@ -56,6 +56,8 @@ pub fn latency(us: f64) -> String {
 
 /// A latency's interval in one unit: `1.7–2.0 ms`.
 pub fn latency_interval(us: Interval) -> String {
+    // A wide symmetric interval may reach below zero, where no latency is.
+    let us = Interval { low: us.low.max(0.0), ..us };
     let (divisor, unit) = match us.high {
         high if high >= 999_500.0 => (1e6, "s"),
         high if high >= 999.5 => (1e3, "ms"),
