@@ -36,6 +36,19 @@ fn recorded(run: &Path) -> usize {
         .unwrap_or(0)
 }
 
+/// The tiny study under way in `out`, with one cell finished and more to come.
+fn run_to_the_first_record(playground: &Playground) -> std::process::Child {
+    playground.write("tiny.toml", TINY_STUDY);
+    let child = playground
+        .underlay(&["run", "tiny.toml", "--out", "out"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the first record", Duration::from_secs(120), || recorded(&playground.path("out")) >= 1);
+    child
+}
+
 #[test]
 fn a_study_runs_from_its_file_to_its_report() {
     if !can_mount() {
@@ -98,15 +111,8 @@ fn ctrl_c_keeps_what_is_finished_and_resume_goes_on() {
         return;
     }
     let playground = Playground::new();
-    playground.write("tiny.toml", TINY_STUDY);
     let run = playground.path("out");
-    let mut child = playground
-        .underlay(&["run", "tiny.toml", "--out", "out"])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_for("the first record", Duration::from_secs(120), || recorded(&run) >= 1);
+    let mut child = run_to_the_first_record(&playground);
     // SAFETY: the child has not been waited for, so its id is still its own.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let status = child.wait().unwrap();
@@ -134,16 +140,9 @@ fn clean_removes_what_a_killed_run_left() {
         return;
     }
     let playground = Playground::new();
-    playground.write("tiny.toml", TINY_STUDY);
     let run = playground.path("out");
-    let mut child = playground
-        .underlay(&["run", "tiny.toml", "--out", "out"])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = run_to_the_first_record(&playground);
     // Killed in the middle of a cell: mounted, with a system running on it.
-    wait_for("the first record", Duration::from_secs(120), || recorded(&run) >= 1);
     wait_for("the next mount", Duration::from_secs(60), || {
         playground.left_behind().iter().any(|line| line.contains("/mnt/"))
     });
