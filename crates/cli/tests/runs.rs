@@ -135,6 +135,31 @@ fn ctrl_c_keeps_what_is_finished_and_resume_goes_on() {
 }
 
 #[test]
+fn a_run_may_be_stopped_at_any_moment() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("tiny.toml", TINY_STUDY);
+    // While it measures the overhead, loads, copies, attaches, fills caches.
+    for (number, delay_ms) in [500, 1000, 1600, 2400, 3600].into_iter().enumerate() {
+        let out = format!("out-{number}");
+        let mut child = playground
+            .underlay(&["run", "tiny.toml", "--out", &out, "--quiet"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        // SAFETY: the child has not been waited for, so its id is still its own.
+        unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+        assert_eq!(child.wait().unwrap().code(), Some(130), "after {delay_ms} ms");
+        assert_eq!(playground.left_behind(), [""; 0], "after {delay_ms} ms");
+        assert!(!playground.path(&out).join("work").exists(), "after {delay_ms} ms");
+    }
+}
+
+#[test]
 fn clean_removes_what_a_killed_run_left() {
     if !can_mount() {
         return;

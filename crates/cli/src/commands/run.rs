@@ -12,8 +12,8 @@ use crate::progress::Terminal;
 use crate::{output, signals};
 
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    super::clean::mention_leftovers();
     let stop = signals::stop_flag()?;
+    super::clean::mention_leftovers();
     let terminal = Terminal::new(arguments.quiet);
     let outcome = if let Some(run) = &arguments.resume {
         let directory = run.clone().map_or_else(newest_run, Ok)?;
