@@ -17,7 +17,7 @@ use crate::system::{Memory, SystemError};
 const LOG_TAIL_BYTES: u64 = 2 << 10;
 const LOG_TAIL_LINES: usize = 15;
 /// A process whose socket broke is given this long to be seen dead, so that the error can say how it died.
-const OBITUARY_WAIT: Duration = Duration::from_millis(500);
+pub(crate) const OBITUARY_WAIT: Duration = Duration::from_millis(500);
 
 /// What is known of the process, shared with everyone who may have to explain its silence.
 #[derive(Debug)]

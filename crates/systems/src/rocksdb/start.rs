@@ -14,7 +14,7 @@ use underlay_workload::client::{Client, ClientError, Fields};
 use super::client::RocksdbClient;
 use super::config::{Config, MIN_BUDGET_BYTES, SETTINGS};
 use super::engine::Arguments;
-use crate::child::Child;
+use crate::child::{Child, OBITUARY_WAIT};
 use crate::connection::{Connection, SocketPath};
 use crate::system::{Capabilities, Memory, Running, Settings, StoragePaths, System, SystemError};
 use crate::wire::Opcode;
@@ -209,9 +209,10 @@ impl Started {
     fn open(&self, during: &'static str, timeout: Duration) -> Result<Connection, SystemError> {
         let state = self.child.state();
         Connection::open(self.socket.as_path(), timeout, state.clone()).map_err(|error| {
-            let problem = match state.is_running() {
-                true => format!("can't connect to process {}: {error}", state.pid()),
-                false => state.describe(),
+            // A process that is being killed closes its socket a moment before it is seen dead.
+            let problem = match state.wait(OBITUARY_WAIT) {
+                true => state.describe(),
+                false => format!("can't connect to process {}: {error}", state.pid()),
             };
             state.failed(during, problem)
         })
