@@ -26,4 +26,4 @@ pub use fuse_loop::FuseLoop;
 pub use memory_budget::MemoryBudget;
 pub use missing::Missing;
 pub use real_paths::RealPaths;
-pub use registry::{Leftover, Note, Registry, Thing};
+pub use registry::{Leftover, Note, OwnFolder, Registry, Thing};

@@ -6,6 +6,7 @@
 //! over: it was written before the thing it names was made.
 
 mod clean;
+mod folder;
 mod journal;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use crate::attachment::AttachError;
 use crate::processes::{self, ProcessId};
 
 pub use clean::Cleaned;
+pub use folder::OwnFolder;
 pub use journal::{Journal, Owner, parse_journal};
 
 /// Names the directory of the registry; unset, it is `/run/underlay` for root and a private one for others.

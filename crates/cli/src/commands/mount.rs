@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_attach::{AttachSpec, Attached, Attachment as _, Filesystem, FuseLoop, Note, Registry, Thing};
+use underlay_attach::{AttachSpec, Attached, Attachment as _, Filesystem, FuseLoop, OwnFolder, Registry};
 use underlay_report::quantity;
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Pace, StackSpec, VolumeSpec};
@@ -74,35 +74,27 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
 /// The folder of the disk's backing files: the user's, or one that goes when the disk does.
 struct Disk {
     folder: PathBuf,
-    temporary: Option<(Registry, Note)>,
+    _temporary: Option<OwnFolder>,
 }
 
 impl Disk {
     fn open(keep: Option<&Path>, registry: &Registry) -> Result<Self, Failure> {
+        let cannot = |what: &str, path: &Path, error: std::io::Error| {
+            Failure::Mistake(format!("cannot {what} {}: {error}", path.display()))
+        };
         let (folder, temporary) = match keep {
-            Some(folder) => (folder.to_path_buf(), None),
+            Some(folder) => {
+                std::fs::create_dir_all(folder).map_err(|error| cannot("make", folder, error))?;
+                (folder.to_path_buf(), None)
+            }
             None => {
                 let folder = std::env::temp_dir().join(format!("underlay-disk-{}", std::process::id()));
-                let note = registry.note(Thing::Tree { path: folder.clone() })?;
-                (folder, Some((registry.clone(), note)))
+                let temporary = OwnFolder::make(&folder, registry)?;
+                (folder, Some(temporary))
             }
         };
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| Failure::Mistake(format!("cannot make {}: {error}", folder.display())))?;
-        let folder = folder
-            .canonicalize()
-            .map_err(|error| Failure::Mistake(format!("cannot open {}: {error}", folder.display())))?;
-        Ok(Disk { folder, temporary })
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if let Some((registry, note)) = self.temporary.take()
-            && std::fs::remove_dir_all(&self.folder).is_ok()
-        {
-            registry.forget(note);
-        }
+        let folder = folder.canonicalize().map_err(|error| cannot("open", &folder, error))?;
+        Ok(Disk { folder, _temporary: temporary })
     }
 }
 

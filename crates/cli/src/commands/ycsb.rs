@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use underlay_attach::{MemoryBudget, Note, Registry, Thing};
+use underlay_attach::{MemoryBudget, OwnFolder, Registry};
 use underlay_record::Measured;
 use underlay_report::quantity;
 use underlay_study::units;
@@ -48,7 +48,9 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
 
     let stop = signals::stop_flag()?;
     let registry = Registry::open()?;
-    let scratch = Scratch::make(&registry)?;
+    // For the system's socket and log.
+    let scratch_path = std::env::temp_dir().join(format!("underlay-ycsb-{}", std::process::id()));
+    let scratch = OwnFolder::make(&scratch_path, &registry)?;
     let budget_bytes = units::parse_bytes(&arguments.memory)
         .map_err(|problem| Failure::Mistake(format!("--memory {}: {problem}", arguments.memory)))?;
     let mut budget = match MemoryBudget::create("ycsb", budget_bytes, &registry) {
@@ -59,7 +61,7 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         }
         Err(other) => return Err(other.into()),
     };
-    let paths = StoragePaths { data: vec![absolute(&arguments.dir)?], scratch: scratch.folder.clone() };
+    let paths = StoragePaths { data: vec![absolute(&arguments.dir)?], scratch: scratch.path().to_path_buf() };
     let cgroup_procs = budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default();
     // Pages of its files that others have read are not charged to the budget.
     underlay_attach::memory_budget::drop_file_caches(&paths.data)?;
@@ -192,32 +194,5 @@ fn show(arguments: &YcsbArguments, measured: &Measured, workload: &Workload) {
     );
     for sample in &measured.error_samples {
         eprintln!("error: {sample}");
-    }
-}
-
-/// A folder for the system's socket and log.
-struct Scratch {
-    folder: PathBuf,
-    registry: Registry,
-    note: Option<Note>,
-}
-
-impl Scratch {
-    fn make(registry: &Registry) -> Result<Self, Failure> {
-        let folder = std::env::temp_dir().join(format!("underlay-ycsb-{}", std::process::id()));
-        let note = registry.note(Thing::Tree { path: folder.clone() })?;
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| Failure::Mistake(format!("cannot make {}: {error}", folder.display())))?;
-        Ok(Scratch { folder, registry: registry.clone(), note: Some(note) })
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if std::fs::remove_dir_all(&self.folder).is_ok()
-            && let Some(note) = self.note.take()
-        {
-            self.registry.forget(note);
-        }
     }
 }

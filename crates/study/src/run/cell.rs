@@ -114,7 +114,8 @@ struct Observed {
     devices: Vec<underlay_record::DeviceActivity>,
     figures: BTreeMap<String, f64>,
     settings: BTreeMap<String, String>,
-    memory: MemoryRecord,
+    memory_enforced_by: Option<&'static str>,
+    memory_peak_bytes: Option<u64>,
     attachment: &'static str,
     aftermath: Aftermath,
     warnings: Vec<String>,
@@ -165,13 +166,16 @@ impl Bench {
             measured: &observed.measured,
             floor_us: self.floor_wall_us.filter(|_| modelled).map(|us| us / plan.scale.time),
             aftermath: &observed.aftermath,
-            memory_enforced: observed.memory.enforced_by != "none",
+            memory_enforced: observed.memory_enforced_by.is_some(),
             ceiling_per_s: Some(ceiling_per_s),
             open_loop: plan.cell().rate_per_s.is_some(),
             time_scale: plan.scale.time,
         });
         record.storage = storage::describe(plan.storage, observed.attachment);
-        record.memory = observed.memory;
+        if let Some(group) = observed.memory_enforced_by {
+            record.memory.enforced_by = group.to_owned();
+        }
+        record.memory.peak_bytes = observed.memory_peak_bytes;
         record.settings = observed.settings;
         record.system_figures = observed.figures;
         record.devices = observed.devices;
@@ -301,13 +305,8 @@ impl Bench {
         }
         let observed_settings = running.applied_settings();
         running.stop()?;
-        let memory = MemoryRecord {
-            budget_bytes: plan.budget_bytes,
-            enforced_by: budget.as_ref().map_or("none", |budget| budget.enforced_by()).to_owned(),
-            data_bytes: plan.data_bytes_here,
-            data_to_memory: plan.data_bytes_here as f64 / plan.budget_bytes.max(1) as f64,
-            peak_bytes: budget.as_ref().and_then(MemoryBudget::peak_bytes),
-        };
+        let memory_enforced_by = budget.as_ref().map(MemoryBudget::enforced_by);
+        let memory_peak_bytes = budget.as_ref().and_then(MemoryBudget::peak_bytes);
         let attachment = attached.name();
         if let Some(budget) = &mut budget {
             budget.remove()?;
@@ -318,7 +317,8 @@ impl Bench {
             devices,
             figures,
             settings: observed_settings,
-            memory,
+            memory_enforced_by,
+            memory_peak_bytes,
             attachment,
             aftermath: driven.aftermath,
             warnings,

@@ -1,10 +1,10 @@
 //! The order of a run: every cell of every repetition, in the plan's random order, until all are recorded.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{Note, Registry, Thing};
+use underlay_attach::{OwnFolder, Registry};
 use underlay_record::{CellStatus, Run, SCHEMA_VERSION};
 
 use super::cell::{Bench, CellPlan, Here};
@@ -83,7 +83,7 @@ fn go_on(
     // The device's process opens images from another working directory.
     let work = std::path::absolute(&work)
         .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", work.display())))?;
-    let work = Work::make(&work, &registry)?;
+    let work = make_work(&work, &registry)?;
     let finished: Vec<bool> = run.plan.iter().map(|planned| directory.is_finished(planned)).collect();
     let mut left = finished.iter().filter(|done| !**done).count();
     let cell_wall = study.run.warmup + study.run.duration;
@@ -164,44 +164,15 @@ impl Pace {
     }
 }
 
-/// The folder for images and prepared data; noted, so that `underlay clean` removes it after a crash.
-struct Work {
-    path: PathBuf,
-    registry: Registry,
-    note: Option<Note>,
-}
-
-impl Work {
-    fn make(path: &Path, registry: &Registry) -> Result<Self, RunError> {
-        if path.exists() {
-            return Err(RunError::Mistake(format!(
-                "{} is left from a run that was killed: `underlay clean` removes it",
-                path.display()
-            )));
-        }
-        let note = registry
-            .note(Thing::Tree { path: path.to_path_buf() })
-            .map_err(|error| RunError::Failed(error.to_string()))?;
-        std::fs::create_dir_all(path).map_err(|error| {
-            RunError::Mistake(format!("cannot make the work folder {}: {error}", path.display()))
-        })?;
-        Ok(Work { path: path.to_path_buf(), registry: registry.clone(), note: Some(note) })
+/// The folder for images and prepared data.
+fn make_work(path: &Path, registry: &Registry) -> Result<OwnFolder, RunError> {
+    if path.exists() {
+        return Err(RunError::Mistake(format!(
+            "{} is left from a run that was killed: `underlay clean` removes it",
+            path.display()
+        )));
     }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        // What can't be removed stays noted, for `underlay clean`.
-        if std::fs::remove_dir_all(&self.path).is_ok()
-            && let Some(note) = self.note.take()
-        {
-            self.registry.forget(note);
-        }
-    }
+    OwnFolder::make(path, registry).map_err(|error| RunError::Mistake(error.to_string()))
 }
 
 /// RFC 3339 in UTC, of the moment `ago`.

@@ -36,7 +36,7 @@ pub fn stack(
     seed: u64,
 ) -> Option<StackSpec> {
     let StorageSource::Modelled { layout, .. } = &storage.source else { return None };
-    let mut specs: Vec<DeviceSpec> = devices(storage)
+    let specs: Vec<DeviceSpec> = devices(storage)
         .into_iter()
         .map(|(name, medium, capacity_bytes)| DeviceSpec {
             backing: BackingSpec::File(images.join(format!("{name}.img"))),
@@ -51,7 +51,7 @@ pub fn stack(
             vec![VolumeSpec { name: storage.name.clone(), devices: specs, chunk_bytes: *chunk_bytes }]
         }
         Layout::Jbod => specs
-            .drain(..)
+            .into_iter()
             .enumerate()
             .map(|(index, device)| VolumeSpec {
                 name: format!("{}-{index}", storage.name),
