@@ -149,7 +149,7 @@ fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
 /// treat such a device differently; filesystems choose their allocation by it.
 fn is_rotational(volume: &VolumeSpec) -> bool {
     let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.kind == MediumKind::Hdd);
-    volume.devices.iter().any(turns)
+    volume.devices().into_iter().any(turns)
 }
 
 /// The volumes of a storage as block devices. Dropping it takes them away.
@@ -419,8 +419,7 @@ mod tests {
     use super::*;
 
     fn stack(names: &[&str]) -> StackSpec {
-        let volume =
-            |name: &&str| VolumeSpec { name: (*name).to_owned(), devices: Vec::new(), chunk_bytes: 0 };
+        let volume = |name: &&str| VolumeSpec::striped(*name, Vec::new(), 0);
         StackSpec { volumes: names.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
     }
 

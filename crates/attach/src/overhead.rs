@@ -41,13 +41,8 @@ pub fn measure_with(
     registry: &Registry,
     duration: Duration,
 ) -> Result<Overhead, AttachError> {
-    let device = DeviceSpec {
-        name: "null.0".to_owned(),
-        medium: None,
-        capacity_bytes: DEVICE_BYTES,
-        backing: BackingSpec::Null,
-    };
-    let volume = VolumeSpec { name: "null".to_owned(), devices: vec![device], chunk_bytes: 0 };
+    let device = DeviceSpec::new("null.0", None, DEVICE_BYTES, BackingSpec::Null);
+    let volume = VolumeSpec::striped("null", vec![device], 0);
     let stack = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
     let mut volumes = attachment.attach_devices(&stack, registry)?;
     let path = volumes.paths()[0].clone();

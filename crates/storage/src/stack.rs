@@ -39,15 +39,99 @@ pub struct DeviceSpec {
     /// scaled disk has fewer cylinders, not a shorter arm.
     pub capacity_bytes: u64,
     pub backing: BackingSpec,
+    /// What the device went through before it is first used.
+    #[serde(default)]
+    pub initial: InitialState,
+    /// Keeps what is needed to lose unflushed writes by a power cut; costs a copy of every block written.
+    #[serde(default)]
+    pub power_cut_armed: bool,
 }
 
-/// One block device that a program will see: a device, or several striped.
+impl DeviceSpec {
+    /// Fresh, and not armed for power cuts.
+    pub fn new(
+        name: impl Into<String>,
+        medium: Option<Medium>,
+        capacity_bytes: u64,
+        backing: BackingSpec,
+    ) -> DeviceSpec {
+        let (initial, power_cut_armed) = (InitialState::default(), false);
+        DeviceSpec { name: name.into(), medium, capacity_bytes, backing, initial, power_cut_armed }
+    }
+}
+
+/// What a device went through before it is first used. It matters to flash, whose free space is spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InitialState {
+    /// As it left the factory, or was wholly discarded: nothing is mapped.
+    #[default]
+    Fresh,
+    /// Written over at random until write amplification no longer changes.
+    Steady,
+}
+
+/// One block device that a program will see.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VolumeSpec {
     pub name: String,
-    pub devices: Vec<DeviceSpec>,
-    /// Bytes on one device before the stripe goes on to the next; needed when there are several.
-    pub chunk_bytes: u64,
+    pub root: Node,
+}
+
+/// A device, or a layer over what lies below it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Node {
+    Device(DeviceSpec),
+    Stripe {
+        /// Bytes on one member before the stripe goes on to the next.
+        chunk_bytes: u64,
+        members: Vec<Node>,
+    },
+}
+
+impl Node {
+    /// What lies directly below.
+    pub fn members(&self) -> &[Node] {
+        match self {
+            Node::Device(_) => &[],
+            Node::Stripe { members, .. } => members,
+        }
+    }
+
+    /// All devices below, in order.
+    pub fn devices(&self) -> Vec<&DeviceSpec> {
+        match self {
+            Node::Device(device) => vec![device],
+            layer => layer.members().iter().flat_map(Node::devices).collect(),
+        }
+    }
+
+    /// Changes every device below, in order.
+    pub fn for_each_device(&mut self, change: &mut impl FnMut(&mut DeviceSpec)) {
+        match self {
+            Node::Device(device) => change(device),
+            Node::Stripe { members, .. } => {
+                members.iter_mut().for_each(|member| member.for_each_device(change));
+            }
+        }
+    }
+}
+
+impl VolumeSpec {
+    /// A device alone, or several striped.
+    pub fn striped(name: impl Into<String>, devices: Vec<DeviceSpec>, chunk_bytes: u64) -> VolumeSpec {
+        let mut members: Vec<Node> = devices.into_iter().map(Node::Device).collect();
+        let root = match members.len() {
+            1 => members.remove(0),
+            _ => Node::Stripe { chunk_bytes, members },
+        };
+        VolumeSpec { name: name.into(), root }
+    }
+
+    pub fn devices(&self) -> Vec<&DeviceSpec> {
+        self.root.devices()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,23 +227,35 @@ impl Stack {
     fn build(spec: &StackSpec, clock: &Arc<dyn Clock>) -> Result<Stack, StackError> {
         let mut stack = Stack { volumes: Vec::new(), devices: Vec::new(), _pacer: None };
         for volume in &spec.volumes {
-            let mut members: Vec<Arc<dyn BlockDevice>> = Vec::new();
-            for device in &volume.devices {
-                let paced = open_device(device, device_seed(spec.seed, stack.devices.len() as u64), clock)?;
-                members.push(Arc::new(paced.clone()));
-                stack.devices.push(Device { paced, description: describe(device) });
-            }
-            let volume_device: Arc<dyn BlockDevice> = match members.as_slice() {
-                [single] => Arc::clone(single),
-                _ => {
-                    let stripe = Stripe::new(members, volume.chunk_bytes)
-                        .map_err(|error| invalid(&volume.name, error.to_string()))?;
-                    Arc::new(stripe)
-                }
-            };
-            stack.volumes.push(volume_device);
+            let device = stack.open_node(&volume.root, volume, spec.seed, clock)?;
+            stack.volumes.push(device);
         }
         Ok(stack)
+    }
+
+    fn open_node(
+        &mut self,
+        node: &Node,
+        volume: &VolumeSpec,
+        seed: u64,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Arc<dyn BlockDevice>, StackError> {
+        match node {
+            Node::Device(device) => {
+                let paced = open_device(device, device_seed(seed, self.devices.len() as u64), clock)?;
+                self.devices.push(Device { paced: paced.clone(), description: describe(device) });
+                Ok(Arc::new(paced))
+            }
+            Node::Stripe { chunk_bytes, members } => {
+                let members = members
+                    .iter()
+                    .map(|member| self.open_node(member, volume, seed, clock))
+                    .collect::<Result<_, _>>()?;
+                let stripe = Stripe::new(members, *chunk_bytes)
+                    .map_err(|error| invalid(&volume.name, error.to_string()))?;
+                Ok(Arc::new(stripe))
+            }
+        }
     }
 
     /// In the order of the spec's volumes.
@@ -213,10 +309,11 @@ fn check_spec(spec: &StackSpec) -> Result<(), StackError> {
     let mut names = BTreeSet::new();
     let mut files = BTreeSet::new();
     for volume in &spec.volumes {
-        if volume.devices.is_empty() {
+        let devices = volume.devices();
+        if devices.is_empty() {
             return Err(invalid(&volume.name, "a volume needs at least one device"));
         }
-        for device in &volume.devices {
+        for device in devices {
             if !names.insert(&device.name) {
                 return Err(invalid(&device.name, "two devices have this name; number them"));
             }

@@ -13,7 +13,9 @@ use underlay_storage::device::{BlockDevice, Completion, DeviceError, Geometry, R
 use underlay_storage::layers::Stripe;
 use underlay_storage::medium::Operation;
 use underlay_storage::paced::{Paced, run_until_idle};
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Pace, Stack, StackError, StackSpec, VolumeSpec};
+use underlay_storage::stack::{
+    BackingSpec, DeviceSpec, Node, Pace, Stack, StackError, StackSpec, VolumeSpec,
+};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 64;
@@ -83,14 +85,12 @@ fn subjects() -> Vec<Subject> {
     for name in ["hdd-7200-sata", "nvme-p4500"] {
         let medium = catalogue::find(name).unwrap();
         let devices = (0..3)
-            .map(|index| DeviceSpec {
-                name: format!("{name}.{index}"),
-                medium: Some(medium.clone()),
-                capacity_bytes: 40 * BLOCK,
-                backing: BackingSpec::Memory,
+            .map(|index| {
+                let name = format!("{name}.{index}");
+                DeviceSpec::new(name, Some(medium.clone()), 40 * BLOCK, BackingSpec::Memory)
             })
             .collect();
-        let volume = VolumeSpec { name: "volume".into(), devices, chunk_bytes: 2 * BLOCK };
+        let volume = VolumeSpec::striped("volume", devices, 2 * BLOCK);
         let spec = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 5 };
         let (stack, driver) = Stack::open_virtual(&spec).unwrap();
         let device = Arc::clone(&stack.volumes()[0]);
@@ -289,13 +289,9 @@ fn a_stripe_asks_each_device_once() {
 }
 
 fn single(medium: Option<&str>, backing: BackingSpec, capacity_bytes: u64) -> StackSpec {
-    let device = DeviceSpec {
-        name: "device.0".into(),
-        medium: medium.map(|name| catalogue::find(name).unwrap()),
-        capacity_bytes,
-        backing,
-    };
-    let volume = VolumeSpec { name: "volume".into(), devices: vec![device], chunk_bytes: 0 };
+    let medium = medium.map(|name| catalogue::find(name).unwrap());
+    let device = DeviceSpec::new("device.0", medium, capacity_bytes, backing);
+    let volume = VolumeSpec::striped("volume", vec![device], 0);
     StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 }
 }
 
@@ -450,22 +446,29 @@ fn a_stack_that_makes_no_sense_is_refused_by_name() {
     let mut spec = good.clone();
     spec.dilation = 0.0;
     assert!(refused(&spec).starts_with("dilation: 0 is no factor"));
-    let mut spec = good.clone();
-    spec.volumes[0].devices[0].capacity_bytes = 1000;
+    let changed = |change: &dyn Fn(&mut DeviceSpec)| {
+        let mut spec = good.clone();
+        spec.volumes[0].root.for_each_device(&mut |device| change(device));
+        spec
+    };
+    let spec = changed(&|device| device.capacity_bytes = 1000);
     assert!(refused(&spec).starts_with("device.0: a capacity of 1000 bytes"));
     let mut spec = good.clone();
-    spec.volumes[0].devices.clear();
+    spec.volumes[0].root = Node::Stripe { chunk_bytes: 4096, members: Vec::new() };
     assert!(refused(&spec).starts_with("volume: a volume needs"));
     let mut spec = good.clone();
-    spec.volumes[0].devices.push(good.volumes[0].devices[0].clone());
+    let twice = |name: &str| {
+        let mut second = good.volumes[0].root.clone();
+        second.for_each_device(&mut |device| device.name = name.into());
+        Node::Stripe { chunk_bytes: 0, members: vec![good.volumes[0].root.clone(), second] }
+    };
+    spec.volumes[0].root = twice("device.0");
     assert!(refused(&spec).starts_with("device.0: two devices have this name"));
-    spec.volumes[0].devices[1].name = "device.1".into();
+    spec.volumes[0].root = twice("device.1");
     assert!(refused(&spec).starts_with("volume: a chunk of 0 bytes"));
-    let mut spec = good.clone();
-    spec.volumes[0].devices[0].medium.as_mut().unwrap().capacity.value = f64::NAN;
+    let spec = changed(&|device| device.medium.as_mut().unwrap().capacity.value = f64::NAN);
     assert!(refused(&spec).starts_with("device.0: a capacity of NaN"));
-    let mut spec = good;
-    spec.volumes[0].devices[0].backing = BackingSpec::File("/nowhere/at/all".into());
+    let spec = changed(&|device| device.backing = BackingSpec::File("/nowhere/at/all".into()));
     assert!(refused(&spec).starts_with("/nowhere/at/all: "));
 }
 

@@ -8,7 +8,7 @@ use underlay_attach::{
     AttachSpec, Attachment, Filesystem, FuseLoop, Registry, loop_device, mounts, processes,
 };
 use underlay_storage::catalogue;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -83,13 +83,7 @@ pub fn fuse_loop() -> Option<FuseLoop> {
 pub fn stack(volumes: &[(&str, u64, BackingSpec)]) -> StackSpec {
     let volume = |(name, capacity_bytes, backing): &(&str, u64, BackingSpec)| VolumeSpec {
         name: (*name).to_owned(),
-        devices: vec![DeviceSpec {
-            name: format!("{name}.0"),
-            medium: None,
-            capacity_bytes: *capacity_bytes,
-            backing: backing.clone(),
-        }],
-        chunk_bytes: 0,
+        root: Node::Device(DeviceSpec::new(format!("{name}.0"), None, *capacity_bytes, backing.clone())),
     };
     StackSpec { volumes: volumes.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
 }
@@ -97,7 +91,8 @@ pub fn stack(volumes: &[(&str, u64, BackingSpec)]) -> StackSpec {
 /// One volume on one device of a medium of the catalogue, by a clock so fast that tests can wait for it.
 pub fn modelled(medium: &str, capacity_bytes: u64, backing: BackingSpec) -> StackSpec {
     let mut stack = stack(&[("data", capacity_bytes, backing)]);
-    stack.volumes[0].devices[0].medium = Some(catalogue::find(medium).unwrap());
+    let medium = catalogue::find(medium).unwrap();
+    stack.volumes[0].root.for_each_device(&mut |device| device.medium = Some(medium.clone()));
     stack.dilation = 0.02;
     stack
 }

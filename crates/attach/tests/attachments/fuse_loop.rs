@@ -119,7 +119,7 @@ fn refusals_say_why_and_leave_nothing() {
 
     // The daemon's own words come through.
     let mut broken = stack(&[("a", 16 * MIB, memory.clone()), ("b", 16 * MIB, memory)]);
-    broken.volumes[1].devices[0].name = broken.volumes[0].devices[0].name.clone();
+    broken.volumes[1].root = broken.volumes[0].root.clone();
     let said = refusal(&attachment, &spec(broken, Filesystem::Ext4, fixture.path("mnt")));
     assert!(said.contains("last words") && said.contains("a.0"), "{said}");
 

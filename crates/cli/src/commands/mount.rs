@@ -39,7 +39,7 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     let format = holds_nothing(&devices)?;
     let spec = AttachSpec {
         stack: StackSpec {
-            volumes: vec![VolumeSpec { name: "disk".into(), devices, chunk_bytes: CHUNK_BYTES }],
+            volumes: vec![VolumeSpec::striped("disk", devices, CHUNK_BYTES)],
             dilation: arguments.time,
             seed: 1,
         },
@@ -131,12 +131,8 @@ fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>,
     Ok((0..count)
         .map(|index| {
             let name = format!("{}.{index}", medium.name);
-            DeviceSpec {
-                backing: BackingSpec::File(folder.join(format!("{name}.img"))),
-                medium: Some(medium.clone()),
-                capacity_bytes,
-                name,
-            }
+            let backing = BackingSpec::File(folder.join(format!("{name}.img")));
+            DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, backing)
         })
         .collect())
 }

@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use underlay_attach::{AttachError, AttachSpec, Attached, Attachment as _, RealPaths, Registry};
 use underlay_record::{DeviceDescription, StorageRecord};
 use underlay_storage::catalogue::Medium;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
 use crate::spec::{Filesystem, Layout, StorageSource, StorageSpec};
 
-/// Chunk of a device that stands alone: no chunk ever ends.
-const WHOLE_DEVICE: u64 = 1 << 20;
 /// Capacities are whole multiples of this, so that every chunk size divides them.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
 
@@ -38,25 +36,22 @@ pub fn stack(
     let StorageSource::Modelled { layout, .. } = &storage.source else { return None };
     let specs: Vec<DeviceSpec> = devices(storage)
         .into_iter()
-        .map(|(name, medium, capacity_bytes)| DeviceSpec {
-            backing: BackingSpec::File(images.join(format!("{name}.img"))),
-            medium: Some(medium.clone()),
-            capacity_bytes: (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES
-                * CAPACITY_UNIT_BYTES,
-            name,
+        .map(|(name, medium, capacity_bytes)| {
+            let units = (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES;
+            let backing = BackingSpec::File(images.join(format!("{name}.img")));
+            DeviceSpec::new(name, Some(medium.clone()), units * CAPACITY_UNIT_BYTES, backing)
         })
         .collect();
     let volumes = match layout {
         Layout::Stripe { chunk_bytes } => {
-            vec![VolumeSpec { name: storage.name.clone(), devices: specs, chunk_bytes: *chunk_bytes }]
+            vec![VolumeSpec::striped(&storage.name, specs, *chunk_bytes)]
         }
         Layout::Jbod => specs
             .into_iter()
             .enumerate()
             .map(|(index, device)| VolumeSpec {
                 name: format!("{}-{index}", storage.name),
-                devices: vec![device],
-                chunk_bytes: WHOLE_DEVICE,
+                root: Node::Device(device),
             })
             .collect(),
     };
@@ -65,7 +60,7 @@ pub fn stack(
 
 /// The backing files that a stack uses.
 pub fn image_files(stack: &StackSpec) -> Vec<PathBuf> {
-    let devices = stack.volumes.iter().flat_map(|volume| &volume.devices);
+    let devices = stack.volumes.iter().flat_map(VolumeSpec::devices);
     devices
         .filter_map(|device| match &device.backing {
             BackingSpec::File(path) => Some(path.clone()),
