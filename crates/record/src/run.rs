@@ -64,6 +64,9 @@ pub struct Run {
     pub started_at: String,
     /// The study as it was read, so that the directory explains itself.
     pub study_toml: String,
+    /// The media that are files of the user's: each file's name as the study writes it, and its text.
+    #[serde(default)]
+    pub media_files: std::collections::BTreeMap<String, String>,
     /// The name of the storage that ratios are against.
     pub baseline: String,
     pub scale: Scale,

@@ -1,4 +1,4 @@
-//! Sizes and durations as people write them: `2 GiB`, `256 GB`, `500 ms`.
+//! Sizes, durations and bandwidths as people write them: `2 GiB`, `500 ms`, `25 Gbit/s`.
 
 use std::time::Duration;
 
@@ -27,6 +27,17 @@ const TIME_UNITS: [(&str, u64); 6] = [
     ("ns", 1),
 ];
 
+/// Units of bandwidth with their bits a second.
+const BANDWIDTH_UNITS: [(&str, u64); 7] = [
+    ("Gbit/s", 1_000_000_000),
+    ("Mbit/s", 1_000_000),
+    ("GB/s", 8_000_000_000),
+    ("MB/s", 8_000_000),
+    ("GiB/s", 8 << 30),
+    ("MiB/s", 8 << 20),
+    ("kB/s", 8_000),
+];
+
 /// Why a quantity could not be read; printed as `expected ...`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
@@ -46,6 +57,11 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
 /// Reads `20 s`, `500 ms`, `1.5 min` or `1 h`. The space is optional; the unit is not.
 pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     parse_quantity(text, &TIME_UNITS, "\"20 s\" or \"500 ms\"", "nanoseconds").map(Duration::from_nanos)
+}
+
+/// Reads `25 Gbit/s` or `120 MB/s` into bits a second. The space is optional; the unit is not.
+pub fn parse_bandwidth(text: &str) -> Result<u64, QuantityError> {
+    parse_quantity(text, &BANDWIDTH_UNITS, "\"25 Gbit/s\" or \"120 MB/s\"", "bits a second")
 }
 
 /// The shortest exact form with a decimal or binary unit: [`parse_bytes`] gives the same number back.
@@ -124,6 +140,14 @@ mod tests {
         assert_eq!(parse_duration("500 ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("2 min"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_duration("0.5 h"), Ok(Duration::from_secs(1800)));
+    }
+
+    #[test]
+    fn bandwidths_are_in_bits_or_bytes_by_their_unit() {
+        assert_eq!(parse_bandwidth("25 Gbit/s"), Ok(25_000_000_000));
+        assert_eq!(parse_bandwidth("120 MB/s"), Ok(960_000_000));
+        assert_eq!(parse_bandwidth("1.5 GiB/s"), Ok(12_884_901_888));
+        assert!(parse_bandwidth("25 Gbps").unwrap_err().to_string().contains("Gbit/s"));
     }
 
     #[test]

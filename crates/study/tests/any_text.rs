@@ -18,6 +18,10 @@ devices = [{ medium = "nvme-9300-max", count = 2, capacity = "1 TB" }]
 layout = "stripe"
 chunk = "64 KiB"
 filesystem = "ext4"
+compress = "zstd"
+cache = { medium = "optane-p4800x", capacity = "100 GB", mode = "write-back" }
+link = { bandwidth = "25 Gbit/s", latency = "20 us" }
+initial = "fresh"
 [storage.mine]
 paths = ["/mnt/nvme0"]
 [workload.ycsb]
@@ -35,6 +39,7 @@ duration = "2 min"
 repetitions = 3
 seed = 42
 cache = "warm"
+attachment = "fuse+loop"
 [scale]
 time = 1
 data = 10.5

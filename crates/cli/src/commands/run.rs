@@ -38,7 +38,13 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Mistake(format!("cannot read the study {}: {error}", path.display())))?;
-    Study::parse(&path.display().to_string(), &text, short)
+    // A study names files as seen from its own directory.
+    let beside = path.parent().unwrap_or(Path::new(""));
+    let read_file = |name: &str| {
+        let file = beside.join(name);
+        std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
+    };
+    Study::parse_with_media(&path.display().to_string(), &text, short, &read_file)
         .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
 }
 

@@ -32,6 +32,7 @@ pub fn start(
         title: study.title.clone(),
         started_at: timestamp(Duration::ZERO),
         study_toml: study.source_toml.clone(),
+        media_files: study.media_files.clone(),
         baseline: study.baseline.clone(),
         scale: study.scale,
         seed: study.run.seed,
@@ -56,7 +57,8 @@ pub fn resume(
 ) -> Result<RunOutcome, RunError> {
     let directory = RunDirectory::open(&options.directory)?;
     let run = directory.read_run()?;
-    let study = Study::parse("the study in run.json", &run.study_toml, run.short)
+    let stored = |name: &str| run.media_files.get(name).cloned().ok_or_else(|| "not kept in run.json".into());
+    let study = Study::parse_with_media("the study in run.json", &run.study_toml, run.short, &stored)
         .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
     if plan::order(&study) != run.plan {
         return Err(RunError::Mistake(format!(

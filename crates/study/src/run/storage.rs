@@ -33,17 +33,21 @@ pub fn stack(
     dilation: f64,
     seed: u64,
 ) -> Option<StackSpec> {
-    let StorageSource::Modelled { layout, .. } = &storage.source else { return None };
+    let StorageSource::Modelled { layout, initial, .. } = &storage.source else { return None };
     let specs: Vec<DeviceSpec> = devices(storage)
         .into_iter()
         .map(|(name, medium, capacity_bytes)| {
             let units = (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES;
             let backing = BackingSpec::File(images.join(format!("{name}.img")));
-            DeviceSpec::new(name, Some(medium.clone()), units * CAPACITY_UNIT_BYTES, backing)
+            DeviceSpec {
+                initial: *initial,
+                ..DeviceSpec::new(name, Some(medium.clone()), units * CAPACITY_UNIT_BYTES, backing)
+            }
         })
         .collect();
     let volumes = match layout {
-        Layout::Stripe { chunk_bytes } => {
+        Layout::Mirror => unimplemented!("XXX layers"),
+        Layout::Stripe { chunk_bytes } | Layout::Split { chunk_bytes, .. } => {
             vec![VolumeSpec::striped(&storage.name, specs, *chunk_bytes)]
         }
         Layout::Jbod => specs
@@ -105,12 +109,14 @@ pub fn attach_paths(storage: &StorageSpec, registry: &Registry) -> Result<Attach
 /// What the record says of a storage.
 pub fn describe(storage: &StorageSpec, attachment: &str) -> StorageRecord {
     let (filesystem, layout) = match &storage.source {
-        StorageSource::Modelled { filesystem, layout, devices } => {
+        StorageSource::Modelled { filesystem, layout, devices, .. } => {
             let single = devices.iter().map(|device| device.count).sum::<u32>() == 1;
             let layout = match layout {
                 _ if single => "single".to_owned(),
                 Layout::Stripe { chunk_bytes } => format!("stripe, chunks of {} KiB", chunk_bytes / 1024),
                 Layout::Jbod => "jbod".to_owned(),
+                Layout::Mirror => "mirror".to_owned(),
+                Layout::Split { directories, .. } => format!("split into {directories} directories"),
             };
             (Some(filesystem.name().to_owned()), layout)
         }

@@ -10,6 +10,9 @@ use super::{Cache, RunSettings, suggest};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::reference;
 
+/// The ways to attach modelled storage, as `underlay doctor` lists them.
+const ATTACHMENTS: [&str; 4] = ["fuse+loop", "fuse-uring+loop", "ublk", "fuse-directory"];
+
 pub(super) const REPETITIONS_MAX: u32 = 1000;
 
 /// The settings of `[run]`, and the place of its duration.
@@ -30,6 +33,7 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
             seed: 1,
             // On a disk a cache fills for hours; who asks for cold means it.
             cache: Cache::Warm,
+            attachment: None,
         },
         duration_span: None,
     };
@@ -53,6 +57,9 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
     }
     if let Some(cache) = section.take("cache").and_then(|field| field.word(&["cold", "warm"], findings)) {
         site.settings.cache = if cache.value == "cold" { Cache::Cold } else { Cache::Warm };
+    }
+    if let Some(field) = section.take("attachment") {
+        site.settings.attachment = field.word(&ATTACHMENTS, findings).map(|word| word.value.to_owned());
     }
     section.finish(findings);
     site

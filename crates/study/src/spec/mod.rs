@@ -7,6 +7,8 @@
 
 mod checks;
 mod execution;
+mod layers;
+mod media_files;
 mod reader;
 mod short;
 mod storage;
@@ -20,6 +22,7 @@ use std::time::Duration;
 
 use underlay_record::{ReferenceTable, Scale};
 use underlay_storage::catalogue::Medium;
+use underlay_storage::stack::InitialState;
 
 use crate::diagnostics::Diagnostics;
 pub use suggest::closest;
@@ -47,6 +50,8 @@ pub struct Study {
     pub reference: Option<ReferenceTable>,
     /// `[short]` has been applied.
     pub short: bool,
+    /// The media that are files of the user's: each file's name as the study writes it, and its text.
+    pub media_files: BTreeMap<String, String>,
     /// What is not wrong but should be known: data that fits in memory, say. May be empty.
     pub notes: Diagnostics,
 }
@@ -74,7 +79,13 @@ pub struct StorageSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub enum StorageSource {
     /// Devices of the catalogue under a filesystem.
-    Modelled { devices: Vec<DeviceSpec>, layout: Layout, filesystem: Filesystem },
+    Modelled {
+        devices: Vec<DeviceSpec>,
+        layout: Layout,
+        layers: Layers,
+        initial: InitialState,
+        filesystem: Filesystem,
+    },
     /// Directories on storage that is really there, used as they are.
     Paths(Vec<PathBuf>),
 }
@@ -99,6 +110,68 @@ pub enum Layout {
     },
     /// One volume, and so one directory, for each device.
     Jbod,
+    /// One volume that every device holds all of.
+    Mirror,
+    /// One volume, striped where there are several devices, shown as so many directories.
+    Split { chunk_bytes: u64, directories: u32 },
+}
+
+/// What each volume of a storage has above its devices, from the devices up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layers {
+    pub cache: Option<CacheSpec>,
+    pub compress: Option<Codec>,
+    pub link: Option<LinkSpec>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    Lz4,
+    Zstd,
+}
+
+impl Codec {
+    pub fn name(self) -> &'static str {
+        match self {
+            Codec::Lz4 => "lz4",
+            Codec::Zstd => "zstd",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheMode {
+    /// Holds copies only.
+    Read,
+    /// Acknowledges writes, and writes them on later.
+    WriteBack,
+}
+
+impl CacheMode {
+    pub fn name(self) -> &'static str {
+        match self {
+            CacheMode::Read => "read",
+            CacheMode::WriteBack => "write-back",
+        }
+    }
+}
+
+/// A cache on a faster device of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheSpec {
+    pub medium: Medium,
+    /// Unscaled.
+    pub capacity_bytes: u64,
+    pub mode: CacheMode,
+}
+
+/// A network between the storage and the system.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkSpec {
+    /// Million bytes a second each way.
+    pub bandwidth_mb_s: f64,
+    /// One way.
+    pub latency_us: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +228,8 @@ pub struct RunSettings {
     pub repetitions: u32,
     pub seed: u64,
     pub cache: Cache,
+    /// The way to attach modelled storages, by its name; the best that the host has when absent.
+    pub attachment: Option<String>,
 }
 
 /// What the caches hold when a cell begins. Both begin with a fresh start of the system on dropped page caches.
@@ -176,7 +251,19 @@ impl Study {
     /// A [`Diagnostics`] with at least one error; printing it is all that a caller needs to do. Notes alone
     /// are no failure: they are in [`Study::notes`].
     pub fn parse(file_name: &str, text: &str, short: bool) -> Result<Study, Diagnostics> {
-        reader::read_study(file_name, text, short)
+        let none = |_: &str| Err("only media of the catalogue are known here".to_owned());
+        Study::parse_with_media(file_name, text, short, &none)
+    }
+
+    /// The same for studies that name media by their files: `read_file` gives the text of one, by the name that
+    /// the study gives it.
+    pub fn parse_with_media(
+        file_name: &str,
+        text: &str,
+        short: bool,
+        read_file: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Study, Diagnostics> {
+        reader::read_study(file_name, text, short, read_file)
     }
 
     /// What a size of the modelled machine is on this one: `bytes / scale.data`, at least 1.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use toml_edit::{ArrayOfTables, Document, Item, TableLike, Value};
 
+use super::media_files::{Media, ReadFile};
 use super::{Study, checks, execution, short, storage, suggest, system, workload};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units;
@@ -25,7 +26,13 @@ impl<T> Spanned<T> {
     }
 }
 
-pub(super) fn read_study(file_name: &str, text: &str, short: bool) -> Result<Study, Diagnostics> {
+pub(super) fn read_study(
+    file_name: &str,
+    text: &str,
+    short: bool,
+    read_file: ReadFile<'_>,
+) -> Result<Study, Diagnostics> {
+    let media = Media::new(read_file);
     let mut findings = Diagnostics::new(file_name, text);
     let document = match Document::parse(text) {
         Ok(document) => document,
@@ -42,7 +49,7 @@ pub(super) fn read_study(file_name: &str, text: &str, short: bool) -> Result<Stu
     let title = root.take("title").and_then(|field| field.text("a string", &mut findings));
     let baseline = root.take("baseline").and_then(|field| field.text("the name of a storage", &mut findings));
     let systems = system::read(&mut root, &mut findings);
-    let (storage_names, storages) = storage::read(&mut root, &mut findings);
+    let (storage_names, storages) = storage::read(&mut root, &media, &mut findings);
     let workloads = workload::read(&mut root, &mut findings);
     let run = execution::read_run(&mut root, &mut findings);
     let scale = execution::read_scale(&mut root, &mut findings);
@@ -85,6 +92,7 @@ pub(super) fn read_study(file_name: &str, text: &str, short: bool) -> Result<Stu
         scale: sites.scale.value,
         reference: sites.reference.map(|reference| reference.value),
         short,
+        media_files: media.into_texts(),
         notes: findings,
     })
 }
@@ -408,6 +416,17 @@ impl<'a> Field<'a> {
                 self.invalid("expected at most a week, \"168 h\"", findings)
             }
             Ok(duration) => return Some(Spanned::new(duration, text.span)),
+            Err(error) => self.invalid(error.to_string(), findings),
+        }
+        None
+    }
+
+    /// A bandwidth such as `"25 Gbit/s"` in million bytes a second, more than zero.
+    pub fn bandwidth_mb_s(&self, findings: &mut Diagnostics) -> Option<Spanned<f64>> {
+        let text = self.text("a bandwidth such as \"25 Gbit/s\" or \"120 MB/s\"", findings)?;
+        match units::parse_bandwidth(&text.value) {
+            Ok(0) => self.invalid("expected more than nothing", findings),
+            Ok(bits_per_s) => return Some(Spanned::new(bits_per_s as f64 / 8e6, text.span)),
             Err(error) => self.invalid(error.to_string(), findings),
         }
         None

@@ -3,14 +3,18 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use underlay_storage::catalogue;
+use underlay_storage::stack::InitialState;
 
+use super::layers::LayerFields;
+use super::media_files::Media;
 use super::reader::{Field, Section, Spanned, named_sections};
-use super::{DeviceSpec, Filesystem, Layout, StorageSource, StorageSpec, suggest};
+use super::{DeviceSpec, Filesystem, Layout, StorageSource, StorageSpec};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 
 /// One pacer serves all devices of a storage; beyond this the host is what would be measured.
 const DEVICES_MAX: u32 = 64;
+/// More directories on one volume than any study has had use for.
+const DIRECTORIES_MAX: u32 = 64;
 /// What Linux's software RAID takes when it is not told (mdadm(8), `--chunk`).
 const CHUNK_DEFAULT_BYTES: u64 = 512 << 10;
 const CHUNK_MIN_BYTES: u64 = 4 << 10;
@@ -37,7 +41,8 @@ impl StorageSite {
             std::iter::repeat_n(bytes, device.count as usize)
         });
         match layout {
-            Layout::Stripe { .. } => vec![each.fold(0, u64::saturating_add)],
+            Layout::Stripe { .. } | Layout::Split { .. } => vec![each.fold(0, u64::saturating_add)],
+            Layout::Mirror => each.min().into_iter().collect(),
             Layout::Jbod => each.collect(),
         }
     }
@@ -45,6 +50,9 @@ impl StorageSite {
     /// How many directories a system will get.
     pub fn directories(&self) -> usize {
         match &self.spec.source {
+            StorageSource::Modelled { layout: Layout::Split { directories, .. }, .. } => {
+                *directories as usize
+            }
             StorageSource::Modelled { .. } => self.volumes_bytes().len(),
             StorageSource::Paths(paths) => paths.len(),
         }
@@ -52,20 +60,34 @@ impl StorageSite {
 }
 
 /// The names of all storages, and those of them that are described without a mistake.
-pub(super) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> (Vec<String>, Vec<StorageSite>) {
+pub(super) fn read(
+    root: &mut Section<'_>,
+    media: &Media<'_>,
+    findings: &mut Diagnostics,
+) -> (Vec<String>, Vec<StorageSite>) {
     let sections = named_sections(root, "storage", "hdd", findings);
     let names = sections.iter().map(|(name, _)| name.clone()).collect();
-    let sites =
-        sections.into_iter().filter_map(|(name, section)| read_storage(name, section, findings)).collect();
+    let sites = sections
+        .into_iter()
+        .filter_map(|(name, section)| read_storage(name, section, media, findings))
+        .collect();
     (names, sites)
 }
 
-fn read_storage(name: String, mut section: Section<'_>, findings: &mut Diagnostics) -> Option<StorageSite> {
+fn read_storage(
+    name: String,
+    mut section: Section<'_>,
+    media: &Media<'_>,
+    findings: &mut Diagnostics,
+) -> Option<StorageSite> {
     let key_span = section.span.clone();
     let devices_field = section.take("devices");
     let paths_field = section.take("paths");
     let layout_field = section.take("layout");
     let chunk_field = section.take("chunk");
+    let directories_field = section.take("directories");
+    let layer_fields = LayerFields::take(&mut section);
+    let initial_field = section.take("initial");
     let filesystem_field = section.take("filesystem");
     let title = section.title.clone();
     section.finish(findings);
@@ -87,7 +109,9 @@ fn read_storage(name: String, mut section: Section<'_>, findings: &mut Diagnosti
             None
         }
         (None, Some(paths)) => {
-            for field in [layout_field, chunk_field, filesystem_field].into_iter().flatten() {
+            let modelled_only =
+                [layout_field, chunk_field, directories_field, initial_field, filesystem_field];
+            for field in modelled_only.into_iter().flatten().chain(layer_fields.into_fields()) {
                 let message = format!("{} does not go with `paths`", field.place);
                 findings.push(
                     Diagnostic::error(field.key_span, message, "real directories are used as they are")
@@ -103,7 +127,15 @@ fn read_storage(name: String, mut section: Section<'_>, findings: &mut Diagnosti
         }
         (Some(devices), None) => {
             let layout_span = layout_field.as_ref().map_or(devices.span.clone(), |field| field.span.clone());
-            let layout = read_layout(layout_field, chunk_field, findings);
+            let layout = read_layout(layout_field, chunk_field, directories_field, findings);
+            let layers = layer_fields.read(media, findings);
+            let initial = match initial_field {
+                Some(field) => field.word(&["steady", "fresh"], findings).map(|word| match word.value {
+                    "fresh" => InitialState::Fresh,
+                    _ => InitialState::Steady,
+                }),
+                None => Some(InitialState::Steady),
+            };
             let filesystem = match filesystem_field {
                 Some(field) => field.word(&["xfs", "ext4"], findings).map(|word| match word.value {
                     "ext4" => Filesystem::Ext4,
@@ -112,8 +144,14 @@ fn read_storage(name: String, mut section: Section<'_>, findings: &mut Diagnosti
                 None => Some(Filesystem::Xfs),
             };
             let source_span = devices.span.clone();
-            let devices = read_devices(&devices, layout, findings)?;
-            let source = StorageSource::Modelled { devices, layout: layout?, filesystem: filesystem? };
+            let devices = read_devices(&devices, layout, media, findings)?;
+            let source = StorageSource::Modelled {
+                devices,
+                layout: layout?,
+                layers: layers?,
+                initial: initial?,
+                filesystem: filesystem?,
+            };
             Some(StorageSite { spec: StorageSpec { name, source }, source_span, layout_span })
         }
     }
@@ -134,24 +172,59 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
 fn read_layout(
     layout: Option<Field<'_>>,
     chunk: Option<Field<'_>>,
+    directories: Option<Field<'_>>,
     findings: &mut Diagnostics,
 ) -> Option<Layout> {
     let layout = match layout {
-        Some(field) => Some(field.word(&["stripe", "jbod"], findings)?),
+        Some(field) => Some(field.word(&["stripe", "jbod", "mirror", "split"], findings)?),
         None => None,
     };
+    let word = layout.as_ref().map_or("stripe", |layout| layout.value);
+    // Where a key of another layout stands, the layout is what the reader should look at.
+    let foreign = |field: &Field<'_>, why: &str, findings: &mut Diagnostics| {
+        let message = format!("{} does not go with layout \"{word}\"", field.place);
+        let finding = Diagnostic::error(field.key_span.clone(), message, why);
+        findings.push(match &layout {
+            Some(layout) => finding.with_context(layout.span.clone(), layout_meaning(word)),
+            None => finding.with_help("layout = \"split\" shows one volume as several directories"),
+        });
+    };
+    if let (Some(field), false) = (&directories, word == "split") {
+        foreign(field, "each volume is one directory", findings);
+        return None;
+    }
+    if let (Some(field), true) = (&chunk, matches!(word, "jbod" | "mirror")) {
+        foreign(field, "nothing is striped", findings);
+        return None;
+    }
     let chunk_bytes = chunk.as_ref().map(|field| read_chunk(field, findings));
-    match (layout, chunk) {
-        (Some(Spanned { value: "jbod", span }), Some(chunk)) => {
-            let message = format!("{} does not go with layout \"jbod\"", chunk.place);
-            findings.push(
-                Diagnostic::error(chunk.key_span, message, "nothing is striped")
-                    .with_context(span, "each device is a directory of its own"),
-            );
-            None
+    let chunk_bytes = chunk_bytes.unwrap_or(Some(CHUNK_DEFAULT_BYTES));
+    match word {
+        "jbod" => Some(Layout::Jbod),
+        "mirror" => Some(Layout::Mirror),
+        "split" => {
+            let Some(field) = directories else {
+                let span = layout.map_or(0..0, |layout| layout.span);
+                findings.push(Diagnostic::error(
+                    span,
+                    "layout \"split\" without `directories`",
+                    "expected a number of directories beside it, as in `directories = 10`",
+                ));
+                return None;
+            };
+            let directories = field.count(1..=DIRECTORIES_MAX, findings)?.value;
+            Some(Layout::Split { chunk_bytes: chunk_bytes?, directories })
         }
-        (Some(Spanned { value: "jbod", .. }), None) => Some(Layout::Jbod),
-        _ => Some(Layout::Stripe { chunk_bytes: chunk_bytes.unwrap_or(Some(CHUNK_DEFAULT_BYTES))? }),
+        _ => Some(Layout::Stripe { chunk_bytes: chunk_bytes? }),
+    }
+}
+
+fn layout_meaning(word: &str) -> &'static str {
+    match word {
+        "jbod" => "each device is a directory of its own",
+        "mirror" => "each device holds everything",
+        "split" => "one volume, shown as several directories",
+        _ => "one volume over all devices",
     }
 }
 
@@ -167,6 +240,7 @@ fn read_chunk(field: &Field<'_>, findings: &mut Diagnostics) -> Option<u64> {
 fn read_devices(
     field: &Field<'_>,
     layout: Option<Layout>,
+    media: &Media<'_>,
     findings: &mut Diagnostics,
 ) -> Option<Vec<DeviceSpec>> {
     if !field.is_array() {
@@ -176,9 +250,19 @@ fn read_devices(
     let elements = field.one_or_many(findings);
     let mut devices: Vec<Spanned<DeviceSpec>> = Vec::new();
     for element in &elements {
-        if let Some(device) = read_device(element, findings) {
+        if let Some(device) = read_device(element, media, findings) {
             devices.push(Spanned::new(device, element.span.clone()));
         }
+    }
+    if let (Some(Layout::Mirror), [only]) = (layout, devices.as_slice())
+        && only.value.count == 1
+    {
+        findings.push(Diagnostic::error(
+            only.span.clone(),
+            "a mirror of one device",
+            "expected two or more, as in `count = 2`",
+        ));
+        return None;
     }
     let total = devices.iter().fold(0, |sum: u32, device| sum.saturating_add(device.value.count));
     if total > DEVICES_MAX {
@@ -190,7 +274,12 @@ fn read_devices(
         ));
         return None;
     }
-    if let (Some(Layout::Stripe { .. }), Some(first)) = (layout, devices.first()) {
+    let layout_word = match layout {
+        Some(Layout::Stripe { .. } | Layout::Split { .. }) => "stripe",
+        Some(Layout::Mirror) => "mirror",
+        Some(Layout::Jbod) | None => "",
+    };
+    if let (false, Some(first)) = (layout_word.is_empty(), devices.first()) {
         let shape = |device: &DeviceSpec| {
             (device.medium.name.clone(), device.capacity_bytes.unwrap_or(device.medium.capacity_bytes()))
         };
@@ -198,12 +287,12 @@ fn read_devices(
             findings.push(
                 Diagnostic::error(
                     other.span.clone(),
-                    "the devices of a stripe are not equal",
+                    format!("the devices of a {layout_word} are not equal"),
                     "expected the same medium and capacity",
                 )
                 .with_context(first.span.clone(), "as here")
                 .with_help(
-                    "a stripe goes at the pace of its slowest device; layout = \"jbod\" keeps them apart",
+                    format!("a {layout_word} goes at the pace of its slowest device; layout = \"jbod\" keeps them apart"),
                 ),
             );
         }
@@ -212,28 +301,14 @@ fn read_devices(
     complete.then(|| devices.into_iter().map(|device| device.value).collect())
 }
 
-fn read_device(element: &Field<'_>, findings: &mut Diagnostics) -> Option<DeviceSpec> {
+fn read_device(element: &Field<'_>, media: &Media<'_>, findings: &mut Diagnostics) -> Option<DeviceSpec> {
     let mut section = element.section(format!("an element of {}", element.place), findings)?;
     let medium = section.require("medium", "medium = \"hdd-7200-sata\"", findings);
     let count = section.take("count").map(|field| field.count(1..=DEVICES_MAX, findings));
     let capacity = section.take("capacity").map(|field| field.bytes(findings));
     section.finish(findings);
 
-    let name = medium?.text("the name of a medium", findings)?;
-    let names: Vec<&str> = catalogue::builtin().iter().map(|medium| medium.name.as_str()).collect();
-    let Ok(medium) = catalogue::find(&name.value) else {
-        let message = format!("unknown medium \"{}\"", name.value.escape_debug());
-        let known = format!("the catalogue has {}", names.join(", "));
-        findings.push(match suggest::closest(&name.value, names.iter().copied()) {
-            Some(meant) => {
-                Diagnostic::error(name.span, message, format!("did you mean \"{meant}\"?")).with_help(known)
-            }
-            None => {
-                Diagnostic::error(name.span, message, "expected a medium of the catalogue").with_help(known)
-            }
-        });
-        return None;
-    };
+    let medium = media.find(&medium?, findings)?;
     let count = match count {
         Some(count) => count?.value,
         None => 1,

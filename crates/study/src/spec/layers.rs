@@ -1,0 +1,89 @@
+//! The layers of a `[storage.NAME]`: a cache, compression, a link.
+
+use super::media_files::Media;
+use super::reader::{Field, Section};
+use super::{CacheMode, CacheSpec, Codec, Layers, LinkSpec};
+use crate::diagnostics::{Diagnostic, Diagnostics};
+
+/// The longest way through a network that is still one.
+const LATENCY_MAX_US: f64 = 10e6;
+
+/// The keys of the layers as they were found, so that they can be refused where they don't belong.
+pub(super) struct LayerFields<'a> {
+    cache: Option<Field<'a>>,
+    compress: Option<Field<'a>>,
+    link: Option<Field<'a>>,
+}
+
+impl<'a> LayerFields<'a> {
+    pub fn take(section: &mut Section<'a>) -> Self {
+        LayerFields {
+            cache: section.take("cache"),
+            compress: section.take("compress"),
+            link: section.take("link"),
+        }
+    }
+
+    pub fn into_fields(self) -> impl Iterator<Item = Field<'a>> {
+        [self.cache, self.compress, self.link].into_iter().flatten()
+    }
+
+    /// `None` when one of them is wrong.
+    pub fn read(&self, media: &Media<'_>, findings: &mut Diagnostics) -> Option<Layers> {
+        let cache = self.cache.as_ref().map(|field| read_cache(field, media, findings));
+        let compress = self.compress.as_ref().map(|field| {
+            field.word(&["lz4", "zstd"], findings).map(|word| match word.value {
+                "zstd" => Codec::Zstd,
+                _ => Codec::Lz4,
+            })
+        });
+        let link = self.link.as_ref().map(|field| read_link(field, findings));
+        Some(Layers { cache: sound(cache)?, compress: sound(compress)?, link: sound(link)? })
+    }
+}
+
+/// Absent is fine, wrong is not.
+fn sound<T>(read: Option<Option<T>>) -> Option<Option<T>> {
+    match read {
+        None => Some(None),
+        Some(value) => value.map(Some),
+    }
+}
+
+fn read_cache(field: &Field<'_>, media: &Media<'_>, findings: &mut Diagnostics) -> Option<CacheSpec> {
+    let mut section = field.section(field.place.clone(), findings)?;
+    let medium = section.require("medium", "medium = \"nvme-9300-max\"", findings);
+    let capacity = section.require("capacity", "capacity = \"64 GB\"", findings);
+    let mode = section.require("mode", "mode = \"read\" or \"write-back\"", findings);
+    section.finish(findings);
+    let medium = medium.and_then(|field| media.find(&field, findings));
+    let capacity = capacity.and_then(|field| field.bytes(findings));
+    let mode = mode.and_then(|field| field.word(&["read", "write-back"], findings));
+    let (medium, capacity) = (medium?, capacity?);
+    if capacity.value > medium.capacity_bytes() {
+        let message = format!("{} is larger than its medium", field.place);
+        let label = format!("\"{}\" has {} bytes", medium.name, medium.capacity_bytes());
+        findings.push(Diagnostic::error(capacity.span, message, label));
+        return None;
+    }
+    let mode = if mode?.value == "read" { CacheMode::Read } else { CacheMode::WriteBack };
+    Some(CacheSpec { medium, capacity_bytes: capacity.value, mode })
+}
+
+fn read_link(field: &Field<'_>, findings: &mut Diagnostics) -> Option<LinkSpec> {
+    let mut section = field.section(field.place.clone(), findings)?;
+    let bandwidth = section.require("bandwidth", "bandwidth = \"25 Gbit/s\"", findings);
+    let latency = section.require("latency", "latency = \"20 us\"", findings);
+    section.finish(findings);
+    let bandwidth = bandwidth.and_then(|field| field.bandwidth_mb_s(findings));
+    let latency = latency.and_then(|field| {
+        let latency = field.duration(true, findings)?;
+        let latency_us = latency.value.as_secs_f64() * 1e6;
+        if latency_us > LATENCY_MAX_US {
+            field.invalid("expected at most \"10 s\"", findings);
+            return None;
+        }
+        Some(latency_us)
+    });
+    Some(LinkSpec { bandwidth_mb_s: bandwidth?.value, latency_us: latency? })
+}
