@@ -160,7 +160,7 @@ pub struct YcsbArguments {
 
 #[derive(Debug, Args)]
 pub struct MountArguments {
-    /// A medium of the catalogue, or several striped: hdd-7200-sata, nvme-9300-maxx2
+    /// A medium of the catalogue, or several striped: hdd-7200-sata, nvme-9300-maxx2; or a medium's file
     #[arg(value_name = "MEDIUM[xN]")]
     pub medium: String,
     /// The directory to mount on; made when it is not there

@@ -42,11 +42,16 @@ pub fn show(name: &str) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn check(file: &Path) -> Result<ExitCode, Failure> {
+/// Reads a medium's file, or says all its mistakes.
+pub fn read(file: &Path) -> Result<Medium, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::Mistake(format!("cannot read {}: {error}", file.display())))?;
-    let medium = Medium::parse(&file.display().to_string(), &text)
-        .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))?;
+    Medium::parse(&file.display().to_string(), &text)
+        .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
+}
+
+pub fn check(file: &Path) -> Result<ExitCode, Failure> {
+    let medium = read(file)?;
     output::print(&format!("{}: no mistakes ({})", file.display(), medium.summary()));
     Ok(ExitCode::SUCCESS)
 }

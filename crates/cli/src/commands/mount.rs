@@ -98,8 +98,11 @@ impl Disk {
     }
 }
 
-/// `hdd-7200-sata` or `hdd-7200-satax6`: a medium and how many of it.
+/// `hdd-7200-sata`, `hdd-7200-satax6` or `my-disk.toml`: a medium and how many of it.
 fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
+    if text.ends_with(".toml") {
+        return Ok((super::media::read(Path::new(text))?, 1));
+    }
     let unknown = match catalogue::find(text) {
         Ok(medium) => return Ok((medium, 1)),
         Err(unknown) => unknown,
