@@ -9,6 +9,7 @@ use underlay_storage::stack::{Pace, StackSpec};
 use crate::filesystem::Filesystem;
 use crate::missing::Missing;
 use crate::registry::Registry;
+use crate::served::Served;
 
 /// Why a storage could not be attached, used or detached.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,10 @@ pub(crate) trait Held: Send + Sync {
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError>;
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError>;
     fn daemon_pid(&self) -> Option<u32>;
+    /// The socket of the daemon that serves the devices.
+    fn control(&self) -> Option<PathBuf> {
+        None
+    }
     fn health(&self) -> Result<(), AttachError>;
     /// Takes everything away that is still there; doing so again does nothing.
     fn detach(&mut self) -> Result<(), AttachError>;
@@ -116,6 +121,11 @@ impl Attached {
     /// The process that serves the devices, for accounting its CPU time; real storage has none.
     pub fn daemon_pid(&self) -> Option<u32> {
         self.held.daemon_pid()
+    }
+
+    /// The handle to its devices' faults; real storage has none that could be commanded.
+    pub fn served(&self) -> Option<Served> {
+        self.held.control().map(Served::by_control)
     }
 
     /// `Err` when the storage can't be used any more, with what is known about it.

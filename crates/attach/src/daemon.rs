@@ -6,11 +6,13 @@
 //! its export is unmounted.
 
 pub mod control;
-mod export;
+mod directories;
+pub(crate) mod export;
 
 use std::fs::File;
 use std::io::Read;
 use std::num::NonZeroU64;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,19 +25,37 @@ use underlay_storage::device::Request;
 use underlay_storage::stack::{Pace, Stack, StackSpec};
 
 use crate::attachment::AttachError;
+use crate::directory::DirectoryConfig;
+use crate::fuse_uring;
 use crate::mounts;
-use export::Export;
+use export::{Export, Files};
 
 /// What the launcher hands to the daemon, as a JSON file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonConfig {
     pub stack: StackSpec,
+    #[serde(default)]
+    pub transport: Transport,
     /// An empty directory, on which the export is mounted: one file for each volume.
     pub export: PathBuf,
     /// How the export calls itself in the table of mounts.
     pub source: String,
     /// The Unix socket that is made once everything works.
     pub control: PathBuf,
+    /// One for each volume that is shown as a directory instead; then nothing is exported.
+    #[serde(default)]
+    pub directories: Vec<DirectoryConfig>,
+}
+
+/// How requests come from the kernel's FUSE to the daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// By reading `/dev/fuse`, which every kernel has.
+    #[default]
+    DevFuse,
+    /// Through rings shared with the kernel: see [`crate::fuse_uring`].
+    Uring,
 }
 
 /// Why the daemon ends.
@@ -72,15 +92,18 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     let stack = Stack::open(&config.stack)
         .map_err(|error| AttachError::failed(format!("could not open the devices: {error}")))?;
     let stack = Arc::new(stack);
+    if !config.directories.is_empty() {
+        return directories::serve(&config, &stack);
+    }
     let names = config.stack.volumes.iter().map(|volume| volume.name.as_str());
-    let export = Export::new(names.zip(stack.volumes().iter().cloned()));
-    let volumes = export.volumes();
+    let files = Arc::new(Files::new(names.zip(stack.volumes().iter().cloned())));
+    let volumes = files.infos();
 
-    let session = Session::new(export, &config.export, &fuse_config(&config.source))
-        .map_err(|error| AttachError::io("mount the export on", &config.export, error))?;
-    let session = session
-        .spawn()
-        .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
+    let session = run_before_others(|| {
+        mount_export(&files, config.transport, &config.export, &config.source)?
+            .spawn()
+            .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))
+    })?;
 
     let (events, received) = mpsc::channel();
     watch_sigterm(events.clone())
@@ -88,7 +111,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     let on_shutdown = move || {
         let _ = events.send(Event::Shutdown);
     };
-    control::listen(&config.control, Arc::clone(&stack), volumes, on_shutdown)?;
+    control::listen(&config.control, Arc::clone(&stack), config.stack.dilation, volumes, on_shutdown)?;
 
     loop {
         match received.recv_timeout(WATCH_INTERVAL) {
@@ -97,6 +120,9 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
+    // A fault ends with its storage; what a power cut took is gone all the same.
+    stack.clear_all_faults();
+    stack.restore_power();
     // Whatever is still under way or buffered is finished at once and made durable.
     stack.set_pace(Pace::Immediate);
     for volume in stack.volumes() {
@@ -141,13 +167,42 @@ fn raise_privileges() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
-fn fuse_config(source: &str) -> Config {
+/// Threads that `start` starts come before ordinary ones where that is allowed, as a disk's controller does not wait
+/// for a program to leave the processor. The pacer comes before them.
+fn run_before_others<T>(start: impl FnOnce() -> T) -> T {
+    let schedule = |policy, priority| {
+        let parameters = libc::sched_param { sched_priority: priority };
+        // SAFETY: it concerns this thread alone, and only reads the parameters.
+        unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) }
+    };
+    let is_allowed = schedule(libc::SCHED_FIFO, 1) == 0;
+    let started = start();
+    if is_allowed {
+        schedule(libc::SCHED_OTHER, 0);
+    }
+    started
+}
+
+/// Mounts the files; with rings they are served when it returns, otherwise once the session runs.
+fn mount_export(
+    files: &Arc<Files>,
+    transport: Transport,
+    directory: &Path,
+    source: &str,
+) -> Result<Session<Export>, AttachError> {
+    let over_uring = transport == Transport::Uring;
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName(source.to_owned()), MountOption::NoExec];
     config.acl = SessionACL::Owner;
-    config.n_threads = Some(EXPORT_THREADS);
-    config.clone_fd = true;
-    config
+    // With rings, next to nothing is left to read from the device.
+    config.n_threads = Some(if over_uring { 1 } else { EXPORT_THREADS });
+    config.clone_fd = !over_uring;
+    let session = Session::new(Export::new(Arc::clone(files), over_uring), directory, &config)
+        .map_err(|error| AttachError::io("mount the export on", directory, error))?;
+    if over_uring {
+        fuse_uring::serve(session.as_fd(), files)?;
+    }
+    Ok(session)
 }
 
 /// The handler only writes a byte; a thread waits for it.

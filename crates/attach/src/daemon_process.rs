@@ -16,8 +16,9 @@ use underlay_record::DeviceActivity;
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachment::AttachError;
-use crate::daemon::DaemonConfig;
+use crate::daemon::{DaemonConfig, Transport};
 use crate::daemon::control::{Command, Reply, VolumeInfo};
+use crate::directory::DirectoryConfig;
 use crate::mounts;
 use crate::processes::{self, ProcessId};
 use crate::registry::{Note, Registry, Thing};
@@ -135,6 +136,27 @@ impl DaemonProcess {
     pub(crate) fn start(
         program: &DaemonProgram,
         stack: &StackSpec,
+        transport: Transport,
+        registry: &Registry,
+    ) -> Result<Self, AttachError> {
+        DaemonProcess::begin(program, stack, transport, Vec::new(), registry)
+    }
+
+    /// As [`DaemonProcess::start`], with a mounted directory for each volume in place of the export.
+    pub(crate) fn start_directories(
+        program: &DaemonProgram,
+        stack: &StackSpec,
+        directories: Vec<DirectoryConfig>,
+        registry: &Registry,
+    ) -> Result<Self, AttachError> {
+        DaemonProcess::begin(program, stack, Transport::default(), directories, registry)
+    }
+
+    fn begin(
+        program: &DaemonProgram,
+        stack: &StackSpec,
+        transport: Transport,
+        directories: Vec<DirectoryConfig>,
         registry: &Registry,
     ) -> Result<Self, AttachError> {
         let (session, note) = registry.session()?;
@@ -151,7 +173,7 @@ impl DaemonProcess {
             connection: None,
             volumes: Vec::new(),
         };
-        match daemon.launch(program, stack) {
+        match daemon.launch(program, stack, transport, directories) {
             Ok(()) => Ok(daemon),
             Err(error) => {
                 // What can't be taken back stays in the registry; the first error is the one to tell.
@@ -161,7 +183,13 @@ impl DaemonProcess {
         }
     }
 
-    fn launch(&mut self, program: &DaemonProgram, stack: &StackSpec) -> Result<(), AttachError> {
+    fn launch(
+        &mut self,
+        program: &DaemonProgram,
+        stack: &StackSpec,
+        transport: Transport,
+        directories: Vec<DirectoryConfig>,
+    ) -> Result<(), AttachError> {
         let (export, control) = (self.export(), self.session.join(CONTROL_SOCKET));
         if control.as_os_str().len() > LONGEST_SOCKET_PATH_BYTES {
             return Err(AttachError::failed(format!(
@@ -174,9 +202,11 @@ impl DaemonProcess {
         let config_path = self.session.join(CONFIG_FILE);
         let config = DaemonConfig {
             stack: stack.clone(),
+            transport,
             export: export.clone(),
             source: self.source.clone(),
             control: control.clone(),
+            directories,
         };
         let text = serde_json::to_vec_pretty(&config)
             .map_err(|error| AttachError::failed(format!("could not write the storage down: {error}")))?;
@@ -246,6 +276,11 @@ impl DaemonProcess {
         self.export().join(name)
     }
 
+    /// The socket that it takes commands on.
+    pub(crate) fn control(&self) -> PathBuf {
+        self.session.join(CONTROL_SOCKET)
+    }
+
     fn export(&self) -> PathBuf {
         self.session.join(EXPORT_DIRECTORY)
     }
@@ -272,9 +307,11 @@ impl DaemonProcess {
     pub(crate) fn hurry_or_kill(&self, limit: Duration) {
         let hurried = self.connection.as_ref().is_some_and(|connection| {
             let mut connection = connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            // A device that a fault makes slow would not be hurried before it is through with what it has.
             let reply = connection
                 .set_limit(limit)
-                .and_then(|()| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
+                .and_then(|()| connection.ask(&Command::ClearFaults { device: None }))
+                .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
             let _ = connection.set_limit(REPLY_LIMIT);
             matches!(reply, Ok(Reply::Done))
         });

@@ -12,19 +12,23 @@ use underlay_storage::catalogue::MediumKind;
 use underlay_storage::stack::{DeviceSpec, Pace, StackSpec, VolumeSpec};
 
 use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held};
+use crate::daemon::Transport;
 use crate::daemon::control::Command;
 use crate::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
 use crate::filesystem::Filesystem;
+use crate::fuse_uring;
 use crate::host;
 use crate::loop_device::{self, LOOP_BLOCK_BYTES, LoopDevice, QueueSettings};
 use crate::missing::Missing;
 use crate::mounts;
 use crate::registry::{Note, Registry, Thing};
+use crate::served::Served;
 
-/// The attachment `fuse+loop`.
+/// The attachments `fuse+loop` and, over io_uring, `fuse-uring+loop`.
 #[derive(Clone, Debug)]
 pub struct FuseLoop {
     daemon: DaemonProgram,
+    transport: Transport,
     hurry_limit: Duration,
 }
 
@@ -45,7 +49,13 @@ impl FuseLoop {
     /// `underlay-device-daemon`.
     pub fn with_daemon(daemon_program: impl Into<PathBuf>, daemon_args: Vec<OsString>) -> FuseLoop {
         let daemon = DaemonProgram { program: daemon_program.into(), arguments: daemon_args };
-        FuseLoop { daemon, hurry_limit: HURRY_LIMIT }
+        FuseLoop { daemon, transport: Transport::DevFuse, hurry_limit: HURRY_LIMIT }
+    }
+
+    /// By this way from the kernel to the daemon.
+    #[must_use]
+    pub fn with_transport(self, transport: Transport) -> FuseLoop {
+        FuseLoop { transport, ..self }
     }
 
     /// How long detaching waits for a daemon that does not answer, or for a filesystem to be written out, before
@@ -68,7 +78,7 @@ impl FuseLoop {
             registry: registry.clone(),
             devices: Vec::new(),
             paths: Vec::new(),
-            daemon: Some(DaemonProcess::start(&self.daemon, stack, registry)?),
+            daemon: Some(DaemonProcess::start(&self.daemon, stack, self.transport, registry)?),
             hurry_limit: self.hurry_limit,
         };
         volumes.attach_all(stack)?;
@@ -78,7 +88,10 @@ impl FuseLoop {
 
 impl Attachment for FuseLoop {
     fn name(&self) -> &'static str {
-        "fuse+loop"
+        match self.transport {
+            Transport::DevFuse => "fuse+loop",
+            Transport::Uring => "fuse-uring+loop",
+        }
     }
 
     fn probe(&self) -> Result<(), Missing> {
@@ -87,7 +100,10 @@ impl Attachment for FuseLoop {
         if !Path::new("/dev/loop-control").exists() {
             return Err(loop_device::loop_missing());
         }
-        Ok(())
+        match self.transport {
+            Transport::DevFuse => Ok(()),
+            Transport::Uring => fuse_uring::probe(),
+        }
     }
 
     /// The devices stand at the modelled pace when it returns; while the filesystem is made and mounted they
@@ -120,7 +136,7 @@ impl Attachment for FuseLoop {
 }
 
 /// Volumes become file and directory names.
-fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
+pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
     if stack.volumes.is_empty() {
         return Err(AttachError::failed("the storage has no volume to attach"));
     }
@@ -210,6 +226,11 @@ impl BlockVolumes {
 
     pub fn daemon_pid(&self) -> Option<u32> {
         self.daemon.as_ref().map(DaemonProcess::pid)
+    }
+
+    /// The handle to the devices' faults.
+    pub fn served(&self) -> Option<Served> {
+        self.daemon.as_ref().map(|daemon| Served::by_control(daemon.control()))
     }
 
     /// Returns when the pace is in force.
@@ -361,6 +382,10 @@ impl Held for MountedVolumes {
 
     fn daemon_pid(&self) -> Option<u32> {
         self.volumes.daemon_pid()
+    }
+
+    fn control(&self) -> Option<PathBuf> {
+        self.volumes.daemon.as_ref().map(DaemonProcess::control)
     }
 
     fn health(&self) -> Result<(), AttachError> {

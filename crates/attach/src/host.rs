@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::filesystem::Filesystem;
+use crate::fuse_uring;
 use crate::loop_device;
 use crate::memory_budget;
 use crate::missing::Missing;
@@ -77,7 +78,12 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
         capability("maven", Optional, "fetching systems for the JVM", program("mvn", "maven")),
         capability("chromium", Optional, "pictures of the HTML report", program("chromium", "chromium")),
         capability("ublk", Optional, "a shorter path to the kernel", ublk()),
-        capability("FUSE over io_uring", Optional, "a cheaper path to the kernel", fuse_over_io_uring()),
+        capability(
+            "FUSE over io_uring",
+            Optional,
+            "a cheaper path to the kernel",
+            fuse_uring::probe().map(|()| "enabled".into()),
+        ),
         capability("NVMe/TCP", Optional, "modelled NVMe targets on this host", nvme_tcp()),
     ]
 }
@@ -238,18 +244,6 @@ fn nvme_tcp() -> Result<String, Missing> {
     match has_module("nvme_tcp") {
         true => Ok("the nvme-tcp module is there".to_owned()),
         false => Err(Missing::new("the nvme-tcp module", NEWER_KERNEL)),
-    }
-}
-
-fn fuse_over_io_uring() -> Result<String, Missing> {
-    let parameter = "/sys/module/fuse/parameters/enable_uring";
-    match fs::read_to_string(parameter).unwrap_or_default().trim() {
-        "Y" | "1" => Ok("enabled".to_owned()),
-        "" => Err(Missing::new("FUSE over io_uring", "use a kernel from 6.14 on")),
-        _ => Err(Missing::new(
-            "FUSE over io_uring (it is switched off)",
-            format!("as root: echo 1 > {parameter}"),
-        )),
     }
 }
 

@@ -5,25 +5,32 @@
 //! [`MemoryBudget`] holds a system and its page cache to the memory of its cell.
 
 pub mod attachment;
+pub mod choice;
 pub mod daemon;
 mod daemon_process;
+pub mod directory;
 pub mod filesystem;
 pub mod fuse_loop;
+pub mod fuse_uring;
 pub mod host;
 pub mod loop_device;
 pub mod memory_budget;
 pub mod missing;
 pub mod mounts;
 pub mod overhead;
+pub mod probe;
 pub mod processes;
 pub mod real_activity;
 pub mod real_paths;
 pub mod registry;
+pub mod served;
 
 pub use attachment::{AttachError, AttachSpec, Attached, Attachment};
+pub use directory::FuseDirectory;
 pub use filesystem::Filesystem;
 pub use fuse_loop::FuseLoop;
 pub use memory_budget::MemoryBudget;
 pub use missing::Missing;
 pub use real_paths::RealPaths;
 pub use registry::{Leftover, Note, OwnFolder, Registry, Thing};
+pub use served::Served;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -12,6 +13,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::attachment::AttachError;
 use crate::processes;
+use crate::registry::{Note, Registry};
 
 /// One line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +101,7 @@ pub fn try_unmount(mount_point: &Path, limit: Duration) -> Result<(), UnmountErr
         let (sender, receiver) = mpsc::channel();
         let target = mount_point.to_owned();
         std::thread::spawn(move || {
-            let _ = sender.send(rustix::mount::unmount(&target, UnmountFlags::NOFOLLOW));
+            let _ = sender.send(unmount(&target, UnmountFlags::NOFOLLOW));
         });
         match receiver.recv_timeout(limit) {
             Ok(Ok(()) | Err(Errno::INVAL | Errno::NOENT)) => return Ok(()),
@@ -114,9 +116,62 @@ pub fn try_unmount(mount_point: &Path, limit: Duration) -> Result<(), UnmountErr
 
 /// Takes a mount away from under its users: they keep a dead filesystem. For FUSE exports whose daemon is gone.
 pub fn detach_lazily(mount_point: &Path) -> Result<(), Errno> {
-    match rustix::mount::unmount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+    match unmount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno),
+    }
+}
+
+/// As root by the system call; others may unmount their own FUSE mounts, by its helper.
+fn unmount(mount_point: &Path, flags: UnmountFlags) -> Result<(), Errno> {
+    match rustix::mount::unmount(mount_point, flags) {
+        Err(Errno::PERM) => unmount_as_user(mount_point, flags.contains(UnmountFlags::DETACH)),
+        outcome => outcome,
+    }
+}
+
+fn unmount_as_user(mount_point: &Path, lazily: bool) -> Result<(), Errno> {
+    if at(mount_point).is_none() {
+        return Ok(());
+    }
+    let helper = crate::host::find_program("fusermount3").ok_or(Errno::PERM)?;
+    let mut command = std::process::Command::new(helper);
+    command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mount_point);
+    let output = command.env("LC_ALL", "C").stdin(std::process::Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        // It tells why in words only.
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("busy") => Err(Errno::BUSY),
+        Ok(_) if at(mount_point).is_none() => Ok(()),
+        _ => Err(Errno::PERM),
+    }
+}
+
+/// An empty directory to mount on, made when it is not there, with what was made; its path without links, as the
+/// kernel will show it.
+pub(crate) fn empty_directory(
+    wanted: &Path,
+    registry: &Registry,
+) -> Result<(PathBuf, Vec<(PathBuf, Note)>), AttachError> {
+    let absolute = std::path::absolute(wanted).map_err(|error| AttachError::io("find", wanted, error))?;
+    let mut made = registry.make_directories(&absolute)?;
+    let find = || {
+        let path = absolute.canonicalize().map_err(|error| AttachError::io("find", &absolute, error))?;
+        let mut entries = fs::read_dir(&path).map_err(|error| AttachError::io("mount on", &path, error))?;
+        if entries.next().is_some() {
+            return Err(AttachError::failed(format!(
+                "{} is not empty, and mounting there would hide what is in it: name an empty or new directory",
+                path.display()
+            )));
+        }
+        Ok(path)
+    };
+    match find() {
+        Ok(path) => Ok((path, made)),
+        Err(error) => {
+            registry.remove_directories(&mut made);
+            Err(error)
+        }
     }
 }
 
@@ -140,6 +195,17 @@ pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
             AttachError::failed(format!("unmounting {place} did not end: its device is not answering"))
         }
         UnmountError::Failed(errno) => AttachError::failed(format!("could not unmount {place}: {errno}")),
+    }
+}
+
+/// Drops what the kernel keeps of a block device in memory, which outlives a mount where someone has the device open.
+pub fn drop_device_cache(device: &Path) -> std::io::Result<()> {
+    const BLKFLSBUF: libc::Ioctl = 0x1261;
+    let file = File::open(device)?;
+    // SAFETY: this request takes no argument and touches no memory of ours.
+    match unsafe { libc::ioctl(file.as_raw_fd(), BLKFLSBUF, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 

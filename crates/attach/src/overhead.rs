@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 
-use crate::attachment::AttachError;
+use crate::attachment::{AttachError, Attachment as _};
+use crate::daemon::Transport;
 use crate::fuse_loop::FuseLoop;
 use crate::registry::Registry;
 
@@ -30,9 +31,13 @@ const SLEEP: Duration = Duration::from_micros(500);
 /// Reads before the first that counts: caches and the daemon's threads warm up.
 const WARM_UP_READS: u32 = 200;
 
-/// Measures for about `duration`, which is shared by the two parts, with this program as the daemon.
+/// Measures for about `duration`, which is shared by the two parts, with this program as the daemon and the
+/// better of the two transports that this host has.
 pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
-    measure_with(&FuseLoop::new()?, &Registry::open()?, duration)
+    let attachment = FuseLoop::new()?;
+    let over_uring = attachment.clone().with_transport(Transport::Uring);
+    let attachment = if over_uring.probe().is_ok() { over_uring } else { attachment };
+    measure_with(&attachment, &Registry::open()?, duration)
 }
 
 /// The same with a daemon and a registry of the caller's choice.

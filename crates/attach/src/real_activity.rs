@@ -189,6 +189,8 @@ impl Watched {
             series: self.series,
             modelled: None,
             delivered: None,
+            wear: None,
+            faults: Vec::new(),
         }
     }
 }

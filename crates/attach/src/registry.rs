@@ -43,6 +43,11 @@ pub enum Thing {
         mount_point: PathBuf,
         source: String,
     },
+    /// A directory that a device daemon serves, and calls `source`.
+    Directory {
+        mount_point: PathBuf,
+        source: String,
+    },
     /// The loop device of this file.
     Loop {
         backing: PathBuf,
@@ -88,7 +93,9 @@ impl Thing {
 impl std::fmt::Display for Thing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Thing::Mount { mount_point, .. } => write!(formatter, "the mount at {}", mount_point.display()),
+            Thing::Mount { mount_point, .. } | Thing::Directory { mount_point, .. } => {
+                write!(formatter, "the mount at {}", mount_point.display())
+            }
             Thing::FuseMount { mount_point, .. } => {
                 write!(formatter, "the export at {}", mount_point.display())
             }
@@ -266,6 +273,16 @@ impl Registry {
             things.into_iter().map(move |(_, thing)| Leftover { owner: owner.clone(), thing })
         })
         .collect()
+    }
+
+    /// What processes that still run have made, oldest journal first.
+    pub(crate) fn living(&self) -> Vec<(Owner, Thing)> {
+        let living = self.journals().into_iter().filter(|(_, journal)| journal.owner.is_alive());
+        living
+            .flat_map(|(_, Journal { owner, things, .. })| {
+                things.into_iter().map(move |(_, thing)| (owner.clone(), thing))
+            })
+            .collect()
     }
 
     /// Undoes what dead processes left, and tells `report` about each step. It touches only what is recorded

@@ -1,8 +1,14 @@
 //! What can be asked for on the command line.
 
+mod fault;
+mod probing;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
+pub use probing::{MeasureArguments, ServeArguments, VerifyArguments};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -34,6 +40,8 @@ pub enum Command {
     Ycsb(YcsbArguments),
     /// Give any program a modelled disk: a directory that is as slow as the medium
     Mount(MountArguments),
+    /// Let a device fail while a program uses it: errors, slowness, a pulled cable, a power cut
+    Fault(FaultArguments),
     /// The catalogue of media
     Media(MediaArguments),
     /// What this host can do, and how to get the rest
@@ -158,6 +166,13 @@ pub struct YcsbArguments {
     pub json: bool,
 }
 
+/// What a device went through before it is first used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Initial {
+    Fresh,
+    Steady,
+}
+
 #[derive(Debug, Args)]
 pub struct MountArguments {
     /// A medium of the catalogue, or several striped: hdd-7200-sata, nvme-9300-maxx2; or a medium's file
@@ -174,12 +189,21 @@ pub struct MountArguments {
     /// xfs or ext4
     #[arg(long, default_value = "xfs")]
     pub filesystem: String,
+    /// fuse-uring+loop, fuse+loop and so on, as `underlay doctor` lists them [default: the best that works here]
+    #[arg(long, value_name = "NAME")]
+    pub attachment: Option<String>,
     /// Keep the disk's content in this directory, and find it there again; otherwise it is gone at the end
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
     /// Fast-forward: the devices complete at once, to fill a disk that is kept
     #[arg(long)]
     pub immediate: bool,
+    /// What a flash device went through before: fresh from the factory, or written over until it is no slower
+    #[arg(long, value_name = "STATE", default_value = "steady")]
+    pub initial: Initial,
+    /// Keep what is needed to cut its power (`underlay fault DIR power-cut`)
+    #[arg(long)]
+    pub power_cut: bool,
     /// Write what the devices did to this file, as JSON, at the end
     #[arg(long, value_name = "FILE")]
     pub activity: Option<PathBuf>,
@@ -206,4 +230,11 @@ pub enum MediaCommand {
     Show { name: String },
     /// Find every mistake in a medium's file
     Check { file: PathBuf },
+    /// Profile a real disk, and fit a medium to it
+    Measure(MeasureArguments),
+    /// Probe a modelled device on this machine, and show how far it is from its model and its published figures
+    Verify(VerifyArguments),
+    /// A bare modelled device for scripts: prints its path; `begin` and `end` on its input frame a measurement
+    #[command(hide = true)]
+    Serve(ServeArguments),
 }

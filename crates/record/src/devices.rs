@@ -1,5 +1,7 @@
 //! What the devices of a cell are and did.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,4 +59,71 @@ pub struct DeviceActivity {
     pub modelled: Option<Histogram>,
     /// Latency from the request's arrival to its reply; absent on real storage.
     pub delivered: Option<Histogram>,
+    /// Absent on real storage, and on media that don't wear.
+    #[serde(default)]
+    pub wear: Option<Wear>,
+    /// What was wrong with it, on command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultRecord>,
+}
+
+/// A fault that a device had, or the cut of its power.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FaultRecord {
+    /// From the start of the measurement, in modelled seconds; 0 when it was there before.
+    pub t_s: f64,
+    /// Absent when it was still there at the end.
+    pub until_s: Option<f64>,
+    /// `slow: everything takes 10 times as long`
+    pub what: String,
+}
+
+/// What flash went through since the measurement began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Wear {
+    /// Asked for by the host, in whole units of mapping.
+    pub host_write_bytes: u64,
+    /// Programmed into flash: the host's and what garbage collection moved.
+    pub programmed_bytes: u64,
+    /// Blocks erased, each of one die.
+    pub erased_blocks: u64,
+    /// Programmed bytes for each of the host's; absent when the host wrote nothing.
+    pub write_amplification: Option<f64>,
+    /// What the maker warrants that the host may write in the drive's life.
+    pub rated_write_bytes: Option<u64>,
+    /// How long that lasts at the rate seen, in days of modelled time; absent when the host wrote nothing.
+    pub life_days: Option<f64>,
+}
+
+impl Wear {
+    /// What happened since `earlier`, over so much modelled time.
+    pub fn since(&self, earlier: &Wear, duration_s: f64) -> Wear {
+        let host_write_bytes = self.host_write_bytes.saturating_sub(earlier.host_write_bytes);
+        let programmed_bytes = self.programmed_bytes.saturating_sub(earlier.programmed_bytes);
+        let wrote = host_write_bytes > 0;
+        let write_amplification = wrote.then(|| programmed_bytes as f64 / host_write_bytes as f64);
+        let life_days = self
+            .rated_write_bytes
+            .filter(|_| wrote)
+            .map(|rated| rated as f64 / host_write_bytes as f64 * duration_s / 86_400.0);
+        Wear {
+            host_write_bytes,
+            programmed_bytes,
+            erased_blocks: self.erased_blocks.saturating_sub(earlier.erased_blocks),
+            write_amplification,
+            rated_write_bytes: self.rated_write_bytes,
+            life_days,
+        }
+    }
+}
+
+/// What a layer did during a measurement, and how it stood at its end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LayerActivity {
+    /// `data.cache.0`
+    pub name: String,
+    /// `mirror`, `compress` or `cache`.
+    pub kind: String,
+    /// `read_hits`, `stored_bytes`, `degraded`: by the kind of the layer.
+    pub figures: BTreeMap<String, f64>,
 }

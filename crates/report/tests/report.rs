@@ -2,7 +2,7 @@
 
 mod fixture;
 
-use underlay_record::{CellStatus, Scale, Verdict};
+use underlay_record::{CellStatus, Scale, Verdict, Wear};
 use underlay_report::comparison::Comparison;
 use underlay_report::reference::{Reading, beside};
 use underlay_report::{LoadedRun, answer, export, html, terminal};
@@ -254,6 +254,28 @@ fn the_page_stands_alone_and_says_what_matters() {
         "each picture has its title"
     );
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+}
+
+#[test]
+fn wear_is_told_where_there_is_any() {
+    let mut loaded = fixture::small();
+    assert!(!html::render(&loaded).contains("write amplification"));
+    let cell =
+        loaded.records.iter_mut().find(|record| !record.devices.is_empty()).expect("a cell with devices");
+    let duration_s = cell.devices[0].duration_s;
+    cell.devices[0].wear = Some(Wear {
+        host_write_bytes: 1_000_000,
+        programmed_bytes: 2_500_000,
+        erased_blocks: 3,
+        write_amplification: Some(2.5),
+        // A thousand times what was written now: so many days of this.
+        rated_write_bytes: Some(1_000_000_000),
+        life_days: None,
+    });
+    let page = html::render(&loaded);
+    assert!(page.contains("<td>2.50</td>"));
+    let days = 1000.0 * duration_s / 86_400.0;
+    assert!(days < 700.0 && page.contains(&format!("{} days", underlay_report::quantity::number(days, 2))));
 }
 
 #[test]

@@ -95,6 +95,12 @@ impl Activity {
         self.delivered.record_ns(delivered.as_nanos() as u64);
     }
 
+    /// A request is no longer waited for: its device went from under it.
+    pub fn abandoned(&mut self, now: Time) {
+        self.advance(now);
+        self.depth = self.depth.saturating_sub(1);
+    }
+
     /// Closes the measurement; counting goes on without sampling.
     pub fn end(&mut self, now: Time) -> Measurement {
         self.advance(now);

@@ -22,6 +22,12 @@ pub trait Backing: Send + Sync {
     /// Gives the space back where it can; the range reads as zeros afterwards.
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError>;
 
+    /// Whether all of the range has been written since it was last discarded, as far as this backing can tell.
+    fn holds(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool, DeviceError> {
+        let _ = (offset_bytes, length_bytes);
+        Ok(true)
+    }
+
     /// Makes every finished write as durable as this backing promises.
     fn sync(&self) -> Result<(), DeviceError>;
 }

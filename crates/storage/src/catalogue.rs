@@ -1,5 +1,9 @@
 //! The catalogue: media as data, one TOML file each, every number with its source.
 
+mod curves;
+mod files;
+mod layouts;
+mod kinds;
 pub mod parameters;
 mod reader;
 
@@ -8,20 +12,18 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-pub use parameters::{Entry, FlashParameters, HddParameters, Property, Quantity};
+pub use curves::{Curve, Distribution};
+pub use kinds::{MediumKind, ModelParameters};
+pub use parameters::{
+    CloudParameters, Entry, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredDevice,
+    MeasuredLoad, MeasuredOrder, MeasuredParameters, NetworkParameters, OrderProperty, PmemParameters,
+    Property, Quantity, Service, Tail, TailDistributions, TailMeasure,
+};
+pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
 pub use reader::{CatalogueError, Mistake};
 
-use crate::media::flash::FlashModel;
-use crate::media::hdd::HddModel;
 use crate::medium::MediumModel;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MediumKind {
-    Hdd,
-    /// Flash, and other solid-state memory behind a block interface.
-    Flash,
-}
+use crate::stack::InitialState;
 
 /// How far a medium's published figures can be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +35,8 @@ pub enum Label {
     Estimate,
     /// Some figures are those of a sibling product; the note says which.
     Proxy,
+    /// A device as it was measured by someone who had it.
+    Measured,
 }
 
 impl Label {
@@ -41,6 +45,7 @@ impl Label {
             Label::Datasheet => "datasheet",
             Label::Estimate => "estimate",
             Label::Proxy => "proxy",
+            Label::Measured => "measured",
         }
     }
 }
@@ -71,6 +76,15 @@ pub enum Figure {
     ReadLatencyUs,
     /// Mean, of random writes that find room in the write buffer.
     WriteLatencyUs,
+    /// Of a sync after one random write.
+    FlushLatencyUs,
+    /// With full credits, before they are spent.
+    BurstReadIops,
+    BurstWriteIops,
+    BurstReadMbS,
+    BurstWriteMbS,
+    /// How long full credits last under random reads, at the stated queue depth.
+    BurstDurationS,
     /// Mean over random cylinders, without command overhead.
     SeekAverageReadMs,
     SeekAverageWriteMs,
@@ -86,6 +100,12 @@ impl Figure {
         Figure::SequentialWriteMbS,
         Figure::ReadLatencyUs,
         Figure::WriteLatencyUs,
+        Figure::FlushLatencyUs,
+        Figure::BurstReadIops,
+        Figure::BurstWriteIops,
+        Figure::BurstReadMbS,
+        Figure::BurstWriteMbS,
+        Figure::BurstDurationS,
         Figure::SeekAverageReadMs,
         Figure::SeekAverageWriteMs,
         Figure::PositioningReadMs,
@@ -100,10 +120,21 @@ impl Figure {
             Figure::SequentialWriteMbS => "sequential-write-mb-s",
             Figure::ReadLatencyUs => "read-latency-us",
             Figure::WriteLatencyUs => "write-latency-us",
+            Figure::FlushLatencyUs => "flush-latency-us",
+            Figure::BurstReadIops => "burst-read-iops",
+            Figure::BurstWriteIops => "burst-write-iops",
+            Figure::BurstReadMbS => "burst-read-mb-s",
+            Figure::BurstWriteMbS => "burst-write-mb-s",
+            Figure::BurstDurationS => "burst-duration-s",
             Figure::SeekAverageReadMs => "seek-average-read-ms",
             Figure::SeekAverageWriteMs => "seek-average-write-ms",
             Figure::PositioningReadMs => "positioning-read-ms",
         }
+    }
+
+    /// Whether a `percentile` of it may be published; without one it is the mean.
+    pub fn has_percentiles(self) -> bool {
+        matches!(self, Figure::ReadLatencyUs | Figure::WriteLatencyUs | Figure::FlushLatencyUs)
     }
 }
 
@@ -114,6 +145,9 @@ pub struct Published {
     pub value: f64,
     pub queue_depth: u32,
     pub block_bytes: u32,
+    /// Of a latency: 99.9 for the one that a thousandth exceeds; the mean when absent.
+    #[serde(default)]
+    pub percentile: Option<f64>,
     /// A key of the medium's `sources`.
     pub source: String,
     /// Derived from other figures of the file, or published of something near (a sibling, the best of
@@ -123,13 +157,6 @@ pub struct Published {
     /// Conditions that the source states or leaves open.
     #[serde(default)]
     pub note: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModelParameters {
-    Hdd(HddParameters),
-    Flash(FlashParameters),
 }
 
 /// One medium of the catalogue.
@@ -149,6 +176,9 @@ pub struct Medium {
     /// Document, revision and date of each source by its key.
     pub sources: BTreeMap<String, String>,
     pub model: ModelParameters,
+    /// Stragglers as measured, beside the model.
+    #[serde(default)]
+    pub tail: Option<Tail>,
     pub published: Vec<Published>,
 }
 
@@ -203,10 +233,11 @@ impl Medium {
     /// What keeps its parameters from being a model; empty for every medium that `parse` made. A medium
     /// that came over another road (JSON) may have any.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems = match &self.model {
-            ModelParameters::Hdd(parameters) => parameters.problems(),
-            ModelParameters::Flash(parameters) => parameters.problems(),
-        };
+        let mut problems = self.model.problems();
+        problems.extend(self.tail.iter().flat_map(Tail::problems));
+        if self.model.kind() != self.kind {
+            problems.push(format!("a model of {} for a {}", self.model.kind().name(), self.kind.name()));
+        }
         if !(1e6..=1e18).contains(&self.capacity.value) {
             problems.push(format!("a capacity of {} bytes", self.capacity.value));
         }
@@ -220,21 +251,15 @@ impl Medium {
     /// for a disk of one hundredth, but never below 1 MiB (and never grows). What a disk remembers of reads
     /// shrinks likewise, but never below four times its read-ahead, which itself keeps its length: it is a
     /// stream's lead in time over the host. `seed` sets what differs between
-    /// two devices of a kind: a disk's angle at the start, a flash device's slow pages.
+    /// two devices of a kind: a disk's angle at the start, a flash device's slow pages, all that is drawn from a distribution. `initial` matters to
+    /// flash and to cloud volumes, whose credits are spent and whose blocks are all there in the steady state.
     ///
     /// # Panics
     /// When `problems` is not empty or the capacity is zero.
-    pub fn model(&self, capacity_bytes: u64, seed: u64) -> Box<dyn MediumModel> {
+    pub fn model(&self, capacity_bytes: u64, seed: u64, initial: InitialState) -> Box<dyn MediumModel> {
         assert!(capacity_bytes > 0, "a device of no bytes");
         let scale = (capacity_bytes as f64 / self.capacity.value).min(1.0);
-        match &self.model {
-            ModelParameters::Hdd(parameters) => {
-                Box::new(HddModel::new(parameters, capacity_bytes, scale, seed))
-            }
-            ModelParameters::Flash(parameters) => {
-                Box::new(FlashModel::new(parameters, capacity_bytes, scale, seed))
-            }
-        }
+        kinds::model(&self.model, self.tail.as_ref(), capacity_bytes, scale, seed, initial)
     }
 
     /// One line for a list: title, capacity, price.
@@ -271,8 +296,10 @@ impl Medium {
         lines.push("published:".into());
         for published in &self.published {
             let note = published.note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
+            let percentile =
+                published.percentile.map_or_else(String::new, |p| format!(" p{}", plain_number(p)));
             lines.push(format!(
-                "  {} {} at queue depth {}, {} bytes [{}{}]{note}",
+                "  {}{percentile} {} at queue depth {}, {} bytes [{}{}]{note}",
                 published.figure.name(),
                 plain_number(published.value),
                 published.queue_depth,
@@ -282,11 +309,12 @@ impl Medium {
             ));
         }
         lines.push("model:".into());
-        let entries = match &self.model {
-            ModelParameters::Hdd(parameters) => parameters.entries(),
-            ModelParameters::Flash(parameters) => parameters.entries(),
-        };
-        for entry in entries {
+        if let ModelParameters::Network(parameters) = &self.model
+            && let Some(inner) = &parameters.inner.name
+        {
+            lines.push(format!("  a link, with {inner} behind it (`underlay media show {inner}`)"));
+        }
+        for entry in self.model.entries().into_iter().chain(self.tail.iter().flat_map(Tail::entries)) {
             lines.push(format!(
                 "  {} {} [{}{}]",
                 entry.name,
@@ -315,23 +343,12 @@ pub(crate) fn plain_number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-const FILES: &[(&str, &str)] = &[
-    ("media/hdd-7200-sata.toml", include_str!("../../../media/hdd-7200-sata.toml")),
-    ("media/hdd-7200-sas.toml", include_str!("../../../media/hdd-7200-sas.toml")),
-    ("media/hdd-10k-sas.toml", include_str!("../../../media/hdd-10k-sas.toml")),
-    ("media/ssd-sata.toml", include_str!("../../../media/ssd-sata.toml")),
-    ("media/nvme-9300-max.toml", include_str!("../../../media/nvme-9300-max.toml")),
-    ("media/nvme-p4500.toml", include_str!("../../../media/nvme-p4500.toml")),
-    ("media/sx300-1600.toml", include_str!("../../../media/sx300-1600.toml")),
-    ("media/optane-p4800x.toml", include_str!("../../../media/optane-p4800x.toml")),
-];
-
 /// The media that come with Underlay.
 pub fn builtin() -> &'static [Medium] {
     static MEDIA: OnceLock<Vec<Medium>> = OnceLock::new();
     MEDIA.get_or_init(|| {
         // A test reads every file, so that none that ships can fail here.
-        FILES
+        files::MEDIA
             .iter()
             .map(|(name, text)| Medium::parse(name, text).unwrap_or_else(|error| panic!("{error}")))
             .collect()

@@ -1,5 +1,16 @@
 //! Devices made of devices.
 
+pub mod cache;
+pub mod compress;
+mod join;
+pub mod link;
+pub mod mirror;
+mod ranges;
 pub mod stripe;
+pub mod workers;
 
+pub use cache::Cache;
+pub use compress::Compress;
+pub use link::Link;
+pub use mirror::Mirror;
 pub use stripe::Stripe;

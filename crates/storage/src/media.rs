@@ -1,7 +1,14 @@
 //! The media models: each a `MediumModel` in virtual time.
 
+pub mod cloud;
+pub mod draw;
 pub mod flash;
 pub mod hdd;
+pub mod link;
+pub mod measured;
+pub mod network;
+pub mod pmem;
+pub mod tail;
 
 /// Milliseconds of a catalogue file in the models' nanoseconds.
 pub(crate) fn ms_to_ns(ms: f64) -> u64 {

@@ -1,12 +1,15 @@
 //! What a device does with time: the contract of every medium model.
 
+use serde::{Deserialize, Serialize};
+
 use crate::time::Time;
 
 /// Names one request while it is inside a model. The caller chooses it; it must not be in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Operation {
     Read,
     Write,
@@ -59,4 +62,14 @@ pub trait MediumModel: Send {
     /// Fast-forward: the request happens at once and takes no time, while the state that it leaves behind
     /// (head position, mapping, buffers) is as if it had. Nothing may be under way.
     fn absorb(&mut self, request: ModelRequest);
+
+    /// What was written and worn since the model was made; `None` for a medium that doesn't wear.
+    fn wear(&self) -> Option<underlay_record::Wear> {
+        None
+    }
+
+    /// The ranges of bytes that are acknowledged and that a power cut would take.
+    fn unflushed(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
 }

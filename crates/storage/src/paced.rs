@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use underlay_record::Wear;
+
 use crate::activity::{Activity, Measurement};
 use crate::backing::Backing;
 use crate::clock::{Clock, VirtualClock};
@@ -63,8 +65,17 @@ struct State {
     deferred: Vec<(ModelRequest, InFlight)>,
     closed: bool,
     activity: Activity,
+    /// As the measurement began.
+    wear_began: Option<Wear>,
     /// Kept between calls for its memory.
     finished: Vec<Finished>,
+}
+
+impl State {
+    fn wear(&self) -> Option<Wear> {
+        // A closed device's model is not asked: it may be the one that failed.
+        self.model.as_ref().filter(|_| !self.closed).and_then(|model| model.wear())
+    }
 }
 
 struct InFlight {
@@ -74,13 +85,14 @@ struct InFlight {
     submitted: Time,
     /// When the model was told: later than `submitted` where it had gone on meanwhile.
     given: Time,
-    answer: Vec<u8>,
-    done: Done,
+    answer: Completion,
+    /// Taken where the request was answered before its model had finished with it.
+    done: Option<Done>,
 }
 
 /// An answer to give once the lock is released: `done` may submit again.
 struct Answer {
-    done: Done,
+    done: Option<Done>,
     completion: Completion,
     reply: Option<Reply>,
 }
@@ -99,8 +111,9 @@ impl InFlight {
     /// The answer to a request that is over, after `modelled` if a model gave the time.
     fn succeed(self, modelled: Option<Duration>) -> Answer {
         let InFlight { operation, length_bytes, submitted, answer, done, .. } = self;
-        let reply = Some(Reply { operation, length_bytes, submitted, modelled });
-        Answer { done, completion: Ok(answer), reply }
+        let reply = Reply { operation, length_bytes, submitted, modelled };
+        let reply = done.is_some().then_some(reply);
+        Answer { done, completion: answer, reply }
     }
 
     fn fail(self, error: DeviceError) -> Answer {
@@ -135,6 +148,7 @@ impl Paced {
             deferred: Vec::new(),
             closed: false,
             activity: Activity::new(now),
+            wear_began: None,
             finished: Vec::new(),
             model,
         };
@@ -180,12 +194,75 @@ impl Paced {
 
     /// Clears counters and histograms and samples every `interval` of modelled time from now on.
     pub fn begin_measurement(&self, interval: Duration) {
-        self.core.lock().activity.begin(self.core.clock.now(), interval);
+        let mut state = self.core.lock();
+        state.activity.begin(self.core.clock.now(), interval);
+        state.wear_began = state.wear();
+    }
+
+    /// What the medium wore since `begin_measurement`, which was `duration` ago.
+    pub fn end_wear(&self, duration: Duration) -> Option<Wear> {
+        let state = self.core.lock();
+        let began = state.wear_began.unwrap_or_default();
+        state.wear().map(|now| now.since(&began, duration.as_secs_f64()))
     }
 
     /// What happened since `begin_measurement`.
     pub fn end_measurement(&self) -> Measurement {
         self.core.lock().activity.end(self.core.clock.now())
+    }
+
+    /// A request that fails with `error` once its modelled time is over. No data moves.
+    pub(crate) fn submit_failing(&self, request: Request, error: DeviceError, done: Done) {
+        if let Err(mistake) = request.check(&self.core.geometry) {
+            return done(Err(mistake));
+        }
+        let (offset_bytes, length_bytes) = request.extent();
+        let (operation, fua) = match request {
+            Request::Read { .. } => (Operation::Read, false),
+            Request::Write { fua, .. } => (Operation::Write, fua),
+            Request::Flush => (Operation::Flush, false),
+            Request::Discard { .. } => (Operation::Discard, false),
+        };
+        if length_bytes == 0 && operation != Operation::Flush {
+            return done(Err(error));
+        }
+        let request = ModelRequest { id: RequestId(0), operation, offset_bytes, length_bytes, fua };
+        self.core.pass_through(request, Err(error), self.core.clock.now(), done);
+    }
+
+    /// A message: it takes the time that the model gives it, and moves no data. The model must know what to make
+    /// of lengths of zero, and of offsets that are.
+    pub(crate) fn delay(&self, operation: Operation, length_bytes: u64, done: Done) {
+        let request =
+            ModelRequest { id: RequestId(0), operation, offset_bytes: 0, length_bytes, fua: false };
+        self.core.pass_through(request, Ok(Vec::new()), self.core.clock.now(), done);
+    }
+
+    /// Answers everything under way with `error`. The model finishes it all the same, unheard.
+    pub(crate) fn fail_under_way(&self, error: &DeviceError) {
+        let mut answers = Answers::new();
+        {
+            let mut state = self.core.lock();
+            let now = self.core.clock.now();
+            let mut ids: Vec<RequestId> = state.in_flight.keys().copied().collect();
+            ids.sort();
+            for id in ids {
+                let done = state.in_flight.get_mut(&id).and_then(|in_flight| in_flight.done.take());
+                if done.is_some() {
+                    state.activity.abandoned(now);
+                    answers.push(Answer { done, completion: Err(error.clone()), reply: None });
+                }
+            }
+            let deferred = std::mem::take(&mut state.deferred);
+            answers.extend(deferred.into_iter().map(|(_, in_flight)| in_flight.fail(error.clone())));
+        }
+        self.core.answer(answers);
+    }
+
+    /// Has the model look at the time, and whoever waits for it at the model: something about it has changed.
+    pub(crate) fn nudge(&self) {
+        self.core.run(self.core.clock.now());
+        self.core.wake_pacer();
     }
 
     /// Refuses further requests and answers those under way with `DeviceError::Gone`.
@@ -246,6 +323,7 @@ impl Core {
                 let delivered = replied.since(submitted);
                 state.activity.replied(replied, operation, length_bytes, modelled, delivered);
             }
+            let Some(done) = done else { continue };
             // One caller's panic must not leave the others without an answer.
             let answered = panic::catch_unwind(AssertUnwindSafe(|| done(completion)));
             panicked = panicked.or(answered.err());
@@ -312,6 +390,18 @@ impl Core {
         while let Some((request, in_flight)) = state.deferred.pop() {
             self.begin(state, request, in_flight, answers);
         }
+    }
+
+    /// Takes a request, whose data has moved, through the model to its answer.
+    fn pass_through(&self, request: ModelRequest, answer: Completion, submitted: Time, done: Done) {
+        let ModelRequest { operation, length_bytes, .. } = request;
+        let (given, done) = (submitted, Some(done));
+        let in_flight = InFlight { operation, length_bytes, submitted, given, answer, done };
+        let answers = self.guarded(|state, answers| self.begin(state, request, in_flight, answers));
+        if self.modelled {
+            self.wake_pacer();
+        }
+        self.answer(answers);
     }
 
     /// Gives a request, whose data has moved, to the model.
@@ -392,21 +482,14 @@ impl BlockDevice for Paced {
         let submitted = core.clock.now();
         let (offset_bytes, length_bytes) = request.extent();
         let (operation, fua, completion) = core.transfer(request);
-        let answer_bytes = match completion {
-            Ok(bytes) => bytes,
-            Err(error) => return done(Err(error)),
-        };
+        if let Err(error) = completion {
+            return done(Err(error));
+        }
         if length_bytes == 0 && operation != Operation::Flush {
-            return done(Ok(answer_bytes));
+            return done(completion);
         }
         let request = ModelRequest { id: RequestId(0), operation, offset_bytes, length_bytes, fua };
-        let given = submitted;
-        let in_flight = InFlight { operation, length_bytes, submitted, given, answer: answer_bytes, done };
-        let answers = core.guarded(|state, answers| core.begin(state, request, in_flight, answers));
-        if core.modelled {
-            core.wake_pacer();
-        }
-        core.answer(answers);
+        core.pass_through(request, completion, submitted, done);
     }
 }
 

@@ -16,6 +16,9 @@ use crate::time::Time;
 /// virtual machines, where timers are 50 us late at the median.
 const SPIN: Duration = Duration::from_micros(60);
 
+/// Above the threads that carry requests to and fro, which run at 1 where they may.
+const PRIORITY: libc::c_int = 2;
+
 /// What a device calls when its next event may be earlier than the one the pacer sleeps for.
 pub(crate) struct Waker {
     /// Until when the pacer sleeps, in the model's nanoseconds; 0 while it is awake and looks by itself.
@@ -110,6 +113,7 @@ fn pace_or_close(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
 
 fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
     narrow_timer_slack();
+    run_before_others();
     while !waker.stop.load(Ordering::SeqCst) {
         let (next_ns, core) = earliest(cores);
         let Some(core) = core else {
@@ -138,6 +142,18 @@ fn sleep(cores: &[Arc<Core>], waker: &Waker, until_ns: u64, wait: Option<Duratio
         }
     }
     waker.sleeping_until_ns.store(0, Ordering::SeqCst);
+}
+
+/// A disk does not wait for the programs that use it to leave the processor: without this, one of them may hold it
+/// for milliseconds after an answer was due.
+fn run_before_others() {
+    let parameters = libc::sched_param { sched_priority: PRIORITY };
+    // SAFETY: it concerns this thread alone, and only reads the parameters.
+    let result = unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameters)
+    };
+    // Not everyone may: answers then come when the scheduler gets round to them, and the record shows how late.
+    debug_assert!(result == 0 || result == -1);
 }
 
 /// Linux adds up to 50 us to a thread's timers unless told not to.

@@ -2,14 +2,17 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
 use underlay_record::Histogram;
 
-use crate::catalogue::{Figure, Medium, ModelParameters, Published};
+use crate::catalogue::{Figure, Medium, MediumKind, ModelParameters, Published};
 use crate::media::hdd::HddModel;
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::stack::InitialState;
 use crate::time::Time;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Uniformly over the device, aligned to the block.
     RandomRead,
@@ -20,14 +23,24 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    fn operation(self) -> Operation {
+    /// In words: `random reads`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pattern::RandomRead => "random reads",
+            Pattern::RandomWrite => "random writes",
+            Pattern::SequentialRead => "sequential reads",
+            Pattern::SequentialWrite => "sequential writes",
+        }
+    }
+
+    pub fn operation(self) -> Operation {
         match self {
             Pattern::RandomRead | Pattern::SequentialRead => Operation::Read,
             Pattern::RandomWrite | Pattern::SequentialWrite => Operation::Write,
         }
     }
 
-    fn is_random(self) -> bool {
+    pub fn is_random(self) -> bool {
         matches!(self, Pattern::RandomRead | Pattern::RandomWrite)
     }
 }
@@ -117,12 +130,29 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
         warmup,
         seed,
     };
-    let run = |load: ClosedLoop| closed_loop(&mut *medium.model(medium.capacity_bytes(), seed), &load);
-    // A disk's second holds a hundred requests, a flash device's many thousands: both take milliseconds here.
-    let (random, buffer_bytes) = match &medium.model {
-        ModelParameters::Hdd(parameters) => (4_000, parameters.write_cache_bytes.value),
-        ModelParameters::Flash(parameters) => (40_000, parameters.write_buffer_bytes.value),
+    let fresh = || medium.model(medium.capacity_bytes(), seed, InitialState::Fresh);
+    // What a volume keeps up when its credits are spent, and what a burst lets it do, are figures of their own.
+    // Flash is filled at random before its random writes are measured, and not before sequential ones.
+    let initial = match (medium.kind, published.figure) {
+        (MediumKind::Cloud, _)
+        | (MediumKind::Flash | MediumKind::Network, Figure::RandomWriteIops) => InitialState::Steady,
+        _ => InitialState::Fresh,
     };
+    let run = |load: ClosedLoop| {
+        closed_loop(&mut *medium.model(medium.capacity_bytes(), seed, initial), &load)
+    };
+    // A disk's second holds a hundred requests, a flash device's many thousands: both take milliseconds here.
+    let random = match medium.kind {
+        MediumKind::Hdd | MediumKind::Measured => 4_000,
+        MediumKind::Flash | MediumKind::Cloud | MediumKind::Pmem | MediumKind::Network => 40_000,
+    };
+    let buffer_bytes = medium.model.write_buffer_bytes();
+    let latency_us = |latency: &Histogram| match published.percentile {
+        Some(percentile) => latency.quantile_us(percentile / 100.0),
+        None => latency.mean_us(),
+    };
+    // A thousandth of few is nothing.
+    let random = if published.percentile.is_some() { 40_000 } else { random };
     // So much that the buffer is full when the measurement begins, although it drains meanwhile: where it
     // takes in but an eighth more than it drains, it is full after eight times its size.
     let fill = |block_bytes: u32| (10.0 * buffer_bytes / f64::from(block_bytes)) as u64 + 100;
@@ -133,9 +163,23 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
         Figure::SequentialWriteMbS => {
             run(load(Pattern::SequentialWrite, 4_000, fill(published.block_bytes))).mb_s
         }
-        Figure::ReadLatencyUs => run(load(Pattern::RandomRead, random, 0)).latency.mean_us(),
-        // Few enough to find room in any buffer.
-        Figure::WriteLatencyUs => run(load(Pattern::RandomWrite, 200, 0)).latency.mean_us(),
+        Figure::ReadLatencyUs => latency_us(&run(load(Pattern::RandomRead, random, 0)).latency),
+        Figure::WriteLatencyUs => {
+            // Few enough to find room in any buffer; for a percentile they must be more.
+            let requests = if published.percentile.is_some() { random } else { 200 };
+            latency_us(&run(load(Pattern::RandomWrite, requests, 0)).latency)
+        }
+        Figure::FlushLatencyUs => latency_us(&flushes(&mut *fresh(), published.block_bytes, random, seed)),
+        Figure::BurstReadIops => closed_loop(&mut *fresh(), &load(Pattern::RandomRead, random, 200)).iops,
+        Figure::BurstWriteIops => closed_loop(&mut *fresh(), &load(Pattern::RandomWrite, random, 200)).iops,
+        Figure::BurstReadMbS => closed_loop(&mut *fresh(), &load(Pattern::SequentialRead, 4_000, 200)).mb_s,
+        Figure::BurstWriteMbS => {
+            closed_loop(&mut *fresh(), &load(Pattern::SequentialWrite, 4_000, 200)).mb_s
+        }
+        Figure::BurstDurationS => {
+            let steady_iops = run(load(Pattern::RandomRead, 4_000, 200)).iops;
+            burst_duration_s(&mut *fresh(), &load(Pattern::RandomRead, 1, 0), steady_iops)?
+        }
         Figure::SeekAverageReadMs => mean_seek_ms(medium, Operation::Read, seed)?,
         Figure::SeekAverageWriteMs => mean_seek_ms(medium, Operation::Write, seed)?,
         Figure::PositioningReadMs => mean_positioning_ms(medium, seed)?,
@@ -147,8 +191,85 @@ fn disk(medium: &Medium, seed: u64) -> Option<HddModel> {
         ModelParameters::Hdd(parameters) => {
             Some(HddModel::new(parameters, medium.capacity_bytes(), 1.0, seed))
         }
-        ModelParameters::Flash(_) => None,
+        _ => None,
     }
+}
+
+/// How long a sync takes after each of so many random writes.
+fn flushes(model: &mut dyn MediumModel, block_bytes: u32, count: u64, seed: u64) -> Histogram {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let length_bytes = u64::from(block_bytes);
+    let blocks = (model.capacity_bytes() / length_bytes).max(1);
+    let (mut latency, mut finished) = (Histogram::default(), Vec::new());
+    let mut now = Time::ZERO;
+    for index in 0..2 * count {
+        let id = RequestId(index);
+        let write = index % 2 == 0;
+        let request = ModelRequest {
+            id,
+            operation: if write { Operation::Write } else { Operation::Flush },
+            offset_bytes: if write { random.random_range(0..blocks) * length_bytes } else { 0 },
+            length_bytes: if write { length_bytes } else { 0 },
+            fua: false,
+        };
+        model.submit(request, now);
+        let submitted = now;
+        while finished.is_empty() {
+            let Some(at) = model.next_completion() else { return latency };
+            now = now.max(at);
+            model.complete(now, &mut finished);
+        }
+        finished.clear();
+        if !write {
+            latency.record_ns(now.since(submitted).as_nanos() as u64);
+        }
+    }
+    latency
+}
+
+/// More requests than any volume's credits last for.
+const BURST_REQUESTS: u64 = 30_000_000;
+
+/// When the rate of a load falls to the middle between what it begins with and what it comes to; `None` when it
+/// begins with no more.
+fn burst_duration_s(model: &mut dyn MediumModel, load: &ClosedLoop, steady_iops: f64) -> Option<f64> {
+    const WINDOW: u64 = 2_000;
+    let blocks = (model.capacity_bytes() / load.block_bytes).max(1);
+    let mut random = Pcg64Mcg::seed_from_u64(load.seed);
+    let (mut next, mut over) = (0u64, 0u64);
+    let (mut now, mut window_began) = (Time::ZERO, Time::ZERO);
+    let mut enough_iops = None;
+    let mut finished: Vec<Finished> = Vec::new();
+    while over < BURST_REQUESTS {
+        while next - over < load.queue_depth as u64 {
+            let request = ModelRequest {
+                id: RequestId(next),
+                operation: load.pattern.operation(),
+                offset_bytes: random.random_range(0..blocks) * load.block_bytes,
+                length_bytes: load.block_bytes,
+                fua: false,
+            };
+            model.submit(request, now);
+            next += 1;
+        }
+        now = now.max(model.next_completion()?);
+        model.complete(now, &mut finished);
+        for _ in finished.drain(..) {
+            over += 1;
+            if over % WINDOW != 0 {
+                continue;
+            }
+            let iops = WINDOW as f64 / now.since(window_began).as_secs_f64();
+            match enough_iops {
+                None if iops < 1.05 * steady_iops => return None,
+                None => enough_iops = Some((iops + steady_iops) / 2.0),
+                Some(enough) if iops < enough => return Some(window_began.since(Time::ZERO).as_secs_f64()),
+                Some(_) => {}
+            }
+            window_began = now;
+        }
+    }
+    None
 }
 
 const SEEKS: u64 = 20_000;

@@ -1,5 +1,9 @@
 //! A whole storage as data, and the devices it becomes: what a study describes and an attachment serves.
 
+mod faults;
+mod layers;
+pub mod spec;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,135 +16,13 @@ use crate::backing::{Backing, Durability, FileBacking, MemoryBacking, NullBackin
 use crate::catalogue::Medium;
 use crate::clock::{Clock, RealClock, VirtualClock};
 use crate::device::BlockDevice;
-use crate::layers::Stripe;
+use crate::faults::{Arming, FaultyDevice};
+use crate::layers::workers::Workers;
 use crate::paced::{self, BLOCK_BYTES, Paced};
 use crate::pacer::Pacer;
 use crate::time::Time;
-
-/// Where a modelled device keeps its bytes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BackingSpec {
-    /// A sparse file, made when it is not there. What was flushed outlives the process, but not a crash of
-    /// the host: see [`Durability::PageCache`].
-    File(PathBuf),
-    Memory,
-    /// Keeps nothing and reads zeros: for measuring the path itself.
-    Null,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DeviceSpec {
-    /// `hdd-7200-sata.0`
-    pub name: String,
-    /// The timing; absent for a device that completes at once.
-    pub medium: Option<Medium>,
-    /// On this machine, that is after the data scale. The model keeps its medium's full-stroke seeks: a
-    /// scaled disk has fewer cylinders, not a shorter arm.
-    pub capacity_bytes: u64,
-    pub backing: BackingSpec,
-    /// What the device went through before it is first used.
-    #[serde(default)]
-    pub initial: InitialState,
-    /// Keeps what is needed to lose unflushed writes by a power cut; costs a copy of every block written.
-    #[serde(default)]
-    pub power_cut_armed: bool,
-}
-
-impl DeviceSpec {
-    /// Fresh, and not armed for power cuts.
-    pub fn new(
-        name: impl Into<String>,
-        medium: Option<Medium>,
-        capacity_bytes: u64,
-        backing: BackingSpec,
-    ) -> DeviceSpec {
-        let (initial, power_cut_armed) = (InitialState::default(), false);
-        DeviceSpec { name: name.into(), medium, capacity_bytes, backing, initial, power_cut_armed }
-    }
-}
-
-/// What a device went through before it is first used. It matters to flash, whose free space is spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum InitialState {
-    /// As it left the factory, or was wholly discarded: nothing is mapped.
-    #[default]
-    Fresh,
-    /// Written over at random until write amplification no longer changes.
-    Steady,
-}
-
-/// One block device that a program will see.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct VolumeSpec {
-    pub name: String,
-    pub root: Node,
-}
-
-/// A device, or a layer over what lies below it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Node {
-    Device(DeviceSpec),
-    Stripe {
-        /// Bytes on one member before the stripe goes on to the next.
-        chunk_bytes: u64,
-        members: Vec<Node>,
-    },
-}
-
-impl Node {
-    /// What lies directly below.
-    pub fn members(&self) -> &[Node] {
-        match self {
-            Node::Device(_) => &[],
-            Node::Stripe { members, .. } => members,
-        }
-    }
-
-    /// All devices below, in order.
-    pub fn devices(&self) -> Vec<&DeviceSpec> {
-        match self {
-            Node::Device(device) => vec![device],
-            layer => layer.members().iter().flat_map(Node::devices).collect(),
-        }
-    }
-
-    /// Changes every device below, in order.
-    pub fn for_each_device(&mut self, change: &mut impl FnMut(&mut DeviceSpec)) {
-        match self {
-            Node::Device(device) => change(device),
-            Node::Stripe { members, .. } => {
-                members.iter_mut().for_each(|member| member.for_each_device(change));
-            }
-        }
-    }
-}
-
-impl VolumeSpec {
-    /// A device alone, or several striped.
-    pub fn striped(name: impl Into<String>, devices: Vec<DeviceSpec>, chunk_bytes: u64) -> VolumeSpec {
-        let mut members: Vec<Node> = devices.into_iter().map(Node::Device).collect();
-        let root = match members.len() {
-            1 => members.remove(0),
-            _ => Node::Stripe { chunk_bytes, members },
-        };
-        VolumeSpec { name: name.into(), root }
-    }
-
-    pub fn devices(&self) -> Vec<&DeviceSpec> {
-        self.root.devices()
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StackSpec {
-    pub volumes: Vec<VolumeSpec>,
-    /// Slow motion: `scale.time` of the study.
-    pub dilation: f64,
-    pub seed: u64,
-}
+use layers::Layer;
+pub use spec::{BackingSpec, DeviceSpec, InitialState, Node, StackSpec, VolumeSpec};
 
 /// Whether requests take their modelled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,12 +47,16 @@ pub enum StackError {
 pub struct Stack {
     volumes: Vec<Arc<dyn BlockDevice>>,
     devices: Vec<Device>,
+    /// The lines of links: driven as devices are, but no devices.
+    lines: Vec<Paced>,
+    layers: Vec<Layer>,
     // Dropped with the stack: it stops the thread and closes the devices.
     _pacer: Option<Pacer>,
 }
 
 struct Device {
     paced: Paced,
+    faulty: FaultyDevice,
     description: DeviceDescription,
 }
 
@@ -205,8 +91,9 @@ impl Stack {
     pub fn open(spec: &StackSpec) -> Result<Stack, StackError> {
         check_spec(spec)?;
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new(spec.dilation));
-        let mut stack = Stack::build(spec, &clock)?;
-        let devices = stack.devices.iter().map(|device| device.paced.clone()).collect();
+        let workers = layers::workers(spec).map_err(StackError::Pacer)?;
+        let mut stack = Stack::build(spec, &clock, workers)?;
+        let devices = stack.driven();
         stack._pacer = Some(Pacer::start(devices, clock).map_err(StackError::Pacer)?);
         Ok(stack)
     }
@@ -219,43 +106,25 @@ impl Stack {
         check_spec(spec)?;
         let clock = Arc::new(VirtualClock::default());
         let shared: Arc<dyn Clock> = clock.clone();
-        let stack = Stack::build(spec, &shared)?;
-        let devices = stack.devices.iter().map(|device| device.paced.clone()).collect();
+        let stack = Stack::build(spec, &shared, Workers::at_once())?;
+        let devices = stack.driven();
         Ok((stack, VirtualDriver { clock, devices }))
     }
 
-    fn build(spec: &StackSpec, clock: &Arc<dyn Clock>) -> Result<Stack, StackError> {
-        let mut stack = Stack { volumes: Vec::new(), devices: Vec::new(), _pacer: None };
+    fn build(spec: &StackSpec, clock: &Arc<dyn Clock>, workers: Workers) -> Result<Stack, StackError> {
+        let mut stack = Stack { volumes: Vec::new(), devices: Vec::new(), lines: Vec::new(), layers: Vec::new(), _pacer: None };
         for volume in &spec.volumes {
-            let device = stack.open_node(&volume.root, volume, spec.seed, clock)?;
+            let opening = layers::Opening { volume: &volume.name, seed: spec.seed, clock, workers: &workers };
+            let device = stack.open_node(&volume.root, &opening)?;
             stack.volumes.push(device);
         }
+        stack.set_pace(Pace::Modelled);
         Ok(stack)
     }
 
-    fn open_node(
-        &mut self,
-        node: &Node,
-        volume: &VolumeSpec,
-        seed: u64,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<Arc<dyn BlockDevice>, StackError> {
-        match node {
-            Node::Device(device) => {
-                let paced = open_device(device, device_seed(seed, self.devices.len() as u64), clock)?;
-                self.devices.push(Device { paced: paced.clone(), description: describe(device) });
-                Ok(Arc::new(paced))
-            }
-            Node::Stripe { chunk_bytes, members } => {
-                let members = members
-                    .iter()
-                    .map(|member| self.open_node(member, volume, seed, clock))
-                    .collect::<Result<_, _>>()?;
-                let stripe = Stripe::new(members, *chunk_bytes)
-                    .map_err(|error| invalid(&volume.name, error.to_string()))?;
-                Ok(Arc::new(stripe))
-            }
-        }
+    /// Everything that takes time.
+    fn driven(&self) -> Vec<Paced> {
+        self.devices.iter().map(|device| &device.paced).chain(&self.lines).cloned().collect()
     }
 
     /// In the order of the spec's volumes.
@@ -265,8 +134,8 @@ impl Stack {
 
     /// Takes effect once everything under way has completed.
     pub fn set_pace(&self, pace: Pace) {
-        for device in &self.devices {
-            device.paced.set_pace(pace);
+        for device in self.driven() {
+            device.set_pace(pace);
         }
     }
 
@@ -275,8 +144,9 @@ impl Stack {
     pub fn begin_measurement(&self, interval_s: f64) {
         let interval = Duration::try_from_secs_f64(interval_s).ok().filter(|interval| !interval.is_zero());
         for device in &self.devices {
-            device.paced.begin_measurement(interval.unwrap_or(Duration::MAX));
+            device.faulty.begin_measurement(interval.unwrap_or(Duration::MAX));
         }
+        self.layers.iter().for_each(Layer::begin_measurement);
     }
 
     /// What every device (in order, over all volumes) did since `begin_measurement`; measuring ends.
@@ -292,6 +162,8 @@ impl Stack {
                     series: measurement.series,
                     modelled: device.paced.is_modelled().then_some(measurement.modelled),
                     delivered: Some(measurement.delivered),
+                    wear: device.paced.end_wear(measurement.duration),
+                    faults: device.faulty.fault_records(),
                 }
             })
             .collect()
@@ -342,14 +214,19 @@ fn check_spec(spec: &StackSpec) -> Result<(), StackError> {
     Ok(())
 }
 
-fn open_device(device: &DeviceSpec, seed: u64, clock: &Arc<dyn Clock>) -> Result<Paced, StackError> {
+fn open_device(
+    device: &DeviceSpec,
+    seed: u64,
+    clock: &Arc<dyn Clock>,
+) -> Result<FaultyDevice, StackError> {
     let backing: Arc<dyn Backing> = match &device.backing {
         BackingSpec::File(path) => Arc::new(open_file(path, device.capacity_bytes)?),
         BackingSpec::Memory => Arc::new(MemoryBacking::new()),
         BackingSpec::Null => Arc::new(NullBacking),
     };
-    let model = device.medium.as_ref().map(|medium| medium.model(device.capacity_bytes, seed));
-    Ok(Paced::new(device.capacity_bytes, backing, model, Arc::clone(clock)))
+    let model = device.medium.as_ref().map(|medium| medium.model(device.capacity_bytes, seed, device.initial));
+    let arming = Arming::of(device.power_cut_armed, device.medium.as_ref());
+    Ok(FaultyDevice::new(&device.name, device.capacity_bytes, backing, model, clock, arming))
 }
 
 fn open_file(path: &Path, capacity_bytes: u64) -> Result<FileBacking, StackError> {

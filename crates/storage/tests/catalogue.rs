@@ -3,6 +3,7 @@
 
 use underlay_storage::catalogue::{self, Figure, Label, Medium, MediumKind};
 use underlay_storage::predict::{self, ClosedLoop, Pattern};
+use underlay_storage::stack::InitialState;
 
 fn tolerance(figure: Figure) -> f64 {
     match figure {
@@ -38,7 +39,10 @@ fn every_model_keeps_to_its_published_figures() {
 fn every_medium_is_checked_for_random_and_sequential_reads() {
     for medium in catalogue::builtin() {
         let has = |figure| medium.published.iter().any(|published| published.figure == figure);
-        assert!(has(Figure::RandomReadIops) && has(Figure::SequentialReadMbS), "{}", medium.name);
+        // What someone measured of a rented drive may be random alone, and of memory a stream alone.
+        let random = has(Figure::RandomReadIops) || medium.kind == MediumKind::Pmem;
+        let sequential = has(Figure::SequentialReadMbS) || medium.kind == MediumKind::Measured;
+        assert!(random && sequential, "{}", medium.name);
         if medium.kind == MediumKind::Hdd {
             assert!(has(Figure::PositioningReadMs), "{}", medium.name);
         }
@@ -83,7 +87,7 @@ fn a_queue_of_a_disk_earns_throughput() {
                 warmup: 100,
                 seed: 3,
             };
-            predict::closed_loop(&mut *medium.model(medium.capacity_bytes(), 1), &load)
+            predict::closed_loop(&mut *medium.model(medium.capacity_bytes(), 1, InitialState::Fresh), &load)
         };
         let (one, many) = (at(1), at(32));
         // Positioning order halves the way at least; a queue without order would earn nothing.
@@ -104,7 +108,7 @@ fn a_scaled_disk_keeps_its_positioning_time() {
         warmup: 10,
         seed: 5,
     };
-    let iops = |capacity| predict::closed_loop(&mut *medium.model(capacity, 1), &load).iops;
+    let iops = |capacity| predict::closed_loop(&mut *medium.model(capacity, 1, InitialState::Fresh), &load).iops;
     let (whole, scaled) = (iops(medium.capacity_bytes()), iops(1 << 30));
     assert!((scaled / whole - 1.0).abs() < 0.05, "{whole} whole, {scaled} scaled");
 }
@@ -121,7 +125,7 @@ fn predictions_are_repeatable() {
                 warmup: 50,
                 seed: 11,
             };
-            let run = || predict::closed_loop(&mut *medium.model(1 << 30, 42), &load);
+            let run = || predict::closed_loop(&mut *medium.model(1 << 30, 42, InitialState::Fresh), &load);
             let (first, second) = (run(), run());
             assert_eq!(first.latency, second.latency, "{}", medium.name);
             assert_eq!(first.duration_s, second.duration_s, "{}", medium.name);
@@ -132,8 +136,8 @@ fn predictions_are_repeatable() {
 #[test]
 fn an_unknown_name_is_answered_with_the_nearest() {
     let error = catalogue::find("nvme-9300max").unwrap_err();
-    assert_eq!(error.suggestions, ["nvme-9300-max"]);
-    assert!(error.to_string().contains("did you mean nvme-9300-max?"));
+    assert_eq!(error.suggestions[0], "nvme-9300-max");
+    assert!(error.to_string().contains("did you mean nvme-9300-max"));
     let error = catalogue::find("tape").unwrap_err();
     assert!(error.to_string().contains("it has hdd-7200-sata"), "{error}");
 }

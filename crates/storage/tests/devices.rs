@@ -14,7 +14,7 @@ use underlay_storage::layers::Stripe;
 use underlay_storage::medium::Operation;
 use underlay_storage::paced::{Paced, run_until_idle};
 use underlay_storage::stack::{
-    BackingSpec, DeviceSpec, Node, Pace, Stack, StackError, StackSpec, VolumeSpec,
+    BackingSpec, DeviceSpec, InitialState, Node, Pace, Stack, StackError, StackSpec, VolumeSpec,
 };
 
 const BLOCK: u64 = 4096;
@@ -220,7 +220,7 @@ fn a_failing_backing_shows_through_and_the_device_lives_on() {
     let good: Arc<dyn Backing> = Arc::new(MemoryBacking::new());
     let devices: Vec<Paced> = [failing.clone() as Arc<dyn Backing>, good]
         .into_iter()
-        .map(|backing| Paced::new(1 << 20, backing, Some(medium.model(1 << 20, 1)), Arc::clone(&shared)))
+        .map(|backing| Paced::new(1 << 20, backing, Some(medium.model(1 << 20, 1, InitialState::Fresh)), Arc::clone(&shared)))
         .collect();
     let members = devices.iter().map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect();
     let drive = {
@@ -486,7 +486,7 @@ fn null_reads_zeros_and_keeps_nothing() {
 fn seeks_of_two_devices_of_a_stack_differ_by_their_seed() {
     let medium = catalogue::find("hdd-7200-sas").unwrap();
     let time = |seed| {
-        let mut model = medium.model(1 << 30, seed);
+        let mut model = medium.model(1 << 30, seed, InitialState::Fresh);
         let request = underlay_storage::medium::ModelRequest {
             id: underlay_storage::medium::RequestId(0),
             operation: Operation::Read,

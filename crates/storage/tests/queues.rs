@@ -8,6 +8,7 @@ use underlay_record::Histogram;
 use underlay_storage::catalogue::{self, Medium, ModelParameters};
 use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
 use underlay_storage::predict::{self, ClosedLoop, Pattern, Prediction};
+use underlay_storage::stack::InitialState;
 use underlay_storage::time::Time;
 
 const DISKS: [&str; 3] = ["hdd-7200-sata", "hdd-7200-sas", "hdd-10k-sas"];
@@ -22,7 +23,7 @@ fn disk(name: &str, write_cache_bytes: f64) -> Medium {
 }
 
 fn run(medium: &Medium, capacity_bytes: u64, load: &ClosedLoop) -> Prediction {
-    predict::closed_loop(&mut *medium.model(capacity_bytes, 1), load)
+    predict::closed_loop(&mut *medium.model(capacity_bytes, 1, InitialState::Fresh), load)
 }
 
 fn random(pattern: Pattern, queue_depth: usize, warmup: u64) -> ClosedLoop {
@@ -56,7 +57,7 @@ fn a_deeper_queue_than_the_disk_sees_costs_nothing() {
 /// requests a second, and how long a flush took that came in their midst.
 fn mixed(medium: &Medium, readers: u64, writers: u64, requests: u64) -> (Histogram, f64, f64) {
     let capacity_bytes = medium.capacity_bytes();
-    let mut model = medium.model(capacity_bytes, 1);
+    let mut model = medium.model(capacity_bytes, 1, InitialState::Fresh);
     let mut random = Pcg64Mcg::seed_from_u64(9);
     let mut under_way: HashMap<RequestId, (Operation, Time)> = HashMap::new();
     let mut reads = Histogram::default();
@@ -128,7 +129,7 @@ fn a_flush_gets_through_many_readers() {
 fn no_request_waits_much_longer_than_the_age_bound() {
     // Among so few cylinders at the start, one request that lies far away is never the nearest.
     let medium = catalogue::find("hdd-7200-sas").unwrap();
-    let mut model = medium.model(medium.capacity_bytes(), 1);
+    let mut model = medium.model(medium.capacity_bytes(), 1, InitialState::Fresh);
     let mut random = Pcg64Mcg::seed_from_u64(4);
     let read = |id, offset_bytes| ModelRequest {
         id: RequestId(id),
@@ -166,7 +167,7 @@ fn random_writes_within_a_few_files_are_random() {
     for name in ["nvme-p4500", "ssd-sata"] {
         let medium = catalogue::find(name).unwrap();
         let steady = |window_bytes: u64| {
-            let mut model = Confined { model: medium.model(medium.capacity_bytes(), 1), window_bytes };
+            let mut model = Confined { model: medium.model(medium.capacity_bytes(), 1, InitialState::Steady), window_bytes };
             let load = ClosedLoop { requests: 40_000, ..random(Pattern::RandomWrite, 64, 100_000) };
             predict::closed_loop(&mut model, &load).iops
         };
@@ -216,7 +217,7 @@ fn a_small_disk_streams_as_fast_and_remembers_less() {
 
         // Reads far apart, each followed by a full read-ahead: which of them are still remembered?
         let remembered = |capacity_bytes: u64| {
-            let mut model = medium.model(capacity_bytes, 1);
+            let mut model = medium.model(capacity_bytes, 1, InitialState::Fresh);
             let mut now = Time::ZERO;
             let mut read = |index: u64, place: u64| {
                 let request = ModelRequest {

@@ -6,6 +6,12 @@
 //! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
 //! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
+//! | `{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}` | `{"reply":"fault","id":1}` | the device has it until it is cleared, or for so many modelled seconds |
+//! | `{"command":"clear-faults","device":"ssd-sata.0"}` | `{"reply":"done"}` | it has none any more; without `device`, none has |
+//! | `{"command":"return","device":"ssd-sata.0"}` | `{"reply":"done"}` | a vanished device is there again |
+//! | `{"command":"faults"}` | `{"reply":"faults","devices":[…]}` | one `DeviceFaults` a device |
+//! | `{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}` | `{"reply":"power-cut","survived":3,"torn":1,"lost":9}` | all named devices, or all there are, lose power in one instant; the numbers are of unflushed writes |
+//! | `{"command":"power-on"}` | `{"reply":"done"}` | power is back everywhere |
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the daemon flushes, unmounts its export and ends |
 //!
 //! Whatever can't be understood is answered by `{"reply":"failed","problem":"…"}` and the connection goes on; only
@@ -16,9 +22,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use underlay_record::DeviceActivity;
+use underlay_storage::faults::{DeviceFaults, Fault, FaultError, FaultId, PowerCut, Survival};
 use underlay_storage::stack::{Pace, Stack};
 
 use crate::attachment::AttachError;
@@ -26,16 +34,48 @@ use crate::attachment::AttachError;
 /// The longest command, in bytes with its newline.
 pub const LONGEST_LINE_BYTES: u64 = 4096;
 
+/// A week.
+const LONGEST_FAULT_S: f64 = 604_800.0;
+
 /// Connections served at once; the launcher needs one.
 const MOST_CONNECTIONS: usize = 16;
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Command {
     Ping,
-    SetPace { pace: Pace },
-    BeginMeasurement { interval_s: f64 },
+    SetPace {
+        pace: Pace,
+    },
+    BeginMeasurement {
+        interval_s: f64,
+    },
     EndMeasurement,
+    Fault {
+        device: String,
+        fault: Fault,
+        #[serde(default)]
+        for_s: Option<f64>,
+    },
+    ClearFaults {
+        #[serde(default)]
+        device: Option<String>,
+    },
+    Return {
+        device: String,
+    },
+    Faults,
+    PowerCut {
+        /// Empty for all.
+        #[serde(default)]
+        devices: Vec<String>,
+        seed: u64,
+        #[serde(default)]
+        torn: bool,
+        #[serde(default)]
+        reordered: bool,
+    },
+    PowerOn,
     Shutdown,
 }
 
@@ -53,6 +93,9 @@ pub enum Reply {
     Done,
     Pong { volumes: Vec<VolumeInfo> },
     Activity { devices: Vec<DeviceActivity> },
+    Fault { id: FaultId },
+    Faults { devices: Vec<DeviceFaults> },
+    PowerCut(Survival),
     Failed { problem: String },
 }
 
@@ -66,6 +109,12 @@ pub fn parse(line: &[u8]) -> Result<Command, String> {
         Command::BeginMeasurement { interval_s } if !(0.001..=86_400.0).contains(&interval_s) => {
             Err(format!("an interval of {interval_s} s: expected 0.001 to 86400"))
         }
+        Command::Fault { for_s: Some(for_s), .. } if !(for_s > 0.0 && for_s <= LONGEST_FAULT_S) => {
+            Err(format!("a fault for {for_s} s: expected more than 0 and at most {LONGEST_FAULT_S}"))
+        }
+        Command::Fault { fault, .. } if fault.check().is_err() => {
+            Err(fault.check().map_or_else(|error| error.to_string(), |()| String::new()))
+        }
         command => Ok(command),
     }
 }
@@ -74,12 +123,13 @@ pub fn parse(line: &[u8]) -> Result<Command, String> {
 pub(super) fn listen(
     path: &Path,
     stack: Arc<Stack>,
+    dilation: f64,
     volumes: Vec<VolumeInfo>,
     shutdown: impl Fn() + Send + Sync + 'static,
 ) -> Result<(), AttachError> {
     let listener = UnixListener::bind(path).map_err(|error| AttachError::io("listen on", path, error))?;
     let connections = Arc::new(AtomicUsize::new(0));
-    let service = Arc::new(Service { stack, volumes, shutdown: Box::new(shutdown) });
+    let service = Arc::new(Service { stack, dilation, volumes, shutdown: Box::new(shutdown) });
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let (service, connections) = (Arc::clone(&service), Arc::clone(&connections));
@@ -107,6 +157,8 @@ pub(super) fn listen(
 
 struct Service {
     stack: Arc<Stack>,
+    /// Wall seconds of a modelled one.
+    dilation: f64,
     volumes: Vec<VolumeInfo>,
     shutdown: Box<dyn Fn() + Send + Sync>,
 }
@@ -146,14 +198,59 @@ impl Service {
             Command::BeginMeasurement { interval_s } => self.stack.begin_measurement(interval_s),
             Command::EndMeasurement => return Reply::Activity { devices: self.stack.end_measurement() },
             Command::Shutdown => {}
+            Command::Faults => return Reply::Faults { devices: self.stack.faults() },
+            Command::PowerOn => drop(self.stack.restore_power()),
+            Command::Fault { device, fault, for_s } => {
+                return self.inject(&device, fault, for_s).unwrap_or_else(failed);
+            }
+            Command::ClearFaults { device: None } => self.stack.clear_all_faults(),
+            Command::ClearFaults { device: Some(device) } => {
+                return self.stack.clear_faults(&device).map_or_else(failed, |()| Reply::Done);
+            }
+            Command::Return { device } => {
+                return match self.stack.bring_back(&device) {
+                    Ok(true) => Reply::Done,
+                    Ok(false) => Reply::Failed { problem: format!("{device} has not vanished") },
+                    Err(error) => failed(error),
+                };
+            }
+            Command::PowerCut { devices, seed, torn, reordered } => {
+                let names: Vec<&str> = devices.iter().map(String::as_str).collect();
+                let cut = self.stack.cut_power(&names, PowerCut { seed, torn, reordered });
+                return cut.map_or_else(failed, Reply::PowerCut);
+            }
         }
         Reply::Done
     }
+
+    fn inject(&self, device: &str, fault: Fault, for_s: Option<f64>) -> Result<Reply, FaultError> {
+        let id = self.stack.inject(device, fault)?;
+        if let Some(for_s) = for_s {
+            let stack = Arc::clone(&self.stack);
+            let wall = Duration::from_secs_f64(for_s * self.dilation);
+            let clear = move || {
+                std::thread::sleep(wall);
+                stack.clear_fault(id);
+            };
+            if std::thread::Builder::new().name("fault".into()).spawn(clear).is_err() {
+                // Nobody would take it off again.
+                self.stack.clear_fault(id);
+                let problem = "no thread to end the fault by could be started".to_owned();
+                return Ok(Reply::Failed { problem });
+            }
+        }
+        Ok(Reply::Fault { id })
+    }
+}
+
+fn failed(error: FaultError) -> Reply {
+    Reply::Failed { problem: error.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use underlay_storage::medium::Operation;
 
     use super::*;
 
@@ -170,11 +267,23 @@ mod tests {
         );
         assert_eq!(parse(br#"{"command":"end-measurement"}"#), Ok(Command::EndMeasurement));
         assert_eq!(parse(br#"{"command":"shutdown"}"#), Ok(Command::Shutdown));
+        let (device, fault) = ("ssd-sata.0".to_owned(), Fault::Slow { factor: 10.0 });
+        assert_eq!(
+            parse(br#"{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}"#),
+            Ok(Command::Fault { device, fault, for_s: Some(5.0) })
+        );
+        assert_eq!(parse(br#"{"command":"clear-faults"}"#), Ok(Command::ClearFaults { device: None }));
+        assert_eq!(parse(br#"{"command":"faults"}"#), Ok(Command::Faults));
+        assert_eq!(
+            parse(br#"{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}"#),
+            Ok(Command::PowerCut { devices: Vec::new(), seed: 1, torn: true, reordered: true })
+        );
+        assert_eq!(parse(br#"{"command":"power-on"}"#), Ok(Command::PowerOn));
     }
 
     #[test]
     fn everything_else_is_answered_by_what_is_wrong() {
-        let refused: [&[u8]; 10] = [
+        let refused: [&[u8]; 14] = [
             b"",
             b"ping",
             b"{}",
@@ -185,6 +294,10 @@ mod tests {
             b"{\"command\":\"begin-measurement\",\"interval_s\":-1}",
             b"{\"command\":\"begin-measurement\",\"interval_s\":1e999}",
             b"\xff\xfe",
+            b"{\"command\":\"fault\",\"device\":\"a\",\"fault\":{\"kind\":\"slow\",\"factor\":0.5}}",
+            b"{\"command\":\"fault\",\"device\":\"a\",\"fault\":{\"kind\":\"vanish\"},\"for_s\":-1}",
+            b"{\"command\":\"fault\",\"device\":\"a\",\"fault\":{\"kind\":\"errors\",\"rate\":2,\"seed\":1}}",
+            b"{\"command\":\"power-cut\",\"seed\":-1}",
         ];
         for line in refused {
             assert!(parse(line).is_err(), "{}", String::from_utf8_lossy(line));
@@ -201,6 +314,14 @@ mod tests {
             // Eighths: parsing may be off in the last of 53 bits, which is no concern of an interval.
             (1_u32..691_200)
                 .prop_map(|eighths| Command::BeginMeasurement { interval_s: f64::from(eighths) / 8.0 }),
+            ("[ -~]{0,20}", 1_u32..100, any::<u64>()).prop_map(|(device, share, seed)| {
+                let (operations, extent) = (vec![Operation::Flush], None);
+                let fault = Fault::Errors { operations, rate: f64::from(share) / 128.0, extent, seed };
+                Command::Fault { device, fault, for_s: Some(f64::from(share) / 8.0) }
+            }),
+            ("[ -~]{0,20}", any::<u64>(), any::<bool>()).prop_map(|(device, seed, torn)| {
+                Command::PowerCut { devices: vec![device], seed, torn, reordered: !torn }
+            }),
         ]
     }
 

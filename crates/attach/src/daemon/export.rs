@@ -20,44 +20,66 @@ use underlay_storage::device::{BlockDevice, Completion, DeviceError, Geometry, R
 use super::control::VolumeInfo;
 
 /// Names and sizes never change, so the kernel may believe them for as long as it likes.
-const VALID: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
 
 /// Requests that the kernel may have under way in the background, which direct I/O is: above the 128 that a loop
 /// device queues, several times, so that a storage of many volumes is not held back here.
 const MOST_BACKGROUND_REQUESTS: u16 = 1024;
 
 /// The largest request: what 256 pages hold, the kernel's own limit.
-const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
+pub(crate) const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
 
 /// Blocks in which the kernel counts, by the definition of `st_blocks`.
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// The granularity of discards: a loop device takes it from here.
-const REPORTED_BLOCK_BYTES: u32 = 4096;
+pub(crate) const REPORTED_BLOCK_BYTES: u32 = 4096;
 
 const FIRST_VOLUME_INODE: u64 = INodeNo::ROOT.0 + 1;
 
+/// The export as fuser serves it, by reading `/dev/fuse`.
 pub(super) struct Export {
-    volumes: Vec<Volume>,
-    started: SystemTime,
-    buffers: Arc<Buffers>,
+    files: Arc<Files>,
+    over_uring: bool,
 }
 
-struct Volume {
-    name: OsString,
-    device: Arc<dyn BlockDevice>,
-    geometry: Geometry,
+/// The directory and its files, for whoever serves them.
+pub(crate) struct Files {
+    volumes: Vec<Volume>,
+    started: SystemTime,
+    pub(crate) buffers: Buffers,
+}
+
+pub(crate) struct Volume {
+    pub(crate) name: OsString,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) geometry: Geometry,
 }
 
 impl Export {
-    pub(super) fn new<'a>(volumes: impl Iterator<Item = (&'a str, Arc<dyn BlockDevice>)>) -> Export {
+    /// With `over_uring` the kernel is told to wait for rings, and sends nothing that matters here.
+    pub(super) fn new(files: Arc<Files>, over_uring: bool) -> Export {
+        Export { files, over_uring }
+    }
+
+    fn volume(&self, inode: INodeNo) -> Option<&Volume> {
+        self.files.volume(inode)
+    }
+
+    fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
+        self.files.attributes(inode)
+    }
+}
+
+impl Files {
+    pub(crate) fn new<'a>(volumes: impl Iterator<Item = (&'a str, Arc<dyn BlockDevice>)>) -> Files {
         let volumes = volumes
             .map(|(name, device)| Volume { name: name.into(), geometry: device.geometry(), device })
             .collect();
-        Export { volumes, started: SystemTime::now(), buffers: Arc::default() }
+        Files { volumes, started: SystemTime::now(), buffers: Buffers::default() }
     }
 
-    pub(super) fn volumes(&self) -> Vec<VolumeInfo> {
+    pub(super) fn infos(&self) -> Vec<VolumeInfo> {
         let info = |volume: &Volume| VolumeInfo {
             name: volume.name.to_string_lossy().into_owned(),
             capacity_bytes: volume.geometry.capacity_bytes,
@@ -66,12 +88,35 @@ impl Export {
         self.volumes.iter().map(info).collect()
     }
 
-    fn volume(&self, inode: INodeNo) -> Option<&Volume> {
+    pub(crate) fn volumes(&self) -> &[Volume] {
+        &self.volumes
+    }
+
+    pub(crate) fn volume(&self, inode: INodeNo) -> Option<&Volume> {
         let index = inode.0.checked_sub(FIRST_VOLUME_INODE)?;
         self.volumes.get(usize::try_from(index).ok()?)
     }
 
-    fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
+    /// The file of this name in the directory `parent`.
+    pub(crate) fn find(&self, parent: INodeNo, name: &OsStr) -> Option<FileAttr> {
+        let index = self.volumes.iter().position(|volume| parent == INodeNo::ROOT && volume.name == name)?;
+        self.attributes(INodeNo(FIRST_VOLUME_INODE + index as u64))
+    }
+
+    /// What a listing of the directory shows, in order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (INodeNo, FileType, &OsStr)> {
+        let dots = [".", ".."].map(|name| (INodeNo::ROOT, FileType::Directory, OsStr::new(name)));
+        let files = (FIRST_VOLUME_INODE..)
+            .zip(&self.volumes)
+            .map(|(inode, volume)| (INodeNo(inode), FileType::RegularFile, volume.name.as_os_str()));
+        dots.into_iter().chain(files)
+    }
+
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.volumes.iter().map(|volume| volume.geometry.capacity_bytes).sum()
+    }
+
+    pub(crate) fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
         let size = match inode {
             INodeNo::ROOT => 0,
             inode => self.volume(inode)?.geometry.capacity_bytes,
@@ -106,7 +151,7 @@ const MOST_LOGGED_ERRORS: u32 = 100;
 static LOGGED_ERRORS: AtomicU32 = AtomicU32::new(0);
 
 /// What a program sees of a device's error; the device's own words go to the log.
-fn errno(error: &DeviceError) -> Errno {
+pub(crate) fn errno(error: &DeviceError) -> Errno {
     if LOGGED_ERRORS.load(Ordering::Relaxed) < MOST_LOGGED_ERRORS {
         LOGGED_ERRORS.fetch_add(1, Ordering::Relaxed);
         eprintln!("{error}");
@@ -123,9 +168,20 @@ fn outcome(completion: Completion) -> Result<(), Errno> {
     completion.map(|_| ()).map_err(|error| errno(&error))
 }
 
+/// Whether `fallocate` with this mode empties the range. A loop device sends the first for a discard and the
+/// others for writing zeros; discarded ranges of our devices read as zeros, so one request serves all.
+pub(crate) fn is_discard(mode: i32) -> bool {
+    let discards = [
+        libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+        libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+        libc::FALLOC_FL_ZERO_RANGE,
+    ];
+    discards.contains(&mode)
+}
+
 /// The part of the volume that a read must ask for to give `wanted` bytes at `offset`: whole blocks, not beyond
 /// the end. `None` when there is nothing to read.
-fn covering(geometry: &Geometry, offset: u64, wanted: u32) -> Option<Cover> {
+pub(crate) fn covering(geometry: &Geometry, offset: u64, wanted: u32) -> Option<Cover> {
     let end = offset.checked_add(u64::from(wanted))?.min(geometry.capacity_bytes);
     if end <= offset {
         return None;
@@ -143,11 +199,11 @@ fn covering(geometry: &Geometry, offset: u64, wanted: u32) -> Option<Cover> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Cover {
-    start: u64,
-    length: usize,
-    skip: usize,
-    wanted: usize,
+pub(crate) struct Cover {
+    pub(crate) start: u64,
+    pub(crate) length: usize,
+    pub(crate) skip: usize,
+    pub(crate) wanted: usize,
 }
 
 impl Filesystem for Export {
@@ -159,6 +215,14 @@ impl Filesystem for Export {
                 "this kernel's FUSE has no asynchronous direct I/O (Linux 3.13)",
             )
         })?;
+        if self.over_uring {
+            config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).map_err(|_| {
+                io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "this kernel does not offer FUSE over io_uring, or it is switched off",
+                )
+            })?;
+        }
         // Each refuses only what is out of its range and names the nearest value, which then fits.
         if let Err(nearest) = config.set_max_background(MOST_BACKGROUND_REQUESTS) {
             let _ = config.set_max_background(nearest);
@@ -174,8 +238,7 @@ impl Filesystem for Export {
     }
 
     fn lookup(&self, _request: &FuseRequest, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let index = self.volumes.iter().position(|volume| parent == INodeNo::ROOT && volume.name == name);
-        match index.and_then(|index| self.attributes(INodeNo(FIRST_VOLUME_INODE + index as u64))) {
+        match self.files.find(parent, name) {
             Some(attributes) => reply.entry(&VALID, &attributes, Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
@@ -244,12 +307,12 @@ impl Filesystem for Export {
         let Some(Cover { start, length, skip, wanted }) = covering(&volume.geometry, offset, size) else {
             return reply.data(&[]);
         };
-        let buffers = Arc::clone(&self.buffers);
-        let buffer = buffers.take(length);
+        let files = Arc::clone(&self.files);
+        let buffer = files.buffers.take(length);
         let done = move |completion: Completion| match completion {
             Ok(buffer) => {
                 reply.data(&buffer[skip..skip + wanted]);
-                buffers.put(buffer);
+                files.buffers.put(buffer);
             }
             Err(error) => reply.error(errno(&error)),
         };
@@ -322,14 +385,7 @@ impl Filesystem for Export {
         reply: ReplyEmpty,
     ) {
         let Some(volume) = self.volume(inode) else { return reply.error(Errno::EISDIR) };
-        // A loop device sends the first for a discard and the second for writing zeros. Discarded ranges of our
-        // devices read as zeros, so one request serves both.
-        let discards = [
-            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-            libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
-            libc::FALLOC_FL_ZERO_RANGE,
-        ];
-        if !discards.contains(&mode) {
+        if !is_discard(mode) {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let done = move |completion: Completion| match outcome(completion) {
@@ -350,12 +406,7 @@ impl Filesystem for Export {
         if inode != INodeNo::ROOT {
             return reply.error(Errno::ENOTDIR);
         }
-        let dots = [".", ".."].map(|name| (INodeNo::ROOT, FileType::Directory, OsStr::new(name)));
-        let files = (FIRST_VOLUME_INODE..)
-            .zip(&self.volumes)
-            .map(|(inode, volume)| (INodeNo(inode), FileType::RegularFile, volume.name.as_os_str()));
-        let entries =
-            dots.into_iter().chain(files).enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
+        let entries = self.files.entries().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
         for (index, (inode, kind, name)) in entries {
             if reply.add(inode, index as u64 + 1, kind, name) {
                 break;
@@ -365,13 +416,12 @@ impl Filesystem for Export {
     }
 
     fn statfs(&self, _request: &FuseRequest, _inode: INodeNo, reply: ReplyStatfs) {
-        let bytes: u64 = self.volumes.iter().map(|volume| volume.geometry.capacity_bytes).sum();
-        let blocks = bytes / u64::from(REPORTED_BLOCK_BYTES);
+        let blocks = self.files.capacity_bytes() / u64::from(REPORTED_BLOCK_BYTES);
         reply.statfs(
             blocks,
             0,
             0,
-            self.volumes.len() as u64,
+            self.files.volumes.len() as u64,
             0,
             REPORTED_BLOCK_BYTES,
             255,
@@ -382,7 +432,7 @@ impl Filesystem for Export {
 
 /// Read buffers used again: fresh ones would be cleared, and large ones mapped and unmapped, for each request.
 #[derive(Default)]
-struct Buffers {
+pub(crate) struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -392,7 +442,7 @@ const MOST_FREE_BUFFERS: usize = 256;
 const LARGEST_KEPT_BYTES: usize = 128 << 10;
 
 impl Buffers {
-    fn take(&self, length: usize) -> Vec<u8> {
+    pub(crate) fn take(&self, length: usize) -> Vec<u8> {
         let free = || self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop();
         let mut buffer = (length <= LARGEST_KEPT_BYTES).then(free).flatten().unwrap_or_default();
         // Old content may stay: the device fills all of it.
@@ -400,7 +450,7 @@ impl Buffers {
         buffer
     }
 
-    fn put(&self, buffer: Vec<u8>) {
+    pub(crate) fn put(&self, buffer: Vec<u8>) {
         if buffer.capacity() <= LARGEST_KEPT_BYTES {
             let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             if free.len() < MOST_FREE_BUFFERS {

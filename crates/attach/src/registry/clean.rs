@@ -13,6 +13,8 @@ use super::{Registry, Thing};
 use crate::attachment::AttachError;
 use crate::daemon::control::Command;
 use crate::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
+use crate::daemon::DaemonConfig;
+use crate::directory::is_mounted_as;
 use crate::{loop_device, memory_budget, mounts};
 
 /// What a clean-up did.
@@ -121,6 +123,9 @@ impl Cleaner<'_> {
     }
 
     fn unmount_filesystem(&mut self, thing: &Thing) {
+        if let Thing::Directory { mount_point, source } = thing {
+            return self.unmount_directory(mount_point, source);
+        }
         let Thing::Mount { mount_point, backing } = thing else { return };
         // Someone may have mounted something else there since.
         while mounts::at(mount_point)
@@ -136,6 +141,19 @@ impl Cleaner<'_> {
                 outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
             }
             match outcome {
+                Ok(()) => self.done(format!("unmounted {}", mount_point.display())),
+                Err(error) => {
+                    self.problems.push(mounts::explain(mount_point, error).to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Its daemon still serves it, so that what the kernel holds is written first; where the daemon is gone nothing can be.
+    fn unmount_directory(&mut self, mount_point: &Path, source: &str) {
+        while is_mounted_as(mount_point, source) {
+            match mounts::try_unmount(mount_point, WRITE_OUT_LIMIT) {
                 Ok(()) => self.done(format!("unmounted {}", mount_point.display())),
                 Err(error) => {
                     self.problems.push(mounts::explain(mount_point, error).to_string());
@@ -177,10 +195,12 @@ impl Cleaner<'_> {
         }
     }
 
-    /// Whether a loop device still stands on an export of the daemon with this configuration.
+    /// Whether a loop device still stands on an export of the daemon with this configuration, or a directory of its is mounted.
     fn in_use(&self, config: &Path) -> bool {
         let Some(session) = config.parent() else { return false };
+        let directories = DaemonConfig::read(config).map(|config| config.directories).unwrap_or_default();
         !loop_device::below(&session.join(EXPORT_DIRECTORY)).is_empty()
+            || directories.iter().any(|found| is_mounted_as(&found.mount_point, &found.source))
     }
 
     fn unmount_export(&mut self, thing: &Thing) {
@@ -216,10 +236,17 @@ impl Cleaner<'_> {
     fn remove_path(&mut self, thing: &Thing) {
         let (path, outcome) = match thing {
             Thing::File { path } if is_kind(path, fs::FileType::is_file) => (path, fs::remove_file(path)),
+            // What is mounted there has been told of.
+            Thing::EmptyDirectory { path } if mounts::at(path).is_some() => return,
             Thing::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
                 (path, remove_if_empty(path))
             }
             Thing::Tree { path } if is_kind(path, fs::FileType::is_dir) => {
+                // A session of a daemon that could not be ended.
+                if !daemons_with(&path.join(CONFIG_FILE)).is_empty() {
+                    self.problems.push(format!("the device daemon of {} still runs", path.display()));
+                    return;
+                }
                 // Removing through a mount would empty somebody's filesystem.
                 if let Some(mount) =
                     mounts::all().into_iter().find(|mount| mount.mount_point.starts_with(path))

@@ -8,23 +8,35 @@ use std::path::Path;
 use underlay_attach::{AttachSpec, Attachment, Filesystem, RealPaths};
 use underlay_storage::stack::{BackingSpec, Pace};
 
-use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack};
+use crate::fixture::{Fixture, MIB, fuse_directory, fuse_loops, spec, stack};
 
 #[test]
 fn fuse_loop_with_xfs() {
-    let Some(attachment) = fuse_loop() else { return };
-    let fixture = Fixture::new();
-    let volumes = stack(&[("data", 320 * MIB, BackingSpec::Memory), ("log", 320 * MIB, BackingSpec::Memory)]);
-    conforms(&fixture, &attachment, &spec(volumes, Filesystem::Xfs, fixture.path("mnt")), 2);
-    assert!(!fixture.path("mnt").exists(), "directories that were made must go");
+    for attachment in fuse_loops() {
+        let fixture = Fixture::new();
+        let volumes =
+            stack(&[("data", 320 * MIB, BackingSpec::Memory), ("log", 320 * MIB, BackingSpec::Memory)]);
+        conforms(&fixture, &attachment, &spec(volumes, Filesystem::Xfs, fixture.path("mnt")), 2);
+        assert!(!fixture.path("mnt").exists(), "directories that were made must go");
+    }
 }
 
 #[test]
 fn fuse_loop_with_ext4() {
-    let Some(attachment) = fuse_loop() else { return };
+    for attachment in fuse_loops() {
+        let fixture = Fixture::new();
+        let volumes = stack(&[("data", 64 * MIB, BackingSpec::Memory)]);
+        conforms(&fixture, &attachment, &spec(volumes, Filesystem::Ext4, fixture.path("mnt")), 1);
+    }
+}
+
+#[test]
+fn fuse_directories() {
+    let Some(attachment) = fuse_directory() else { return };
     let fixture = Fixture::new();
-    let volumes = stack(&[("data", 64 * MIB, BackingSpec::Memory)]);
-    conforms(&fixture, &attachment, &spec(volumes, Filesystem::Ext4, fixture.path("mnt")), 1);
+    let volumes = stack(&[("data", 64 * MIB, BackingSpec::Memory), ("log", 64 * MIB, BackingSpec::Memory)]);
+    conforms(&fixture, &attachment, &spec(volumes, Filesystem::Xfs, fixture.path("mnt")), 2);
+    assert!(!fixture.path("mnt").exists(), "directories that were made must go");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use underlay_attach::{Attachment, Filesystem};
 use underlay_storage::stack::BackingSpec;
 
-use crate::fixture::{Fixture, MIB, Random, fuse_loop, modelled, spec, stack, without_hanging};
+use crate::fixture::{Fixture, MIB, Random, fuse_loops, modelled, spec, stack, without_hanging};
 
 const ROUNDS: u64 = 100;
 /// Alternately: both have a volatile write cache, which a flush has to empty.
@@ -41,7 +41,10 @@ fn block_of(number: u64, version: u64) -> Vec<u8> {
 
 #[test]
 fn flushed_blocks_survive_a_hundred_kills() {
-    let Some(attachment) = fuse_loop() else { return };
+    let attachments = fuse_loops();
+    if attachments.is_empty() {
+        return;
+    }
     let fixture = Fixture::new();
     let seed = u64::from(std::process::id());
     let mut random = Random(seed);
@@ -49,6 +52,7 @@ fn flushed_blocks_survive_a_hundred_kills() {
     let mut flushes = 0;
     for round in 0..=ROUNDS {
         let medium = MEDIA[(round % 2) as usize];
+        let attachment = &attachments[(round / 2) as usize % attachments.len()];
         let volumes = modelled(medium, 16 * MIB, BackingSpec::File(fixture.path("backing")));
         let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
         let path = devices.paths()[0].clone();
@@ -82,8 +86,9 @@ fn flushed_blocks_survive_a_hundred_kills() {
 #[test]
 fn every_acknowledged_flush_is_one_of_the_device() {
     const FLUSHES: u64 = 40;
-    let Some(attachment) = fuse_loop() else { return };
-    for medium in MEDIA {
+    for (attachment, medium) in
+        fuse_loops().into_iter().flat_map(|each| MEDIA.map(|medium| (each.clone(), medium)))
+    {
         let fixture = Fixture::new();
         let volumes = modelled(medium, 16 * MIB, BackingSpec::Memory);
         let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
@@ -155,13 +160,17 @@ fn verify(path: &Path, blocks: &mut BTreeMap<u64, Versions>, when: &str) {
 
 #[test]
 fn flushed_files_on_xfs_survive() {
-    let Some(attachment) = fuse_loop() else { return };
+    let attachments = fuse_loops();
+    if attachments.is_empty() {
+        return;
+    }
     let fixture = Fixture::new();
     let mut random = Random(u64::from(std::process::id()) + 1);
     let backing = BackingSpec::File(fixture.path("backing"));
     let mut wanted = spec(stack(&[("data", 320 * MIB, backing)]), Filesystem::Xfs, fixture.path("mnt"));
     let mut flushed: Vec<String> = Vec::new();
     for round in 0..6 {
+        let attachment = &attachments[round as usize % attachments.len()];
         let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
         wanted.format = false;
         let directory = attached.paths()[0].clone();

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use underlay_attach::daemon::Transport;
 use underlay_attach::{
-    AttachSpec, Attachment, Filesystem, FuseLoop, Registry, loop_device, mounts, processes,
+    AttachSpec, Attachment, Filesystem, FuseDirectory, FuseLoop, Registry, loop_device, mounts, processes,
 };
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
@@ -64,12 +65,46 @@ fn mentions(pid: u32, root: &Path) -> bool {
         && String::from_utf8_lossy(&line).contains(&*root.to_string_lossy())
 }
 
+/// Runs the tests that take one attachment with this one instead.
+const ATTACHMENT_VARIABLE: &str = "UNDERLAY_TEST_ATTACHMENT";
+
+/// Both transports, as far as this machine has them: for what every attachment must do.
+pub fn fuse_loops() -> Vec<FuseLoop> {
+    let Some(plain) = fuse_loop() else { return Vec::new() };
+    let over_uring = plain.clone().with_transport(Transport::Uring);
+    match over_uring.probe() {
+        Ok(()) => vec![plain.with_transport(Transport::DevFuse), over_uring],
+        Err(missing) => {
+            eprintln!("\n*** SKIPPED FOR fuse-uring+loop: {missing} ***\n");
+            vec![plain]
+        }
+    }
+}
+
 /// The attachment with the daemon built for these tests. A machine that can't run it skips the test, but CI fails.
 pub fn fuse_loop() -> Option<FuseLoop> {
     let attachment = FuseLoop::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
+    let attachment = match std::env::var(ATTACHMENT_VARIABLE).as_deref() {
+        Ok("fuse-uring+loop") => attachment.with_transport(Transport::Uring),
+        Ok("fuse+loop") | Err(_) => attachment,
+        Ok(other) => panic!("{ATTACHMENT_VARIABLE} is '{other}': expected fuse+loop or fuse-uring+loop"),
+    };
     let probed =
         attachment.probe().and_then(|()| Filesystem::Xfs.probe()).and_then(|()| Filesystem::Ext4.probe());
     match probed {
+        Ok(()) => Some(attachment),
+        Err(missing) => {
+            assert!(std::env::var_os("CI").is_none(), "{missing}");
+            eprintln!("\n*** SKIPPED, NOTHING WAS TESTED: {missing} ***\n");
+            None
+        }
+    }
+}
+
+/// The attachment that makes directories of its own, with the same daemon.
+pub fn fuse_directory() -> Option<FuseDirectory> {
+    let attachment = FuseDirectory::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
+    match attachment.probe() {
         Ok(()) => Some(attachment),
         Err(missing) => {
             assert!(std::env::var_os("CI").is_none(), "{missing}");

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use underlay_attach::host::{self, Capability, Need, Status};
-use underlay_attach::overhead;
+use underlay_attach::{AttachError, choice, overhead};
 use underlay_report::quantity;
 
 use crate::exit_codes::{Failure, MISSING};
@@ -20,17 +20,39 @@ pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
     let required_lacking =
         capabilities.iter().filter(lacking).filter(|capability| capability.need == Need::Required).count();
     if json {
-        let entries: Vec<serde_json::Value> = capabilities.iter().map(as_json).collect();
+        let attachments = choice::WAYS.iter().map(attachment_as_json);
+        let entries: Vec<serde_json::Value> = capabilities.iter().map(as_json).chain(attachments).collect();
         output::print(&serde_json::to_string_pretty(&entries).expect("capabilities are plain data"));
     } else {
         for capability in &capabilities {
             output::print(&line(capability));
         }
+        tell_attachments();
         if required_lacking == 0 {
             tell_overhead();
         }
     }
     Ok(if required_lacking > 0 { ExitCode::from(MISSING) } else { ExitCode::SUCCESS })
+}
+
+/// Every way in which a modelled storage can be attached, and the one that would be.
+fn tell_attachments() {
+    output::print("\nModelled storage can be attached by");
+    let mut chosen = None;
+    for way in choice::WAYS {
+        let found = way.probe();
+        let is_chosen = found.is_ok() && *chosen.get_or_insert(way.name) == way.name;
+        let mark = match (&found, is_chosen) {
+            (Ok(()), true) => "chosen",
+            (Ok(()), false) => "ok",
+            (Err(_), _) => "-",
+        };
+        let detail = match found {
+            Ok(()) => way.gist.to_owned(),
+            Err(lacking) => format!("{}\n{:30}{lacking}", way.gist, ""),
+        };
+        output::print(&format!("  {mark:<8} {:<18} {detail}", way.name));
+    }
 }
 
 fn line(capability: &Capability) -> String {
@@ -57,6 +79,22 @@ fn as_json(capability: &Capability) -> serde_json::Value {
         "required": capability.need == Need::Required,
         "needed_for": capability.needed_for,
         "detail": detail,
+        "remedy": remedy,
+    })
+}
+
+fn attachment_as_json(way: &choice::Way) -> serde_json::Value {
+    let found = way.probe();
+    let remedy = match &found {
+        Err(AttachError::Missing(missing)) => Some(missing.remedy.clone()),
+        _ => None,
+    };
+    serde_json::json!({
+        "name": format!("attachment {}", way.name),
+        "ok": found.is_ok(),
+        "required": false,
+        "needed_for": way.gist,
+        "detail": found.err().map(|error| error.to_string()),
         "remedy": remedy,
     })
 }

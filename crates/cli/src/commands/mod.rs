@@ -3,6 +3,7 @@
 pub mod check;
 pub mod clean;
 pub mod doctor;
+pub mod fault;
 pub mod media;
 pub mod mount;
 pub mod report;

@@ -3,21 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachSpec, Attached, Attachment as _, Filesystem, FuseLoop, OwnFolder, Registry};
+use underlay_attach::{AttachSpec, Attached, Filesystem, OwnFolder, Registry, choice};
 use underlay_report::quantity;
 use underlay_storage::catalogue;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Pace, StackSpec, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
 use underlay_study::units;
 
-use crate::arguments::MountArguments;
+use crate::arguments::{Initial, MountArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
 use crate::{output, signals};
 
 const DEFAULT_DEVICE_BYTES: u64 = 8 << 30;
 const CHUNK_BYTES: u64 = 64 << 10;
 const SAMPLE_INTERVAL_S: f64 = 1.0;
+/// Recovering a filesystem reads its log at the modelled disk's speed.
+const REMOUNT_LIMIT: Duration = Duration::from_secs(60);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
@@ -49,16 +51,18 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         mount_point: Some(arguments.dir.clone()),
     };
     let stop = signals::stop_flag()?;
-    let mut attached = FuseLoop::new()?.attach(&spec, &registry)?;
+    let attachment = choice::choose(arguments.attachment.as_deref())?;
+    let mut attached = attachment.attach(&spec, &registry)?;
     if arguments.immediate {
         attached.set_pace(Pace::Immediate)?;
     }
     attached.begin_measurement(SAMPLE_INTERVAL_S)?;
     let code = if arguments.command.is_empty() {
         output::print(&format!(
-            "{} is mounted on {}; Ctrl-C takes it away{}",
+            "{} is mounted on {} by {}; Ctrl-C takes it away{}",
             arguments.medium,
             arguments.dir.display(),
+            attached.name(),
             if arguments.keep.is_some() { "" } else { " with all its content" }
         ));
         wait(&attached, &stop)?;
@@ -135,7 +139,13 @@ fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>,
         .map(|index| {
             let name = format!("{}.{index}", medium.name);
             let backing = BackingSpec::File(folder.join(format!("{name}.img")));
-            DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, backing)
+            let mut device = DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, backing);
+            device.initial = match arguments.initial {
+                Initial::Fresh => InitialState::Fresh,
+                Initial::Steady => InitialState::Steady,
+            };
+            device.power_cut_armed = arguments.power_cut;
+            device
         })
         .collect())
 }
@@ -172,8 +182,18 @@ fn holds_nothing(devices: &[DeviceSpec]) -> Result<bool, Failure> {
 }
 
 fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {
+    let mut healthy = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        attached.health()?;
+        match attached.health() {
+            Ok(()) => healthy = Instant::now(),
+            // After a power cut the filesystem is mounted anew: for a moment it is not there.
+            Err(error) => {
+                let serves = attached.served().is_some_and(|served| served.faults().is_ok());
+                if !serves || healthy.elapsed() > REMOUNT_LIMIT {
+                    return Err(error.into());
+                }
+            }
+        }
         std::thread::sleep(WATCH_INTERVAL);
     }
     Ok(())
@@ -220,8 +240,12 @@ fn conclude(arguments: &MountArguments, attached: &Attached) -> Result<(), Failu
             ),
             _ => String::new(),
         };
+        let wear = match device.wear.as_ref().and_then(|wear| wear.write_amplification) {
+            Some(amplification) => format!(", write amplification {amplification:.2}"),
+            None => String::new(),
+        };
         eprintln!(
-            "{}: {} reads ({}), {} writes ({}), {} flushes{late}",
+            "{}: {} reads ({}), {} writes ({}), {} flushes{late}{wear}",
             device.description.name,
             totals.reads,
             quantity::bytes(totals.read_bytes as f64),

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;
 
 use super::Backing;
@@ -112,6 +112,16 @@ impl Backing for FileBacking {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.write_zeros(offset_bytes, length_bytes),
                 Err(errno) => return Err(device_error(errno.into())),
             }
+        }
+    }
+
+    fn holds(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool, DeviceError> {
+        match seek(&self.file, SeekFrom::Hole(offset_bytes)) {
+            Ok(hole) => Ok(hole >= offset_bytes + length_bytes),
+            // Behind the file's end, or a filesystem that knows no holes.
+            Err(Errno::NXIO) => Ok(length_bytes == 0),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(true),
+            Err(errno) => Err(device_error(errno.into())),
         }
     }
 

@@ -85,6 +85,10 @@ impl Backing for MemoryBacking {
         Ok(())
     }
 
+    fn holds(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool, DeviceError> {
+        Ok(pieces(offset_bytes, length_bytes).all(|(chunk, ..)| self.shard(chunk).contains_key(&chunk)))
+    }
+
     fn sync(&self) -> Result<(), DeviceError> {
         Ok(())
     }

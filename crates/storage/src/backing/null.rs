@@ -21,6 +21,10 @@ impl Backing for NullBacking {
         Ok(())
     }
 
+    fn holds(&self, _offset_bytes: u64, length_bytes: u64) -> Result<bool, DeviceError> {
+        Ok(length_bytes == 0)
+    }
+
     fn sync(&self) -> Result<(), DeviceError> {
         Ok(())
     }

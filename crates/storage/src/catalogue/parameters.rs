@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::curves::{Curve, Distribution};
 use super::reader::TableReader;
 
 /// A number of the catalogue and where it comes from.
@@ -32,58 +33,144 @@ pub struct Entry<'a> {
     pub estimate: bool,
 }
 
+/// What a parameter may be besides a number that must be there: something optional, a distribution, a curve.
+trait Field: Sized {
+    fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self>;
+    fn entry(&self, name: &'static str) -> Option<Entry<'_>>;
+    fn problem(&self, low: f64, high: f64) -> Option<String>;
+}
+
+impl Field for Quantity {
+    fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
+        table.quantity(key, low, high)
+    }
+
+    fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
+        let value = super::plain_number(self.value);
+        Some(Entry { name, value, source: &self.source, estimate: self.estimate })
+    }
+
+    fn problem(&self, low: f64, high: f64) -> Option<String> {
+        let bounds = (super::plain_number(low), super::plain_number(high));
+        (!(low..=high).contains(&self.value))
+            .then(|| format!("is {}, outside {} to {}", self.value, bounds.0, bounds.1))
+    }
+}
+
+impl Field for Distribution {
+    fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
+        table.distribution(key, low, high)
+    }
+
+    fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
+        Some(Entry { name, value: self.text(), source: &self.source, estimate: self.estimate })
+    }
+
+    fn problem(&self, low: f64, high: f64) -> Option<String> {
+        Distribution::problem(self, low, high)
+    }
+}
+
+impl Field for Curve {
+    fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
+        table.curve(key, low, high)
+    }
+
+    fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
+        Some(Entry { name, value: self.text(), source: &self.source, estimate: self.estimate })
+    }
+
+    fn problem(&self, low: f64, high: f64) -> Option<String> {
+        Curve::problem(self, low, high)
+    }
+}
+
+impl<T: Field> Field for Option<T> {
+    fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
+        if table.has(key) { T::read(table, key, low, high).map(Some) } else { Some(None) }
+    }
+
+    fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
+        self.as_ref()?.entry(name)
+    }
+
+    fn problem(&self, low: f64, high: f64) -> Option<String> {
+        self.as_ref()?.problem(low, high)
+    }
+}
+
+/// `numbers` and `properties` must be there. What is in `others` has a type of its own, and may be left out
+/// where that is an `Option`.
 macro_rules! parameters {
     (
         $(#[$doc:meta])* $name:ident
         numbers { $($(#[$number_doc:meta])* $number:ident in $low:literal to $high:literal,)* }
         properties { $($(#[$property_doc:meta])* $property:ident,)* }
+        $(others {
+            $($(#[$other_doc:meta])* $other:ident: {$type:ty} in $other_low:literal to $other_high:literal,)*
+        })?
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         pub struct $name {
             $($(#[$number_doc])* pub $number: Quantity,)*
             $($(#[$property_doc])* pub $property: Property,)*
+            $($($(#[$other_doc])* pub $other: $type,)*)?
         }
 
         impl $name {
-            pub(super) fn read(table: &mut TableReader<'_>) -> Option<Self> {
+            pub(in crate::catalogue) fn read(table: &mut TableReader<'_>) -> Option<Self> {
                 $(let $number = table.quantity(stringify!($number), $low, $high);)*
                 $(let $property = table.property(stringify!($property));)*
-                Some($name { $($number: $number?,)* $($property: $property?,)* })
+                $($(let $other = <$type as Field>::read(
+                    table, stringify!($other), $other_low, $other_high
+                );)*)?
+                Some($name {
+                    $($number: $number?,)* $($property: $property?,)* $($($other: $other?,)*)?
+                })
             }
 
             /// Every parameter in the order of the file's documentation.
             pub fn entries(&self) -> Vec<Entry<'_>> {
-                vec![
-                    $(Entry {
-                        name: stringify!($number),
-                        value: super::plain_number(self.$number.value),
-                        source: &self.$number.source,
-                        estimate: self.$number.estimate,
-                    },)*
-                    $(Entry {
-                        name: stringify!($property),
-                        value: if self.$property.value { "yes".into() } else { "no".into() },
-                        source: &self.$property.source,
-                        estimate: self.$property.estimate,
-                    },)*
-                ]
+                let mut entries = Vec::new();
+                $(entries.extend(self.$number.entry(stringify!($number)));)*
+                $(entries.push(Entry {
+                    name: stringify!($property),
+                    value: if self.$property.value { "yes".into() } else { "no".into() },
+                    source: &self.$property.source,
+                    estimate: self.$property.estimate,
+                });)*
+                $($(entries.extend(self.$other.entry(stringify!($other)));)*)?
+                entries
             }
 
-            pub(super) fn out_of_bounds(&self) -> Vec<String> {
+            pub(in crate::catalogue) fn out_of_bounds(&self) -> Vec<String> {
                 let mut problems = Vec::new();
-                $(if !($low..=$high).contains(&self.$number.value) {
-                    problems.push(format!(
-                        "`{}` is {}, outside {} to {}",
-                        stringify!($number), self.$number.value,
-                        super::plain_number($low), super::plain_number($high)
-                    ));
+                $(if let Some(problem) = self.$number.problem($low, $high) {
+                    problems.push(format!("`{}` {problem}", stringify!($number)));
                 })*
+                $($(if let Some(problem) = self.$other.problem($other_low, $other_high) {
+                    problems.push(format!("`{}` {problem}", stringify!($other)));
+                })*)?
                 problems
             }
         }
     };
 }
+
+mod cloud;
+mod measured;
+mod network;
+mod pmem;
+mod tail;
+
+pub use cloud::CloudParameters;
+pub use measured::{
+    MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, OrderProperty, Service,
+};
+pub use network::{Inner, LinkParameters, NetworkParameters};
+pub use pmem::PmemParameters;
+pub use tail::{Tail, TailDistributions, TailMeasure};
 
 parameters! {
     /// What the hard disk model needs. Seek times are without command overhead and include settling, as
@@ -135,6 +222,8 @@ parameters! {
         dies_per_channel in 1.0 to 1024.0,
         /// The unit that is striped over channels and dies, read and programmed.
         page_bytes in 512.0 to 1048576.0,
+        /// Pages of a die that are erased together.
+        pages_per_block in 1.0 to 100000.0,
         /// From the array to the die's register, mean over the kinds of page.
         page_read_us in 0.0 to 100000.0,
         /// Of three pages one takes this share less and one this share more than the mean.
@@ -142,6 +231,9 @@ parameters! {
         page_program_us in 0.0 to 1e6,
         /// The longest that a read waits for a page being programmed: the time to suspend it.
         program_suspend_us in 0.0 to 1e6,
+        block_erase_us in 0.0 to 1e6,
+        /// The longest that a read waits for a block being erased: the time to suspend it.
+        erase_suspend_us in 0.0 to 1e6,
         channel_mb_s in 1.0 to 100000.0,
         interface_read_mb_s in 1.0 to 1000000.0,
         interface_write_mb_s in 1.0 to 1000000.0,
@@ -151,19 +243,28 @@ parameters! {
         /// Commands that the controller can start in a second.
         read_iops in 1.0 to 1e9,
         write_iops in 1.0 to 1e9,
-        /// At which the write buffer drains when writes are sequential.
+        /// At which pages are programmed, be they the host's or garbage collection's.
         program_mb_s in 0.1 to 1000000.0,
-        /// Bytes programmed for a byte written at random, in the steady state.
-        random_write_amplification in 1.0 to 100.0,
+        /// Spare flash over the capacity: (physical - capacity) / capacity. It sets the write amplification.
+        over_provisioning_percent in 0.0 to 1000.0,
         write_buffer_bytes in 4096.0 to 1e11,
         /// A flush that has nothing to wait for.
         flush_us in 0.0 to 1e6,
+        /// What the maker warrants that the host may write in the drive's life; 0 when nothing is stated.
+        rated_write_tb in 0.0 to 1e7,
     }
     properties {
         /// The write buffer outlives a power cut, so that a flush or FUA need not wait for it.
         power_loss_protection,
         /// Reads and writes share the interface, as on SATA.
         half_duplex,
+        /// Data is written over in place, as 3D XPoint does: no garbage collection, no erasing.
+        in_place,
+    }
+    others {
+        /// Of consumer SSDs: what is written with one bit a cell first, and moved on when idle.
+        slc_cache_bytes: {Option<Quantity>} in 0.0 to 1e13,
+        slc_program_mb_s: {Option<Quantity>} in 0.1 to 1000000.0,
     }
 }
 
@@ -202,6 +303,15 @@ impl FlashParameters {
         let mut problems = self.out_of_bounds();
         if self.page_bytes.value % 512.0 != 0.0 {
             problems.push(format!("`page_bytes` is {}, no multiple of 512", self.page_bytes.value));
+        }
+        if !self.in_place.value && self.over_provisioning_percent.value < 1.0 {
+            problems.push(format!(
+                "`over_provisioning_percent` is {}: garbage collection can't work without spare flash of 1 % at least",
+                self.over_provisioning_percent.value
+            ));
+        }
+        if self.slc_cache_bytes.is_some() != self.slc_program_mb_s.is_some() {
+            problems.push("`slc_cache_bytes` and `slc_program_mb_s` go together".into());
         }
         let dies = self.channels.value.floor() * self.dies_per_channel.value.floor();
         // bytes a microsecond are MB/s

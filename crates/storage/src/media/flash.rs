@@ -1,38 +1,41 @@
-//! Flash devices: dies behind channels behind a controller behind an interface, and a write buffer.
+//! Flash devices: dies behind channels behind a controller behind an interface, a write buffer, and a page-mapped
+//! translation layer.
 //!
 //! A read is split by pages. Each page is read from its die into a register, crosses its channel, then the
 //! interface; each of these serves one at a time, in the order in which they come to it. Logical pages are
 //! striped over channels first, then over dies.
 //!
 //! A write completes as it enters the write buffer; when that is full, it waits for room. The buffer drains
-//! at a steady rate, page by page over all dies in turn. A page being programmed delays the reads of its die
-//! by the time to suspend it at most.
+//! at a steady rate, page by page over all dies in turn, and what garbage collection copies on account of a
+//! write drains with it: see [`translation`] for how much that is. Programs, copies and erases occupy dies, and
+//! the reads of a die wait for them, at most as long as it takes to suspend them: see [`die`].
 //!
-//! **Steady state.** What a flash translation layer costs is one number: a write that does not go on where
-//! an earlier one ended drains `random_write_amplification` times its bytes, in units of 4 KiB. So a long
-//! run of random writes comes to the device's steady-state figure, sequential streams to its sequential
-//! one, and a mixture in between. Garbage collection itself, and with it the way into the steady state and
-//! the pauses there, is not modelled.
+//! `docs/models/flash.md` has the sources, and what is left out.
+
+mod die;
+mod drain;
+pub mod ftl;
+mod slc;
+mod translation;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
+use underlay_record::Wear;
+
 use crate::catalogue::FlashParameters;
 use crate::media::{scaled_buffer_bytes, transfer_ns, us_to_ns};
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::stack::InitialState;
 use crate::time::Time;
 
-/// The unit of mapping: a smaller random write costs as much.
-const MAPPING_BYTES: u64 = 4096;
-/// Sequential streams that are told apart.
-const STREAMS: usize = 16;
-/// A write this near to the end of a stream, at the most, belongs to it: requests of one stream overtake one
-/// another. A small device takes the 2048th of its capacity, lest random writes look sequential.
-const STREAM_WINDOW_BYTES: u64 = 16 << 20;
-/// So many requests may overtake one of their stream. In bytes it is what lies between them: a window as
-/// wide as for large requests would take small random writes within a few files for streams.
-const STREAM_WINDOW_REQUESTS: u64 = 32;
+use die::{Die, Suspend};
+use drain::Buffered;
+use slc::SlcCache;
+use translation::{Shape, Translation, Work};
 
+/// The unit of mapping: a smaller write costs as much.
+const MAPPING_BYTES: u64 = 4096;
 /// A flash device in virtual time.
 #[derive(Debug)]
 pub struct FlashModel {
@@ -44,7 +47,9 @@ pub struct FlashModel {
     /// By the kind of page: fast, mean, slow.
     page_read_ns: [u64; 3],
     page_program_ns: u64,
-    program_suspend_ns: u64,
+    suspend: Suspend,
+    block_erase_ns: u64,
+    pages_per_block: f64,
     channel_mb_s: f64,
     interface_read_mb_s: f64,
     interface_write_mb_s: f64,
@@ -54,7 +59,7 @@ pub struct FlashModel {
     read_gap_ns: u64,
     write_gap_ns: u64,
     program_mb_s: f64,
-    random_write_amplification: f64,
+    rated_write_bytes: u64,
     buffer_limit_bytes: u64,
     flush_ns: u64,
     power_loss_protection: bool,
@@ -69,36 +74,32 @@ pub struct FlashModel {
     interface_write_free_ns: u64,
     /// Pages still to come, for each read under way.
     reading: HashMap<RequestId, u64>,
-    streams: VecDeque<u64>,
-    stream_window_bytes: u64,
+
+    /// `None` when data is written in place.
+    translation: Option<Translation>,
+    slc: Option<SlcCache>,
+    /// Copies that are due but do not yet make a turn.
+    copies_due_bytes: f64,
+    /// Reads of pages whose valid units are to be copied, and erases, that are due but in fractions.
+    copy_reads_due: f64,
+    erases_due: f64,
+    copy_reads: u64,
+    next_erased: u64,
+    host_write_bytes: f64,
+    programmed_bytes: f64,
+    erased_blocks: u64,
 
     buffered_bytes: u64,
     backlog: VecDeque<Buffered>,
     /// The write that last filled each 4 KiB block which is in the buffer.
     buffered_blocks: HashMap<u64, u64>,
-    waiting_writes: VecDeque<(ModelRequest, f64)>,
+    waiting_writes: VecDeque<(ModelRequest, Work)>,
     draining: bool,
     next_die: u64,
     accepted: u64,
     drained: u64,
     /// Flushes and FUA writes without power-loss protection: finished when write number `.1` is programmed.
     waiting_drains: Vec<(RequestId, u64)>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Die {
-    read_free_ns: u64,
-    program_ends_ns: u64,
-}
-
-/// A write in the buffer.
-#[derive(Clone, Copy, Debug)]
-struct Buffered {
-    number: u64,
-    first_byte: u64,
-    length_bytes: u64,
-    /// Bytes still to be programmed, amplified.
-    work_bytes: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,11 +161,37 @@ impl Command {
 
 impl FlashModel {
     /// See [`crate::catalogue::Medium::model`], which calls this.
-    pub fn new(parameters: &FlashParameters, capacity_bytes: u64, scale: f64, seed: u64) -> FlashModel {
+    pub fn new(
+        parameters: &FlashParameters,
+        capacity_bytes: u64,
+        scale: f64,
+        seed: u64,
+        initial: InitialState,
+    ) -> FlashModel {
         let p = parameters;
         let (channels, dies_per_channel) = (p.channels.value as u64, p.dies_per_channel.value as u64);
         let read_ns = |share: f64| us_to_ns(p.page_read_us.value * share);
         let spread = p.page_read_spread.value;
+        let over_provisioning = p.over_provisioning_percent.value / 100.0;
+        let superblock_bytes =
+            channels as f64 * dies_per_channel as f64 * p.page_bytes.value * p.pages_per_block.value;
+        let shape = Shape {
+            capacity_bytes,
+            over_provisioning,
+            superblocks: capacity_bytes as f64 / scale * (1.0 + over_provisioning) / superblock_bytes,
+        };
+        let translation = (!p.in_place.value).then(|| Translation::new(&shape, seed, initial));
+        let slc = match (&p.slc_cache_bytes, &p.slc_program_mb_s) {
+            (Some(bytes), Some(rate)) => Some(SlcCache {
+                capacity_bytes: bytes.value * scale,
+                program_mb_s: rate.value,
+                fold_mb_s: p.program_mb_s.value,
+                used_bytes: if initial == InitialState::Steady { bytes.value * scale } else { 0.0 },
+                idle_since_ns: 0,
+                folded_bytes: 0.0,
+            }),
+            _ => None,
+        };
         FlashModel {
             capacity_bytes,
             seed,
@@ -173,7 +200,12 @@ impl FlashModel {
             page_bytes: p.page_bytes.value as u64,
             page_read_ns: [read_ns(1.0 - spread), read_ns(1.0), read_ns(1.0 + spread)],
             page_program_ns: us_to_ns(p.page_program_us.value),
-            program_suspend_ns: us_to_ns(p.program_suspend_us.value),
+            suspend: Suspend {
+                program_ns: us_to_ns(p.program_suspend_us.value),
+                erase_ns: us_to_ns(p.erase_suspend_us.value),
+            },
+            block_erase_ns: us_to_ns(p.block_erase_us.value),
+            pages_per_block: p.pages_per_block.value,
             channel_mb_s: p.channel_mb_s.value,
             interface_read_mb_s: p.interface_read_mb_s.value,
             interface_write_mb_s: p.interface_write_mb_s.value,
@@ -183,7 +215,7 @@ impl FlashModel {
             read_gap_ns: (1e9 / p.read_iops.value).round() as u64,
             write_gap_ns: (1e9 / p.write_iops.value).round() as u64,
             program_mb_s: p.program_mb_s.value,
-            random_write_amplification: p.random_write_amplification.value,
+            rated_write_bytes: (p.rated_write_tb.value * 1e12) as u64,
             buffer_limit_bytes: scaled_buffer_bytes(p.write_buffer_bytes.value, scale),
             flush_ns: us_to_ns(p.flush_us.value),
             power_loss_protection: p.power_loss_protection.value,
@@ -195,8 +227,16 @@ impl FlashModel {
             interface_read_free_ns: 0,
             interface_write_free_ns: 0,
             reading: HashMap::new(),
-            streams: VecDeque::with_capacity(STREAMS),
-            stream_window_bytes: STREAM_WINDOW_BYTES.min(capacity_bytes / 2048),
+            translation,
+            slc,
+            copies_due_bytes: 0.0,
+            copy_reads_due: 0.0,
+            erases_due: 0.0,
+            copy_reads: 0,
+            next_erased: 0,
+            host_write_bytes: 0.0,
+            programmed_bytes: 0.0,
+            erased_blocks: 0,
             buffered_bytes: 0,
             backlog: VecDeque::new(),
             buffered_blocks: HashMap::new(),
@@ -209,49 +249,9 @@ impl FlashModel {
         }
     }
 
-    /// The ranges of bytes that are acknowledged and that a power cut would take: the buffer, unless it is
-    /// protected.
-    pub fn unflushed(&self) -> Vec<(u64, u64)> {
-        if self.power_loss_protection {
-            return Vec::new();
-        }
-        self.backlog.iter().map(|write| (write.first_byte, write.first_byte + write.length_bytes)).collect()
-    }
-
     fn push(&mut self, at_ns: u64, event: Event) {
         self.next_event += 1;
         self.events.push(Reverse((at_ns, self.next_event, event)));
-    }
-
-    /// What a write at this place costs to program, in bytes, and where its stream ends from now on.
-    fn work_bytes(&mut self, first: u64, length: u64) -> f64 {
-        let end = first + length;
-        let window = self.stream_window_bytes.min(length.saturating_mul(STREAM_WINDOW_REQUESTS));
-        match self.streams.iter().position(|stream| stream.abs_diff(first) <= window) {
-            Some(index) => {
-                let stream = self.streams.remove(index).unwrap_or(end);
-                // One that fell behind in its stream doesn't draw it back.
-                self.streams.push_front(stream.max(end));
-                length as f64
-            }
-            None => {
-                self.streams.truncate(STREAMS - 1);
-                self.streams.push_front(end);
-                length.next_multiple_of(MAPPING_BYTES) as f64 * self.random_write_amplification
-            }
-        }
-    }
-
-    /// Whether the buffer has all of a range.
-    fn is_buffered(&self, first: u64, end: u64) -> bool {
-        !self.buffered_blocks.is_empty()
-            && (first / MAPPING_BYTES..end.div_ceil(MAPPING_BYTES))
-                .all(|block| self.buffered_blocks.contains_key(&block))
-    }
-
-    /// The 4 KiB blocks that a range fills entirely.
-    fn whole_blocks(first: u64, end: u64) -> std::ops::Range<u64> {
-        first.div_ceil(MAPPING_BYTES)..(end / MAPPING_BYTES).max(first.div_ceil(MAPPING_BYTES))
     }
 
     fn step(&mut self, at_ns: u64, event: Event, finished: &mut Vec<Finished>) {
@@ -283,7 +283,7 @@ impl FlashModel {
             }
             Event::Received(command) => {
                 let request = command.request();
-                let work = self.work_bytes(request.offset_bytes, request.length_bytes);
+                let work = self.map(request.offset_bytes, request.length_bytes);
                 if self.waiting_writes.is_empty() && self.has_room_for(request.length_bytes) {
                     self.accept(request, work, at_ns);
                 } else {
@@ -319,6 +319,9 @@ impl FlashModel {
                     Self::whole_blocks(request.offset_bytes, request.offset_bytes + request.length_bytes);
                 // Over what is buffered, not over the range: that may be the whole device.
                 self.buffered_blocks.retain(|block, _| !blocks.contains(block));
+                if let Some(translation) = &mut self.translation {
+                    translation.discard(request.offset_bytes, request.length_bytes);
+                }
                 self.push(now_ns, Event::Finish(request.id));
             }
         }
@@ -339,107 +342,12 @@ impl FlashModel {
             } else {
                 let die_index = index / self.channels % self.dies_per_channel * self.channels + channel;
                 let read_ns = self.page_read_ns[page_kind(index, self.seed)];
-                let die = &mut self.dies[die_index as usize];
-                let mut start_ns = now_ns.max(die.read_free_ns);
-                if die.program_ends_ns > start_ns {
-                    start_ns += (die.program_ends_ns - start_ns).min(self.program_suspend_ns);
-                    // The program goes on after the read.
-                    die.program_ends_ns = die.program_ends_ns.max(start_ns) + read_ns;
-                }
-                die.read_free_ns = start_ns + read_ns;
-                let register_ns = die.read_free_ns;
+                let register_ns = self.dies[die_index as usize].read(now_ns, read_ns, self.suspend);
                 self.push(register_ns, Event::PageRead(page));
             }
             at = page_end;
         }
         self.reading.insert(request.id, pages);
-    }
-
-    fn has_room_for(&self, bytes: u64) -> bool {
-        // A write larger than the whole buffer goes through it when it is empty.
-        self.buffered_bytes == 0 || self.buffered_bytes + bytes <= self.buffer_limit_bytes
-    }
-
-    fn accept(&mut self, request: ModelRequest, work_bytes: f64, now_ns: u64) {
-        self.accepted += 1;
-        let number = self.accepted;
-        let (first_byte, length_bytes) = (request.offset_bytes, request.length_bytes);
-        self.buffered_bytes += length_bytes;
-        self.backlog.push_back(Buffered { number, first_byte, length_bytes, work_bytes });
-        for block in Self::whole_blocks(first_byte, first_byte + length_bytes) {
-            self.buffered_blocks.insert(block, number);
-        }
-        if request.fua && !self.power_loss_protection {
-            self.waiting_drains.push((request.id, number));
-        } else {
-            self.push(now_ns, Event::Finish(request.id));
-        }
-        if !self.draining {
-            self.drain(now_ns);
-        }
-    }
-
-    /// Gives the next page's worth of the backlog to a die.
-    fn drain(&mut self, now_ns: u64) {
-        let mut bytes = 0.0;
-        for write in &self.backlog {
-            bytes += write.work_bytes;
-            if bytes >= self.page_bytes as f64 {
-                break;
-            }
-        }
-        let bytes = (bytes.ceil() as u64).min(self.page_bytes);
-        self.draining = bytes > 0;
-        if bytes == 0 {
-            return;
-        }
-        let die_index = self.next_die as usize;
-        let channel = die_index % self.channels as usize;
-        self.next_die = (self.next_die + 1) % self.dies.len() as u64;
-        // The data is in the register before the die begins; reads share the channel with it.
-        let moved_ns = now_ns.max(self.channel_free_ns[channel]) + transfer_ns(bytes, self.channel_mb_s);
-        self.channel_free_ns[channel] = moved_ns;
-        let die = &mut self.dies[die_index];
-        die.program_ends_ns = die.program_ends_ns.max(moved_ns) + self.page_program_ns;
-        self.push(now_ns + transfer_ns(bytes, self.program_mb_s).max(1), Event::Drained(bytes));
-    }
-
-    fn drained(&mut self, bytes: u64, now_ns: u64) {
-        let mut left = bytes as f64;
-        while let Some(write) = self.backlog.front_mut() {
-            // Amplified work has a fraction; the page that was rounded up takes it along.
-            if write.work_bytes > left {
-                write.work_bytes -= left;
-                break;
-            }
-            left -= write.work_bytes;
-            let Buffered { number, first_byte, length_bytes, .. } = *write;
-            self.backlog.pop_front();
-            self.buffered_bytes -= length_bytes;
-            self.drained = number;
-            for block in Self::whole_blocks(first_byte, first_byte + length_bytes) {
-                if self.buffered_blocks.get(&block) == Some(&number) {
-                    self.buffered_blocks.remove(&block);
-                }
-            }
-        }
-        while let Some((request, work)) = self.waiting_writes.front().copied() {
-            if !self.has_room_for(request.length_bytes) {
-                break;
-            }
-            self.waiting_writes.pop_front();
-            // `draining` is still set: accepting starts no second drain.
-            self.accept(request, work, now_ns);
-        }
-        let programmed_ns = now_ns + self.page_program_ns;
-        for (id, number) in std::mem::take(&mut self.waiting_drains) {
-            if number <= self.drained {
-                self.push(programmed_ns, Event::Finish(id));
-            } else {
-                self.waiting_drains.push((id, number));
-            }
-        }
-        self.drain(now_ns);
     }
 }
 
@@ -452,6 +360,14 @@ fn page_kind(index: u64, seed: u64) -> usize {
 impl MediumModel for FlashModel {
     fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
+    }
+
+    /// The buffer, unless it is protected.
+    fn unflushed(&self) -> Vec<(u64, u64)> {
+        if self.power_loss_protection {
+            return Vec::new();
+        }
+        self.backlog.iter().map(|write| (write.first_byte, write.first_byte + write.length_bytes)).collect()
     }
 
     fn submit(&mut self, request: ModelRequest, now: Time) {
@@ -481,11 +397,29 @@ impl MediumModel for FlashModel {
 
     fn absorb(&mut self, request: ModelRequest) {
         match request.operation {
-            // As if the buffer had drained at once; the streams are what stays.
+            // As if the buffer had drained at once; the mapping is what stays.
             Operation::Write => {
-                self.work_bytes(request.offset_bytes, request.length_bytes);
+                let work = self.map(request.offset_bytes, request.length_bytes);
+                self.erases_for(work.bytes());
             }
-            Operation::Read | Operation::Flush | Operation::Discard => {}
+            Operation::Discard => {
+                if let Some(translation) = &mut self.translation {
+                    translation.discard(request.offset_bytes, request.length_bytes);
+                }
+            }
+            Operation::Read | Operation::Flush => {}
         }
+    }
+
+    fn wear(&self) -> Option<Wear> {
+        let folded_bytes = self.slc.as_ref().map_or(0.0, |slc| slc.folded_bytes);
+        Some(Wear {
+            host_write_bytes: self.host_write_bytes as u64,
+            programmed_bytes: (self.programmed_bytes + folded_bytes) as u64,
+            erased_blocks: self.erased_blocks,
+            write_amplification: None,
+            rated_write_bytes: Some(self.rated_write_bytes).filter(|bytes| *bytes > 0),
+            life_days: None,
+        })
     }
 }

@@ -177,17 +177,6 @@ impl HddModel {
         }
     }
 
-    /// The ranges of bytes that are acknowledged but not on the platter: what a power cut would take.
-    pub fn unflushed(&self) -> Vec<(u64, u64)> {
-        let draining = match self.active {
-            Some(Active { work: Work::Drain { first_byte, end_byte, .. }, .. }) => {
-                Some((first_byte, end_byte))
-            }
-            _ => None,
-        };
-        self.cache.extents().map(|extent| (extent.first_byte, extent.end_byte)).chain(draining).collect()
-    }
-
     /// Seek time between the cylinders of two bytes, without rotation, in nanoseconds.
     pub fn seek_ns(&self, from_byte: u64, to_byte: u64, operation: Operation) -> u64 {
         self.move_ns(
@@ -538,5 +527,15 @@ impl MediumModel for HddModel {
                 }
             }
         }
+    }
+
+    fn unflushed(&self) -> Vec<(u64, u64)> {
+        let draining = match self.active {
+            Some(Active { work: Work::Drain { first_byte, end_byte, .. }, .. }) => {
+                Some((first_byte, end_byte))
+            }
+            _ => None,
+        };
+        self.cache.extents().map(|extent| (extent.first_byte, extent.end_byte)).chain(draining).collect()
     }
 }

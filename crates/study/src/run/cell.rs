@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use underlay_attach::{Attached, Attachment as _, FuseLoop, MemoryBudget, Registry, overhead};
+use underlay_attach::{Attached, MemoryBudget, Registry, choice, overhead};
 use underlay_record::{
     Cell, CellStatus, Machine, Measured, MemoryRecord, PlannedCell, RunRecord, SCHEMA_VERSION, Scale,
 };
@@ -17,9 +17,9 @@ use underlay_workload::Aftermath;
 use super::certificate::{Evidence, certify};
 use super::dataset::{Datasets, copy_onto_paths};
 use super::drive::{self, Hooks};
-use super::{CellError, Observer, check_stop, images, schedule, storage};
+use super::{CellError, Observer, check_stop, faults, images, schedule, storage};
 use crate::plan;
-use crate::spec::{Cache, StorageSource, StorageSpec, Study, SystemSpec, WorkloadSpec};
+use crate::spec::{Cache, FaultSpec, StorageSource, StorageSpec, Study, SystemSpec, WorkloadSpec};
 
 /// A client waits this long for an answer, in modelled time: stretched by slow motion.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -140,7 +140,7 @@ impl Bench {
         })?;
         let modelled = matches!(plan.storage.source, StorageSource::Modelled { .. });
         if modelled {
-            FuseLoop::new()?.probe().map_err(underlay_attach::AttachError::from)?;
+            choice::choose(None)?;
             if self.floor_wall_us.is_none() {
                 observer.preparing("measuring this machine's own overhead");
                 self.floor_wall_us = Some(overhead::measure(OVERHEAD_PROBE)?.path_p50_us);
@@ -158,7 +158,15 @@ impl Bench {
         check_stop(stop)?;
         observer.cell_started(plan.planned, plan.position as usize + 1);
         let begun = Instant::now();
-        let observed = self.measure(plan, system, source.as_deref(), &folder, observer, stop)?;
+        let faults = faults::note(&faults::concerning(plan.study, plan.storage));
+        let mut observed = match self.measure(plan, system, source.as_deref(), &folder, observer, stop) {
+            Err(CellError::Failed(reason)) => {
+                let told = faults.map_or_else(String::new, |faults| format!("\n{faults}"));
+                return Err(CellError::Failed(reason + &told));
+            }
+            other => other?,
+        };
+        observed.warnings.extend(faults);
         let ceiling_per_s = self.ceiling(plan)?;
         let mut record = self.record(plan, CellStatus::Completed, begun.elapsed());
         let certificate = certify(&Evidence {
@@ -275,7 +283,8 @@ impl Bench {
         check_stop(stop)?;
 
         let spec = drive::measuring_spec(plan)?;
-        let window = Window::new(running.as_ref(), &attached, drive::interval_s(&spec));
+        let schedule = faults::Schedule::of(plan, &attached)?;
+        let window = Window::new(running.as_ref(), &attached, drive::interval_s(&spec), schedule);
         let driven = drive::drive(&spec, running.as_ref(), &window, observer, stop, "measuring");
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = attached.set_pace(Pace::Immediate);
@@ -334,21 +343,25 @@ impl Bench {
         let mount_root = folder.join("mnt");
         let images_folder = folder.join("images");
         fs::create_dir_all(&images_folder)?;
-        match (
-            storage::stack(plan.storage, &images_folder, plan.scale.data, plan.scale.time, plan.seed),
-            source,
-        ) {
+        let mut stack =
+            storage::stack(plan.storage, &images_folder, plan.scale.data, plan.scale.time, plan.seed);
+        if faults::concerning(plan.study, plan.storage).into_iter().any(FaultSpec::needs_arming) {
+            for volume in stack.iter_mut().flat_map(|stack| &mut stack.volumes) {
+                volume.root.for_each_device(&mut |device| device.power_cut_armed = true);
+            }
+        }
+        match (stack, source) {
             (Some(stack), Some(prepared)) => {
                 for image in storage::image_files(&stack) {
                     let name = image.file_name().expect("an image has a name");
                     images::clone_image(&prepared.join(name), &image)?;
                 }
                 let spec = storage::attach_spec(plan.storage, stack, &mount_root, false);
-                Ok(FuseLoop::new()?.attach(&spec, &self.registry)?)
+                Ok(choice::choose(None)?.attach(&spec, &self.registry)?)
             }
             (Some(stack), None) => {
                 let spec = storage::attach_spec(plan.storage, stack, &mount_root, true);
-                Ok(FuseLoop::new()?.attach(&spec, &self.registry)?)
+                Ok(choice::choose(None)?.attach(&spec, &self.registry)?)
             }
             (None, source) => {
                 let attached = storage::attach_paths(plan.storage, &self.registry)?;
@@ -438,12 +451,20 @@ struct Found {
     before: BTreeMap<String, f64>,
     after: BTreeMap<String, f64>,
     devices: Vec<underlay_record::DeviceActivity>,
+    schedule: Option<faults::Schedule>,
+    faults: Option<faults::UnderWay>,
     problem: Option<CellError>,
 }
 
 impl<'a> Window<'a> {
-    fn new(running: &'a dyn Running, attached: &'a Attached, interval_s: f64) -> Self {
-        Window { running, attached, interval_s, found: std::sync::Mutex::default() }
+    fn new(
+        running: &'a dyn Running,
+        attached: &'a Attached,
+        interval_s: f64,
+        schedule: faults::Schedule,
+    ) -> Self {
+        let found = Found { schedule: Some(schedule), ..Found::default() };
+        Window { running, attached, interval_s, found: std::sync::Mutex::new(found) }
     }
 
     fn taken(self) -> Result<(Vec<underlay_record::DeviceActivity>, BTreeMap<String, f64>), CellError> {
@@ -467,13 +488,16 @@ impl Hooks for Window<'_> {
     fn measuring_begins(&self) {
         self.note(|found| {
             found.before = self.running.figures()?;
-            Ok(self.attached.begin_measurement(self.interval_s)?)
+            self.attached.begin_measurement(self.interval_s)?;
+            found.faults = found.schedule.take().map(faults::Schedule::start).transpose()?;
+            Ok(())
         });
     }
 
     fn measuring_ended(&self) {
         self.note(|found| {
             found.devices = self.attached.end_measurement()?;
+            found.faults.take().map_or(Ok(()), faults::UnderWay::end)?;
             found.after = self.running.figures()?;
             Ok(())
         });

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use underlay_attach::{Attachment as _, FuseLoop, Registry};
+use underlay_attach::{Registry, choice};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{Memory, StoragePaths, System};
 
@@ -109,7 +109,7 @@ impl Datasets {
         let stack = storage::stack(plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)
             .expect("images are made for modelled storage only");
         let spec = storage::attach_spec(plan.storage, stack, &self.root.join("mnt"), true);
-        let mut attached = FuseLoop::new()?.attach(&spec, &self.registry)?;
+        let mut attached = choice::choose(None)?.attach(&spec, &self.registry)?;
         attached.set_pace(Pace::Immediate)?;
         // A system that uses one directory has all its files on the first volume.
         images::copy_tree(&files, &attached.paths()[0]).map_err(|error| {

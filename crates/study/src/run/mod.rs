@@ -5,6 +5,7 @@ pub mod certificate;
 mod dataset;
 mod directory;
 mod drive;
+mod faults;
 mod images;
 mod machine;
 mod schedule;

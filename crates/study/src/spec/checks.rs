@@ -4,6 +4,7 @@ use underlay_record::{ReferenceTable, Scale};
 use underlay_workload::{Mix, OperationKind};
 
 use super::execution::RunSite;
+use super::fault::{self, FaultSite};
 use super::reader::Spanned;
 use super::storage::StorageSite;
 use super::system::SystemSite;
@@ -44,6 +45,7 @@ pub(super) struct Sites {
     pub storage_names: Vec<String>,
     pub storages: Vec<StorageSite>,
     pub workloads: Vec<WorkloadSite>,
+    pub faults: Vec<FaultSite>,
 }
 
 impl Sites {
@@ -78,6 +80,9 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         check_amounts(workload, sites, findings);
         note_short_measurement(workload, sites, findings);
         note_unused_distribution(workload, findings);
+    }
+    for site in &sites.faults {
+        fault::check(site, sites, findings);
     }
     note_foreign_reference(sites, findings);
 }

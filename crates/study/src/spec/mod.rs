@@ -7,6 +7,7 @@
 
 mod checks;
 mod execution;
+mod fault;
 mod layers;
 mod media_files;
 mod reader;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use underlay_record::{ReferenceTable, Scale};
 use underlay_storage::catalogue::Medium;
+use underlay_storage::faults::Fault;
 use underlay_storage::stack::InitialState;
 
 use crate::diagnostics::Diagnostics;
@@ -44,6 +46,8 @@ pub struct Study {
     pub systems: Vec<SystemSpec>,
     pub storages: Vec<StorageSpec>,
     pub workloads: Vec<WorkloadSpec>,
+    /// What goes wrong while a cell is measured; may be empty.
+    pub faults: Vec<FaultSpec>,
     pub run: RunSettings,
     pub scale: Scale,
     /// The published figures that `[reference]` names, with the study's own departures from them.
@@ -54,6 +58,27 @@ pub struct Study {
     pub media_files: BTreeMap<String, String>,
     /// What is not wrong but should be known: data that fits in memory, say. May be empty.
     pub notes: Diagnostics,
+}
+
+/// `[fault.NAME]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultSpec {
+    pub name: String,
+    /// Modelled time from the beginning of what is measured; so is `duration`, without which it stays to the end.
+    pub at: Duration,
+    pub duration: Option<Duration>,
+    /// All modelled storages when absent.
+    pub storage: Option<String>,
+    /// Which of the storage's devices, from 0; all when absent.
+    pub device: Option<usize>,
+    pub act: FaultAct,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum FaultAct {
+    /// Its seed is 0, and an extent is unscaled.
+    Device(Fault),
+    PowerCut { torn: bool, reordered: bool },
 }
 
 /// `[system.NAME]`

@@ -6,7 +6,7 @@ use std::time::Duration;
 use toml_edit::{ArrayOfTables, Document, Item, TableLike, Value};
 
 use super::media_files::{Media, ReadFile};
-use super::{Study, checks, execution, short, storage, suggest, system, workload};
+use super::{Study, checks, execution, fault, short, storage, suggest, system, workload};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units;
 
@@ -51,13 +51,14 @@ pub(super) fn read_study(
     let systems = system::read(&mut root, &mut findings);
     let (storage_names, storages) = storage::read(&mut root, &media, &mut findings);
     let workloads = workload::read(&mut root, &mut findings);
+    let faults = fault::read(&mut root, &mut findings);
     let run = execution::read_run(&mut root, &mut findings);
     let scale = execution::read_scale(&mut root, &mut findings);
     let shortened = short::read(&mut root, &mut findings);
     let reference = execution::read_reference(&mut root, &mut findings);
     root.finish(&mut findings);
 
-    let full = checks::Sites { baseline, scale, run, reference, systems, storage_names, storages, workloads };
+    let full = checks::Sites { baseline, scale, run, reference, systems, storage_names, storages, workloads, faults };
     shortened.check(&full, &mut findings);
     let cut_down = shortened.applied_to(full.clone());
     // Both forms must be sound, so that a mistake in one doesn't wait for the day it is asked for.
@@ -88,6 +89,7 @@ pub(super) fn read_study(
         systems: sites.systems.into_iter().map(|site| site.spec).collect(),
         storages: sites.storages.into_iter().map(|site| site.spec).collect(),
         workloads: sites.workloads.into_iter().map(|site| site.into_spec()).collect(),
+        faults: sites.faults.into_iter().map(|site| site.spec).collect(),
         run: sites.run.settings,
         scale: sites.scale.value,
         reference: sites.reference.map(|reference| reference.value),
@@ -238,6 +240,16 @@ pub(super) fn named_sections<'a>(
         ));
         return Vec::new();
     };
+    sections_of(&field, group, example, findings)
+}
+
+/// The sections of a group that is there.
+pub(super) fn sections_of<'a>(
+    field: &Field<'a>,
+    group: &str,
+    example: &str,
+    findings: &mut Diagnostics,
+) -> Vec<(String, Section<'a>)> {
     let Some(mut sections) = field.section(format!("[{group}]"), findings) else {
         return Vec::new();
     };
@@ -371,6 +383,21 @@ impl<'a> Field<'a> {
             Node::Value(Value::Integer(integer)) => Some(*integer.value() as f64),
             Node::Value(Value::Float(float)) => Some(*float.value()),
             _ => None,
+        }
+    }
+
+    /// Whether it is the word `true`.
+    pub fn as_true(&self) -> bool {
+        matches!(self.node, Node::Value(Value::Boolean(boolean)) if *boolean.value())
+    }
+
+    pub fn boolean(&self, findings: &mut Diagnostics) -> Option<bool> {
+        match self.node {
+            Node::Value(Value::Boolean(boolean)) => Some(*boolean.value()),
+            _ => {
+                self.mismatch("true or false", findings);
+                None
+            }
         }
     }
 

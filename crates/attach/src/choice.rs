@@ -1,0 +1,123 @@
+//! Which attachment a modelled storage gets: the best that this host has, or the one that the user names.
+
+use crate::attachment::{AttachError, Attachment};
+use crate::daemon::Transport;
+use crate::directory::{self, FuseDirectory};
+use crate::fuse_loop::FuseLoop;
+use crate::missing::Missing;
+
+/// A way of attaching modelled storage.
+pub struct Way {
+    /// As in records and on command lines.
+    pub name: &'static str,
+    /// What it is, and what speaks for it, in a line.
+    pub gist: &'static str,
+    make: fn() -> Result<Box<dyn Attachment>, AttachError>,
+}
+
+/// All of them, the best first: what costs a request least, and of that what shows a program most of a real disk.
+pub const WAYS: &[Way] = &[
+    Way {
+        name: "fuse-uring+loop",
+        gist: "a block device with its own filesystem; requests come by io_uring, at the least cost",
+        make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::Uring))),
+    },
+    Way {
+        name: "fuse+loop",
+        gist: "a block device with its own filesystem",
+        make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::DevFuse))),
+    },
+    Way {
+        name: directory::NAME,
+        gist: "a directory on a file system of its own, which needs no root",
+        make: || Ok(Box::new(FuseDirectory::new()?)),
+    },
+];
+
+impl Way {
+    /// With this program as the device daemon.
+    pub fn attachment(&self) -> Result<Box<dyn Attachment>, AttachError> {
+        (self.make)()
+    }
+
+    /// What this host lacks for it.
+    pub fn probe(&self) -> Result<(), AttachError> {
+        Ok(self.attachment()?.probe()?)
+    }
+}
+
+/// The attachment of this name, or the best one that works here; probed.
+///
+/// # Errors
+/// When no attachment has the name, or this host lacks something: for the named one, or for all of them.
+pub fn choose(name: Option<&str>) -> Result<Box<dyn Attachment>, AttachError> {
+    let ways: Vec<&Way> = WAYS.iter().filter(|way| name.is_none_or(|name| way.name == name)).collect();
+    if let (Some(name), true) = (name, ways.is_empty()) {
+        return Err(AttachError::failed(format!(
+            "no attachment is called '{name}': there are {}",
+            WAYS.iter().map(|way| way.name).collect::<Vec<_>>().join(", ")
+        )));
+    }
+    let attachments = ways.iter().map(|way| way.attachment()).collect::<Result<Vec<_>, _>>()?;
+    first_that_works(attachments)
+}
+
+/// The last one's lack is told: it is the one that needs least.
+fn first_that_works(attachments: Vec<Box<dyn Attachment>>) -> Result<Box<dyn Attachment>, AttachError> {
+    let mut lacking: Option<Missing> = None;
+    for attachment in attachments {
+        match attachment.probe() {
+            Ok(()) => return Ok(attachment),
+            Err(missing) => lacking = Some(missing),
+        }
+    }
+    Err(lacking.map_or_else(|| AttachError::failed("there is no attachment at all"), AttachError::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attachment::{AttachSpec, Attached};
+    use crate::registry::Registry;
+
+    struct Fake {
+        name: &'static str,
+        works: bool,
+    }
+
+    impl Attachment for Fake {
+        fn name(&self) -> &'static str {
+            self.name
+        }
+
+        fn probe(&self) -> Result<(), Missing> {
+            if self.works { Ok(()) } else { Err(Missing::new(self.name, "get it")) }
+        }
+
+        fn attach(&self, _: &AttachSpec, _: &Registry) -> Result<Attached, AttachError> {
+            Err(AttachError::failed("not for use"))
+        }
+    }
+
+    fn chosen(works: &[(&'static str, bool)]) -> Result<&'static str, String> {
+        let fakes = works.iter().map(|&(name, works)| Box::new(Fake { name, works }) as Box<dyn Attachment>);
+        first_that_works(fakes.collect()).map(|found| found.name()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_first_that_works_is_taken_and_without_one_the_last_tells_what_it_lacks() {
+        assert_eq!(chosen(&[("a", false), ("b", true), ("c", true)]), Ok("b"));
+        let lacking = chosen(&[("a", false), ("b", false)]).unwrap_err();
+        assert!(lacking.contains("lacks b") && lacking.contains("get it"), "{lacking}");
+    }
+
+    #[test]
+    fn names_are_those_of_the_attachments_and_a_wrong_one_is_answered_by_all() {
+        for way in WAYS {
+            assert_eq!(way.attachment().unwrap().name(), way.name);
+        }
+        let Err(refused) = choose(Some("nbd")) else { panic!("there is no such attachment") };
+        let refused = refused.to_string();
+        assert!(refused.contains("'nbd'") && refused.contains("fuse+loop"), "{refused}");
+    }
+}

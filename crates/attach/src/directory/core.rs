@@ -1,0 +1,546 @@
+//! A file system on a block device, without FUSE and without a clock: names, extents, data and what is durable.
+//!
+//! The device begins with a journal (`underlay_storage::journal`) that holds the tree; the rest is data. The tree
+//! is kept in memory as well. A change of the tree is one or more [`Operation`]s: applied at once, and added to the
+//! running transaction, which [`Core::commit`] makes durable as one record.
+//!
+//! - **Data before names for it.** An extent is mapped when its data has been written, and a commit flushes the device
+//!   before its record is written. So what is found after a power cut is never another file's old data.
+//! - **Freed blocks wait.** They are discarded and used again only once the record that frees them is durable. Until
+//!   then a power cut may bring their file back.
+//! - **Reading and writing** hold the range of blocks that they touch, so that blocks don't change hands under them.
+
+mod allocator;
+mod data;
+mod extents;
+mod names;
+mod operation;
+mod ranges;
+mod space;
+mod tree;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::journal::format::{Header, HeaderBlock};
+use underlay_storage::journal::{Journal, JournalError, Snapshot};
+
+use allocator::Allocator;
+pub use data::WriteOptions;
+use extents::{ExtentMap, Run};
+pub use names::{Change, Entry, NewNode, RenameMode, Space, Stat};
+pub use space::Allocate;
+pub use operation::{Attributes, Kind, Operation, Timestamp, Unreadable, decode};
+use ranges::Ranges;
+pub use tree::ROOT;
+use tree::Tree;
+
+/// The unit of allocation, and of every request to the device.
+pub const BLOCK_BYTES: u64 = 4096;
+
+const JOURNAL_KIND: [u8; 8] = *b"ul-files";
+
+/// Metadata may take so much of the device, within these bounds; the journal is four times as large.
+const METADATA_SHARE: u64 = 256;
+const LEAST_METADATA_BYTES: u64 = 256 << 10;
+const MOST_METADATA_BYTES: u64 = 128 << 20;
+
+/// A transaction of this size is committed without being asked for; at twice the size changes have to wait.
+const FULL_TRANSACTION_BYTES: usize = 512 << 10;
+
+/// How long a change may stay in memory, as with ext4.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+pub type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("it holds no files of this kind: it was never made, or something else was written there")]
+    NothingThere,
+    #[error("{0}: the disk's content is damaged; make it anew")]
+    Damaged(String),
+    #[error("a volume of {0} bytes is too small for a directory: make it 4 MiB or larger")]
+    TooSmall(u64),
+    #[error("the device has blocks of {0} bytes; a directory needs blocks that divide {BLOCK_BYTES}")]
+    Blocks(u32),
+    #[error("the thread that commits can't be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A mounted file system. Its methods never wait for the device unless they say so.
+pub struct Core {
+    device: Arc<dyn BlockDevice>,
+    journal: Journal,
+    state: Mutex<State>,
+    ranges: Ranges,
+    /// Held by the one commit that is under way.
+    committing: Mutex<()>,
+    /// Signalled when a commit is over.
+    committed: Condvar,
+    jobs: Mutex<Option<Sender<Job>>>,
+    /// The device was gone for a time: what is in memory may speak of data that was lost.
+    lost: AtomicBool,
+    metadata_limit_bytes: u64,
+}
+
+enum Job {
+    Commit(Done<()>),
+    /// Commit, and then go on with what had found no space.
+    Reclaim(Box<dyn FnOnce() + Send>),
+    Stop(Sender<()>),
+}
+
+struct State {
+    tree: Tree,
+    allocator: Allocator,
+    /// What is known of an inode only while it is in use.
+    volatile: HashMap<u64, Volatile>,
+    transaction: Transaction,
+    /// Freed by transactions that were given to the journal and may not be durable.
+    sealed_runs: Vec<Run>,
+    sealed_number: u64,
+    /// The last transaction that is durable.
+    durable_number: u64,
+    /// Blocks whose discard is under way: free soon.
+    discarding_blocks: u64,
+}
+
+#[derive(Default)]
+struct Volatile {
+    opens: u32,
+    /// How often the kernel was told this inode, less how often it forgot it.
+    lookups: u64,
+    /// File blocks that have a place on the device, should they be written: so that a file that grows stays in one piece.
+    reserved: ExtentMap,
+    /// Where the last allocation ended, in the file and on the device.
+    hint: Option<(u64, u64)>,
+    /// Behind the file's end its last block is known to hold zeros.
+    tail_clean: bool,
+    changed_in: u64,
+    data_changed_in: u64,
+    removing: bool,
+}
+
+struct Transaction {
+    number: u64,
+    operations: Vec<u8>,
+    /// Inodes whose attributes are to be written.
+    changed: BTreeSet<u64>,
+    freed: Vec<Run>,
+}
+
+impl Transaction {
+    fn new(number: u64) -> Transaction {
+        Transaction { number, operations: Vec::new(), changed: BTreeSet::new(), freed: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.changed.is_empty()
+    }
+}
+
+/// The journal's length on a device of this capacity.
+fn journal_bytes(capacity_bytes: u64) -> u64 {
+    let metadata_bytes = metadata_bytes(capacity_bytes);
+    Journal::range_bytes(metadata_bytes, metadata_bytes).next_multiple_of(2 * BLOCK_BYTES)
+}
+
+fn metadata_bytes(capacity_bytes: u64) -> u64 {
+    (capacity_bytes / METADATA_SHARE).clamp(LEAST_METADATA_BYTES, MOST_METADATA_BYTES)
+}
+
+fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() }
+}
+
+impl Core {
+    /// Makes an empty file system, whose root belongs to `owner` (user and group). Waits for the device.
+    pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<Core>, OpenError> {
+        let journal_bytes = check_geometry(&*device)?;
+        let capacity_bytes = device.geometry().capacity_bytes;
+        // Nothing of what was there before may be taken for ours.
+        let length_bytes = capacity_bytes / BLOCK_BYTES * BLOCK_BYTES;
+        device.execute(Request::Discard { offset_bytes: 0, length_bytes })?;
+        for offset_bytes in [0, journal_bytes / 2] {
+            let data = vec![0; BLOCK_BYTES as usize];
+            device.execute(Request::Write { offset_bytes, data, fua: true })?;
+        }
+        let core = Core::load(device, journal_bytes)?;
+        {
+            let mut state = core.state();
+            let time = now();
+            let attributes = Attributes {
+                mode: 0o755,
+                uid: owner.0,
+                gid: owner.1,
+                size: 0,
+                atime: time,
+                mtime: time,
+                ctime: time,
+            };
+            let make = Operation::Make {
+                inode: ROOT,
+                kind: Kind::Directory,
+                home: journal_bytes / BLOCK_BYTES,
+                device_number: 0,
+                target: Vec::new(),
+                attributes,
+            };
+            state.perform(make).map_err(|errno| OpenError::Damaged(errno.to_string()))?;
+        }
+        core.commit().map_err(|errno| OpenError::Device(DeviceError::Io(errno.to_string())))?;
+        Ok(core)
+    }
+
+    /// Opens what [`Core::format`] made. Waits for the device.
+    pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<Core>, OpenError> {
+        let journal_bytes = check_geometry(&*device)?;
+        let is_header = |offset_bytes| -> Result<bool, OpenError> {
+            let buffer = vec![0; BLOCK_BYTES as usize];
+            let block = device.execute(Request::Read { offset_bytes, buffer })?;
+            Ok(Header::decode(&block) != HeaderBlock::Foreign)
+        };
+        if !is_header(0)? && !is_header(journal_bytes / 2)? {
+            return Err(OpenError::NothingThere);
+        }
+        let core = Core::load(device, journal_bytes)?;
+        if core.state().tree.get(ROOT).is_none() {
+            return Err(OpenError::NothingThere);
+        }
+        Ok(core)
+    }
+
+    fn load(device: Arc<dyn BlockDevice>, journal_bytes: u64) -> Result<Arc<Core>, OpenError> {
+        let capacity_bytes = device.geometry().capacity_bytes;
+        let (journal, recovered) = Journal::open(Arc::clone(&device), 0..journal_bytes, JOURNAL_KIND)?;
+        let damaged = |error: &dyn std::fmt::Display| OpenError::Damaged(error.to_string());
+        let mut tree = Tree::default();
+        let records = std::iter::once(&recovered.snapshot).chain(&recovered.records);
+        for record in records {
+            for operation in decode(record).map_err(|error| damaged(&error))? {
+                tree.apply(&operation, &mut Vec::new()).map_err(|error| damaged(&error))?;
+            }
+        }
+        let mut allocator = Allocator::new(journal_bytes / BLOCK_BYTES..capacity_bytes / BLOCK_BYTES);
+        for (_, inode) in tree.inodes() {
+            for segment in inode.extents.iter() {
+                let start = segment.place.device().unwrap_or(0);
+                allocator
+                    .take(Run { start, count: segment.count })
+                    .map_err(|error| damaged(&error))?;
+            }
+        }
+        let mut state = State {
+            tree,
+            allocator,
+            volatile: HashMap::new(),
+            transaction: Transaction::new(1),
+            sealed_runs: Vec::new(),
+            sealed_number: 0,
+            durable_number: 0,
+            discarding_blocks: 0,
+        };
+        state.remove_orphans().map_err(|errno| damaged(&errno))?;
+        let (jobs, received) = mpsc::channel();
+        let core = Arc::new(Core {
+            device,
+            journal,
+            state: Mutex::new(state),
+            ranges: Ranges::default(),
+            committing: Mutex::new(()),
+            committed: Condvar::new(),
+            jobs: Mutex::new(Some(jobs)),
+            lost: AtomicBool::new(false),
+            metadata_limit_bytes: metadata_bytes(capacity_bytes),
+        });
+        let weak = Arc::downgrade(&core);
+        core.journal.set_source(move || match weak.upgrade() {
+            Some(core) => core.snapshot(),
+            None => Snapshot::default(),
+        });
+        let weak = Arc::downgrade(&core);
+        std::thread::Builder::new()
+            .name("directory-commit".into())
+            .spawn(move || work(&weak, &received))
+            .map_err(OpenError::Thread)?;
+        Ok(core)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic ends the daemon; in a test the one that panicked tells.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the journal begins anew with: everything, the running transaction included.
+    fn snapshot(&self) -> Snapshot {
+        let mut state = self.state();
+        state.seal(&self.journal);
+        Snapshot { state: state.tree.snapshot(), covers: self.journal.appended() }
+    }
+
+    /// Makes every change durable that was made before. Waits for the device.
+    pub fn commit(&self) -> Result<(), Errno> {
+        let _one = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_alive()?;
+        let nothing_new = {
+            let mut state = self.state();
+            state.seal(&self.journal);
+            state.sealed_number == state.durable_number
+        };
+        // The data that the records speak of. Only this function has the journal write, so no record overtakes it.
+        let outcome = self.device.execute(Request::Flush).map(|_| ()).and_then(|()| {
+            if nothing_new { Ok(()) } else { self.journal.commit_and_wait() }
+        });
+        if outcome.is_ok() {
+            let runs = {
+                let mut state = self.state();
+                state.durable_number = state.sealed_number;
+                let runs = merged(std::mem::take(&mut state.sealed_runs));
+                state.discarding_blocks += runs.iter().map(|run| run.count).sum::<u64>();
+                runs
+            };
+            self.discard(runs);
+        }
+        self.committed.notify_all();
+        outcome.map_err(|error| self.errno(&error))
+    }
+
+    /// From now on everything is answered by an error, until the file system is opened anew: for a device whose power
+    /// was cut, of which a journal knows better what is there than the memory does.
+    pub fn abandon(&self) {
+        if !self.lost.swap(true, Ordering::SeqCst) {
+            eprintln!("the device was gone: its directory answers with errors until it is attached anew");
+        }
+        self.committed.notify_all();
+    }
+
+    fn check_alive(&self) -> Result<(), Errno> {
+        if self.lost.load(Ordering::SeqCst) { Err(Errno::IO) } else { Ok(()) }
+    }
+
+    /// As [`errno()`], and takes note of a device that is gone.
+    fn errno(&self, error: &DeviceError) -> Errno {
+        if *error == DeviceError::Gone {
+            self.abandon();
+        }
+        errno(error)
+    }
+
+    /// Gives blocks back to the device, and then to the allocator. Waits for the device.
+    fn discard(&self, runs: Vec<Run>) {
+        for run in runs {
+            let request = Request::Discard {
+                offset_bytes: run.start * BLOCK_BYTES,
+                length_bytes: run.count * BLOCK_BYTES,
+            };
+            // A device that can't discard still has the blocks.
+            let _ = self.device.execute(request);
+            let mut state = self.state();
+            state.discarding_blocks -= run.count;
+            if let Err(overlap) = state.allocator.release(run) {
+                // Better lost than given to two files.
+                eprintln!("not used again: {overlap}");
+            }
+        }
+    }
+
+    /// [`Core::commit`] on the thread that is there for it; those who ask at the same time share one.
+    pub fn commit_later(&self, done: Done<()>) {
+        self.send(Job::Commit(done));
+    }
+
+    fn send(&self, job: Job) {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        match (jobs.as_ref(), job) {
+            (Some(jobs), job) => {
+                // The thread lives as long as this value does.
+                let _ = jobs.send(job);
+            }
+            (None, Job::Commit(done)) => done(Err(Errno::IO)),
+            (None, Job::Reclaim(then)) => then(),
+            (None, Job::Stop(_)) => {}
+        }
+    }
+
+    /// Makes a file durable, or with `data_only` what is needed to read it: fsync(2) and fdatasync(2).
+    pub fn sync(&self, inode: u64, data_only: bool, done: Done<()>) {
+        let is_durable = {
+            let state = self.state();
+            state.volatile.get(&inode).is_none_or(|volatile| {
+                let changed = if data_only { volatile.data_changed_in } else { volatile.changed_in };
+                changed <= state.durable_number
+            })
+        };
+        if !is_durable {
+            return self.commit_later(done);
+        }
+        if let Err(error) = self.check_alive() {
+            return done(Err(error));
+        }
+        self.device.submit(
+            Request::Flush,
+            Box::new(move |completion| done(completion.map(|_| ()).map_err(|error| errno(&error)))),
+        );
+    }
+
+    /// Waits while the transaction is so large that the device must catch up. Not for a thread that completes requests.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn throttle(&self) -> Result<(), Errno> {
+        let mut state = self.state();
+        if state.transaction.operations.len() > FULL_TRANSACTION_BYTES {
+            self.commit_later(Box::new(|_| {}));
+        }
+        let limit = Duration::from_secs(1);
+        while state.transaction.operations.len() > 2 * FULL_TRANSACTION_BYTES && self.check_alive().is_ok() {
+            state = match self.committed.wait_timeout(state, limit) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        self.check_alive()
+    }
+
+    /// Makes everything durable and ends. Waits for the device.
+    pub fn close(&self) -> Result<(), Errno> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(jobs) = jobs {
+            let (stopped, wait) = mpsc::channel();
+            if jobs.send(Job::Stop(stopped)).is_ok() {
+                let _ = wait.recv();
+            }
+        }
+        self.commit()
+    }
+}
+
+impl State {
+    /// Changes the tree, and notes how.
+    fn perform(&mut self, operation: Operation) -> Result<(), Errno> {
+        self.tree.apply(&operation, &mut self.transaction.freed).map_err(|contradiction| {
+            eprintln!("refused: {contradiction}");
+            Errno::IO
+        })?;
+        operation.encode(&mut self.transaction.operations);
+        Ok(())
+    }
+
+    /// The inode's attributes are to be written with the transaction; `data` if its data can't be read without them.
+    fn changed(&mut self, inode: u64, data: bool) {
+        let number = self.transaction.number;
+        self.transaction.changed.insert(inode);
+        let volatile = self.volatile.entry(inode).or_default();
+        volatile.changed_in = number;
+        if data {
+            volatile.data_changed_in = number;
+        }
+    }
+
+    /// Gives the running transaction to the journal and begins the next one.
+    fn seal(&mut self, journal: &Journal) {
+        if self.transaction.is_empty() {
+            return;
+        }
+        let next = Transaction::new(self.transaction.number + 1);
+        let Transaction { number, mut operations, changed, mut freed } =
+            std::mem::replace(&mut self.transaction, next);
+        for inode in changed {
+            if let Some(found) = self.tree.get(inode) {
+                Operation::SetAttributes { inode, attributes: found.attributes }.encode(&mut operations);
+            }
+        }
+        self.sealed_runs.append(&mut freed);
+        self.sealed_number = number;
+        journal.append(operations);
+    }
+
+    /// Files that were open without a name when the power went.
+    fn remove_orphans(&mut self) -> Result<(), Errno> {
+        let is_orphan = |(number, inode): &(u64, &tree::Inode)| match inode.kind {
+            Kind::Directory => *number != ROOT && inode.parent == *number,
+            _ => inode.links == 0,
+        };
+        let orphans: Vec<u64> = self.tree.inodes().filter(is_orphan).map(|(number, _)| number).collect();
+        orphans.into_iter().try_for_each(|inode| self.perform(Operation::Remove { inode }))
+    }
+}
+
+fn check_geometry(device: &dyn BlockDevice) -> Result<u64, OpenError> {
+    let geometry = device.geometry();
+    if !BLOCK_BYTES.is_multiple_of(u64::from(geometry.block_bytes)) {
+        return Err(OpenError::Blocks(geometry.block_bytes));
+    }
+    let journal_bytes = journal_bytes(geometry.capacity_bytes);
+    if geometry.capacity_bytes < journal_bytes + 64 * BLOCK_BYTES {
+        return Err(OpenError::TooSmall(geometry.capacity_bytes));
+    }
+    Ok(journal_bytes)
+}
+
+/// What a program sees of a device's error; the device's own words go to the log, the first ones.
+fn errno(error: &DeviceError) -> Errno {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    const MOST_LOGGED: u32 = 100;
+    static LOGGED: AtomicU32 = AtomicU32::new(0);
+    if LOGGED.load(Ordering::Relaxed) < MOST_LOGGED {
+        LOGGED.fetch_add(1, Ordering::Relaxed);
+        eprintln!("{error}");
+    }
+    match error {
+        DeviceError::NoSpace => Errno::NOSPC,
+        _ => Errno::IO,
+    }
+}
+
+fn merged(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_unstable();
+    let mut merged: Vec<Run> = Vec::new();
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if last.end() == run.start => last.count += run.count,
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+/// The thread that commits: when asked, and now and then.
+fn work(core: &Weak<Core>, jobs: &Receiver<Job>) {
+    loop {
+        let first = match jobs.recv_timeout(COMMIT_INTERVAL) {
+            Ok(job) => Some(job),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        };
+        let Some(core) = core.upgrade() else { return };
+        let asked: Vec<Job> = first.into_iter().chain(jobs.try_iter()).collect();
+        if asked.is_empty() && core.state().transaction.is_empty() {
+            continue;
+        }
+        let outcome = core.commit();
+        for job in asked {
+            match job {
+                Job::Commit(done) => done(outcome),
+                Job::Reclaim(then) => then(),
+                Job::Stop(stopped) => {
+                    let _ = stopped.send(());
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

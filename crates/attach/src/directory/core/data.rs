@@ -1,0 +1,462 @@
+//! Reading and writing: a file's bytes become requests at the places of its extents, as few and as many at once as
+//! these allow. Nothing here waits; the last answer of the device answers the caller.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+use underlay_storage::device::{Completion, Request};
+
+use super::extents::{Place, Segment};
+use super::operation::{Operation, Timestamp};
+use super::ranges::{Access, Held};
+use super::space::{Fresh, LARGEST_FILE_BYTES};
+use super::{BLOCK_BYTES, Core, Done, Job, State, errno, now};
+
+pub(super) type Outcome = Result<(), Errno>;
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// The modification time stays: whoever holds the file's pages tells it later.
+    pub keep_times: bool,
+    /// Set-id bits go.
+    pub drop_privileges: bool,
+}
+
+/// The answer first, then the range: whoever waits for it need not be waited for.
+pub(super) fn answer<T>(done: Done<T>, outcome: Result<T, Errno>, held: Held) {
+    done(outcome);
+    drop(held);
+}
+
+/// Requests of which the last to end calls on.
+struct Join {
+    state: Mutex<JoinState>,
+}
+
+struct JoinState {
+    remaining: usize,
+    outcome: Outcome,
+    buffer: Vec<u8>,
+    then: Option<Box<dyn FnOnce(Outcome, Vec<u8>) + Send>>,
+}
+
+impl Join {
+    fn new(
+        requests: usize,
+        buffer: Vec<u8>,
+        then: impl FnOnce(Outcome, Vec<u8>) + Send + 'static,
+    ) -> Arc<Join> {
+        let state = JoinState { remaining: requests, outcome: Ok(()), buffer, then: Some(Box::new(then)) };
+        Arc::new(Join { state: Mutex::new(state) })
+    }
+
+    /// `place` is where a read's bytes go in the buffer.
+    fn arrive(&self, completion: Completion, place: Option<usize>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match (completion, place) {
+            (Ok(bytes), Some(at)) => state.buffer[at..at + bytes.len()].copy_from_slice(&bytes),
+            (Ok(_), None) => {}
+            (Err(error), _) => state.outcome = state.outcome.and(Err(errno(&error))),
+        }
+        state.remaining -= 1;
+        if state.remaining > 0 {
+            return;
+        }
+        let (then, outcome, buffer) = (state.then.take(), state.outcome, std::mem::take(&mut state.buffer));
+        drop(state);
+        if let Some(then) = then {
+            then(outcome, buffer);
+        }
+    }
+}
+
+/// Parts of the same kind that lie side by side on the device become one.
+fn device_parts(segments: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    for &(device, count) in segments {
+        match parts.last_mut() {
+            Some((start, length)) if *start + *length == device => *length += count,
+            _ => parts.push((device, count)),
+        }
+    }
+    parts
+}
+
+fn blocks(bytes: &Range<u64>) -> Range<u64> {
+    bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES)
+}
+
+impl Core {
+    /// Reads what there is of a range: shorter at the file's end, empty behind it.
+    pub fn read(self: &Arc<Self>, inode: u64, offset: u64, length: u32, done: Done<Vec<u8>>) {
+        if let Err(error) = self.check_alive() {
+            return done(Err(error));
+        }
+        let end = offset.saturating_add(u64::from(length));
+        let core = Arc::clone(self);
+        self.ranges.lock(inode, blocks(&(offset..end)), Access::Shared, move |held| {
+            let size = match core.file_size(inode) {
+                Ok(size) => size,
+                Err(error) => return answer(done, Err(error), held),
+            };
+            let bytes = offset..end.min(size);
+            if bytes.is_empty() {
+                return answer(done, Ok(Vec::new()), held);
+            }
+            let skip = (offset % BLOCK_BYTES) as usize;
+            let wanted = (bytes.end - bytes.start) as usize;
+            core.read_blocks(inode, blocks(&bytes), move |outcome, mut buffer| {
+                let outcome = outcome.map(|()| {
+                    if skip > 0 {
+                        buffer.drain(..skip);
+                    }
+                    buffer.truncate(wanted);
+                    buffer
+                });
+                answer(done, outcome, held);
+            });
+        });
+    }
+
+    /// Whole blocks of a range that is held.
+    fn read_blocks(
+        self: &Arc<Self>,
+        inode: u64,
+        blocks: Range<u64>,
+        then: impl FnOnce(Outcome, Vec<u8>) + Send + 'static,
+    ) {
+        let segments = match self.state().tree.get(inode) {
+            Some(file) => file.extents.segments(blocks.clone()),
+            None => return then(Err(Errno::NOENT), Vec::new()),
+        };
+        let length = ((blocks.end - blocks.start) * BLOCK_BYTES) as usize;
+        if let [Segment { place: Place::Written(device), .. }] = segments.as_slice() {
+            let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer: vec![0; length] };
+            let done = move |completion: Completion| match completion {
+                Ok(buffer) => then(Ok(()), buffer),
+                Err(error) => then(Err(errno(&error)), Vec::new()),
+            };
+            return self.device.submit(request, Box::new(done));
+        }
+        let written: Vec<(u64, u64, u64)> = segments
+            .iter()
+            .filter_map(|segment| match segment.place {
+                Place::Written(device) => Some((segment.at, device, segment.count)),
+                _ => None,
+            })
+            .collect();
+        if written.is_empty() {
+            return then(Ok(()), vec![0; length]);
+        }
+        let join = Join::new(written.len(), vec![0; length], then);
+        for (at, device, count) in written {
+            let (join, place) = (Arc::clone(&join), ((at - blocks.start) * BLOCK_BYTES) as usize);
+            let buffer = vec![0; (count * BLOCK_BYTES) as usize];
+            let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer };
+            self.device.submit(request, Box::new(move |completion| join.arrive(completion, Some(place))));
+        }
+    }
+
+    /// Writes, and answers when the device has: not durable before a sync.
+    pub fn write(
+        self: &Arc<Self>,
+        inode: u64,
+        offset: u64,
+        data: Vec<u8>,
+        options: WriteOptions,
+        done: Done<()>,
+    ) {
+        let Some(end) = offset.checked_add(data.len() as u64).filter(|end| *end <= LARGEST_FILE_BYTES) else {
+            return done(Err(Errno::FBIG));
+        };
+        if let Err(error) = self.check_alive() {
+            return done(Err(error));
+        }
+        if data.is_empty() {
+            return done(self.file_size(inode).map(|_| ()));
+        }
+        let write = Write { inode, bytes: offset..end, options, may_reclaim: true };
+        self.begin_write(blocks(&(offset..end)), write, data, done);
+    }
+
+    fn begin_write(self: &Arc<Self>, range: Range<u64>, write: Write, data: Vec<u8>, done: Done<()>) {
+        let core = Arc::clone(self);
+        self.ranges.lock(write.inode, range, Access::Exclusive, move |held| {
+            core.write_held(write, data, held, done)
+        });
+    }
+
+    fn write_held(self: &Arc<Self>, write: Write, data: Vec<u8>, held: Held, done: Done<()>) {
+        let size = match self.file_size(write.inode) {
+            Ok(size) => size,
+            Err(error) => return answer(done, Err(error), held),
+        };
+        let cover = blocks(&write.bytes);
+        // A gap between the old end and this write must read as zeros, also in the old last block.
+        let gap = size < write.bytes.start && size / BLOCK_BYTES < cover.start;
+        if gap && !self.state().is_tail_clean(write.inode) {
+            if held.range().start > size / BLOCK_BYTES {
+                drop(held);
+                return self.begin_write(size / BLOCK_BYTES..cover.end, write, data, done);
+            }
+            let core = Arc::clone(self);
+            return self.clean_tail(
+                write.inode,
+                Box::new(move |cleaned| match cleaned {
+                    Ok(()) => core.write_edges(write, size, data, held, done),
+                    Err(error) => answer(done, Err(error), held),
+                }),
+            );
+        }
+        self.write_edges(write, size, data, held, done);
+    }
+
+    /// Completes the first and the last block with what is there.
+    fn write_edges(self: &Arc<Self>, write: Write, size: u64, data: Vec<u8>, held: Held, done: Done<()>) {
+        let cover = blocks(&write.bytes);
+        let head = (write.bytes.start % BLOCK_BYTES) as usize;
+        let length = ((cover.end - cover.start) * BLOCK_BYTES) as usize;
+        if head == 0 && data.len() == length {
+            return self.write_blocks(write, data, held, done);
+        }
+        let mut edges = vec![cover.start, cover.end - 1];
+        edges.dedup();
+        // Blocks with bytes of the file that this write leaves alone.
+        edges.retain(|block| {
+            let valid = block * BLOCK_BYTES..((block + 1) * BLOCK_BYTES).min(size);
+            !valid.is_empty() && (valid.start < write.bytes.start || valid.end > write.bytes.end)
+        });
+        let mut whole = vec![0; length];
+        whole[head..head + data.len()].copy_from_slice(&data);
+        let core = Arc::clone(self);
+        self.read_single_blocks(write.inode, edges, move |outcome| match outcome {
+            Ok(edges) => {
+                for (block, old) in edges {
+                    let at = ((block - cover.start) * BLOCK_BYTES) as usize;
+                    // What lies behind the file's end is not the file's.
+                    let valid = size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES) as usize;
+                    let (first, last) = (head, head + data.len());
+                    for index in 0..valid {
+                        if at + index < first || at + index >= last {
+                            whole[at + index] = old[index];
+                        }
+                    }
+                }
+                core.write_blocks(write, whole, held, done);
+            }
+            Err(error) => answer(done, Err(error), held),
+        });
+    }
+
+    /// The content of those blocks that have been written.
+    fn read_single_blocks(
+        self: &Arc<Self>,
+        inode: u64,
+        blocks: Vec<u64>,
+        then: impl FnOnce(Result<Vec<(u64, Vec<u8>)>, Errno>) + Send + 'static,
+    ) {
+        let written: Vec<(u64, u64)> = {
+            let state = self.state();
+            let place = |block: &u64| match state.tree.get(inode)?.extents.place(*block) {
+                Place::Written(device) => Some((*block, device)),
+                _ => None,
+            };
+            blocks.iter().filter_map(place).collect()
+        };
+        if written.is_empty() {
+            return then(Ok(Vec::new()));
+        }
+        let numbers: Vec<u64> = written.iter().map(|(block, _)| *block).collect();
+        let collect = move |outcome: Outcome, buffer: Vec<u8>| {
+            let pieces = buffer.chunks_exact(BLOCK).map(<[u8]>::to_vec);
+            then(outcome.map(|()| numbers.into_iter().zip(pieces).collect()));
+        };
+        let join = Join::new(written.len(), vec![0; written.len() * BLOCK], collect);
+        for (index, (_, device)) in written.into_iter().enumerate() {
+            let join = Arc::clone(&join);
+            let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer: vec![0; BLOCK] };
+            self.device.submit(request, Box::new(move |answer| join.arrive(answer, Some(index * BLOCK))));
+        }
+    }
+
+    /// Writes whole blocks, and maps those that had no place once they are written.
+    fn write_blocks(self: &Arc<Self>, write: Write, data: Vec<u8>, held: Held, done: Done<()>) {
+        let planned = self.plan(&mut self.state(), &write);
+        let plan = match planned {
+            Ok(plan) => plan,
+            Err(Errno::NOSPC) if write.may_reclaim && self.state().has_blocks_waiting() => {
+                let core = Arc::clone(self);
+                let write = Write { may_reclaim: false, ..write };
+                return self.send(Job::Reclaim(Box::new(move || core.write_blocks(write, data, held, done))));
+            }
+            Err(error) => return answer(done, Err(error), held),
+        };
+        let parts = device_parts(&plan.places);
+        let core = Arc::clone(self);
+        let finish = move |outcome: Outcome| {
+            let outcome = core.written(&write, plan, outcome);
+            answer(done, outcome, held);
+        };
+        if let [(device, _)] = parts[..] {
+            let request = Request::Write { offset_bytes: device * BLOCK_BYTES, data, fua: false };
+            return self.device.submit(
+                request,
+                Box::new(move |completion| finish(completion.map(|_| ()).map_err(|error| errno(&error)))),
+            );
+        }
+        let join = Join::new(parts.len(), Vec::new(), move |outcome, _| finish(outcome));
+        let mut rest = data.as_slice();
+        for (device, count) in parts {
+            let (part, behind) = rest.split_at((count * BLOCK_BYTES) as usize);
+            rest = behind;
+            let join = Arc::clone(&join);
+            let request =
+                Request::Write { offset_bytes: device * BLOCK_BYTES, data: part.to_vec(), fua: false };
+            self.device.submit(request, Box::new(move |completion| join.arrive(completion, None)));
+        }
+    }
+
+    /// A place for every block of a write, in its order.
+    fn plan(&self, state: &mut State, write: &Write) -> Result<Plan, Errno> {
+        let file = state.tree.get(write.inode).ok_or(Errno::NOENT)?;
+        let size = file.attributes.size;
+        let segments = file.extents.segments(blocks(&write.bytes));
+        let mut plan = Plan { places: Vec::new(), fresh: Fresh::new(), unwritten: Vec::new() };
+        if segments.iter().any(|segment| !matches!(segment.place, Place::Written(_))) {
+            self.check_metadata(state, 128 * segments.len())?;
+        }
+        for segment in segments {
+            match segment.place {
+                Place::Written(device) => plan.places.push((device, segment.count)),
+                Place::Unwritten(device) => {
+                    plan.places.push((device, segment.count));
+                    plan.unwritten.push((segment.at, device, segment.count));
+                }
+                Place::Hole => {
+                    let hole = segment.at..segment.at + segment.count;
+                    let Some(mut runs) = state.allocate(write.inode, hole, write.bytes.end > size) else {
+                        state.give_back(&plan.fresh);
+                        return Err(Errno::NOSPC);
+                    };
+                    plan.places.extend(runs.iter().map(|(_, run)| (run.start, run.count)));
+                    plan.fresh.append(&mut runs);
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The device has answered all parts of a write.
+    fn written(&self, write: &Write, plan: Plan, outcome: Outcome) -> Outcome {
+        let mut state = self.state();
+        if outcome.is_err() || state.tree.get(write.inode).is_none() {
+            state.give_back(&plan.fresh);
+            return outcome.and(Err(Errno::IO));
+        }
+        let fresh = plan.fresh.iter().map(|(at, run)| (*at, run.start, run.count));
+        let mut placed = false;
+        for (at, device, count) in fresh.chain(plan.unwritten.iter().copied()).collect::<Vec<_>>() {
+            placed = true;
+            state.perform(Operation::Map { inode: write.inode, at, device, count, written: true })?;
+        }
+        let time: Timestamp = now();
+        let end = write.bytes.end;
+        let Some(attributes) = state.tree.attributes_mut(write.inode) else { return Err(Errno::IO) };
+        let grows = end > attributes.size;
+        attributes.size = attributes.size.max(end);
+        let holds_end = attributes.size.div_ceil(BLOCK_BYTES) == end.div_ceil(BLOCK_BYTES);
+        if !write.options.keep_times {
+            attributes.mtime = time;
+            attributes.ctime = time;
+        }
+        if write.options.drop_privileges {
+            super::names::drop_privileges(attributes);
+        }
+        if placed || grows {
+            state.changed(write.inode, true);
+        } else if !write.options.keep_times || write.options.drop_privileges {
+            state.changed(write.inode, false);
+        }
+        if holds_end {
+            // The last block was completed with zeros.
+            state.volatile.entry(write.inode).or_default().tail_clean = true;
+        }
+        Ok(())
+    }
+
+    /// Makes what lies behind the file's end in its last block zeros. The block is held.
+    pub(super) fn clean_tail(self: &Arc<Self>, inode: u64, then: Done<()>) {
+        let size = match self.file_size(inode) {
+            Ok(size) => size,
+            Err(error) => return then(Err(error)),
+        };
+        if size.is_multiple_of(BLOCK_BYTES) || self.state().is_tail_clean(inode) {
+            return then(Ok(()));
+        }
+        let core = Arc::clone(self);
+        self.zero_bytes(
+            inode,
+            size..size.next_multiple_of(BLOCK_BYTES),
+            Box::new(move |outcome| {
+                if outcome.is_ok() {
+                    core.state().volatile.entry(inode).or_default().tail_clean = true;
+                }
+                then(outcome);
+            }),
+        );
+    }
+
+    /// Zeros a part of one block, if it was ever written. The block is held.
+    pub(super) fn zero_bytes(self: &Arc<Self>, inode: u64, bytes: Range<u64>, then: Done<()>) {
+        let block = bytes.start / BLOCK_BYTES;
+        if bytes.is_empty() || bytes.end - bytes.start == BLOCK_BYTES {
+            // Nothing, or a whole block, which has been dealt with as one.
+            return then(Ok(()));
+        }
+        let core = Arc::clone(self);
+        self.read_single_blocks(inode, vec![block], move |outcome| {
+            let mut found = match outcome {
+                Ok(found) => found,
+                Err(error) => return then(Err(error)),
+            };
+            let place = core.state().tree.get(inode).map(|file| file.extents.place(block));
+            let (Some((_, mut data)), Some(Place::Written(device))) = (found.pop(), place) else {
+                return then(Ok(()));
+            };
+            let inside = |byte: u64| (byte - block * BLOCK_BYTES) as usize;
+            data[inside(bytes.start)..inside(bytes.end)].fill(0);
+            let request = Request::Write { offset_bytes: device * BLOCK_BYTES, data, fua: false };
+            let done =
+                move |completion: Completion| then(completion.map(|_| ()).map_err(|error| errno(&error)));
+            core.device.submit(request, Box::new(done));
+        });
+    }
+}
+
+impl State {
+    fn is_tail_clean(&self, inode: u64) -> bool {
+        self.volatile.get(&inode).is_some_and(|volatile| volatile.tail_clean)
+            || self.tree.get(inode).is_some_and(|file| file.attributes.size.is_multiple_of(BLOCK_BYTES))
+    }
+}
+
+/// A write that is on its way.
+#[derive(Clone, Debug)]
+struct Write {
+    inode: u64,
+    bytes: Range<u64>,
+    options: WriteOptions,
+    /// A commit may free blocks for it.
+    may_reclaim: bool,
+}
+
+/// Where a write goes.
+struct Plan {
+    /// Device block and count, in the order of the file.
+    places: Vec<(u64, u64)>,
+    fresh: Fresh,
+    unwritten: Vec<(u64, u64, u64)>,
+}

@@ -1,0 +1,265 @@
+//! Where a file's blocks lie: runs of file blocks mapped to runs of device blocks.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Blocks that lie side by side on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    pub start: u64,
+    pub count: u64,
+}
+
+impl Run {
+    pub fn end(&self) -> u64 {
+        self.start + self.count
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    device: u64,
+    count: u64,
+    written: bool,
+}
+
+/// A piece of a file: mapped, or a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The first of its blocks in the file.
+    pub at: u64,
+    pub count: u64,
+    pub place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Hole,
+    /// Allocated, but what lies there is not the file's: it reads as zeros.
+    Unwritten(u64),
+    Written(u64),
+}
+
+impl Place {
+    /// The first block on the device.
+    pub fn device(self) -> Option<u64> {
+        match self {
+            Place::Hole => None,
+            Place::Unwritten(device) | Place::Written(device) => Some(device),
+        }
+    }
+}
+
+/// The extents of one file, by file block. Neighbours that continue each other are one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtentMap {
+    extents: BTreeMap<u64, Extent>,
+    blocks: u64,
+}
+
+impl ExtentMap {
+    /// Extents, each of which costs metadata.
+    pub fn len(&self) -> usize {
+        self.extents.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// Blocks that are allocated.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Every mapped piece in file order.
+    pub fn iter(&self) -> impl Iterator<Item = Segment> + '_ {
+        self.extents.iter().map(|(&at, extent)| segment(at, extent))
+    }
+
+    /// The pieces of a range without gaps, holes included.
+    pub fn segments(&self, range: Range<u64>) -> Vec<Segment> {
+        let mut found = Vec::new();
+        let mut at = range.start;
+        let first = self.extents.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
+        for (&start, extent) in self.extents.range(first..range.end.max(first)) {
+            let from = start.max(range.start);
+            let to = (start + extent.count).min(range.end);
+            if from >= to {
+                continue;
+            }
+            if at < from {
+                found.push(Segment { at, count: from - at, place: Place::Hole });
+            }
+            let part = Extent { device: extent.device + (from - start), count: to - from, ..*extent };
+            found.push(segment(from, &part));
+            at = to;
+        }
+        if at < range.end {
+            found.push(Segment { at, count: range.end - at, place: Place::Hole });
+        }
+        found
+    }
+
+    pub fn place(&self, at: u64) -> Place {
+        match self.extents.range(..=at).next_back() {
+            Some((&start, extent)) if at < start + extent.count => {
+                segment(at, &Extent { device: extent.device + (at - start), ..*extent }).place
+            }
+            _ => Place::Hole,
+        }
+    }
+
+    /// The mapped piece before a block, whether or not it reaches up to it.
+    pub fn before(&self, at: u64) -> Option<Segment> {
+        self.extents.range(..at).next_back().map(|(&start, extent)| segment(start, extent))
+    }
+
+    /// The mapped piece that begins after a block.
+    pub fn after(&self, at: u64) -> Option<Segment> {
+        self.extents.range(at..).next().map(|(&start, extent)| segment(start, extent))
+    }
+
+    /// Maps a range anew, and returns the device blocks that it lay on before and does no longer.
+    pub fn map(&mut self, at: u64, run: Run, written: bool) -> Vec<Run> {
+        if run.count == 0 {
+            return Vec::new();
+        }
+        let mut replaced = self.cut(at..at + run.count);
+        // The same blocks again are only marked otherwise.
+        replaced.retain(|(from, old)| run.start + (from - at) != old.start);
+        self.extents.insert(at, Extent { device: run.start, count: run.count, written });
+        self.blocks += run.count;
+        self.merge_around(at);
+        self.merge_around(at + run.count);
+        replaced.into_iter().map(|(_, old)| old).collect()
+    }
+
+    /// Makes a hole, and returns the device blocks that lay there.
+    pub fn unmap(&mut self, range: Range<u64>) -> Vec<Run> {
+        self.cut(range).into_iter().map(|(_, run)| run).collect()
+    }
+
+    /// Takes a range out, by file block.
+    fn cut(&mut self, range: Range<u64>) -> Vec<(u64, Run)> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        self.split(range.start);
+        self.split(range.end);
+        let keys: Vec<u64> = self.extents.range(range).map(|(&at, _)| at).collect();
+        keys.into_iter()
+            .filter_map(|at| {
+                let extent = self.extents.remove(&at)?;
+                self.blocks -= extent.count;
+                Some((at, Run { start: extent.device, count: extent.count }))
+            })
+            .collect()
+    }
+
+    /// Makes `at` a boundary.
+    fn split(&mut self, at: u64) {
+        let Some((&start, extent)) = self.extents.range_mut(..at).next_back() else { return };
+        let kept = at - start;
+        if kept >= extent.count {
+            return;
+        }
+        let rest = Extent { device: extent.device + kept, count: extent.count - kept, ..*extent };
+        extent.count = kept;
+        self.extents.insert(at, rest);
+    }
+
+    fn merge_around(&mut self, at: u64) {
+        let Some(&right) = self.extents.get(&at) else { return };
+        let Some((_, left)) = self.extents.range_mut(..at).next_back().filter(|(start, left)| {
+            *start + left.count == at
+                && left.device + left.count == right.device
+                && left.written == right.written
+        }) else {
+            return;
+        };
+        left.count += right.count;
+        self.extents.remove(&at);
+    }
+}
+
+fn segment(at: u64, extent: &Extent) -> Segment {
+    let place = if extent.written { Place::Written(extent.device) } else { Place::Unwritten(extent.device) };
+    Segment { at, count: extent.count, place }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BLOCKS: u64 = 40;
+
+    fn flat(map: &ExtentMap) -> Vec<Place> {
+        map.segments(0..BLOCKS)
+            .into_iter()
+            .flat_map(|segment| {
+                (0..segment.count).map(move |index| match segment.place {
+                    Place::Hole => Place::Hole,
+                    Place::Unwritten(device) => Place::Unwritten(device + index),
+                    Place::Written(device) => Place::Written(device + index),
+                })
+            })
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// Against one entry a block.
+        #[test]
+        fn maps_like_a_table_of_blocks(
+            steps in proptest::collection::vec((0..BLOCKS, 0..12_u64, 0..60_u64, 0..3_u8), 0..40),
+        ) {
+            let mut map = ExtentMap::default();
+            let mut table = vec![Place::Hole; BLOCKS as usize];
+            for (at, count, device, kind) in steps {
+                let count = count.min(BLOCKS - at);
+                let range = at as usize..(at + count) as usize;
+                let before: Vec<u64> = table[range.clone()].iter().filter_map(|place| place.device()).collect();
+                let (freed, still) = if kind == 0 {
+                    table[range].fill(Place::Hole);
+                    (map.unmap(at..at + count), Vec::new())
+                } else {
+                    for (index, place) in (0..).zip(&mut table[range]) {
+                        *place = if kind == 1 {
+                            Place::Written(device + index)
+                        } else {
+                            Place::Unwritten(device + index)
+                        };
+                    }
+                    let still: Vec<u64> = (device..device + count).collect();
+                    (map.map(at, Run { start: device, count }, kind == 1), still)
+                };
+                prop_assert_eq!(flat(&map), table.clone());
+                prop_assert_eq!(map.blocks(), table.iter().filter(|place| place.device().is_some()).count() as u64);
+                let freed: Vec<u64> = freed.into_iter().flat_map(|run| run.start..run.end()).collect();
+                for block in freed {
+                    prop_assert!(before.contains(&block));
+                }
+                let _ = still;
+                for at in 0..BLOCKS {
+                    prop_assert_eq!(map.place(at), table[at as usize]);
+                }
+                // Neighbours that continue each other are one.
+                let pieces: Vec<Segment> = map.iter().collect();
+                for pair in pieces.windows(2) {
+                    let continues = pair[0].at + pair[0].count == pair[1].at
+                        && match (pair[0].place, pair[1].place) {
+                            (Place::Written(a), Place::Written(b)) | (Place::Unwritten(a), Place::Unwritten(b)) => {
+                                a + pair[0].count == b
+                            }
+                            _ => false,
+                        };
+                    prop_assert!(!continues, "{pieces:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Which blocks a file gets, and changing how many it has.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::data::{Outcome, answer};
+use super::extents::{Place, Run};
+use super::operation::Operation;
+use super::ranges::{Access, Held};
+use super::{BLOCK_BYTES, Core, Done, Job, State, now};
+
+/// A file that grows gets as much again as it has, within these bounds, so that its next blocks lie behind.
+const LEAST_AHEAD_BLOCKS: u64 = 16;
+const MOST_AHEAD_BLOCKS: u64 = 2048;
+
+/// The largest file: what a signed offset can address.
+pub(super) const LARGEST_FILE_BYTES: u64 = i64::MAX as u64 / BLOCK_BYTES * BLOCK_BYTES;
+
+/// Blocks for a part of a file that has none, by file block.
+pub(super) type Fresh = Vec<(u64, Run)>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Blocks for every hole of the range; what is there stays.
+    Reserve,
+    /// The range reads as zeros and keeps blocks.
+    Zero,
+    /// The range becomes a hole, its blocks free.
+    Punch,
+}
+
+impl State {
+    /// Blocks for a hole, in as few runs as there are. `None` without a trace when there are not enough.
+    pub(super) fn allocate(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Fresh> {
+        self.try_allocate(inode, hole.clone(), grows).or_else(|| {
+            let reserving: Vec<u64> = self
+                .volatile
+                .iter()
+                .filter(|(_, volatile)| !volatile.reserved.is_empty())
+                .map(|(inode, _)| *inode)
+                .collect();
+            reserving.into_iter().for_each(|other| self.give_back_reservation(other));
+            self.try_allocate(inode, hole, false)
+        })
+    }
+
+    fn try_allocate(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Fresh> {
+        let mut fresh = Fresh::new();
+        let mut at = hole.start;
+        while at < hole.end {
+            let run = match self.from_reservation(inode, at..hole.end) {
+                Some(run) => Some(run),
+                None => self.from_allocator(inode, at..hole.end, grows),
+            };
+            let Some(run) = run else {
+                self.give_back(&fresh);
+                return None;
+            };
+            fresh.push((at, run));
+            at += run.count;
+        }
+        Some(fresh)
+    }
+
+    fn from_reservation(&mut self, inode: u64, hole: Range<u64>) -> Option<Run> {
+        let reserved = &mut self.volatile.get_mut(&inode)?.reserved;
+        let segment = *reserved.segments(hole).first()?;
+        let run = Run { start: segment.place.device()?, count: segment.count };
+        reserved.unmap(segment.at..segment.at + segment.count);
+        Some(run)
+    }
+
+    fn from_allocator(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Run> {
+        let wanted = hole.end - hole.start;
+        let has = self.tree.get(inode)?.extents.blocks() + wanted;
+        let ahead = if grows { has.clamp(LEAST_AHEAD_BLOCKS, MOST_AHEAD_BLOCKS) } else { 0 };
+        let goal = self.goal(inode, hole.start);
+        let run = self.allocator.allocate(goal, wanted + ahead)?;
+        let volatile = self.volatile.entry(inode).or_default();
+        volatile.hint = Some((hole.start + run.count, run.end()));
+        if run.count > wanted {
+            let rest = Run { start: run.start + wanted, count: run.count - wanted };
+            // What was reserved there before lies elsewhere.
+            for old in volatile.reserved.map(hole.start + wanted, rest, false) {
+                self.release(old);
+            }
+        }
+        Some(Run { count: run.count.min(wanted), ..run })
+    }
+
+    /// Where a block would lie if the file were laid out in its order.
+    fn goal(&self, inode: u64, at: u64) -> u64 {
+        if let Some((next, device)) = self.volatile.get(&inode).and_then(|volatile| volatile.hint)
+            && next == at
+        {
+            return device;
+        }
+        let Some(file) = self.tree.get(inode) else { return 0 };
+        let placed =
+            |segment: super::extents::Segment| segment.place.device().map(|device| (segment.at, device));
+        if let Some((start, device)) = file.extents.before(at).and_then(placed) {
+            return device + (at - start);
+        }
+        match file.extents.after(at).and_then(placed) {
+            Some((start, device)) => device.saturating_sub(start - at),
+            None => file.home,
+        }
+    }
+
+    pub(super) fn give_back(&mut self, fresh: &Fresh) {
+        fresh.iter().for_each(|(_, run)| self.release(*run));
+    }
+
+    pub(super) fn give_back_reservation(&mut self, inode: u64) {
+        let Some(volatile) = self.volatile.get_mut(&inode) else { return };
+        volatile.hint = None;
+        for run in volatile.reserved.unmap(0..u64::MAX) {
+            self.release(run);
+        }
+    }
+
+    fn release(&mut self, run: Run) {
+        if let Err(overlap) = self.allocator.release(run) {
+            eprintln!("not used again: {overlap}");
+        }
+    }
+
+    /// Blocks that will be free once a commit is over.
+    pub(super) fn has_blocks_waiting(&self) -> bool {
+        !self.transaction.freed.is_empty() || !self.sealed_runs.is_empty() || self.discarding_blocks > 0
+    }
+}
+
+impl Core {
+    /// Sets a file's size: truncate(2).
+    pub fn set_size(self: &Arc<Self>, inode: u64, size: u64, done: Done<()>) {
+        if size > LARGEST_FILE_BYTES {
+            return done(Err(Errno::FBIG));
+        }
+        let from = match self.file_size(inode) {
+            Ok(old) => size.min(old) / BLOCK_BYTES,
+            Err(error) => return done(Err(error)),
+        };
+        let core = Arc::clone(self);
+        self.ranges.lock(inode, from..u64::MAX, Access::Exclusive, move |held| {
+            match core.file_size(inode) {
+                // It shrank while we waited, and its old end needs to be held as well.
+                Ok(old) if size.min(old) / BLOCK_BYTES < held.range().start => {
+                    drop(held);
+                    core.set_size(inode, size, done);
+                }
+                Ok(old) if size > old => {
+                    let next = Arc::clone(&core);
+                    core.clean_tail(
+                        inode,
+                        Box::new(move |cleaned| {
+                            answer(done, cleaned.and_then(|()| next.resize(inode, size)), held);
+                        }),
+                    );
+                }
+                Ok(_) => {
+                    let outcome = core.resize(inode, size);
+                    answer(done, outcome, held);
+                }
+                Err(error) => answer(done, Err(error), held),
+            }
+        });
+    }
+
+    /// The range is held and the tail clean where it matters.
+    fn resize(&self, inode: u64, size: u64) -> Outcome {
+        let mut state = self.state();
+        let old = state.stat(inode)?.attributes.size;
+        if size < old {
+            state.perform(Operation::Unmap { inode, range: size.div_ceil(BLOCK_BYTES)..u64::MAX })?;
+            state.give_back_reservation(inode);
+        }
+        let time = now();
+        if let Some(attributes) = state.tree.attributes_mut(inode) {
+            attributes.size = size;
+            attributes.mtime = time;
+            attributes.ctime = time;
+            super::names::drop_privileges(attributes);
+        }
+        state.changed(inode, true);
+        if let Some(volatile) = state.volatile.get_mut(&inode) {
+            // Behind a shorter end lies what was cut off; behind a longer one nothing was written yet.
+            volatile.tail_clean =
+                size > old || size.is_multiple_of(BLOCK_BYTES) || (size == old && volatile.tail_clean);
+        }
+        Ok(())
+    }
+
+    pub(super) fn file_size(&self, inode: u64) -> Result<u64, Errno> {
+        let state = self.state();
+        let found = state.stat(inode)?;
+        match found.kind {
+            super::Kind::File => Ok(found.attributes.size),
+            super::Kind::Directory => Err(Errno::ISDIR),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Reserves, zeroes or frees a range: fallocate(2). `keep_size` leaves a file's end where it is.
+    pub fn allocate(
+        self: &Arc<Self>,
+        inode: u64,
+        range: Range<u64>,
+        what: Allocate,
+        keep_size: bool,
+        done: Done<()>,
+    ) {
+        if range.is_empty() {
+            return done(Err(Errno::INVAL));
+        }
+        if range.end > LARGEST_FILE_BYTES {
+            return done(Err(Errno::FBIG));
+        }
+        let size = match self.file_size(inode) {
+            Ok(size) => size,
+            Err(error) => return done(Err(error)),
+        };
+        let from = (range.start / BLOCK_BYTES).min(size / BLOCK_BYTES);
+        let core = Arc::clone(self);
+        self.ranges.lock(inode, from..u64::MAX, Access::Exclusive, move |held| match core.file_size(inode) {
+            Ok(size) if size / BLOCK_BYTES < held.range().start => {
+                drop(held);
+                core.allocate(inode, range, what, keep_size, done);
+            }
+            Ok(size) => core.allocate_held(inode, size, range, (what, keep_size), held, done, true),
+            Err(error) => answer(done, Err(error), held),
+        });
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what one fallocate asks for, and where it stands")]
+    fn allocate_held(
+        self: &Arc<Self>,
+        inode: u64,
+        size: u64,
+        range: Range<u64>,
+        (what, keep_size): (Allocate, bool),
+        held: Held,
+        done: Done<()>,
+        may_reclaim: bool,
+    ) {
+        let inner = range.start.div_ceil(BLOCK_BYTES)
+            ..(range.end / BLOCK_BYTES).max(range.start.div_ceil(BLOCK_BYTES));
+        let outer = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
+        let changed = {
+            let mut state = self.state();
+            match what {
+                Allocate::Reserve => self.reserve(&mut state, inode, outer),
+                Allocate::Zero => {
+                    state.forget_content(inode, inner).and_then(|()| self.reserve(&mut state, inode, outer))
+                }
+                Allocate::Punch => state.perform(Operation::Unmap { inode, range: inner }),
+            }
+        };
+        if changed == Err(Errno::NOSPC) && may_reclaim && self.state().has_blocks_waiting() {
+            let core = Arc::clone(self);
+            return self.send(Job::Reclaim(Box::new(move || {
+                core.allocate_held(inode, size, range, (what, keep_size), held, done, false);
+            })));
+        }
+        let core = Arc::clone(self);
+        let end = range.end;
+        let finish = move |outcome: Outcome| {
+            let outcome = outcome.and_then(|()| {
+                let mut state = core.state();
+                let time = now();
+                let grows = end > size && !keep_size;
+                if let Some(attributes) = state.tree.attributes_mut(inode) {
+                    attributes.mtime = time;
+                    attributes.ctime = time;
+                    attributes.size = if grows { end } else { attributes.size };
+                }
+                state.changed(inode, true);
+                if let Some(volatile) = state.volatile.get_mut(&inode) {
+                    volatile.tail_clean |= grows;
+                }
+                Ok(())
+            });
+            answer(done, outcome, held);
+        };
+        if let Err(error) = changed {
+            return finish(Err(error));
+        }
+        let grows = end > size && !keep_size;
+        let core = Arc::clone(self);
+        let zero = move |then: Done<()>| {
+            if what == Allocate::Reserve {
+                return then(Ok(()));
+            }
+            // The blocks at both ends that the range covers in part.
+            let head_end = range.end.min((range.start / BLOCK_BYTES + 1) * BLOCK_BYTES);
+            let tail_start = range.start.max(range.end / BLOCK_BYTES * BLOCK_BYTES);
+            let next = Arc::clone(&core);
+            let tail = tail_start..range.end;
+            core.zero_bytes(
+                inode,
+                range.start..head_end,
+                Box::new(move |outcome| match outcome {
+                    Ok(()) => next.zero_bytes(inode, tail, then),
+                    Err(error) => then(Err(error)),
+                }),
+            );
+        };
+        if !grows {
+            return zero(Box::new(finish));
+        }
+        self.clean_tail(
+            inode,
+            Box::new(move |outcome| match outcome {
+                Ok(()) => zero(Box::new(finish)),
+                Err(error) => finish(Err(error)),
+            }),
+        );
+    }
+
+    fn reserve(&self, state: &mut State, inode: u64, blocks: Range<u64>) -> Outcome {
+        let segments = state.tree.get(inode).ok_or(Errno::NOENT)?.extents.segments(blocks);
+        self.check_metadata(state, 64 * segments.len())?;
+        let mut fresh = Fresh::new();
+        for hole in segments.into_iter().filter(|segment| segment.place == Place::Hole) {
+            match state.allocate(inode, hole.at..hole.at + hole.count, false) {
+                Some(mut runs) => fresh.append(&mut runs),
+                None => {
+                    state.give_back(&fresh);
+                    return Err(Errno::NOSPC);
+                }
+            }
+        }
+        for (at, run) in fresh {
+            let Run { start: device, count } = run;
+            state.perform(Operation::Map { inode, at, device, count, written: false })?;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Whole blocks read as zeros from now on, without being written.
+    fn forget_content(&mut self, inode: u64, blocks: Range<u64>) -> Outcome {
+        for segment in self.tree.get(inode).ok_or(Errno::NOENT)?.extents.segments(blocks) {
+            if let Place::Written(device) = segment.place {
+                let (at, count) = (segment.at, segment.count);
+                self.perform(Operation::Map { inode, at, device, count, written: false })?;
+            }
+        }
+        Ok(())
+    }
+}

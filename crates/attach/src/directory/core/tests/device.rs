@@ -1,0 +1,178 @@
+//! Devices for the tests: one that answers at once, one that answers when it is told to, one that loses its power.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+
+const BLOCK: usize = 4096;
+type Block = Box<[u8]>;
+
+#[derive(Clone, Default)]
+pub struct Blocks {
+    blocks: BTreeMap<u64, Block>,
+}
+
+impl Blocks {
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {
+        for (block, part) in (offset_bytes / BLOCK as u64..).zip(buffer.chunks_mut(BLOCK)) {
+            match self.blocks.get(&block) {
+                Some(bytes) => part.copy_from_slice(bytes),
+                None => part.fill(0),
+            }
+        }
+    }
+
+    fn put(&mut self, block: u64, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.blocks.insert(block, bytes.into()),
+            None => self.blocks.remove(&block),
+        };
+    }
+}
+
+/// Writes of single blocks (`None` for a discard), in their order.
+type Changes = Vec<(u64, Option<Block>)>;
+
+fn changes(request: &Request) -> Changes {
+    match request {
+        Request::Write { offset_bytes, data, .. } => (offset_bytes / BLOCK as u64..)
+            .zip(data.chunks(BLOCK))
+            .map(|(block, bytes)| (block, Some(bytes.into())))
+            .collect(),
+        Request::Discard { offset_bytes, length_bytes } => {
+            let first = offset_bytes / BLOCK as u64;
+            (first..first + length_bytes / BLOCK as u64).map(|block| (block, None)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+struct Volatile {
+    /// As a reader sees it.
+    now: Blocks,
+    /// What no power cut takes.
+    durable: Blocks,
+    unflushed: Changes,
+}
+
+/// In memory; with a write cache whose content a power cut loses in part.
+pub struct Memory {
+    capacity_bytes: u64,
+    state: Mutex<Volatile>,
+}
+
+pub fn memory(capacity_bytes: u64) -> Arc<Memory> {
+    let state = Volatile { now: Blocks::default(), durable: Blocks::default(), unflushed: Vec::new() };
+    Arc::new(Memory { capacity_bytes, state: Mutex::new(state) })
+}
+
+impl Memory {
+    /// The device after a power cut at this moment: of what was not flushed any part is there.
+    pub fn after_power_cut(&self, seed: u64) -> Arc<Memory> {
+        let state = self.state.lock().unwrap();
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut left = state.durable.clone();
+        // A device may also have got around to all of it, or to nothing.
+        let survive_percent = [0, 10, 50, 90, 100][random.next_u32() as usize % 5];
+        for (block, bytes) in &state.unflushed {
+            if random.next_u32() % 100 < survive_percent {
+                left.put(*block, bytes.as_deref());
+            }
+        }
+        let state = Volatile { now: left.clone(), durable: left, unflushed: Vec::new() };
+        Arc::new(Memory { capacity_bytes: self.capacity_bytes, state: Mutex::new(state) })
+    }
+
+    fn answer(&self, mut request: Request) -> Completion {
+        request.check(&self.geometry())?;
+        let mut state = self.state.lock().unwrap();
+        let changes = changes(&request);
+        for (block, bytes) in &changes {
+            state.now.put(*block, bytes.as_deref());
+        }
+        match &mut request {
+            Request::Read { offset_bytes, buffer } => {
+                state.now.read(*offset_bytes, buffer);
+                return Ok(std::mem::take(buffer));
+            }
+            Request::Flush => {
+                let flushed = std::mem::take(&mut state.unflushed);
+                flushed.iter().for_each(|(block, bytes)| state.durable.put(*block, bytes.as_deref()));
+            }
+            Request::Write { fua: true, .. } => {
+                // It is durable, and what was written there before can't come back over it.
+                for (block, bytes) in &changes {
+                    state.unflushed.retain(|(other, _)| other != block);
+                    state.durable.put(*block, bytes.as_deref());
+                }
+            }
+            _ => state.unflushed.extend(changes),
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl BlockDevice for Memory {
+    fn geometry(&self) -> Geometry {
+        let block_bytes = BLOCK as u32;
+        Geometry { capacity_bytes: self.capacity_bytes, block_bytes, optimal_io_bytes: block_bytes }
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        done(self.answer(request));
+    }
+}
+
+/// Keeps what it is asked until it is told to answer.
+pub struct Delayed {
+    memory: Arc<Memory>,
+    held: Mutex<Option<Vec<(Request, Done)>>>,
+}
+
+impl Delayed {
+    pub fn new(capacity_bytes: u64) -> Delayed {
+        Delayed { memory: memory(capacity_bytes), held: Mutex::new(None) }
+    }
+
+    pub fn hold(&self) {
+        *self.held.lock().unwrap() = Some(Vec::new());
+    }
+
+    pub fn release(&self) {
+        *self.held.lock().unwrap() = None;
+    }
+
+    /// Answers what is held, and what that leads to, until nothing is.
+    pub fn answer_in_any_order(&self, seed: u64) {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        loop {
+            let next = {
+                let mut held = self.held.lock().unwrap();
+                let Some(held) = held.as_mut().filter(|held| !held.is_empty()) else { return };
+                let index = random.next_u64() as usize % held.len();
+                held.swap_remove(index)
+            };
+            let (request, done) = next;
+            done(self.memory.answer(request));
+        }
+    }
+}
+
+impl BlockDevice for Delayed {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        let mut held = self.held.lock().unwrap();
+        if let Some(held) = held.as_mut() {
+            return held.push((request, done));
+        }
+        drop(held);
+        let answer: Result<Vec<u8>, DeviceError> = self.memory.answer(request);
+        done(answer);
+    }
+}

@@ -1,0 +1,290 @@
+//! The directory tree in memory: inodes, names and extents. It changes by operations alone, so that replaying the
+//! journal gives the same tree.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::extents::{ExtentMap, Run};
+use super::operation::{Attributes, Kind, Operation};
+
+pub const ROOT: u64 = 1;
+
+#[derive(Clone, Debug)]
+pub struct Inode {
+    pub kind: Kind,
+    pub attributes: Attributes,
+    /// Names of a file; of a directory two and one for each directory in it.
+    pub links: u32,
+    pub home: u64,
+    pub device_number: u32,
+    pub target: Vec<u8>,
+    pub extents: ExtentMap,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub entries: Entries,
+    /// Of a directory; itself at the root and where it has been removed.
+    pub parent: u64,
+}
+
+/// A directory's names. Each has a number that never changes while it is there, so that a listing which is read in
+/// pieces neither repeats nor leaves out a name that was there all the time.
+#[derive(Clone, Debug, Default)]
+pub struct Entries {
+    by_name: BTreeMap<Arc<[u8]>, (u64, u64)>,
+    by_number: BTreeMap<u64, Arc<[u8]>>,
+    next_number: u64,
+}
+
+impl Entries {
+    pub fn get(&self, name: &[u8]) -> Option<u64> {
+        self.by_name.get(name).map(|(inode, _)| *inode)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Number, name and inode of every entry behind number `after`.
+    pub fn from_number(&self, after: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
+        self.by_number
+            .range(after.saturating_add(1)..)
+            .map(|(number, name)| (*number, &**name, self.by_name.get(name).map_or(0, |(inode, _)| *inode)))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        self.by_name.iter().map(|(name, (inode, _))| (&**name, *inode))
+    }
+
+    fn insert(&mut self, name: &[u8], inode: u64) {
+        let name: Arc<[u8]> = name.into();
+        self.next_number += 1;
+        self.by_number.insert(self.next_number, Arc::clone(&name));
+        self.by_name.insert(name, (inode, self.next_number));
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<u64> {
+        let (inode, number) = self.by_name.remove(name)?;
+        self.by_number.remove(&number);
+        Some(inode)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Tree {
+    inodes: HashMap<u64, Inode>,
+    next_inode: u64,
+    /// What a snapshot takes at most, kept as it changes.
+    metadata_bytes: u64,
+}
+
+/// An operation that does not fit the tree: the journal is not one of this directory, or is damaged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the directory's metadata contradicts itself: {0}")]
+pub struct Contradiction(pub String);
+
+/// Upper bounds of what each takes in a snapshot.
+const INODE_BYTES: u64 = 128;
+const ENTRY_BYTES: u64 = 24;
+const EXTENT_BYTES: u64 = 41;
+const XATTR_BYTES: u64 = 16;
+
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree { inodes: HashMap::new(), next_inode: ROOT, metadata_bytes: 16 }
+    }
+}
+
+impl Tree {
+    pub fn get(&self, inode: u64) -> Option<&Inode> {
+        self.inodes.get(&inode)
+    }
+
+    /// For attributes, which are written down when the transaction is. Everything else changes by [`Tree::apply`].
+    pub fn attributes_mut(&mut self, inode: u64) -> Option<&mut Attributes> {
+        self.inodes.get_mut(&inode).map(|found| &mut found.attributes)
+    }
+
+    pub fn inodes(&self) -> impl Iterator<Item = (u64, &Inode)> {
+        self.inodes.iter().map(|(number, inode)| (*number, inode))
+    }
+
+    pub fn count(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// A number that no inode has or had.
+    pub fn next_inode(&self) -> u64 {
+        self.next_inode
+    }
+
+    /// How large a snapshot may become as things stand.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.metadata_bytes
+    }
+
+    /// Changes the tree; device blocks that are no longer used are added to `freed`.
+    pub fn apply(&mut self, operation: &Operation, freed: &mut Vec<Run>) -> Result<(), Contradiction> {
+        match operation {
+            Operation::Make { inode, kind, home, device_number, target, attributes } => {
+                if *inode == 0 || self.inodes.contains_key(inode) {
+                    return contradiction(format!("inode {inode} is made a second time"));
+                }
+                self.next_inode = self.next_inode.max(inode.saturating_add(1));
+                self.metadata_bytes += INODE_BYTES + target.len() as u64;
+                let made = Inode {
+                    kind: *kind,
+                    attributes: *attributes,
+                    links: if *kind == Kind::Directory { 2 } else { 0 },
+                    home: *home,
+                    device_number: *device_number,
+                    target: target.clone(),
+                    extents: ExtentMap::default(),
+                    xattrs: BTreeMap::new(),
+                    entries: Entries::default(),
+                    parent: *inode,
+                };
+                self.inodes.insert(*inode, made);
+            }
+            Operation::SetAttributes { inode, attributes } => self.inode(*inode)?.attributes = *attributes,
+            Operation::Link { parent, name, inode } => self.link(*parent, name, *inode)?,
+            Operation::Unlink { parent, name } => self.unlink(*parent, name)?,
+            Operation::Map { inode, at, device, count, written } => {
+                let ends = (at.checked_add(*count), device.checked_add(*count));
+                if *count == 0 || ends.0.is_none() || ends.1.is_none() {
+                    return contradiction(format!("inode {inode} has an extent of {count} blocks at {at}"));
+                }
+                let run = Run { start: *device, count: *count };
+                self.change_extents(*inode, |extents| extents.map(*at, run, *written), freed)?;
+            }
+            Operation::Unmap { inode, range } => {
+                self.change_extents(*inode, |extents| extents.unmap(range.clone()), freed)?;
+            }
+            Operation::SetXattr { inode, name, value } => {
+                let grown = XATTR_BYTES + (name.len() + value.len()) as u64;
+                let old = self.inode(*inode)?.xattrs.insert(name.clone(), value.clone());
+                let shrunk = old.map_or(0, |old| XATTR_BYTES + (name.len() + old.len()) as u64);
+                self.metadata_bytes = self.metadata_bytes + grown - shrunk;
+            }
+            Operation::RemoveXattr { inode, name } => match self.inode(*inode)?.xattrs.remove(name) {
+                Some(old) => self.metadata_bytes -= XATTR_BYTES + (name.len() + old.len()) as u64,
+                None => return contradiction(format!("inode {inode} loses an attribute it has not")),
+            },
+            Operation::Remove { inode } => {
+                let Some(gone) = self.inodes.get(inode) else {
+                    return contradiction(format!("inode {inode} is removed and was not there"));
+                };
+                if !gone.entries.is_empty() {
+                    return contradiction(format!("directory {inode} is removed with what is in it"));
+                }
+                self.change_extents(*inode, |extents| extents.unmap(0..u64::MAX), freed)?;
+                if let Some(gone) = self.inodes.remove(inode) {
+                    let of_xattr =
+                        |(name, value): (&Vec<u8>, &Vec<u8>)| XATTR_BYTES + (name.len() + value.len()) as u64;
+                    let xattrs: u64 = gone.xattrs.iter().map(of_xattr).sum();
+                    self.metadata_bytes -= INODE_BYTES + gone.target.len() as u64 + xattrs;
+                }
+            }
+            Operation::NextInode { inode } => self.next_inode = self.next_inode.max(*inode),
+        }
+        Ok(())
+    }
+
+    /// The operations that make this tree out of an empty one.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.metadata_bytes as usize);
+        Operation::NextInode { inode: self.next_inode }.encode(&mut out);
+        let mut numbers: Vec<u64> = self.inodes.keys().copied().collect();
+        numbers.sort_unstable();
+        for &number in &numbers {
+            let inode = &self.inodes[&number];
+            Operation::Make {
+                inode: number,
+                kind: inode.kind,
+                home: inode.home,
+                device_number: inode.device_number,
+                target: inode.target.clone(),
+                attributes: inode.attributes,
+            }
+            .encode(&mut out);
+            for (name, value) in &inode.xattrs {
+                Operation::SetXattr { inode: number, name: name.clone(), value: value.clone() }
+                    .encode(&mut out);
+            }
+            for segment in inode.extents.iter() {
+                let written = matches!(segment.place, super::extents::Place::Written(_));
+                let device = segment.place.device().unwrap_or(0);
+                let map =
+                    Operation::Map { inode: number, at: segment.at, device, count: segment.count, written };
+                map.encode(&mut out);
+            }
+        }
+        for number in numbers {
+            for (name, inode) in self.inodes[&number].entries.iter() {
+                Operation::Link { parent: number, name: name.to_vec(), inode }.encode(&mut out);
+            }
+        }
+        out
+    }
+
+    fn inode(&mut self, number: u64) -> Result<&mut Inode, Contradiction> {
+        self.inodes.get_mut(&number).ok_or_else(|| Contradiction(format!("inode {number} is not there")))
+    }
+
+    fn directory(&mut self, number: u64) -> Result<&mut Inode, Contradiction> {
+        let inode = self.inode(number)?;
+        match inode.kind {
+            Kind::Directory => Ok(inode),
+            _ => contradiction(format!("inode {number} is no directory")),
+        }
+    }
+
+    fn link(&mut self, parent: u64, name: &[u8], inode: u64) -> Result<(), Contradiction> {
+        let is_directory = self.inode(inode)?.kind == Kind::Directory;
+        let directory = self.directory(parent)?;
+        if directory.entries.get(name).is_some() {
+            return contradiction(format!("a name in directory {parent} is given twice"));
+        }
+        directory.entries.insert(name, inode);
+        if is_directory {
+            directory.links += 1;
+            self.inode(inode)?.parent = parent;
+        } else {
+            self.inode(inode)?.links += 1;
+        }
+        self.metadata_bytes += ENTRY_BYTES + name.len() as u64;
+        Ok(())
+    }
+
+    fn unlink(&mut self, parent: u64, name: &[u8]) -> Result<(), Contradiction> {
+        let Some(number) = self.directory(parent)?.entries.remove(name) else {
+            return contradiction(format!("a name in directory {parent} is removed and was not there"));
+        };
+        self.metadata_bytes -= ENTRY_BYTES + name.len() as u64;
+        let inode = self.inode(number)?;
+        if inode.kind == Kind::Directory {
+            inode.parent = number;
+            let directory = self.inode(parent)?;
+            directory.links = directory.links.saturating_sub(1);
+        } else {
+            inode.links = inode.links.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn change_extents(
+        &mut self,
+        number: u64,
+        change: impl FnOnce(&mut ExtentMap) -> Vec<Run>,
+        freed: &mut Vec<Run>,
+    ) -> Result<(), Contradiction> {
+        let inode = self.inode(number)?;
+        let before = inode.extents.len() as u64;
+        freed.append(&mut change(&mut inode.extents));
+        let after = inode.extents.len() as u64;
+        self.metadata_bytes = self.metadata_bytes + EXTENT_BYTES * after - EXTENT_BYTES * before;
+        Ok(())
+    }
+}
+
+fn contradiction<T>(what: String) -> Result<T, Contradiction> {
+    Err(Contradiction(what))
+}

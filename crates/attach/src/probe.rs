@@ -1,0 +1,9 @@
+//! Probing real storage: direct I/O on a file, a device or a test file in a directory, timed request by request.
+
+mod disk;
+mod native_aio;
+mod place;
+pub mod signature;
+
+pub use disk::Disk;
+pub use place::{Facts, Place, PlaceError, Wanted};

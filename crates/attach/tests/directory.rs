@@ -1,0 +1,297 @@
+//! The directory attachment mounted for real: by root, and by a user who is nobody.
+
+#[path = "attachments/fixture.rs"]
+#[allow(dead_code, reason = "shared with the conformance tests, which use more of it")]
+mod fixture;
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, RenameFlags, XattrFlags};
+use rustix::io::Errno;
+use underlay_attach::{AttachSpec, Attachment, Filesystem, FuseDirectory, host, processes};
+use underlay_storage::stack::BackingSpec;
+
+use fixture::{Fixture, MIB, stack};
+
+/// Where the daemon lies that a test in another user's name shall start.
+const DAEMON_VARIABLE: &str = "UNDERLAY_TEST_DAEMON";
+/// `nobody` of Debian: a user who may do nothing that others may not.
+const NOBODY: u32 = 65_534;
+
+fn directory(fixture: &Fixture, capacity_bytes: u64) -> AttachSpec {
+    let backing = BackingSpec::File(fixture.path("backing"));
+    fixture::spec(stack(&[("data", capacity_bytes, backing)]), Filesystem::default(), fixture.path("mnt"))
+}
+
+fn attachment() -> Option<FuseDirectory> {
+    match std::env::var_os(DAEMON_VARIABLE) {
+        Some(daemon) => Some(FuseDirectory::with_daemon(daemon, Vec::new())),
+        None => fixture::fuse_directory(),
+    }
+}
+
+/// What programs expect of a directory, twice over: as it is made, and after it was taken away and attached anew.
+fn use_a_directory(attachment: &FuseDirectory) {
+    let fixture = Fixture::new();
+    let mut spec = directory(&fixture, 64 * MIB);
+    let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+    let root = attached.paths()[0].clone();
+    attached.health().unwrap();
+    assert_eq!(fs::metadata(&root).unwrap().uid(), rustix::process::geteuid().as_raw());
+    change_everything(&root);
+    expect_everything(&root);
+    attached.detach().unwrap();
+    assert!(!root.exists(), "the directory was made for the mount");
+    spec.format = false;
+    let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+    expect_everything(&root);
+    fill_up(&root);
+    expect_everything(&root);
+    attached.detach().unwrap();
+    drop(attached);
+    fixture.assert_nothing_left();
+}
+
+fn change_everything(root: &Path) {
+    let path = |name: &str| root.join(name);
+    fs::create_dir(path("many")).unwrap();
+    for index in 0..700 {
+        fs::write(path("many").join(index.to_string()), index.to_string()).unwrap();
+    }
+    fs::write(path("a"), b"first").unwrap();
+    fs::hard_link(path("a"), path("b")).unwrap();
+    symlink("a", path("link")).unwrap();
+    fs::write(path("c"), b"second").unwrap();
+    let rename =
+        |from: &str, to: &str, flags| rustix::fs::renameat_with(CWD, path(from), CWD, path(to), flags);
+    assert_eq!(rename("a", "c", RenameFlags::NOREPLACE), Err(Errno::EXIST));
+    rename("a", "c", RenameFlags::EXCHANGE).unwrap();
+    fs::rename(path("a"), path("renamed")).unwrap();
+    rustix::fs::setxattr(path("c"), c"user.note", b"a note", XattrFlags::empty()).unwrap();
+    fs::set_permissions(path("c"), fs::Permissions::from_mode(0o640)).unwrap();
+
+    let sparse = OpenOptions::new().read(true).write(true).create_new(true).open(path("sparse")).unwrap();
+    sparse.write_all_at(b"far", 5_000_000).unwrap();
+    sparse.write_all_at(b"near", 10).unwrap();
+    sparse.sync_all().unwrap();
+    sparse.set_len(6_000_000).unwrap();
+    assert!(sparse.metadata().unwrap().blocks() < 100, "a hole takes no room");
+
+    let mut without_name =
+        OpenOptions::new().read(true).write(true).create_new(true).open(path("gone")).unwrap();
+    fs::remove_file(path("gone")).unwrap();
+    without_name.write_all(b"still here").unwrap();
+    without_name.sync_all().unwrap();
+    without_name.seek(SeekFrom::Start(0)).unwrap();
+    let mut text = String::new();
+    without_name.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "still here");
+
+    assert_eq!(fs::remove_dir(path("many")).unwrap_err().raw_os_error(), Some(libc::ENOTEMPTY));
+    File::open(root).unwrap().sync_all().unwrap();
+}
+
+fn expect_everything(root: &Path) {
+    let path = |name: &str| root.join(name);
+    let listed: BTreeSet<_> =
+        fs::read_dir(path("many")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(listed.len(), 700);
+    for index in (0..700).step_by(97) {
+        assert_eq!(fs::read_to_string(path("many").join(index.to_string())).unwrap(), index.to_string());
+    }
+    assert_eq!(fs::read(path("b")).unwrap(), b"first");
+    assert_eq!(fs::read(path("c")).unwrap(), b"first");
+    assert_eq!(fs::read(path("renamed")).unwrap(), b"second");
+    assert_eq!(fs::read_link(path("link")).unwrap(), Path::new("a"));
+    let (b, c) = (fs::metadata(path("b")).unwrap(), fs::metadata(path("c")).unwrap());
+    assert_eq!((b.ino(), b.nlink(), c.mode() & 0o7777), (c.ino(), 2, 0o640));
+    let mut note = [0; 20];
+    let length = rustix::fs::getxattr(path("c"), c"user.note", &mut note).unwrap();
+    assert_eq!(&note[..length], b"a note");
+    let sparse = fs::read(path("sparse")).unwrap();
+    let mut expected = vec![0; 6_000_000];
+    expected[10..14].copy_from_slice(b"near");
+    expected[5_000_000..5_000_003].copy_from_slice(b"far");
+    assert!(sparse == expected, "the sparse file differs");
+    assert!(!path("gone").exists() && !path("a").exists());
+}
+
+/// A full disk is told, and what is there stays as it is.
+fn fill_up(root: &Path) {
+    let free = |path: &Path| rustix::fs::statvfs(path).map(|found| found.f_bavail * found.f_frsize).unwrap();
+    let before = free(root);
+    let path = root.join("filler");
+    let file = File::create(&path).unwrap();
+    let piece = vec![1; MIB as usize];
+    // Pages are taken first and written later, so that the end of the room shows at a sync.
+    let refused = (0..)
+        .find_map(|index: u64| file.write_all_at(&piece, index * MIB).and_then(|()| file.sync_all()).err())
+        .unwrap();
+    assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "{refused}");
+    assert!(free(root) < 2 * MIB, "{} bytes are left", free(root));
+    drop(file);
+    fs::remove_file(&path).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while free(root) + MIB / 4 < before {
+        assert!(Instant::now() < deadline, "{} of {before} bytes are free again", free(root));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn root_has_a_directory() {
+    if host::probe_privileges().is_err() {
+        return eprintln!("\n*** SKIPPED: this test is root's; the one of an ordinary user runs ***\n");
+    }
+    if let Some(attachment) = attachment() {
+        use_a_directory(&attachment);
+    }
+}
+
+/// The process of the test below. Without the variable, as in `cargo test -- --ignored`, it fails at once.
+#[test]
+#[ignore = "what the test of an ordinary user runs in that user's name"]
+fn in_the_name_of_an_ordinary_user() {
+    assert!(std::env::var_os(DAEMON_VARIABLE).is_some(), "started by a test of this file");
+    assert!(host::probe_privileges().is_err() && !rustix::process::geteuid().is_root());
+    use_a_directory(&attachment().unwrap());
+}
+
+#[test]
+fn an_ordinary_user_has_a_directory() {
+    if host::find_program("fusermount3").is_none() {
+        assert!(std::env::var_os("CI").is_none(), "fusermount3 is missing: install the Debian package fuse3");
+        return eprintln!("\n*** SKIPPED, NOTHING WAS TESTED: fusermount3 is missing ***\n");
+    }
+    // Somewhere that everybody may read, unlike a build directory in root's home.
+    let place = tempfile::Builder::new().prefix("underlay-user-").tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let (test, daemon) = (place.path().join("test"), place.path().join("underlay-device-daemon"));
+    fs::copy(std::env::current_exe().unwrap(), &test).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_underlay-device-daemon"), &daemon).unwrap();
+    let mut command = Command::new(test);
+    command
+        .args(["--exact", "in_the_name_of_an_ordinary_user", "--ignored", "--nocapture"])
+        .env(DAEMON_VARIABLE, daemon)
+        .env("TMPDIR", place.path())
+        .env_remove("XDG_RUNTIME_DIR")
+        .current_dir("/");
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn what_was_synced_outlives_a_killed_daemon_and_the_rest_of_it_is_cleaned_up() {
+    let Some(attachment) = attachment() else { return };
+    let fixture = Fixture::new();
+    let mut spec = directory(&fixture, 64 * MIB);
+    let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+    let root = attached.paths()[0].clone();
+    for index in 0..50 {
+        let mut file = File::create(root.join(format!("synced-{index}"))).unwrap();
+        file.write_all(&vec![index; 10_000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    fs::write(root.join("new"), b"new").unwrap();
+    File::open(root.join("new")).unwrap().sync_all().unwrap();
+    fs::rename(root.join("new"), root.join("synced-0")).unwrap();
+    File::open(&root).unwrap().sync_all().unwrap();
+    let daemon = processes::ProcessId::of(attached.daemon_pid().unwrap()).unwrap();
+    daemon.signal(rustix::process::Signal::KILL);
+    assert!(fs::read_dir(&root).is_err(), "a dead disk answers with errors");
+    assert!(attached.health().unwrap_err().to_string().contains("ended"));
+    let _ = attached.detach();
+    drop(attached);
+    fixture.assert_nothing_left();
+    spec.format = false;
+    let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+    assert_eq!(fs::read(root.join("synced-0")).unwrap(), b"new");
+    for index in 1..50 {
+        assert_eq!(fs::read(root.join(format!("synced-{index}"))).unwrap(), vec![index; 10_000]);
+    }
+    assert!(!root.join("new").exists());
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn a_directory_in_use_is_not_taken_away() {
+    let Some(attachment) = attachment() else { return };
+    let fixture = Fixture::new();
+    let mut attached = attachment.attach(&directory(&fixture, 64 * MIB), &fixture.registry).unwrap();
+    let open = File::create(attached.paths()[0].join("open")).unwrap();
+    let refused = attached.detach().unwrap_err().to_string();
+    assert!(refused.contains("in use") && refused.contains(&std::process::id().to_string()), "{refused}");
+    open.write_all_at(b"it still works", 0).unwrap();
+    open.sync_all().unwrap();
+    drop(open);
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+}
+
+#[test]
+fn several_volumes_are_several_directories_and_a_foreign_one_is_refused() {
+    let Some(attachment) = attachment() else { return };
+    let fixture = Fixture::new();
+    let backing = |name: &str| BackingSpec::File(fixture.path(name));
+    let volumes = stack(&[("data", 32 * MIB, backing("data")), ("log", 16 * MIB, backing("log"))]);
+    let mut spec = fixture::spec(volumes, Filesystem::default(), fixture.path("mnt"));
+    spec.format = false;
+    let refused = attachment.attach(&spec, &fixture.registry).unwrap_err().to_string();
+    assert!(
+        refused.contains("'data' can't be a directory") || refused.contains("ended at its start"),
+        "{refused}"
+    );
+    fixture.assert_nothing_left();
+    spec.format = true;
+    let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+    assert_eq!(attached.paths(), [fixture.path("mnt/data"), fixture.path("mnt/log")]);
+    attached.begin_measurement(1.0).unwrap();
+    let mut file = File::create(attached.paths()[1].join("a")).unwrap();
+    file.write_all(&[1; 100_000]).unwrap();
+    file.sync_all().unwrap();
+    let activity = attached.end_measurement().unwrap();
+    assert_eq!((activity[0].totals.writes, activity[0].totals.flushes), (0, 0));
+    // The data, and the record of where it is; flushed before the record, which is durable by itself.
+    assert!(
+        activity[1].totals.write_bytes >= 102_400 && activity[1].totals.flushes >= 1,
+        "{:?}",
+        activity[1].totals
+    );
+    drop(file);
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+}
+
+/// A name that is no UTF-8 is a name all the same.
+#[test]
+fn names_are_bytes() {
+    let Some(attachment) = attachment() else { return };
+    let fixture = Fixture::new();
+    let mut attached = attachment.attach(&directory(&fixture, 32 * MIB), &fixture.registry).unwrap();
+    let root = attached.paths()[0].clone();
+    let name = CString::new(b"\xff\xfe name".to_vec()).unwrap();
+    let path = root.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name.as_bytes()));
+    fs::write(&path, b"x").unwrap();
+    assert_eq!(fs::read_dir(&root).unwrap().next().unwrap().unwrap().path(), path);
+    let long = root.join("n".repeat(256));
+    assert_eq!(fs::write(long, b"x").unwrap_err().raw_os_error(), Some(libc::ENAMETOOLONG));
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+}

@@ -1,0 +1,165 @@
+//! The exerciser: random operations with a copy in memory beside, on every attachment that this host has and every
+//! stack of layers. `make exercise` does a million on each and prints a table.
+//!
+//! `UNDERLAY_EXERCISE_OPERATIONS` sets the number, `UNDERLAY_EXERCISE_SEED` repeats a run that found a difference.
+
+mod aligned;
+mod device;
+mod files;
+#[path = "../attachments/fixture.rs"]
+#[allow(dead_code, reason = "shared with the conformance tests, which use more of it")]
+mod fixture;
+mod stacks;
+
+use std::time::Instant;
+
+use underlay_attach::{Attachment, Filesystem};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Node};
+
+use device::Range;
+use files::Files;
+use fixture::{Fixture, MIB};
+
+/// So many at once, each in a part of its own, that requests overtake each other.
+const WORKERS: u64 = 4;
+const DEFAULT_OPERATIONS: u64 = 20_000;
+
+fn number_from(variable: &str, default: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is '{text}': expected a number")),
+        Err(_) => default,
+    }
+}
+
+fn operations() -> u64 {
+    number_from("UNDERLAY_EXERCISE_OPERATIONS", DEFAULT_OPERATIONS)
+}
+
+fn seed() -> u64 {
+    number_from("UNDERLAY_EXERCISE_SEED", u64::from(std::process::id()))
+}
+
+/// Runs `work` on so many threads, each with its number, and fails when one does.
+fn concurrently<T: Send + 'static>(workers: Vec<T>, work: impl Fn(T) + Send + Sync + Clone + 'static) {
+    let threads: Vec<_> = workers
+        .into_iter()
+        .map(|worker| {
+            let work = work.clone();
+            std::thread::spawn(move || work(worker))
+        })
+        .collect();
+    let failed = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    assert_eq!(failed, 0, "parts found differences: see above");
+}
+
+fn tell(attachment: &str, stack: &str, what: &str, started: Instant) {
+    println!(
+        "{attachment:<16} {stack:<26} {what:<6} {:>9} operations without a difference, {:.1} s",
+        operations(),
+        started.elapsed().as_secs_f64()
+    );
+}
+
+#[test]
+fn block_devices_keep_every_byte() {
+    const BYTES: u64 = 16 * MIB;
+    for attachment in fixture::fuse_loops() {
+        for named in stacks::all(BYTES) {
+            let started = Instant::now();
+            let fixture = Fixture::new();
+            let mut devices =
+                attachment.attach_devices(&stacks::stack(named.root), &fixture.registry).unwrap();
+            let path = devices.paths()[0].clone();
+            let part = BYTES / WORKERS;
+            let ranges = (0..WORKERS).map(|worker| Range::new(&path, worker * part, part, seed() + worker));
+            concurrently(ranges.collect(), |mut range| range.run(operations() / WORKERS));
+            devices.detach().unwrap();
+            fixture.assert_nothing_left();
+            tell(attachment.name(), named.name, "device", started);
+        }
+    }
+}
+
+#[test]
+fn files_keep_every_byte() {
+    for attachment in fixture::fuse_loops() {
+        for (index, named) in stacks::all(320 * MIB).into_iter().enumerate() {
+            let filesystem = if index % 2 == 0 { Filesystem::Xfs } else { Filesystem::Ext4 };
+            let name = format!("{}, {}", named.name, filesystem.name());
+            exercise_files(&attachment, &name, filesystem, stacks::stack(named.root));
+        }
+    }
+}
+
+#[test]
+fn files_in_a_directory_of_its_own_keep_every_byte() {
+    let Some(attachment) = fixture::fuse_directory() else { return };
+    for named in stacks::all(320 * MIB) {
+        exercise_files(&attachment, named.name, Filesystem::default(), stacks::stack(named.root));
+    }
+}
+
+fn exercise_files(
+    attachment: &dyn Attachment,
+    name: &str,
+    filesystem: Filesystem,
+    stack: underlay_storage::stack::StackSpec,
+) {
+    let started = Instant::now();
+    let fixture = Fixture::new();
+    let spec = fixture::spec(stack, filesystem, fixture.path("mnt"));
+    let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+    let directory = attached.paths()[0].clone();
+    let workers =
+        (0..WORKERS).map(|worker| Files::new(&directory.join(format!("part-{worker}")), seed() + worker));
+    concurrently(workers.collect(), |mut files| files.run(operations() / WORKERS));
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+    tell(attachment.name(), &format!("{name}, {}", filesystem.name()), "files", started);
+}
+
+/// What the exerciser knows outlives the attachment: detached in the middle and attached again, nothing differs.
+#[test]
+fn files_are_the_same_after_attaching_anew() {
+    for attachment in fixture::fuse_loops() {
+        let fixture = Fixture::new();
+        let backing = BackingSpec::File(fixture.path("backing"));
+        let root = Node::Device(DeviceSpec::new("a", None, 320 * MIB, backing));
+        let mut spec = fixture::spec(stacks::stack(root), Filesystem::Xfs, fixture.path("mnt"));
+        let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+        let mut files = Files::new(&attached.paths()[0].join("part"), seed());
+        spec.format = false;
+        for _ in 0..4 {
+            files.run(operations() / 40);
+            files.close();
+            attached.detach().unwrap();
+            attached = attachment.attach(&spec, &fixture.registry).unwrap();
+            files.reopen_at(&attached.paths()[0].join("part"));
+            files.check();
+        }
+        files.close();
+        attached.detach().unwrap();
+        fixture.assert_nothing_left();
+    }
+}
+
+/// Without this, an exerciser that compares nothing would pass.
+#[test]
+fn a_byte_that_someone_else_changed_is_found() {
+    use std::os::unix::fs::FileExt;
+    let directory = tempfile::tempdir().unwrap();
+    let mut files = Files::new(&directory.path().join("part"), seed());
+    files.run(500);
+    let changed = std::fs::read_dir(directory.path().join("part"))
+        .unwrap()
+        .map(|entry| std::fs::OpenOptions::new().read(true).write(true).open(entry.unwrap().path()).unwrap())
+        .find(|file| file.metadata().unwrap().len() > 0)
+        .expect("a file with something in it");
+    let mut byte = [0];
+    let middle = changed.metadata().unwrap().len() / 2;
+    changed.read_exact_at(&mut byte, middle).unwrap();
+    changed.write_all_at(&[byte[0] ^ 1], middle).unwrap();
+    let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| files.check()));
+    let told = *found.expect_err("the change was not noticed").downcast::<String>().unwrap();
+    assert!(told.contains(&format!("the first at {middle}")) && told.contains("seed"), "{told}");
+}

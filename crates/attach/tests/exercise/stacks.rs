@@ -1,0 +1,71 @@
+//! The storages that are exercised: every layer, alone and in company. A new layer is a line here.
+
+use underlay_storage::catalogue;
+use underlay_storage::layers::compress::Codec;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
+
+pub struct Named {
+    pub name: &'static str,
+    pub root: Node,
+}
+
+/// So fast a clock that a disk's milliseconds don't hold the exercise up, while requests still wait and reorder.
+const FAST_CLOCK: f64 = 0.002;
+const CHUNK_BYTES: u64 = 64 << 10;
+const COMPRESSED_CHUNK_BYTES: u32 = 16 << 10;
+
+/// Each with room for `bytes` at least.
+pub fn all(bytes: u64) -> Vec<Named> {
+    let half = (bytes / 2).next_multiple_of(CHUNK_BYTES);
+    let stripe = |members: Vec<Node>| Node::Stripe { chunk_bytes: CHUNK_BYTES, members };
+    let mirror = |members: Vec<Node>| Node::Mirror { members };
+    // With room for what does not compress.
+    let compress = |codec, member: fn(&str, u64) -> Node| {
+        let member = Box::new(member("a", bytes * 2));
+        Node::Compress { codec, chunk_bytes: COMPRESSED_CHUNK_BYTES, capacity_bytes: Some(bytes), member }
+    };
+    let link = |member| Node::Link { bandwidth_mb_s: 100.0, latency_us: 100.0, member: Box::new(member) };
+    vec![
+        Named { name: "device", root: plain("a", bytes) },
+        Named { name: "hdd", root: modelled("a", "hdd-7200-sata", bytes) },
+        Named { name: "flash", root: modelled("a", "nvme-9300-max", bytes) },
+        Named {
+            name: "stripe",
+            root: stripe(vec![modelled("a", "ssd-sata", half), modelled("b", "ssd-sata", half)]),
+        },
+        Named {
+            name: "stripe of stripes",
+            root: stripe(vec![
+                stripe(vec![plain("a", half / 2), plain("b", half / 2)]),
+                stripe(vec![plain("c", half / 2), plain("d", half / 2)]),
+            ]),
+        },
+        Named {
+            name: "mirror",
+            root: mirror(vec![modelled("a", "ssd-sata", bytes), modelled("b", "hdd-7200-sata", bytes)]),
+        },
+        Named { name: "compress lz4", root: compress(Codec::Lz4, plain) },
+        Named {
+            name: "compress zstd",
+            root: compress(Codec::Zstd(1), |name, bytes| modelled(name, "ssd-sata", bytes)),
+        },
+        Named { name: "link", root: link(modelled("a", "nvme-9300-max", bytes)) },
+        Named {
+            name: "mirror of stripe and link",
+            root: mirror(vec![stripe(vec![plain("a", half), plain("b", half)]), link(plain("c", bytes))]),
+        },
+    ]
+}
+
+pub fn stack(root: Node) -> StackSpec {
+    StackSpec { volumes: vec![VolumeSpec { name: "data".into(), root }], dilation: FAST_CLOCK, seed: 1 }
+}
+
+fn plain(name: &str, bytes: u64) -> Node {
+    Node::Device(DeviceSpec::new(name, None, bytes, BackingSpec::Memory))
+}
+
+fn modelled(name: &str, medium: &str, bytes: u64) -> Node {
+    let medium = catalogue::find(medium).unwrap();
+    Node::Device(DeviceSpec::new(name, Some(medium), bytes, BackingSpec::Memory))
+}

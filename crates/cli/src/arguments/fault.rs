@@ -1,0 +1,117 @@
+//! `underlay fault`
+
+use clap::{Args, Subcommand, ValueEnum};
+
+const AFTER_HELP: &str = "\
+Examples:
+    underlay fault list
+    underlay fault /mnt/slow slow --factor 10 --for \"30 s\"
+    underlay fault hdd-7200-sata.0 errors --rate 0.01 --operation read --extent 0..1GiB
+    underlay fault /mnt/slow power-cut --torn --reordered; underlay fault /mnt/slow return";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct FaultArguments {
+    /// The directory that the storage is mounted on, for all of its devices, or the name of one device
+    pub target: Option<String>,
+    #[command(subcommand)]
+    pub action: FaultAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FaultAction {
+    /// What is being served on this machine, and what is wrong with it
+    List {
+        /// For scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Requests fail with an I/O error
+    Errors {
+        #[command(flatten)]
+        which: WhichRequests,
+        /// Only those that touch these bytes of the device: 0..1GiB
+        #[arg(long, value_name = "FROM..TO")]
+        extent: Option<String>,
+        #[command(flatten)]
+        time: FaultTime,
+    },
+    /// Requests take longer than the medium's own time
+    Spikes {
+        #[command(flatten)]
+        which: WhichRequests,
+        /// By how much: "200 ms"
+        #[arg(long, value_name = "TIME")]
+        latency: String,
+        #[command(flatten)]
+        time: FaultTime,
+    },
+    /// Everything takes longer
+    Slow {
+        /// How many times
+        #[arg(long)]
+        factor: f64,
+        #[command(flatten)]
+        time: FaultTime,
+    },
+    /// The device is gone, as if its cable was pulled; `return` brings it back
+    Vanish {
+        #[command(flatten)]
+        time: FaultTime,
+    },
+    /// Nothing new can be stored: a thin device whose pool is empty
+    Full {
+        #[command(flatten)]
+        time: FaultTime,
+    },
+    /// The device lies: it answers flushes and leaves everything in its buffer, for a power cut to take
+    IgnoreFlushes {
+        #[command(flatten)]
+        time: FaultTime,
+    },
+    /// The power fails: of what was not flushed, only a part is there when it returns
+    PowerCut {
+        /// Writes of several blocks may be there in part
+        #[arg(long)]
+        torn: bool,
+        /// Any unflushed write may be lost, not only the last ones
+        #[arg(long)]
+        reordered: bool,
+        /// Decides what is lost
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// What vanished is there again; after a power cut, power is back and the filesystem is mounted anew
+    #[command(visible_alias = "power-on")]
+    Return,
+    /// Take all faults off; power that was cut stays off
+    Clear,
+}
+
+#[derive(Debug, Args)]
+pub struct WhichRequests {
+    /// The share of requests that it strikes: 0.01 is one in a hundred, 1 is all
+    #[arg(long)]
+    pub rate: f64,
+    /// Only these; may be given several times [default: all]
+    #[arg(long, value_name = "OPERATION")]
+    pub operation: Vec<FaultOperation>,
+    /// Decides which
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct FaultTime {
+    /// How long, in modelled time: "10 s" [default: until it is cleared]
+    #[arg(long = "for", value_name = "TIME")]
+    pub duration: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FaultOperation {
+    Read,
+    Write,
+    Flush,
+    Discard,
+}

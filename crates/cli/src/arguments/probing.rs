@@ -1,0 +1,71 @@
+//! `underlay media measure`, `verify` and `serve`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+const MEASURE_HELP: &str = "\
+Examples:
+    underlay media measure /mnt/data -o our-disk.toml
+    underlay media measure /dev/sdb -o sdb.toml              only reads: nothing on it is touched
+    underlay media measure /dev/sdb -o sdb.toml --destroy    writes too: everything on it is gone";
+
+#[derive(Debug, Args)]
+#[command(after_help = MEASURE_HELP)]
+pub struct MeasureArguments {
+    /// A directory on the disk (a test file is made there and removed), a block device, or a file
+    pub path: PathBuf,
+    /// Write the medium to this file, and every point that was measured beside it
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+    /// What studies shall call it [default: the name of the output file]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What one such device costs, in dollars
+    #[arg(long, value_name = "USD")]
+    pub price: Option<f64>,
+    /// Of the test file, or how much of a device is probed [default: 4 GiB at most, or all of it]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<String>,
+    /// At most so long, as "2 min" [default: 3 min, with --quick 40 s]
+    #[arg(long, value_name = "DURATION")]
+    pub time: Option<String>,
+    /// Fewer points
+    #[arg(long)]
+    pub quick: bool,
+    /// Overwrite what the device or file holds, to measure writes
+    #[arg(long)]
+    pub destroy: bool,
+    /// The device is a modelled one that runs so many times slower; its times are divided by this
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, hide = true)]
+    pub dilation: f64,
+}
+
+#[derive(Debug, Args)]
+pub struct VerifyArguments {
+    /// A medium of the catalogue, or a medium's file
+    #[arg(value_name = "MEDIUM")]
+    pub medium: String,
+    /// Slow motion [default: as slow as this machine needs to keep up]
+    #[arg(long, value_name = "FACTOR")]
+    pub time: Option<f64>,
+    /// In virtual time only: the model against its published figures, without a device
+    #[arg(long = "virtual", conflicts_with = "time")]
+    pub is_virtual: bool,
+    /// For scripts
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// A medium of the catalogue, or a medium's file
+    #[arg(value_name = "MEDIUM")]
+    pub medium: String,
+    /// The size of the device
+    #[arg(long, value_name = "SIZE", default_value = "2 GiB")]
+    pub size: String,
+    /// Slow motion [default: as slow as this machine needs to keep up]
+    #[arg(long, value_name = "FACTOR")]
+    pub time: Option<f64>,
+}

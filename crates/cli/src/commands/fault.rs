@@ -1,0 +1,288 @@
+//! `underlay fault`: what goes wrong with a device while a program uses it.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use underlay_attach::{Registry, Served};
+use underlay_report::quantity;
+use underlay_storage::faults::{DeviceFaults, Extent, Fault, PowerCut};
+use underlay_storage::medium::Operation;
+use underlay_study::units;
+
+use crate::arguments::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
+use crate::exit_codes::Failure;
+use crate::output;
+
+pub fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
+    let act = Act::of(&arguments.action)?;
+    let found = find_all(&Registry::open()?);
+    let act = match (act, &arguments.target) {
+        (Act::List { json }, None) => return Ok(list(&found, json)),
+        (Act::List { json }, Some(target)) => {
+            let target = resolve(target, &found)?;
+            return Ok(list(std::slice::from_ref(target.storage), json));
+        }
+        (act, Some(_)) => act,
+        (_, None) => {
+            return Err(Failure::Mistake(format!(
+                "which device? Name the directory that it is mounted on, or the device itself{}",
+                known(&found)
+            )));
+        }
+    };
+    let target = resolve(arguments.target.as_deref().unwrap_or_default(), &found)?;
+    carry_out(act, &target)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is asked for, understood and checked before anything is touched.
+enum Act {
+    List { json: bool },
+    Inject { fault: Fault, for_s: Option<f64> },
+    Cut(PowerCut),
+    Return,
+    Clear,
+}
+
+impl Act {
+    fn of(action: &FaultAction) -> Result<Act, Failure> {
+        let (fault, time) = match action {
+            FaultAction::List { json } => return Ok(Act::List { json: *json }),
+            FaultAction::PowerCut { torn, reordered, seed } => {
+                return Ok(Act::Cut(PowerCut { seed: *seed, torn: *torn, reordered: *reordered }));
+            }
+            FaultAction::Return => return Ok(Act::Return),
+            FaultAction::Clear => return Ok(Act::Clear),
+            FaultAction::Errors { which, extent, time } => {
+                let extent = extent.as_deref().map(parse_extent).transpose()?;
+                let WhichRequests { rate, seed, .. } = *which;
+                (Fault::Errors { operations: operations(which), rate, extent, seed }, time)
+            }
+            FaultAction::Spikes { which, latency, time } => {
+                let latency_us = parse_duration("--latency", latency)?.as_secs_f64() * 1e6;
+                let WhichRequests { rate, seed, .. } = *which;
+                (Fault::Spikes { operations: operations(which), rate, latency_us, seed }, time)
+            }
+            FaultAction::Slow { factor, time } => (Fault::Slow { factor: *factor }, time),
+            FaultAction::Vanish { time } => (Fault::Vanish, time),
+            FaultAction::Full { time } => (Fault::Full, time),
+            FaultAction::IgnoreFlushes { time } => (Fault::IgnoreFlushes, time),
+        };
+        fault.check().map_err(|error| Failure::Mistake(error.to_string()))?;
+        let FaultTime { duration } = time;
+        let duration = duration.as_deref().map(|text| parse_duration("--for", text)).transpose()?;
+        Ok(Act::Inject { fault, for_s: duration.map(|duration| duration.as_secs_f64()) })
+    }
+}
+
+fn operations(which: &WhichRequests) -> Vec<Operation> {
+    let of = |operation: &FaultOperation| match operation {
+        FaultOperation::Read => Operation::Read,
+        FaultOperation::Write => Operation::Write,
+        FaultOperation::Flush => Operation::Flush,
+        FaultOperation::Discard => Operation::Discard,
+    };
+    which.operation.iter().map(of).collect()
+}
+
+fn parse_duration(option: &str, text: &str) -> Result<std::time::Duration, Failure> {
+    match units::parse_duration(text) {
+        Ok(duration) if duration.is_zero() => {
+            Err(Failure::Mistake(format!("{option} {text}: expected more than no time")))
+        }
+        Ok(duration) => Ok(duration),
+        Err(problem) => Err(Failure::Mistake(format!("{option} {text}: {problem}"))),
+    }
+}
+
+/// `0..1GiB`; a bare number is bytes.
+fn parse_extent(text: &str) -> Result<Extent, Failure> {
+    let mistake = |problem: String| Failure::Mistake(format!("--extent {text}: {problem}"));
+    let (from, to) = text
+        .split_once("..")
+        .ok_or_else(|| mistake("expected a start and an end, as in 0..1GiB".to_owned()))?;
+    let bytes = |part: &str| match part.trim().parse::<u64>() {
+        Ok(bytes) => Ok(bytes),
+        Err(_) => units::parse_bytes(part).map_err(|problem| mistake(problem.to_string())),
+    };
+    Ok(Extent { start_bytes: bytes(from)?, end_bytes: bytes(to)? })
+}
+
+/// A storage with its devices as they are now.
+struct Storage {
+    served: Served,
+    devices: Vec<DeviceFaults>,
+}
+
+/// What could be reached; a storage that is just being taken away could not.
+fn find_all(registry: &Registry) -> Vec<Storage> {
+    let reached = |served: Served| Some(Storage { devices: served.faults().ok()?, served });
+    Served::all(registry).into_iter().filter_map(reached).collect()
+}
+
+/// The devices that a target means: all of a storage, or one.
+struct Target<'a> {
+    storage: &'a Storage,
+    devices: Vec<&'a DeviceFaults>,
+}
+
+fn resolve<'a>(target: &str, found: &'a [Storage]) -> Result<Target<'a>, Failure> {
+    if let Ok(path) = Path::new(target).canonicalize()
+        && let Some(storage) = found.iter().find(|storage| storage.served.directories().contains(&path))
+    {
+        return Ok(Target { storage, devices: storage.devices.iter().collect() });
+    }
+    let mut named = found.iter().flat_map(|storage| {
+        storage.devices.iter().filter(|device| device.device == target).map(move |device| (storage, device))
+    });
+    match (named.next(), named.next()) {
+        (Some((storage, device)), None) => Ok(Target { storage, devices: vec![device] }),
+        (Some((one, _)), Some((other, _))) => Err(Failure::Mistake(format!(
+            "there are several devices called {target}: name the directory instead, {} or {}",
+            place(one),
+            place(other)
+        ))),
+        (None, _) => Err(Failure::Mistake(format!(
+            "'{target}' is neither a directory that modelled storage is mounted on nor the name of a device{}",
+            known(found)
+        ))),
+    }
+}
+
+fn place(storage: &Storage) -> String {
+    let directories = storage.served.directories();
+    let paths: Vec<String> = directories.iter().map(|path| path.display().to_string()).collect();
+    if paths.is_empty() { "a storage that is not mounted".into() } else { paths.join(", ") }
+}
+
+/// The end of a message that says what could have been meant.
+fn known(found: &[Storage]) -> String {
+    if found.is_empty() {
+        return "\n  nothing is served on this machine now: `underlay mount` or `underlay run` does".into();
+    }
+    let line = |storage: &Storage| {
+        let names: Vec<&str> = storage.devices.iter().map(|device| device.device.as_str()).collect();
+        format!("\n  {}: {}", place(storage), names.join(", "))
+    };
+    format!("\n  being served now:{}", found.iter().map(line).collect::<String>())
+}
+
+fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
+    let served = &target.storage.served;
+    let names: Vec<String> = target.devices.iter().map(|device| device.device.clone()).collect();
+    match act {
+        Act::List { .. } => {}
+        Act::Inject { fault, for_s } => {
+            for name in &names {
+                served.inject(name, fault.clone(), for_s)?;
+            }
+            let end = match for_s {
+                Some(for_s) => format!("for {for_s} s"),
+                None => "until it is cleared".to_owned(),
+            };
+            output::print(&format!("{}: {fault}, {end}", names.join(", ")));
+        }
+        Act::Cut(cut) => {
+            let survival = served.cut_power(&names, cut)?;
+            output::print(&format!(
+                "{}: no power; of the unflushed writes {} survived, {} in part, {} are lost. \
+                 `underlay fault ... return` switches it on again",
+                names.join(", "),
+                survival.survived,
+                survival.torn,
+                survival.lost
+            ));
+        }
+        Act::Clear => {
+            for name in &names {
+                served.clear(Some(name))?;
+            }
+        }
+        Act::Return => {
+            let mut returned: Vec<&str> = Vec::new();
+            if target.devices.iter().any(|device| !device.powered) {
+                served.restore_power()?;
+                // It comes back to all that lost it.
+                let dark = target.storage.devices.iter().filter(|device| !device.powered);
+                returned.extend(dark.map(|device| device.device.as_str()));
+            }
+            let vanished = target
+                .devices
+                .iter()
+                .filter(|device| device.faults.iter().any(|active| active.fault == Fault::Vanish));
+            for device in vanished {
+                served.bring_back(&device.device)?;
+                returned.push(&device.device);
+            }
+            if returned.is_empty() {
+                return Err(Failure::Mistake(format!("{} is not gone", names.join(", "))));
+            }
+            output::print(&format!("{}: back again", returned.join(", ")));
+        }
+    }
+    Ok(())
+}
+
+fn list(found: &[Storage], json: bool) -> ExitCode {
+    if json {
+        let entries: Vec<serde_json::Value> = found
+            .iter()
+            .map(|storage| {
+                serde_json::json!({
+                    "directories": storage.served.directories(),
+                    "process": storage.served.owner().map(|owner| owner.process.pid),
+                    "devices": storage.devices,
+                })
+            })
+            .collect();
+        output::print(&serde_json::to_string_pretty(&entries).expect("faults are plain data"));
+        return ExitCode::SUCCESS;
+    }
+    if found.is_empty() {
+        output::print("nothing is served on this machine now");
+    }
+    for storage in found {
+        let owner = storage.served.owner();
+        let owner = owner
+            .map_or_else(String::new, |owner| format!(" ({}, process {})", owner.command, owner.process.pid));
+        output::print(&format!("{}{owner}", place(storage)));
+        let width = storage.devices.iter().map(|device| device.device.len()).max().unwrap_or(0);
+        for device in &storage.devices {
+            let size = quantity::bytes(device.capacity_bytes as f64);
+            output::print(&format!("  {:width$}  {size:>8}  {}", device.device, state(device)));
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn state(device: &DeviceFaults) -> String {
+    let mut parts = Vec::new();
+    if !device.powered {
+        parts.push("no power".to_owned());
+    }
+    let active = |active: &underlay_storage::faults::ActiveFault| {
+        format!("{} (since {:.1} s)", active.fault, active.for_s)
+    };
+    parts.extend(device.faults.iter().map(active));
+    if parts.is_empty() {
+        parts.push("no fault".to_owned());
+    }
+    if device.power_cut_armed {
+        parts.push("power can be cut".to_owned());
+    }
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_has_two_ends() {
+        let read = |text| parse_extent(text).map_err(|error| error.to_string());
+        assert_eq!(read("0..1GiB"), Ok(Extent { start_bytes: 0, end_bytes: 1 << 30 }));
+        assert_eq!(read("4096 .. 1 MiB"), Ok(Extent { start_bytes: 4096, end_bytes: 1 << 20 }));
+        assert!(read("1GiB").unwrap_err().contains("0..1GiB"));
+        assert!(read("0..1 Gib").unwrap_err().contains("GiB"));
+    }
+}

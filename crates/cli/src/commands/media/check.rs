@@ -1,0 +1,67 @@
+//! `underlay media check`: is the file sound, and does its model keep to what it says was published?
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use underlay_storage::catalogue::{LayoutPreset, Medium};
+
+use super::figures::{self, TOLERANCE};
+use crate::exit_codes::Failure;
+use crate::output;
+
+/// No catalogue file has reason to be longer.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// The medium that a file of the user's describes.
+pub fn read(file: &Path) -> Result<Medium, Failure> {
+    parse(file, &text_of(file)?)
+}
+
+fn text_of(file: &Path) -> Result<String, Failure> {
+    let unreadable = |why: String| Failure::Mistake(format!("cannot read {}: {why}", file.display()));
+    let metadata = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?;
+    if metadata.len() > BYTES_MAX {
+        return Err(unreadable("it is no catalogue file: more than 16 MiB".into()));
+    }
+    std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))
+}
+
+fn parse(file: &Path, text: &str) -> Result<Medium, Failure> {
+    Medium::parse(&file.display().to_string(), text)
+        .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
+}
+
+pub fn check(file: &Path) -> Result<ExitCode, Failure> {
+    let text = text_of(file)?;
+    if is_layout(&text) {
+        let layout = LayoutPreset::parse(&file.display().to_string(), &text)
+            .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))?;
+        output::print(&format!("{}: no mistakes ({})", file.display(), layout.summary()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let medium = parse(file, &text)?;
+    output::print(&format!("{}: no mistakes ({})", file.display(), medium.summary()));
+    if medium.published.is_empty() {
+        output::print("No [[published]] figures: nothing says whether the model is like the product.");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let comparisons = figures::compare(&medium);
+    output::print(&format!("\n{}", figures::table(&comparisons)));
+    let off = comparisons.iter().filter(|comparison| comparison.is_off()).count();
+    if off > 0 {
+        return Err(Failure::Mistake(format!(
+            "{off} of {} published figures are missed by more than {} %: calibrate [model], or correct the figures",
+            comparisons.len(),
+            TOLERANCE * 100.0
+        )));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Layouts have devices, media have a model; a file that can't be read at all is shown as a medium.
+fn is_layout(text: &str) -> bool {
+    text.lines().map(str::trim_start).any(|line| {
+        line.strip_prefix("devices").is_some_and(|rest| rest.trim_start().starts_with('='))
+            || line.trim_end() == "[[devices]]"
+    })
+}

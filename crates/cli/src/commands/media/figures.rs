@@ -1,0 +1,80 @@
+//! What was published of a medium beside what its model gives.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use underlay_report::quantity;
+use underlay_storage::catalogue::{Medium, Published};
+use underlay_storage::predict;
+
+/// The catalogue's own media keep to it.
+pub const TOLERANCE: f64 = 0.05;
+const SEED: u64 = 7;
+
+pub struct Comparison<'a> {
+    pub published: &'a Published,
+    /// `None` when this kind of medium has no such figure.
+    pub modelled: Option<f64>,
+}
+
+impl Comparison<'_> {
+    /// Relative to the published value.
+    pub fn difference(&self) -> Option<f64> {
+        Some(self.modelled? / self.published.value - 1.0)
+    }
+
+    pub fn is_off(&self) -> bool {
+        self.difference().is_none_or(|difference| difference.abs() > TOLERANCE)
+    }
+}
+
+/// Runs the model in virtual time, once for each published figure.
+pub fn compare(medium: &Medium) -> Vec<Comparison<'_>> {
+    let comparison =
+        |published| Comparison { published, modelled: predict::published(medium, published, SEED) };
+    medium.published.iter().map(comparison).collect()
+}
+
+pub fn table(comparisons: &[Comparison<'_>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let header =
+        ["queue depth", "block", "published", "modelled", "difference"].map(|name| right(name.to_owned()));
+    table.set_header(
+        std::iter::once(Cell::new("published figure")).chain(header).chain([Cell::new("source")]),
+    );
+    for comparison in comparisons {
+        let published = comparison.published;
+        let difference = match comparison.difference() {
+            Some(difference) => {
+                let mark = if comparison.is_off() { " !" } else { "" };
+                format!("{:+.1} %{mark}", difference * 100.0)
+            }
+            None => "no such figure !".into(),
+        };
+        let estimate = if published.estimate { ", estimate" } else { "" };
+        table.add_row(vec![
+            Cell::new(label(published)),
+            right(published.queue_depth.to_string()),
+            right(block(published.block_bytes)),
+            right(quantity::number(published.value, 3)),
+            right(
+                comparison
+                    .modelled
+                    .map_or_else(|| quantity::ABSENT.into(), |value| quantity::number(value, 3)),
+            ),
+            right(difference),
+            Cell::new(format!("{}{estimate}", published.source)),
+        ]);
+    }
+    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// `read-latency-us p99`
+pub fn label(published: &Published) -> String {
+    let name = published.figure.name();
+    published.percentile.map_or_else(|| name.to_owned(), |percentile| format!("{name} p{percentile}"))
+}
+
+fn block(bytes: u32) -> String {
+    if bytes.is_multiple_of(1024) { format!("{} KiB", bytes / 1024) } else { format!("{bytes} B") }
+}

@@ -1,0 +1,160 @@
+//! `underlay media list`
+
+use std::process::ExitCode;
+
+use underlay_report::quantity;
+use underlay_storage::catalogue::{self, LayoutPreset, Medium, MediumKind};
+
+use crate::exit_codes::Failure;
+use crate::output;
+
+struct Everything<'a> {
+    media: &'a [Medium],
+    layouts: &'a [LayoutPreset],
+}
+
+pub fn list(json: bool) -> Result<ExitCode, Failure> {
+    let everything = Everything { media: catalogue::builtin(), layouts: catalogue::layouts() };
+    if json {
+        let value = serde_json::json!({ "media": everything.media, "layouts": everything.layouts });
+        let text = serde_json::to_string_pretty(&value).expect("the catalogue is plain data");
+        output::print(&text);
+    } else {
+        output::print(&render(&everything, output::width()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn heading(kind: MediumKind) -> &'static str {
+    match kind {
+        MediumKind::Hdd => "Hard disks",
+        MediumKind::Flash => "Flash, and 3D XPoint behind a block interface",
+        MediumKind::Pmem => "Persistent memory",
+        MediumKind::Cloud => "Cloud volumes",
+        MediumKind::Network => "Volumes over a network",
+        MediumKind::Measured => "Devices as they were measured",
+    }
+}
+
+fn render(everything: &Everything<'_>, width: usize) -> String {
+    // One width for the names of all groups, so that the columns stand under each other.
+    let names = everything.media.iter().map(|medium| medium.name.as_str());
+    let names = names.chain(everything.layouts.iter().map(|layout| layout.name.as_str()));
+    let name_width = names.map(str::len).max().unwrap_or(0);
+    let numbers_width: usize = COLUMNS.iter().map(|column| column + 2).sum();
+    let title_width = width.saturating_sub(name_width + 2 + numbers_width).max(20);
+    let lines = Lines { name_width, title_width };
+    let mut text = String::new();
+    for &kind in MediumKind::ALL {
+        let mut media: Vec<&Medium> = everything.media.iter().filter(|medium| medium.kind == kind).collect();
+        if media.is_empty() {
+            continue;
+        }
+        media.sort_by(|a, b| (a.year, &a.name).cmp(&(b.year, &b.name)));
+        lines.heading(&mut text, heading(kind), ["year", "capacity", "price", "$/TB", "figures"]);
+        for medium in media {
+            let numbers = [
+                medium.year.to_string(),
+                quantity::bytes(medium.capacity_bytes() as f64),
+                dollars(medium.price_usd()),
+                dollars(medium.price_usd() / (medium.capacity_bytes() as f64 / 1e12)),
+                medium.label.name().to_owned(),
+            ];
+            lines.line(&mut text, &medium.name, &medium.title, numbers);
+        }
+        text.push('\n');
+    }
+    let layouts = "Layouts, as a published set-up had them";
+    lines.heading(&mut text, layouts, ["disks", "capacity", "price", "$/TB", ""]);
+    for layout in everything.layouts {
+        let bytes = layout.capacity_bytes() as f64;
+        let devices: u32 = layout.devices.iter().map(|device| device.count).sum();
+        let numbers = [
+            devices.to_string(),
+            quantity::bytes(bytes),
+            dollars(layout.price_usd()),
+            dollars(layout.price_usd() / (bytes / 1e12)),
+            String::new(),
+        ];
+        lines.line(&mut text, &layout.name, &layout.summary(), numbers);
+    }
+    text.push_str(
+        "\nThe price of what is rented is that of three years. `underlay media show NAME` prints every\n\
+         number with its source, and what the model makes of the published figures.\n",
+    );
+    text
+}
+
+/// Year or number of disks, capacity, price, dollars a TB and label; two blanks before each.
+const COLUMNS: [usize; 5] = [5, 8, 7, 7, 9];
+
+struct Lines {
+    name_width: usize,
+    title_width: usize,
+}
+
+impl Lines {
+    fn heading(&self, text: &mut String, title: &str, columns: [&str; 5]) {
+        let width = self.name_width + 2 + self.title_width;
+        self.write(text, &format!("{:<width$}", shortened(title, width)), columns.map(str::to_owned));
+    }
+
+    fn line(&self, text: &mut String, name: &str, title: &str, numbers: [String; 5]) {
+        let Lines { name_width, title_width } = *self;
+        let title = shortened(title, title_width);
+        self.write(text, &format!("{name:<name_width$}  {title:<title_width$}"), numbers);
+    }
+
+    fn write(&self, text: &mut String, left: &str, numbers: [String; 5]) {
+        let mut line = left.to_owned();
+        for (number, width) in numbers.iter().zip(COLUMNS) {
+            line.push_str(&format!("  {number:>width$}"));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+/// Without cents: nobody chooses a disk by them.
+fn dollars(usd: f64) -> String {
+    format!("${}", quantity::number(usd.round(), 1))
+}
+
+/// At most `width` characters, cut between words.
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    let end = kept.rfind(' ').filter(|&end| end * 2 > kept.len()).unwrap_or(kept.len());
+    format!("{}…", kept[..end].trim_end_matches([',', ' ']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_fits_its_terminal() {
+        for width in [80, 100, 160] {
+            let everything = Everything { media: catalogue::builtin(), layouts: catalogue::layouts() };
+            let text = render(&everything, width);
+            for line in text.lines() {
+                assert!(line.chars().count() <= width.max(100), "{width}: {line}");
+            }
+            for medium in catalogue::builtin() {
+                assert!(text.contains(&medium.name), "{}", medium.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_title_is_cut_between_words() {
+        assert_eq!(
+            shortened("Micron 9300 MAX, NVMe U.2, PCIe 3.0", 40),
+            "Micron 9300 MAX, NVMe U.2, PCIe 3.0"
+        );
+        assert_eq!(shortened("Micron 9300 MAX, NVMe U.2, PCIe 3.0", 27), "Micron 9300 MAX, NVMe U.2…");
+        assert_eq!(shortened("Abcdefghijklmnop", 8), "Abcdefg…");
+    }
+}

@@ -1,0 +1,292 @@
+//! `underlay media measure`: a profile of a real disk, and the medium that is fitted to it.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use underlay_attach::Registry;
+use underlay_attach::probe::{Facts, Place, PlaceError, Wanted};
+use underlay_report::quantity;
+use underlay_storage::fit::{self, Identity, Profile, Role, Score, Shape, TargetError, Worst};
+use underlay_study::units;
+
+use crate::arguments::MeasureArguments;
+use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::{output, signals};
+
+const FULL_TIME: Duration = Duration::from_secs(180);
+const QUICK_TIME: Duration = Duration::from_secs(40);
+const FULL_FILE_BYTES: u64 = 4 << 30;
+const QUICK_FILE_BYTES: u64 = 1 << 30;
+/// Laying out the test file may take this share of the whole time.
+const LAYOUT_SHARE: u32 = 4;
+const SHORTEST: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const SEED: u64 = 7;
+
+pub fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure> {
+    let total = total_time(arguments)?;
+    let size_bytes = match &arguments.size {
+        Some(text) => Some(
+            units::parse_bytes(text)
+                .map_err(|problem| Failure::Mistake(format!("--size {text}: {problem}")))?,
+        ),
+        None => None,
+    };
+    let dilation = super::serve::factor_of(arguments.dilation)?;
+    let name = name_of(arguments)?;
+    if let Some(usd) = arguments.price
+        && !(0.01..=1e9).contains(&usd)
+    {
+        return Err(Failure::Mistake(format!("--price is {usd}: expected dollars, from 0.01 on")));
+    }
+    let points_file = arguments.output.with_extension("points.json");
+    refuse_existing(&arguments.output)?;
+    refuse_existing(&points_file)?;
+    let stop = signals::stop_flag()?;
+    let registry = Registry::open()?;
+    let bar = Bar::new();
+    let wanted = Wanted {
+        path: arguments.path.clone(),
+        size_bytes,
+        destroy: arguments.destroy,
+        default_file_bytes: if arguments.quick { QUICK_FILE_BYTES } else { FULL_FILE_BYTES },
+        longest_layout: total / LAYOUT_SHARE,
+    };
+    let mut place = match Place::open(&wanted, &registry, &stop, &mut |what| bar.say(what)) {
+        Ok(place) => place,
+        Err(PlaceError::Target(TargetError::Stopped)) => return Ok(stopped(&bar)),
+        Err(error) => return Err(failure(error)),
+    };
+    let facts = place.facts.clone();
+    let shape = shape_of(arguments.quick, total, facts.what == "directory" || arguments.destroy);
+    place.disk.slow_down(dilation);
+    let profile = match fit::profile(&mut place.disk, &shape, &mut |progress| bar.step(progress)) {
+        Ok(profile) => profile,
+        Err(TargetError::Stopped) => return Ok(stopped(&bar)),
+        Err(error) => return Err(Failure::Failed(error.to_string())),
+    };
+    drop(place);
+    bar.say("fitting");
+    let identity = identity(arguments, &name, &facts, &profile, dilation);
+    let medium = fit::fit(&profile, &identity).map_err(|error| Failure::Failed(error.to_string()))?;
+    let scores = fit::score(&profile, &medium, SEED).map_err(|error| Failure::Failed(error.to_string()))?;
+    bar.clear();
+    let text = format!("{}\n{}", header(&scores), fit::medium_text(&medium));
+    write(&arguments.output, &text)?;
+    write(&points_file, &serde_json::to_string(&profile).expect("a profile is plain data"))?;
+    output::print(&table(&scores));
+    output::print(&conclusion(&scores, medium.note.as_deref().unwrap_or_default()));
+    output::print(&format!(
+        "\n{} holds the medium, {} every point. In a study: medium = \"{}\"; to compare: underlay media verify {}",
+        arguments.output.display(),
+        points_file.display(),
+        arguments.output.display(),
+        arguments.output.display(),
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn total_time(arguments: &MeasureArguments) -> Result<Duration, Failure> {
+    let Some(text) = &arguments.time else {
+        return Ok(if arguments.quick { QUICK_TIME } else { FULL_TIME });
+    };
+    match units::parse_duration(text) {
+        Ok(time) if (SHORTEST..=LONGEST).contains(&time) => Ok(time),
+        Ok(_) => Err(Failure::Mistake(format!("--time {text}: expected 5 s to 24 h"))),
+        Err(problem) => Err(Failure::Mistake(format!("--time {text}: {problem}"))),
+    }
+}
+
+/// The probes, stretched to what laying out leaves of the time.
+fn shape_of(quick: bool, total: Duration, writes: bool) -> Shape {
+    let shape = if quick { Shape::quick() } else { Shape::full() };
+    let left = total - total / LAYOUT_SHARE;
+    let factor = left.as_secs_f64() / shape.longest(writes).as_secs_f64();
+    // Longer than meant shows nothing more.
+    shape.stretched(factor.min(4.0))
+}
+
+fn name_of(arguments: &MeasureArguments) -> Result<String, Failure> {
+    let given = arguments.name.clone().or_else(|| {
+        let stem = arguments.output.file_stem()?.to_string_lossy().to_lowercase();
+        Some(stem.replace(['_', ' ', '.'], "-"))
+    });
+    let name = given.unwrap_or_default();
+    let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if name.is_empty() || !name.bytes().all(sound) {
+        return Err(Failure::Mistake(format!(
+            "the name '{name}' may hold small letters, digits and dashes only: give one with --name"
+        )));
+    }
+    Ok(name)
+}
+
+fn refuse_existing(path: &Path) -> Result<(), Failure> {
+    if path.exists() {
+        return Err(Failure::Mistake(format!(
+            "{} exists: remove it, or give another --output",
+            path.display()
+        )));
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .map_or(PathBuf::from("."), Path::to_path_buf);
+    if folder.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::Mistake(format!("{} is no directory", folder.display())))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))
+}
+
+fn failure(error: PlaceError) -> Failure {
+    match error {
+        PlaceError::Refused(text) => Failure::Mistake(text),
+        PlaceError::Attach(error) => error.into(),
+        PlaceError::Target(error) => Failure::Failed(error.to_string()),
+    }
+}
+
+fn stopped(bar: &Bar) -> ExitCode {
+    bar.clear();
+    eprintln!("stopped: nothing was written");
+    ExitCode::from(INTERRUPTED)
+}
+
+fn identity(
+    arguments: &MeasureArguments,
+    name: &str,
+    facts: &Facts,
+    profile: &Profile,
+    dilation: f64,
+) -> Identity {
+    let today = jiff::Zoned::now().date();
+    let model = facts.model.clone().unwrap_or_else(|| "a device whose maker the kernel does not name".into());
+    let mut conditions = format!("{model}, by direct I/O on a {}", facts.what);
+    if let Some(filesystem) = &facts.filesystem {
+        let _ = write!(conditions, " on {filesystem}");
+    }
+    let _ =
+        write!(conditions, ", Linux {}, {} probed", facts.kernel, quantity::bytes(profile.span_bytes as f64));
+    if let Some(cache) = &facts.write_cache {
+        let _ = write!(conditions, ", the kernel takes its cache for {cache}");
+    }
+    if dilation != 1.0 {
+        let _ = write!(conditions, ", a modelled device {dilation} times slower than what it stands for");
+    }
+    Identity {
+        name: name.to_owned(),
+        title: format!("{model}, as measured"),
+        year: today.year().clamp(1950, 2100) as u16,
+        date: today.to_string(),
+        capacity_bytes: facts.capacity_bytes,
+        price_usd: arguments.price,
+        conditions,
+    }
+}
+
+/// What a reader of the file should see first: how good the fit is.
+fn header(scores: &[Score]) -> String {
+    let mut header = String::from(
+        "# Written by `underlay media measure`. How far the fitted medium is from what was measured:\n",
+    );
+    for (role, what) in [(Role::Fitted, "points that it was fitted to"), (Role::HeldOut, "points held out")] {
+        let worst = Worst::of(scores, role);
+        let _ = writeln!(
+            header,
+            "# {} {what}: mean latency off by {:.1} % (median) and {:.1} % (worst), demerit {:.1} % (median)",
+            worst.points,
+            worst.median_mean * 100.0,
+            worst.worst_mean * 100.0,
+            worst.median_demerit * 100.0
+        );
+    }
+    header
+}
+
+fn table(scores: &[Score]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    table.set_header(["load", "block", "depth", "", "IOPS", "fitted", "mean", "p50", "p99", "demerit"]);
+    for score in scores {
+        let percent = |error: f64| format!("{:+.1} %", error * 100.0);
+        let role = match (score.bound, score.role) {
+            (true, _) => "bound",
+            (false, Role::Fitted) => "",
+            (false, Role::HeldOut) => "held out",
+        };
+        table.add_row(vec![
+            Cell::new(score.pattern.name()),
+            right(format!("{} KiB", score.block_bytes >> 10)),
+            right(score.queue_depth.to_string()),
+            Cell::new(role),
+            right(quantity::number(score.measured_iops, 3)),
+            right(quantity::number(score.modelled_iops, 3)),
+            right(percent(score.mean_error())),
+            right(percent(score.p50_error())),
+            right(score.p99_error().map_or_else(|| "-".into(), percent)),
+            right(format!("{:.1} %", score.distance.demerit * 100.0)),
+        ]);
+    }
+    table.to_string()
+}
+
+fn conclusion(scores: &[Score], note: &str) -> String {
+    let (fitted, held_out) = (Worst::of(scores, Role::Fitted), Worst::of(scores, Role::HeldOut));
+    format!(
+        "\n{note}\nMean latency of the {} held-out points: off by {:.1} % (median), {:.1} % at worst; of the {} fitted ones {:.1} % and {:.1} %.",
+        held_out.points,
+        held_out.median_mean * 100.0,
+        held_out.worst_mean * 100.0,
+        fitted.points,
+        fitted.median_mean * 100.0,
+        fitted.worst_mean * 100.0
+    )
+}
+
+/// One line that moves on a terminal; elsewhere a plain line now and then.
+struct Bar {
+    bar: ProgressBar,
+    interactive: bool,
+}
+
+impl Bar {
+    fn new() -> Bar {
+        let interactive = std::io::stderr().is_terminal();
+        let target = if interactive { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(1), target);
+        let style = ProgressStyle::with_template("{bar:32} {pos} of {len}, {msg}").expect("a valid template");
+        bar.set_style(style.progress_chars("━╸ "));
+        Bar { bar, interactive }
+    }
+
+    fn step(&self, progress: &fit::Progress) {
+        self.bar.set_length(progress.steps as u64);
+        self.bar.set_position(progress.step as u64);
+        self.bar.set_message(progress.what.clone());
+        if !self.interactive && progress.step % 10 == 1 {
+            eprintln!("{} of {}: {}", progress.step, progress.steps, progress.what);
+        }
+    }
+
+    fn say(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+        if !self.interactive {
+            eprintln!("{what}");
+        }
+    }
+
+    fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,196 @@
+//! `underlay media serve`: a bare modelled block device for scripts, and for our own probes.
+
+use std::io::BufRead as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use underlay_attach::fuse_loop::BlockVolumes;
+use underlay_attach::{Attachment as _, FuseLoop, Registry};
+use underlay_record::{DeviceActivity, Histogram};
+use underlay_storage::catalogue::{self, Medium};
+use underlay_storage::predict::{self, ClosedLoop, Pattern};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
+use underlay_study::units;
+
+use crate::arguments::ServeArguments;
+use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::{output, signals};
+
+const ALIGNMENT: u64 = 1 << 20;
+const STOP_INTERVAL: Duration = Duration::from_millis(100);
+/// Of the device's samples, which nobody asks for here.
+const SAMPLE_INTERVAL_S: f64 = 10.0;
+
+/// A bare device of one medium that keeps no data: for measuring times alone.
+pub struct Served {
+    volumes: BlockVolumes,
+    pub capacity_bytes: u64,
+}
+
+impl Served {
+    pub fn attach(
+        medium: &Medium,
+        size_bytes: u64,
+        time: f64,
+        registry: &Registry,
+    ) -> Result<Served, Failure> {
+        let capacity_bytes = size_bytes.min(medium.capacity_bytes()) / ALIGNMENT * ALIGNMENT;
+        if capacity_bytes == 0 {
+            return Err(Failure::Mistake("--size: a device of less than 1 MiB".into()));
+        }
+        let mut device = DeviceSpec::new(
+            format!("{}.0", medium.name),
+            Some(medium.clone()),
+            capacity_bytes,
+            BackingSpec::Null,
+        );
+        device.initial = initial();
+        let volume = VolumeSpec::striped("device", vec![device], 0);
+        let stack = StackSpec { volumes: vec![volume], dilation: time, seed: SEED };
+        let volumes = best()?.attach_devices(&stack, registry)?;
+        Ok(Served { volumes, capacity_bytes })
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.volumes.paths()[0].clone()
+    }
+
+    pub fn begin(&self) -> Result<(), Failure> {
+        Ok(self.volumes.begin_measurement(SAMPLE_INTERVAL_S)?)
+    }
+
+    pub fn end(&self) -> Result<DeviceActivity, Failure> {
+        let devices = self.volumes.end_measurement()?;
+        devices.into_iter().next().ok_or_else(|| Failure::Failed("the daemon serves no device".into()))
+    }
+
+    pub fn detach(mut self) -> Result<(), Failure> {
+        Ok(self.volumes.detach()?)
+    }
+}
+
+pub const SEED: u64 = 1;
+const HONEST_BYTES: u64 = 2 << 30;
+
+/// Published figures of flash are those of a drive that has been written over; other media have no such state.
+pub fn initial() -> InitialState {
+    InitialState::Steady
+}
+
+/// The best way of attaching a bare device here.
+fn best() -> Result<FuseLoop, Failure> {
+    use underlay_attach::daemon::Transport;
+    let uring = FuseLoop::new()?.with_transport(Transport::Uring);
+    if uring.probe().is_ok() { Ok(uring) } else { Ok(FuseLoop::new()?.with_transport(Transport::DevFuse)) }
+}
+
+/// A medium by its name, or from a file.
+pub fn medium_of(text: &str) -> Result<Medium, Failure> {
+    let path = Path::new(text);
+    if text.ends_with(".toml") || text.contains('/') {
+        return super::check::read(path);
+    }
+    catalogue::find(text).map_err(|unknown| Failure::Mistake(unknown.to_string()))
+}
+
+pub fn factor_of(time: f64) -> Result<f64, Failure> {
+    if (1.0..=1e6).contains(&time) {
+        return Ok(time);
+    }
+    Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")))
+}
+
+/// What this machine delivers well: no fewer microseconds alone, no more requests a second.
+const HONEST_US: f64 = 200.0;
+const HONEST_IOPS: f64 = 25_000.0;
+const SLOWEST: i32 = 14;
+
+/// The given factor, or the smallest power of two at which this machine is fast enough for the device.
+pub fn factor_or_honest(given: Option<f64>, medium: &Medium) -> Result<f64, Failure> {
+    if let Some(time) = given {
+        return factor_of(time);
+    }
+    let (mut least_us, mut most_iops) = (f64::MAX, 1.0f64);
+    for (pattern, queue_depth) in
+        [(Pattern::RandomRead, 1), (Pattern::RandomWrite, 1), (Pattern::RandomRead, 32)]
+    {
+        let load =
+            ClosedLoop { pattern, block_bytes: 4096, queue_depth, requests: 500, warmup: 20, seed: SEED };
+        let capacity_bytes = medium.capacity_bytes().min(HONEST_BYTES);
+        let found = predict::closed_loop(&mut *medium.model(capacity_bytes, SEED, initial()), &load);
+        least_us = least_us.min(found.latency.quantile_us(0.5));
+        most_iops = most_iops.max(found.iops);
+    }
+    let factors = (0..SLOWEST).map(|power| 2f64.powi(power));
+    let fits = |factor: &f64| least_us * factor >= HONEST_US && most_iops / factor <= HONEST_IOPS;
+    Ok(factors.into_iter().find(fits).unwrap_or(2f64.powi(SLOWEST)))
+}
+
+pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+    let medium = medium_of(&arguments.medium)?;
+    let size_bytes = units::parse_bytes(&arguments.size)
+        .map_err(|problem| Failure::Mistake(format!("--size {}: {problem}", arguments.size)))?;
+    let stop = signals::stop_flag()?;
+    let registry = Registry::open()?;
+    let factor = factor_or_honest(arguments.time, &medium)?;
+    let served = Served::attach(&medium, size_bytes, factor, &registry)?;
+    output::print(&format!("{} {factor}", served.path().display()));
+    let lines = input_lines();
+    let code = loop {
+        match lines.recv_timeout(STOP_INTERVAL) {
+            Ok(line) => match line.trim() {
+                "" => {}
+                "begin" => {
+                    served.begin()?;
+                    output::print("begun");
+                }
+                "end" => output::print(&activity_json(&served.end()?)),
+                other => {
+                    return Err(Failure::Mistake(format!("'{other}' on the input: expected begin or end")));
+                }
+            },
+            Err(RecvTimeoutError::Disconnected) => break ExitCode::SUCCESS,
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                break ExitCode::from(INTERRUPTED);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    };
+    served.detach()?;
+    Ok(code)
+}
+
+/// Lines of the standard input, read on a thread of its own so that a signal is not kept waiting.
+fn input_lines() -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn activity_json(activity: &DeviceActivity) -> String {
+    let histogram = |histogram: &Option<Histogram>| {
+        histogram.as_ref().map(|histogram| {
+            serde_json::json!({
+                "summary_us": histogram.summary_us(),
+                "values_ns": histogram.values_ns().collect::<Vec<_>>(),
+            })
+        })
+    };
+    serde_json::json!({
+        "duration_s": activity.duration_s,
+        "reads": activity.totals.reads,
+        "writes": activity.totals.writes,
+        "modelled": histogram(&activity.modelled),
+        "delivered": histogram(&activity.delivered),
+    })
+    .to_string()
+}

@@ -1,0 +1,202 @@
+//! What the measured model needs: what a profile of a real device says, without a word about its inside.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Curve, Distribution, Entry, Field, Property, Quantity};
+use crate::catalogue::plain_number;
+use crate::catalogue::reader::TableReader;
+
+parameters! {
+    /// All that is not said load by load.
+    MeasuredDevice
+    numbers {
+        /// What writes find room in without waiting for the medium; 0 when a write is on the medium when it is
+        /// answered.
+        write_buffer_bytes in 0.0 to 1e13,
+    }
+    properties {
+        /// A flush waits until the write buffer is empty: a power cut would take it.
+        flush_drains,
+    }
+    others {
+        /// A flush that has nothing to wait for.
+        flush_us: {Distribution} in 0.0 to 1e9,
+    }
+}
+
+/// Which of the waiting requests is served next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MeasuredOrder {
+    /// The oldest.
+    Fifo,
+    /// Any of them: a disk's queue, which reorders.
+    Any,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OrderProperty {
+    pub value: MeasuredOrder,
+    pub source: String,
+    #[serde(default)]
+    pub estimate: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MeasuredLoad {
+    RandomRead,
+    SequentialRead,
+    RandomWrite,
+    SequentialWrite,
+    /// Writes that find room in the write buffer.
+    BufferedWrite,
+}
+
+impl MeasuredLoad {
+    pub const ALL: &'static [MeasuredLoad] = &[
+        MeasuredLoad::RandomRead,
+        MeasuredLoad::SequentialRead,
+        MeasuredLoad::RandomWrite,
+        MeasuredLoad::SequentialWrite,
+        MeasuredLoad::BufferedWrite,
+    ];
+
+    /// As catalogue files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MeasuredLoad::RandomRead => "random-read",
+            MeasuredLoad::SequentialRead => "sequential-read",
+            MeasuredLoad::RandomWrite => "random-write",
+            MeasuredLoad::SequentialWrite => "sequential-write",
+            MeasuredLoad::BufferedWrite => "buffered-write",
+        }
+    }
+}
+
+/// What was measured of a load with blocks of one size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    pub load: MeasuredLoad,
+    pub block_bytes: u32,
+    /// At queue depth 1.
+    pub latency_us: Distribution,
+    /// Requests a second at a queue depth. Absent: as many as at queue depth 1.
+    #[serde(default)]
+    pub iops: Option<Curve>,
+}
+
+/// What the measured model needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredParameters {
+    pub order: OrderProperty,
+    pub device: MeasuredDevice,
+    /// At least one of random reads; where another load is absent, the nearest that is there serves.
+    pub service: Vec<Service>,
+}
+
+const LATENCY_US: (f64, f64) = (0.0, 1e9);
+const IOPS: (f64, f64) = (0.001, 1e9);
+
+impl MeasuredParameters {
+    pub(in crate::catalogue) fn read(table: &mut TableReader<'_>) -> Option<Self> {
+        let order = read_order(table);
+        let device = MeasuredDevice::read(table);
+        let expected = "one [[model.service]] for each load and block size that was measured";
+        let loads: Vec<(&str, MeasuredLoad)> =
+            MeasuredLoad::ALL.iter().map(|load| (load.name(), *load)).collect();
+        let (mut service, mut complete) = (Vec::new(), true);
+        for mut entry in table.tables("service", "[[model.service]]", expected)? {
+            let load = entry.choice("load", &loads);
+            let block_bytes = entry.number("block_bytes", 512.0, 1e9);
+            let latency_us = entry.distribution("latency_us", LATENCY_US.0, LATENCY_US.1);
+            let iops = <Option<Curve> as Field>::read(&mut entry, "iops", IOPS.0, IOPS.1);
+            entry.reject_unknown();
+            if let (Some(load), Some(block_bytes), Some(latency_us), Some(iops)) =
+                (load, block_bytes, latency_us, iops)
+            {
+                service.push(Service { load, block_bytes: block_bytes as u32, latency_us, iops });
+            } else {
+                complete = false;
+            }
+        }
+        // A mistake in one must not look as if it were absent.
+        complete.then_some(())?;
+        Some(MeasuredParameters { order: order?, device: device?, service })
+    }
+
+    /// Those of a load, smallest block first; empty when it was not measured.
+    pub fn service_of(&self, load: MeasuredLoad) -> Vec<&Service> {
+        let mut of: Vec<&Service> = self.service.iter().filter(|service| service.load == load).collect();
+        of.sort_by_key(|service| service.block_bytes);
+        of
+    }
+
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        let mut entries = vec![Entry {
+            name: "order",
+            value: if self.order.value == MeasuredOrder::Fifo { "fifo".into() } else { "any".into() },
+            source: &self.order.source,
+            estimate: self.order.estimate,
+        }];
+        entries.extend(self.device.entries());
+        for service in &self.service {
+            let iops = service.iops.as_ref().map_or_else(String::new, |iops| format!("; iops {}", iops.text()));
+            entries.push(Entry {
+                name: service.load.name(),
+                value: format!(
+                    "of {} bytes: latency_us {}{iops}",
+                    plain_number(f64::from(service.block_bytes)),
+                    service.latency_us.text()
+                ),
+                source: &service.latency_us.source,
+                estimate: service.latency_us.estimate,
+            });
+        }
+        entries
+    }
+
+    /// Everything that would make a model of these parameters meaningless; empty when all is well.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.device.out_of_bounds();
+        for service in &self.service {
+            let what = format!("{} of {} bytes", service.load.name(), service.block_bytes);
+            if let Some(problem) = service.latency_us.problem(LATENCY_US.0, LATENCY_US.1) {
+                problems.push(format!("{what}: `latency_us` {problem}"));
+            }
+            if let Some(problem) = service.iops.as_ref().and_then(|iops| iops.problem(IOPS.0, IOPS.1)) {
+                problems.push(format!("{what}: `iops` {problem}"));
+            } else if service.iops.as_ref().is_some_and(|iops| iops.points[0].0 != 1.0) {
+                problems.push(format!("{what}: `iops` begins at queue depth 1, to which all others compare"));
+            }
+            if !(512..=1_000_000_000).contains(&service.block_bytes) {
+                problems.push(format!("{what}: no such block"));
+            }
+        }
+        for load in MeasuredLoad::ALL {
+            let of = self.service_of(*load);
+            if let Some(twice) = of.windows(2).find(|pair| pair[0].block_bytes == pair[1].block_bytes) {
+                problems.push(format!("{} of {} bytes twice", load.name(), twice[0].block_bytes));
+            }
+            let needed = match load {
+                MeasuredLoad::RandomRead => true,
+                MeasuredLoad::BufferedWrite => self.device.write_buffer_bytes.value > 0.0,
+                _ => false,
+            };
+            if needed && of.is_empty() {
+                problems.push(format!("no [[model.service]] of {}", load.name()));
+            }
+        }
+        problems
+    }
+}
+
+fn read_order(table: &mut TableReader<'_>) -> Option<OrderProperty> {
+    let expected = "{ value = \"fifo\" or \"any\", source = \"..\" }";
+    let mut inside = table.inside("order", "`order`", expected)?;
+    let value = inside.choice("value", &[("fifo", MeasuredOrder::Fifo), ("any", MeasuredOrder::Any)]);
+    let source = inside.source();
+    let estimate = inside.flag("estimate");
+    inside.reject_unknown();
+    Some(OrderProperty { value: value?, source: source?, estimate })
+}

@@ -1,0 +1,78 @@
+//! What the network volume model needs: a link, and a medium at its other end.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Distribution, Entry, Field, Quantity};
+use crate::catalogue::reader::TableReader;
+use crate::catalogue::{ModelParameters, Tail};
+
+parameters! {
+    /// The way to a device that is elsewhere. 1 MB is a million bytes.
+    LinkParameters
+    numbers {
+        /// What crosses the link in a second, each way on its own: writes go to the target, reads come from it.
+        to_target_mb_s in 0.001 to 1000000.0,
+        from_target_mb_s in 0.001 to 1000000.0,
+        /// What a command or an answer weighs besides its data, headers of all protocols included.
+        message_bytes in 0.0 to 1e6,
+        /// The work of sending and receiving one message, which the next must wait for.
+        message_us in 0.0 to 1e6,
+        /// Commands that may be under way; more wait on this side.
+        queue_depth in 1.0 to 65536.0,
+        /// Each command's processing at the target; commands overlap in it.
+        target_us in 0.0 to 1e6,
+    }
+    properties {}
+    others {
+        /// There and back for a message that finds the link idle; half of it each way, drawn each time.
+        round_trip_us: {Distribution} in 0.0 to 1e8,
+        /// Commands that the target can start in a second; no bound when absent.
+        target_iops: {Option<Quantity>} in 1.0 to 1e9,
+    }
+}
+
+/// The medium at the other end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Inner {
+    /// Its name in the catalogue; absent when it is described in place.
+    pub name: Option<String>,
+    /// That it is sold with; a network volume may be a part of it.
+    pub capacity_bytes: f64,
+    /// Of its own file; empty when it is described in place, with the sources around it.
+    pub sources: BTreeMap<String, String>,
+    pub model: ModelParameters,
+    #[serde(default)]
+    pub tail: Option<Tail>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NetworkParameters {
+    pub link: LinkParameters,
+    pub inner: Box<Inner>,
+}
+
+impl NetworkParameters {
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        let mut entries = self.link.entries();
+        // A medium of the catalogue lists its own, with its own sources.
+        if self.inner.name.is_none() {
+            entries.extend(self.inner.model.entries());
+            entries.extend(self.inner.tail.iter().flat_map(Tail::entries));
+        }
+        entries
+    }
+
+    /// Everything that would make a model of these parameters meaningless; empty when all is well.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.link.out_of_bounds();
+        if let ModelParameters::Network(_) = self.inner.model {
+            problems.push("a network volume lies behind another network volume: state one link".into());
+            return problems;
+        }
+        problems.extend(self.inner.model.problems());
+        problems.extend(self.inner.tail.iter().flat_map(Tail::problems));
+        problems
+    }
+}

@@ -1,0 +1,252 @@
+//! Faults: what goes wrong with a device while a program uses it.
+//!
+//! A fault is put on a device and taken off it again, by the device's name, on a [`crate::stack::Stack`] that
+//! serves. Everything random about it comes from its seed: the same requests in the same order meet the same
+//! fault. A power cut is an event and no state; see [`PowerCut`].
+
+mod device;
+mod model;
+mod power;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::Request;
+use crate::medium::Operation;
+use crate::time::Time;
+
+pub(crate) use device::Arming;
+pub use device::FaultyDevice;
+pub(crate) use model::{FaultyModel, ModelFaults};
+pub use power::Survival;
+
+/// Longer than any drive's own retries, and shorter than what would look like a hang for good.
+const LONGEST_SPIKE_US: f64 = 3600e6;
+const LARGEST_FACTOR: f64 = 1e6;
+
+/// What may be wrong with a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Fault {
+    /// Requests fail with an I/O error, after the time that they would have taken. A write that fails is not there.
+    Errors {
+        /// Empty for all of them.
+        #[serde(default)]
+        operations: Vec<Operation>,
+        /// The share of the requests that fail: 1 is all.
+        rate: f64,
+        /// Only requests that touch these bytes; a flush touches none.
+        #[serde(default)]
+        extent: Option<Extent>,
+        seed: u64,
+    },
+    /// Requests take longer than their medium's own time.
+    Spikes {
+        #[serde(default)]
+        operations: Vec<Operation>,
+        rate: f64,
+        latency_us: f64,
+        seed: u64,
+    },
+    /// The device does everything this many times slower.
+    Slow { factor: f64 },
+    /// The device is gone: requests fail at once, those under way too. What it held is there when it returns.
+    Vanish,
+    /// The pool that a thin device takes its space from is empty: a write to a block that holds nothing finds no
+    /// space. What is there can be read, written over and discarded.
+    Full,
+    /// The device lies: it answers flushes, and writes that must not rest in its buffer, and leaves everything in the
+    /// buffer all the same. It shows at the next power cut.
+    IgnoreFlushes,
+}
+
+/// Bytes from `start_bytes` to `end_bytes`, that one not included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extent {
+    pub start_bytes: u64,
+    pub end_bytes: u64,
+}
+
+/// How the power is cut: which of the writes that no flush covered are found on the device afterwards.
+///
+/// Whatever is chosen, writes that a completed flush covers and completed FUA writes are there, and so are all
+/// completed ones where the medium keeps its write buffer (`power_loss_protection`, a write cache of nothing). Each
+/// block of 4096 bytes is old or new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PowerCut {
+    pub seed: u64,
+    /// A write of several blocks may be there in part.
+    #[serde(default)]
+    pub torn: bool,
+    /// Any of the unflushed writes may be missing. Otherwise those are which completed last.
+    #[serde(default)]
+    pub reordered: bool,
+}
+
+/// Names a fault on a stack, to take it off again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FaultId(pub u64);
+
+/// A fault in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ActiveFault {
+    pub id: FaultId,
+    pub fault: Fault,
+    /// How long it has been there, in modelled seconds.
+    pub for_s: f64,
+}
+
+/// A device and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceFaults {
+    pub device: String,
+    pub medium: Option<String>,
+    pub capacity_bytes: u64,
+    /// Whether its power can be cut: see [`crate::stack::DeviceSpec::power_cut_armed`].
+    pub power_cut_armed: bool,
+    pub powered: bool,
+    pub faults: Vec<ActiveFault>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FaultError {
+    #[error("there is no device '{name}': expected one of {}", known.join(", "))]
+    UnknownDevice { name: String, known: Vec<String> },
+    #[error("{0}")]
+    Senseless(String),
+    #[error("{device} has no medium, so there is no time that {fault} could change")]
+    Timeless { device: String, fault: &'static str },
+    #[error(
+        "{device} is not armed for power cuts: mount the storage with --power-cut (or, in a study, give it a \
+         power-cut fault), so that what it needs to lose writes is kept from the beginning"
+    )]
+    NotArmed { device: String },
+    #[error("{device} has no power already")]
+    NoPower { device: String },
+    #[error("the power of {device} was cut, but its backing could not be written: {problem}")]
+    Backing { device: String, problem: String },
+}
+
+impl Fault {
+    /// What would make the fault meaningless, in words that name the key.
+    pub fn check(&self) -> Result<(), FaultError> {
+        let senseless = |text: String| Err(FaultError::Senseless(text));
+        match self {
+            Fault::Errors { rate, .. } | Fault::Spikes { rate, .. } if !(*rate > 0.0 && *rate <= 1.0) => {
+                senseless(format!(
+                    "a rate of {rate}: expected more than 0 and at most 1, where 1 is every request"
+                ))
+            }
+            Fault::Errors { extent: Some(Extent { start_bytes, end_bytes }), .. }
+                if start_bytes >= end_bytes =>
+            {
+                senseless(format!(
+                    "an extent from {start_bytes} to {end_bytes}: expected its end behind its start"
+                ))
+            }
+            Fault::Spikes { latency_us, .. } if !(*latency_us > 0.0 && *latency_us <= LONGEST_SPIKE_US) => {
+                senseless(format!(
+                    "a latency of {latency_us} us: expected more than nothing and at most an hour"
+                ))
+            }
+            Fault::Slow { factor } if !(*factor > 1.0 && *factor <= LARGEST_FACTOR) => {
+                senseless(format!("a factor of {factor}: expected more than 1 and at most {LARGEST_FACTOR}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `errors`, `spikes` ... as a study and the command line write it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Fault::Errors { .. } => "errors",
+            Fault::Spikes { .. } => "spikes",
+            Fault::Slow { .. } => "slow",
+            Fault::Vanish => "vanish",
+            Fault::Full => "full",
+            Fault::IgnoreFlushes => "ignore-flushes",
+        }
+    }
+
+    /// Whether it is the model's time that changes, and not what is answered.
+    fn is_of_time(&self) -> bool {
+        matches!(self, Fault::Spikes { .. } | Fault::Slow { .. })
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Fault::Errors { operations, rate, extent, .. } => {
+                write!(formatter, "errors: {} fails", Share(*rate, operations))?;
+                match extent {
+                    Some(Extent { start_bytes, end_bytes }) => {
+                        write!(formatter, " in bytes {start_bytes} to {end_bytes}")
+                    }
+                    None => Ok(()),
+                }
+            }
+            Fault::Spikes { operations, rate, latency_us, .. } => {
+                let latency = Duration::from_nanos((latency_us * 1e3) as u64);
+                write!(formatter, "spikes: {} takes {latency:?} longer", Share(*rate, operations))
+            }
+            Fault::Slow { factor } => write!(formatter, "slow: everything takes {factor} times as long"),
+            Fault::Vanish => formatter.write_str("vanished: every request fails"),
+            Fault::IgnoreFlushes => {
+                formatter.write_str("ignores flushes: they are answered and not carried out")
+            }
+            Fault::Full => formatter.write_str("full: no space for blocks that hold nothing"),
+        }
+    }
+}
+
+/// `1 % of read and write`, `each request`
+struct Share<'a>(f64, &'a [Operation]);
+
+impl std::fmt::Display for Share<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Share(rate, operations) = self;
+        if *rate >= 1.0 {
+            formatter.write_str("each ")?;
+        } else {
+            write!(formatter, "{} % of each ", (rate * 1e8).round() / 1e6)?;
+        }
+        let names: Vec<&str> = operations.iter().map(|operation| operation_name(*operation)).collect();
+        formatter.write_str(if names.is_empty() { "request" } else { "" })?;
+        formatter.write_str(&names.join(" and "))
+    }
+}
+
+fn operation_name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Read => "read",
+        Operation::Write => "write",
+        Operation::Flush => "flush",
+        Operation::Discard => "discard",
+    }
+}
+
+fn operation_of(request: &Request) -> Operation {
+    match request {
+        Request::Read { .. } => Operation::Read,
+        Request::Write { .. } => Operation::Write,
+        Request::Flush => Operation::Flush,
+        Request::Discard { .. } => Operation::Discard,
+    }
+}
+
+fn is_among(operation: Operation, operations: &[Operation]) -> bool {
+    operations.is_empty() || operations.contains(&operation)
+}
+
+/// Something that was done to a device, for the record of a measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FaultEvent {
+    pub at: Time,
+    pub until: Option<Time>,
+    pub what: String,
+}

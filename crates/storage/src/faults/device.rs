@@ -1,0 +1,394 @@
+//! A device with its faults: what stands between a paced device and the layers over it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::{RngExt as _, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use underlay_record::FaultRecord;
+
+use super::power::{Moved, Power};
+use super::{
+    ActiveFault, DeviceFaults, Extent, Fault, FaultError, FaultEvent, FaultId, FaultyModel, ModelFaults,
+    PowerCut, Survival, is_among, operation_of,
+};
+use crate::backing::Backing;
+use crate::catalogue::{Medium, ModelParameters};
+use crate::clock::Clock;
+use crate::device::{BlockDevice, DeviceError, Done, Geometry, Request};
+use crate::medium::MediumModel;
+use crate::paced::Paced;
+use crate::time::Time;
+
+/// A modelled device that can be told to fail. Without a fault a request goes straight through.
+///
+/// A handle: clones are the same device.
+#[derive(Clone)]
+pub struct FaultyDevice {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    paced: Paced,
+    backing: Arc<dyn Backing>,
+    clock: Arc<dyn Clock>,
+    /// Absent where there is no model.
+    model_faults: Option<Arc<ModelFaults>>,
+    /// Present when the device is armed for power cuts.
+    power: Option<Arc<Power>>,
+    /// Whether a request has to be looked at.
+    acts: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    faults: Vec<Injected>,
+    has_power: bool,
+    measured_since: Time,
+    events: Vec<(Option<FaultId>, FaultEvent)>,
+}
+
+struct Injected {
+    id: FaultId,
+    fault: Fault,
+    since: Time,
+    random: Pcg64Mcg,
+}
+
+enum Verdict {
+    Pass,
+    /// Answered as ever, but nothing becomes durable by it.
+    Pretend,
+    /// At once: nobody is there to take time.
+    Refuse(DeviceError),
+    Fail(DeviceError),
+}
+
+/// How a device is armed for power cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arming {
+    Unarmed,
+    /// Completed writes rest in a buffer that needs power.
+    Volatile,
+    /// Completed writes outlive a power cut.
+    Protected,
+}
+
+impl Arming {
+    pub(crate) fn of(is_armed: bool, medium: Option<&Medium>) -> Arming {
+        if !is_armed {
+            return Arming::Unarmed;
+        }
+        let is_protected = match medium.map(|medium| &medium.model) {
+            Some(ModelParameters::Hdd(parameters)) => parameters.write_cache_bytes.value == 0.0,
+            Some(ModelParameters::Flash(parameters)) => parameters.power_loss_protection.value,
+            _ => false,
+        };
+        if is_protected { Arming::Protected } else { Arming::Volatile }
+    }
+}
+
+impl FaultyDevice {
+    pub(crate) fn new(
+        name: &str,
+        capacity_bytes: u64,
+        backing: Arc<dyn Backing>,
+        model: Option<Box<dyn MediumModel>>,
+        clock: &Arc<dyn Clock>,
+        arming: Arming,
+    ) -> FaultyDevice {
+        let model_faults = model.is_some().then(Arc::<ModelFaults>::default);
+        let model = model.zip(model_faults.clone()).map(|(model, shared)| {
+            let model: Box<dyn MediumModel> = Box::new(FaultyModel::new(model, shared));
+            model
+        });
+        let power = match arming {
+            Arming::Unarmed => None,
+            arming => Some(Arc::new(Power::new(Arc::clone(&backing), arming == Arming::Protected))),
+        };
+        let seen: Arc<dyn Backing> = match power {
+            Some(_) => Arc::new(Moved(Arc::clone(&backing))),
+            None => Arc::clone(&backing),
+        };
+        let paced = Paced::new(capacity_bytes, seen, model, Arc::clone(clock));
+        let state =
+            State { faults: Vec::new(), has_power: true, measured_since: clock.now(), events: Vec::new() };
+        let inner = Inner {
+            name: name.to_owned(),
+            paced,
+            backing,
+            clock: Arc::clone(clock),
+            model_faults,
+            power,
+            acts: AtomicBool::new(false),
+            state: Mutex::new(state),
+        };
+        FaultyDevice { inner: Arc::new(inner) }
+    }
+
+    pub fn paced(&self) -> &Paced {
+        &self.inner.paced
+    }
+
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Requests that are under way when the device vanishes fail with it.
+    pub(crate) fn inject(&self, id: FaultId, fault: Fault) -> Result<(), FaultError> {
+        fault.check()?;
+        if fault.is_of_time() && self.inner.model_faults.is_none() {
+            return Err(FaultError::Timeless { device: self.inner.name.clone(), fault: fault.name() });
+        }
+        if fault == Fault::IgnoreFlushes && self.inner.power.is_none() {
+            return Err(FaultError::NotArmed { device: self.inner.name.clone() });
+        }
+        let vanishes = fault == Fault::Vanish;
+        {
+            let mut state = self.inner.lock();
+            let since = self.inner.clock.now();
+            let event = FaultEvent { at: since, until: None, what: fault.to_string() };
+            state.events.push((Some(id), event));
+            let seed = match fault {
+                Fault::Errors { seed, .. } => seed,
+                _ => 0,
+            };
+            let random = Pcg64Mcg::seed_from_u64(seed);
+            state.faults.push(Injected { id, fault, since, random });
+            self.inner.publish(&state);
+        }
+        if vanishes {
+            self.inner.paced.fail_under_way(&DeviceError::Gone);
+        }
+        self.inner.paced.nudge();
+        Ok(())
+    }
+
+    /// Takes off the faults that `which` says; true when one was there.
+    pub(crate) fn clear(&self, which: impl Fn(FaultId, &Fault) -> bool) -> bool {
+        let cleared = {
+            let mut state = self.inner.lock();
+            let now = self.inner.clock.now();
+            let (off, on): (Vec<_>, Vec<_>) =
+                state.faults.drain(..).partition(|injected| which(injected.id, &injected.fault));
+            state.faults = on;
+            for injected in &off {
+                state.end_event(Some(injected.id), now);
+            }
+            self.inner.publish(&state);
+            !off.is_empty()
+        };
+        self.inner.paced.nudge();
+        cleared
+    }
+
+    pub(crate) fn describe(&self, medium: Option<String>) -> DeviceFaults {
+        let state = self.inner.lock();
+        let now = self.inner.clock.now();
+        let active = |injected: &Injected| ActiveFault {
+            id: injected.id,
+            fault: injected.fault.clone(),
+            for_s: now.since(injected.since).as_secs_f64(),
+        };
+        DeviceFaults {
+            device: self.inner.name.clone(),
+            medium,
+            capacity_bytes: self.inner.paced.geometry().capacity_bytes,
+            power_cut_armed: self.inner.power.is_some(),
+            powered: state.has_power,
+            faults: state.faults.iter().map(active).collect(),
+        }
+    }
+
+    /// Cuts the power of all of these in one instant: nothing completes on one of them once another is dark.
+    pub(crate) fn cut_power(devices: &[&FaultyDevice], cut: PowerCut) -> Result<Survival, FaultError> {
+        let mut powers = Vec::new();
+        for device in devices {
+            let name = || device.inner.name.clone();
+            let power = device.inner.power.as_ref().ok_or_else(|| FaultError::NotArmed { device: name() })?;
+            powers.push((power, name()));
+        }
+        // Each thread that holds one of these waits for no other.
+        let mut logs: Vec<_> = powers.iter().map(|(power, _)| power.lock()).collect();
+        if let Some((_, (_, name))) = logs.iter().zip(&powers).find(|(log, _)| log.is_off()) {
+            return Err(FaultError::NoPower { device: name.clone() });
+        }
+        logs.iter_mut().for_each(|log| log.switch(true));
+        let mut survival = Survival::default();
+        let mut problem = None;
+        for (index, (log, (power, name))) in logs.iter_mut().zip(&powers).enumerate() {
+            let seed = cut.seed.wrapping_add(index as u64);
+            match power.undo(log, PowerCut { seed, ..cut }) {
+                Ok(one) => survival += one,
+                Err(error) => {
+                    let (device, error) = (name.clone(), error.to_string());
+                    problem.get_or_insert(FaultError::Backing { device, problem: error });
+                }
+            }
+        }
+        drop(logs);
+        for device in devices {
+            let inner = &device.inner;
+            {
+                let mut state = inner.lock();
+                state.has_power = false;
+                let what = format!(
+                    "power cut: of the unflushed writes {} survived, {} in part, {} are lost",
+                    survival.survived, survival.torn, survival.lost
+                );
+                state.events.push((None, FaultEvent { at: inner.clock.now(), until: None, what }));
+                inner.publish(&state);
+            }
+            inner.paced.fail_under_way(&DeviceError::Gone);
+        }
+        problem.map_or(Ok(survival), Err)
+    }
+
+    /// The power comes back; true when it was off.
+    pub(crate) fn restore_power(&self) -> bool {
+        let mut state = self.inner.lock();
+        if state.has_power {
+            return false;
+        }
+        if let Some(power) = &self.inner.power {
+            power.lock().switch(false);
+        }
+        state.has_power = true;
+        let now = self.inner.clock.now();
+        state.end_event(None, now);
+        self.inner.publish(&state);
+        true
+    }
+
+    pub(crate) fn begin_measurement(&self, interval: Duration) {
+        let mut state = self.inner.lock();
+        state.measured_since = self.inner.clock.now();
+        state.events.retain(|(_, event)| event.until.is_none());
+        drop(state);
+        self.inner.paced.begin_measurement(interval);
+    }
+
+    /// What was wrong with the device since then, in seconds from there.
+    pub(crate) fn fault_records(&self) -> Vec<FaultRecord> {
+        let state = self.inner.lock();
+        let seconds = |at: Time| at.since(state.measured_since).as_secs_f64();
+        let record = |(_, event): &(_, FaultEvent)| FaultRecord {
+            t_s: seconds(event.at),
+            until_s: event.until.map(seconds),
+            what: event.what.clone(),
+        };
+        state.events.iter().map(record).collect()
+    }
+}
+
+impl State {
+    fn end_event(&mut self, id: Option<FaultId>, now: Time) {
+        let open = self.events.iter_mut().rev().find(|(of, event)| *of == id && event.until.is_none());
+        if let Some((_, event)) = open {
+            event.until = Some(now);
+        }
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the model what it has to do, and the path of requests whether it has to look.
+    fn publish(&self, state: &State) {
+        let acts = !state.has_power || state.faults.iter().any(|injected| !injected.fault.is_of_time());
+        self.acts.store(acts, Ordering::SeqCst);
+        if let Some(model_faults) = &self.model_faults {
+            let of_time = state.faults.iter().filter(|injected| injected.fault.is_of_time());
+            model_faults.set(of_time.map(|injected| (injected.id, injected.fault.clone())).collect());
+        }
+    }
+
+    fn verdict(&self, request: &Request) -> Verdict {
+        let mut state = self.lock();
+        if !state.has_power || state.faults.iter().any(|injected| injected.fault == Fault::Vanish) {
+            return Verdict::Refuse(DeviceError::Gone);
+        }
+        let (offset_bytes, length_bytes) = request.extent();
+        let end_bytes = offset_bytes.saturating_add(length_bytes);
+        for Injected { fault, random, .. } in &mut state.faults {
+            match fault {
+                Fault::Full if matches!(request, Request::Write { .. }) => {
+                    match self.backing.holds(offset_bytes, length_bytes) {
+                        Ok(true) => {}
+                        Ok(false) => return Verdict::Fail(DeviceError::NoSpace),
+                        Err(error) => return Verdict::Fail(error),
+                    }
+                }
+                Fault::Errors { operations, rate, extent, .. } => {
+                    let touched = extent.is_none_or(|Extent { start_bytes, end_bytes: extent_end }| {
+                        offset_bytes < extent_end && end_bytes > start_bytes
+                    });
+                    if touched && is_among(operation_of(request), operations) && random.random_bool(*rate) {
+                        return Verdict::Fail(DeviceError::Io("an injected fault".into()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        match state.faults.iter().any(|injected| injected.fault == Fault::IgnoreFlushes) {
+            true => Verdict::Pretend,
+            false => Verdict::Pass,
+        }
+    }
+
+    fn submit_armed(&self, power: &Arc<Power>, is_honest: bool, request: Request, done: Done) {
+        if let Err(mistake) = request.check(&self.paced.geometry()) {
+            return done(Err(mistake));
+        }
+        let power = Arc::clone(power);
+        let ticket = match &request {
+            Request::Write { offset_bytes, data, fua } => {
+                power.write(*offset_bytes, data, *fua && is_honest).map(Some)
+            }
+            Request::Discard { offset_bytes, length_bytes } => power.discard(*offset_bytes, *length_bytes),
+            Request::Flush if is_honest => {
+                let covered = power.flush_begins();
+                let done = move |completion| done(power.flush_ends(covered, completion));
+                return self.paced.submit(request, Box::new(done));
+            }
+            Request::Flush | Request::Read { .. } => {
+                let done = move |completion| done(power.answered(completion));
+                return self.paced.submit(request, Box::new(done));
+            }
+        };
+        match ticket {
+            Ok(ticket) => {
+                let done = move |completion| done(power.completed(ticket, completion));
+                self.paced.submit(request, Box::new(done));
+            }
+            Err(error) => done(Err(error)),
+        }
+    }
+}
+
+impl BlockDevice for FaultyDevice {
+    fn geometry(&self) -> Geometry {
+        self.inner.paced.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        let inner = &self.inner;
+        let mut is_honest = true;
+        if inner.acts.load(Ordering::SeqCst) {
+            match inner.verdict(&request) {
+                Verdict::Pass => {}
+                Verdict::Pretend => is_honest = false,
+                Verdict::Refuse(error) => return done(Err(error)),
+                Verdict::Fail(error) => return inner.paced.submit_failing(request, error, done),
+            }
+        }
+        match &inner.power {
+            Some(power) => inner.submit_armed(power, is_honest, request, done),
+            None => inner.paced.submit(request, done),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Faults of time: a model around a medium's own that is slower, or late at times.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::{RngExt as _, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::{Fault, FaultId, is_among};
+use crate::medium::{Finished, MediumModel, ModelRequest, RequestId};
+use crate::time::Time;
+
+/// What shall be wrong with a model, told from any thread; it takes effect at the model's next event.
+#[derive(Debug, Default)]
+pub struct ModelFaults {
+    generation: AtomicU64,
+    wanted: Mutex<Vec<(FaultId, Fault)>>,
+}
+
+impl ModelFaults {
+    pub fn set(&self, faults: Vec<(FaultId, Fault)>) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> Vec<(FaultId, Fault)> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A medium's model with faults. Slowness is time itself running slower inside; a spike holds back a request that
+/// the medium has finished.
+pub struct FaultyModel {
+    inner: Box<dyn MediumModel>,
+    shared: std::sync::Arc<ModelFaults>,
+    seen_generation: u64,
+    rate: Rate,
+    spikes: Vec<Spike>,
+    /// Requests inside that will be late, and by how much.
+    spiked: HashMap<RequestId, Duration>,
+    late: BTreeSet<(Time, RequestId)>,
+    /// The last instant that was given.
+    now: Time,
+    finished: Vec<Finished>,
+}
+
+struct Spike {
+    id: FaultId,
+    fault: Fault,
+    random: Pcg64Mcg,
+}
+
+/// Time inside by time outside: from a common instant on, `factor` times slower.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rate {
+    outside: Time,
+    inside: Time,
+    factor: f64,
+}
+
+impl Rate {
+    fn inside(&self, outside: Time) -> Time {
+        let span_ns = outside.as_ns().saturating_sub(self.outside.as_ns());
+        let slowed_ns = if self.factor == 1.0 { span_ns } else { (span_ns as f64 / self.factor) as u64 };
+        Time::from_ns(self.inside.as_ns().saturating_add(slowed_ns))
+    }
+
+    /// The first instant outside at which it is `inside`, or later, inside.
+    fn outside(&self, inside: Time) -> Time {
+        let span_ns = inside.as_ns().saturating_sub(self.inside.as_ns());
+        if self.factor == 1.0 {
+            return Time::from_ns(self.outside.as_ns().saturating_add(span_ns));
+        }
+        let mut span_ns = (span_ns as f64 * self.factor).ceil() as u64;
+        let at = |span_ns: u64| Time::from_ns(self.outside.as_ns().saturating_add(span_ns));
+        // Floats may be off by a little, and an event must not be asked for before it is due.
+        while self.inside(at(span_ns)) < inside && at(span_ns) < Time::from_ns(u64::MAX) {
+            span_ns += 1 + (span_ns >> 52);
+        }
+        at(span_ns)
+    }
+}
+
+impl FaultyModel {
+    pub fn new(inner: Box<dyn MediumModel>, shared: std::sync::Arc<ModelFaults>) -> FaultyModel {
+        let rate = Rate { outside: Time::ZERO, inside: Time::ZERO, factor: 1.0 };
+        FaultyModel {
+            inner,
+            shared,
+            seen_generation: 0,
+            rate,
+            spikes: Vec::new(),
+            spiked: HashMap::new(),
+            late: BTreeSet::new(),
+            now: Time::ZERO,
+            finished: Vec::new(),
+        }
+    }
+
+    /// Takes what has been told since, as of `now`, up to which everything is over.
+    fn adopt(&mut self, now: Time) {
+        let generation = self.shared.generation.load(Ordering::SeqCst);
+        if generation == self.seen_generation {
+            return;
+        }
+        self.seen_generation = generation;
+        let wanted = self.shared.get();
+        let factor = wanted.iter().fold(1.0, |product, (_, fault)| match fault {
+            Fault::Slow { factor } => product * factor,
+            _ => product,
+        });
+        self.rate = Rate { outside: now, inside: self.rate.inside(now), factor };
+        // A spike that stays goes on with its numbers.
+        self.spikes.retain(|spike| wanted.iter().any(|(id, _)| *id == spike.id));
+        for (id, fault) in wanted {
+            if let Fault::Spikes { seed, .. } = fault
+                && self.spikes.iter().all(|spike| spike.id != id)
+            {
+                self.spikes.push(Spike { id, fault, random: Pcg64Mcg::seed_from_u64(seed) });
+            }
+        }
+    }
+}
+
+impl MediumModel for FaultyModel {
+    fn capacity_bytes(&self) -> u64 {
+        self.inner.capacity_bytes()
+    }
+
+    fn submit(&mut self, request: ModelRequest, now: Time) {
+        self.adopt(now);
+        self.now = self.now.max(now);
+        let mut extra = Duration::ZERO;
+        for Spike { fault, random, .. } in &mut self.spikes {
+            if let Fault::Spikes { operations, rate, latency_us, .. } = fault
+                && is_among(request.operation, operations)
+                && random.random_bool(*rate)
+            {
+                extra += Duration::from_nanos((*latency_us * 1e3) as u64);
+            }
+        }
+        if !extra.is_zero() {
+            self.spiked.insert(request.id, extra);
+        }
+        self.inner.submit(request, self.rate.inside(now));
+    }
+
+    fn next_completion(&self) -> Option<Time> {
+        let inside = self.inner.next_completion().map(|inside| self.rate.outside(inside).max(self.now));
+        let late = self.late.first().map(|(at, _)| *at);
+        inside.into_iter().chain(late).min()
+    }
+
+    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+        let began = finished.len();
+        self.inner.complete(self.rate.inside(now), &mut self.finished);
+        for Finished { id, at } in self.finished.drain(..) {
+            // Rounding must not carry an answer to before what has been told already.
+            let at = self.rate.outside(at).max(self.now).min(now);
+            match self.spiked.remove(&id) {
+                Some(extra) => drop(self.late.insert((at + extra, id))),
+                None => finished.push(Finished { id, at }),
+            }
+        }
+        while let Some(&(at, id)) = self.late.first().filter(|(at, _)| *at <= now) {
+            self.late.pop_first();
+            finished.push(Finished { id, at });
+        }
+        finished[began..].sort_by_key(|one| one.at);
+        self.now = self.now.max(now);
+        self.adopt(now);
+    }
+
+    fn absorb(&mut self, request: ModelRequest) {
+        self.inner.absorb(request);
+    }
+
+    fn wear(&self) -> Option<underlay_record::Wear> {
+        self.inner.wear()
+    }
+
+    fn unflushed(&self) -> Vec<(u64, u64)> {
+        self.inner.unflushed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

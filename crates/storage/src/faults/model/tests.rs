@@ -1,0 +1,135 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::medium::Operation;
+
+/// Takes one request after the other, a fixed time each.
+struct OneByOne {
+    each: Duration,
+    queue: Vec<Finished>,
+}
+
+impl MediumModel for OneByOne {
+    fn capacity_bytes(&self) -> u64 {
+        1 << 20
+    }
+
+    fn submit(&mut self, request: ModelRequest, now: Time) {
+        let start = self.queue.last().map_or(now, |last| last.at.max(now));
+        self.queue.push(Finished { id: request.id, at: start + self.each });
+    }
+
+    fn next_completion(&self) -> Option<Time> {
+        self.queue.first().map(|first| first.at)
+    }
+
+    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+        let over = self.queue.iter().take_while(|one| one.at <= now).count();
+        finished.extend(self.queue.drain(..over));
+    }
+
+    fn absorb(&mut self, _request: ModelRequest) {
+        assert!(self.queue.is_empty());
+    }
+}
+
+fn model(each: Duration) -> (FaultyModel, std::sync::Arc<ModelFaults>) {
+    let shared = std::sync::Arc::<ModelFaults>::default();
+    (FaultyModel::new(Box::new(OneByOne { each, queue: Vec::new() }), shared.clone()), shared)
+}
+
+fn read(id: u64) -> ModelRequest {
+    let (offset_bytes, length_bytes) = (0, 4096);
+    ModelRequest { id: RequestId(id), operation: Operation::Read, offset_bytes, length_bytes, fua: false }
+}
+
+fn us(us: u64) -> Time {
+    Time::from_ns(us * 1000)
+}
+
+/// Carries the model on until nothing is under way.
+fn run(model: &mut FaultyModel) -> Vec<Finished> {
+    let mut finished = Vec::new();
+    while let Some(next) = model.next_completion() {
+        model.complete(next, &mut finished);
+    }
+    finished
+}
+
+#[test]
+fn a_slow_device_takes_its_factor_and_recovers() {
+    let (mut model, shared) = model(Duration::from_micros(100));
+    model.submit(read(1), us(0));
+    assert_eq!(run(&mut model), [Finished { id: RequestId(1), at: us(100) }]);
+    shared.set(vec![(FaultId(1), Fault::Slow { factor: 10.0 })]);
+    model.complete(us(200), &mut Vec::new());
+    model.submit(read(2), us(200));
+    model.submit(read(3), us(200));
+    let finished: Vec<Time> = run(&mut model).iter().map(|one| one.at).collect();
+    assert_eq!(finished, [us(1200), us(2200)]);
+    shared.set(Vec::new());
+    model.complete(us(3000), &mut Vec::new());
+    model.submit(read(4), us(3000));
+    assert_eq!(run(&mut model), [Finished { id: RequestId(4), at: us(3100) }]);
+}
+
+#[test]
+fn a_spike_delays_its_request_and_no_other() {
+    let (mut model, shared) = model(Duration::from_micros(10));
+    let spikes = |rate, operations| Fault::Spikes { operations, rate, latency_us: 500.0, seed: 3 };
+    shared.set(vec![(FaultId(1), spikes(1.0, vec![Operation::Write]))]);
+    model.complete(us(0), &mut Vec::new());
+    model.submit(ModelRequest { operation: Operation::Write, ..read(1) }, us(0));
+    model.submit(read(2), us(0));
+    let finished = run(&mut model);
+    assert_eq!(
+        finished,
+        [Finished { id: RequestId(2), at: us(20) }, Finished { id: RequestId(1), at: us(510) }]
+    );
+}
+
+proptest! {
+    /// Whatever is put on it and taken off, a model keeps its contract: each request is finished once, not before it
+    /// came, in the order of time.
+    #[test]
+    fn a_faulty_model_is_still_a_model(
+        steps in prop::collection::vec((0u64..400, 0u8..6, 1.01f64..50.0), 1..80),
+    ) {
+        let (mut model, shared) = model(Duration::from_nanos(77));
+        let (mut now, mut next_id) = (Time::ZERO, 0);
+        let mut submitted = std::collections::HashMap::new();
+        let mut finished = Vec::new();
+        for (span, kind, factor) in steps {
+            now = now + Duration::from_nanos(span);
+            while let Some(next) = model.next_completion().filter(|next| *next <= now) {
+                model.complete(next, &mut finished);
+            }
+            model.complete(now, &mut finished);
+            match kind {
+                0 => shared.set(vec![(FaultId(factor as u64), Fault::Slow { factor })]),
+                1 => shared.set(vec![(
+                    FaultId(factor as u64),
+                    Fault::Spikes { operations: Vec::new(), rate: 0.5, latency_us: factor, seed: 9 },
+                )]),
+                2 => shared.set(Vec::new()),
+                _ => {
+                    next_id += 1;
+                    submitted.insert(RequestId(next_id), now);
+                    model.submit(read(next_id), now);
+                }
+            }
+        }
+        let mut calls = 0;
+        while let Some(next) = model.next_completion() {
+            model.complete(next, &mut finished);
+            calls += 1;
+            prop_assert!(calls < 10_000, "it does not come to an end");
+        }
+        prop_assert!(finished.windows(2).all(|pair| pair[0].at <= pair[1].at));
+        for Finished { id, at } in finished {
+            let came = submitted.remove(&id);
+            prop_assert!(came.is_some_and(|came| came <= at), "{id:?} came at {came:?} and finished at {at:?}");
+        }
+        prop_assert!(submitted.is_empty());
+    }
+}

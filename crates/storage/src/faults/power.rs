@@ -1,0 +1,326 @@
+//! What a power cut takes: the writes that no flush has covered yet, with what was there before them.
+//!
+//! Data lies on the backing as soon as it is written, so that reads need no detour and a killed process loses
+//! nothing. Beside it stands, for each block with unflushed writes, what each of them replaced. At a cut the writes
+//! that do not survive are undone by it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rand::{RngExt as _, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
+
+use super::PowerCut;
+use crate::backing::Backing;
+use crate::device::{Completion, DeviceError};
+use crate::paced::BLOCK_BYTES;
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// What a volatile cache holds at most: beyond it the device writes out what completed first, as drives do. It
+/// is what large drives have, and bounds the memory that a program takes which never flushes.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// A longer discard is carried out and kept at once: what it would take to undo one of a whole device is a copy of
+/// the device.
+const LONGEST_UNDONE_DISCARD_BYTES: u64 = 1 << 20;
+
+/// What became of the writes that no flush had covered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survival {
+    pub survived: u64,
+    pub torn: u64,
+    pub lost: u64,
+}
+
+impl std::ops::AddAssign for Survival {
+    fn add_assign(&mut self, other: Survival) {
+        self.survived += other.survived;
+        self.torn += other.torn;
+        self.lost += other.lost;
+    }
+}
+
+/// The volatile part of a device that is armed for power cuts.
+pub(super) struct Power {
+    backing: Arc<dyn Backing>,
+    /// Completed writes need no flush.
+    protected: bool,
+    cache_bytes: u64,
+    log: Mutex<Log>,
+}
+
+/// A write under way, until it completes.
+pub(super) struct Ticket(u64);
+
+/// The writes that a flush will have covered: those that had completed before this one.
+pub(super) struct Covered(u64);
+
+#[derive(Default)]
+pub(super) struct Log {
+    off: bool,
+    next_write: u64,
+    next_completion: u64,
+    writes: BTreeMap<u64, Write>,
+    /// Completed writes by the order in which they completed.
+    completed: BTreeMap<u64, u64>,
+    /// Of each block with unflushed writes what they replaced, oldest first.
+    blocks: HashMap<u64, Vec<Replaced>>,
+    held_bytes: u64,
+}
+
+struct Write {
+    first_block: u64,
+    blocks: u64,
+    durable_when_complete: bool,
+}
+
+struct Replaced {
+    write: u64,
+    content: Arc<[u8]>,
+    offset: usize,
+}
+
+/// Which blocks of a write are there after a cut.
+enum Fate {
+    Survived,
+    Lost,
+    Torn(Vec<bool>),
+}
+
+impl Fate {
+    fn holds(&self, block: u64) -> bool {
+        match self {
+            Fate::Survived => true,
+            Fate::Lost => false,
+            Fate::Torn(landed) => landed[block as usize],
+        }
+    }
+}
+
+impl Power {
+    pub fn new(backing: Arc<dyn Backing>, protected: bool) -> Power {
+        Power { backing, protected, cache_bytes: CACHE_BYTES, log: Mutex::default() }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Log> {
+        // Nothing below panics halfway through a change.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn write(&self, offset_bytes: u64, data: &[u8], fua: bool) -> Result<Ticket, DeviceError> {
+        self.change(offset_bytes, data.len() as u64, fua, |backing| backing.write(offset_bytes, data))
+    }
+
+    /// No ticket for a discard that is kept at once.
+    pub fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<Option<Ticket>, DeviceError> {
+        let discard = |backing: &dyn Backing| backing.discard(offset_bytes, length_bytes);
+        if length_bytes <= LONGEST_UNDONE_DISCARD_BYTES {
+            return self.change(offset_bytes, length_bytes, false, discard).map(Some);
+        }
+        let mut log = self.lock();
+        log.check_power()?;
+        discard(&*self.backing)?;
+        let range = offset_bytes / BLOCK as u64..(offset_bytes + length_bytes) / BLOCK as u64;
+        log.blocks.retain(|block, _| !range.contains(block));
+        Ok(None)
+    }
+
+    /// Notes what the range holds, then changes it: one step, or two changes at once would note each other's.
+    fn change(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        fua: bool,
+        change: impl FnOnce(&dyn Backing) -> Result<(), DeviceError>,
+    ) -> Result<Ticket, DeviceError> {
+        let mut log = self.lock();
+        log.check_power()?;
+        let mut content = vec![0; length_bytes as usize];
+        self.backing.read(offset_bytes, &mut content)?;
+        let content: Arc<[u8]> = content.into();
+        let number = log.next_write;
+        log.next_write += 1;
+        let (first_block, blocks) = (offset_bytes / BLOCK as u64, length_bytes / BLOCK as u64);
+        for index in 0..blocks {
+            let replaced =
+                Replaced { write: number, content: Arc::clone(&content), offset: index as usize * BLOCK };
+            log.blocks.entry(first_block + index).or_default().push(replaced);
+        }
+        log.held_bytes += length_bytes;
+        let durable_when_complete = fua || self.protected;
+        log.writes.insert(number, Write { first_block, blocks, durable_when_complete });
+        if let Err(error) = change(&*self.backing) {
+            // Some of its blocks may be new: they are as unsure as those of any write.
+            log.complete(number);
+            return Err(error);
+        }
+        while log.held_bytes > self.cache_bytes {
+            let Some((_, oldest)) = log.completed.pop_first() else { break };
+            log.keep(oldest);
+        }
+        Ok(Ticket(number))
+    }
+
+    /// The answer to a write or discard that is over.
+    pub fn completed(&self, ticket: Option<Ticket>, completion: Completion) -> Completion {
+        let mut log = self.lock();
+        log.check_power()?;
+        if let Some(Ticket(number)) = ticket {
+            match log.writes.get(&number) {
+                Some(write) if write.durable_when_complete && completion.is_ok() => log.keep(number),
+                Some(_) => log.complete(number),
+                None => {}
+            }
+        }
+        completion
+    }
+
+    pub fn flush_begins(&self) -> Covered {
+        Covered(self.lock().next_completion)
+    }
+
+    /// The answer to a flush that is over: what it covers stays from now on.
+    pub fn flush_ends(&self, Covered(before): Covered, completion: Completion) -> Completion {
+        let mut log = self.lock();
+        log.check_power()?;
+        if completion.is_ok() {
+            while let Some((order, number)) = log.completed.pop_first() {
+                if order >= before {
+                    log.completed.insert(order, number);
+                    break;
+                }
+                log.keep(number);
+            }
+        }
+        completion
+    }
+
+    /// The answer to a read that is over.
+    pub fn answered(&self, completion: Completion) -> Completion {
+        self.lock().check_power()?;
+        completion
+    }
+
+    /// Decides what survives and undoes the rest. `log` is this device's own, locked with those of all devices that
+    /// lose power in the same instant, and switched off.
+    pub fn undo(&self, log: &mut Log, cut: PowerCut) -> Result<Survival, DeviceError> {
+        let fates = log.decide(cut);
+        let mut survival = Survival::default();
+        for fate in fates.values() {
+            match fate {
+                Fate::Survived => survival.survived += 1,
+                Fate::Torn(_) => survival.torn += 1,
+                Fate::Lost => survival.lost += 1,
+            }
+        }
+        for (block, versions) in &log.blocks {
+            let landed = |version: &&Replaced| {
+                let (write, fate) = (&log.writes[&version.write], &fates[&version.write]);
+                fate.holds(block - write.first_block)
+            };
+            // Back from the newest to the newest that landed.
+            let undone = versions.iter().rev().take_while(|version| !landed(version)).last();
+            if let Some(Replaced { content, offset, .. }) = undone {
+                self.backing.write(block * BLOCK as u64, &content[*offset..][..BLOCK])?;
+            }
+        }
+        let (next_write, next_completion) = (log.next_write, log.next_completion);
+        *log = Log { off: true, next_write, next_completion, ..Log::default() };
+        self.backing.sync()?;
+        Ok(survival)
+    }
+}
+
+impl Log {
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
+    pub fn switch(&mut self, off: bool) {
+        self.off = off;
+    }
+
+    fn check_power(&self) -> Result<(), DeviceError> {
+        if self.off { Err(DeviceError::Gone) } else { Ok(()) }
+    }
+
+    fn complete(&mut self, number: u64) {
+        self.completed.insert(self.next_completion, number);
+        self.next_completion += 1;
+    }
+
+    /// The write stays whatever happens, and with it whatever it wrote over.
+    fn keep(&mut self, number: u64) {
+        let Some(write) = self.writes.remove(&number) else { return };
+        self.held_bytes -= write.blocks * BLOCK as u64;
+        for block in write.first_block..write.first_block + write.blocks {
+            if let Some(versions) = self.blocks.get_mut(&block) {
+                versions.retain(|version| version.write > number);
+                if versions.is_empty() {
+                    self.blocks.remove(&block);
+                }
+            }
+        }
+    }
+
+    /// A fate for each unflushed write: completed ones in their order, then those under way.
+    fn decide(&self, cut: PowerCut) -> HashMap<u64, Fate> {
+        let mut random = Pcg64Mcg::seed_from_u64(cut.seed);
+        let completed: HashSet<u64> = self.completed.values().copied().collect();
+        let under_way = self.writes.keys().copied().filter(|number| !completed.contains(number));
+        let order: Vec<u64> = self.completed.values().copied().chain(under_way).collect();
+        // Drawn for each cut, so that a cut that takes all and one that takes nothing are both likely.
+        let share: f64 = random.random();
+        let survivors = random.random_range(0..=order.len());
+        let mut fates = HashMap::with_capacity(order.len());
+        for (position, number) in order.into_iter().enumerate() {
+            let blocks = self.writes[&number].blocks as usize;
+            let may_tear = cut.torn && blocks > 1;
+            let fate = if cut.reordered {
+                match random.random_bool(share) {
+                    _ if may_tear && random.random_bool(0.3) => {
+                        Fate::Torn((0..blocks).map(|_| random.random_bool(0.5)).collect())
+                    }
+                    true => Fate::Survived,
+                    false => Fate::Lost,
+                }
+            } else if position < survivors {
+                Fate::Survived
+            } else if position == survivors && may_tear {
+                let landed = random.random_range(0..=blocks);
+                Fate::Torn((0..blocks).map(|block| block < landed).collect())
+            } else {
+                Fate::Lost
+            };
+            fates.insert(number, fate);
+        }
+        fates
+    }
+}
+
+/// What the paced device sees of the backing of an armed one: the data has moved before its time begins.
+pub(super) struct Moved(pub Arc<dyn Backing>);
+
+impl Backing for Moved {
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read(offset_bytes, buffer)
+    }
+
+    fn write(&self, _offset_bytes: u64, _data: &[u8]) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, _offset_bytes: u64, _length_bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn holds(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool, DeviceError> {
+        self.0.holds(offset_bytes, length_bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.0.sync()
+    }
+}

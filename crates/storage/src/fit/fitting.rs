@@ -1,0 +1,265 @@
+//! The fit: from the points that are not held out to the parameters of a measured medium.
+//!
+//! What can be read off is read off: service times are the latencies at queue depth 1, the curves are the rates at each
+//! depth. In which order a queue is served can't be read off: each order is asked for the fitted points in virtual
+//! time, and the nearer one wins.
+
+use std::collections::BTreeMap;
+
+use underlay_record::Histogram;
+
+use super::medium_file::{self, Identity};
+use super::profile::{BurstPoint, Point, Profile, Role};
+use super::score::score_points;
+use crate::catalogue::{
+    Curve, Distribution, Label, MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, Medium,
+    MediumKind, ModelParameters, OrderProperty, Price, Property, Quantity, Service,
+};
+use crate::medium::Operation;
+use crate::predict::Pattern;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FitError {
+    #[error("too little was measured: no random reads at queue depth 1; give it more --time")]
+    TooLittle,
+    #[error("what was fitted is no medium: {0}")]
+    Impossible(String),
+}
+
+/// The key of the source of all that was read off or fitted.
+pub(super) const SOURCE: &str = "measured";
+/// The key of the source of what nobody knows.
+pub(super) const UNKNOWN: &str = "unknown";
+pub(super) const PRICE: &str = "price";
+
+/// Shares at which a distribution is written down.
+const SHARES: [f64; 16] =
+    [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999];
+
+/// A burst shows a buffer when it ends with less than this share of the rate that it began with.
+const BURST_DROP: f64 = 0.8;
+const SEED: u64 = 1;
+
+/// Makes a medium of a profile.
+///
+/// # Errors
+/// When not even random reads at queue depth 1 were measured.
+pub fn fit(profile: &Profile, identity: &Identity) -> Result<Medium, FitError> {
+    let fitted: Vec<&Point> =
+        profile.points.iter().filter(|point| point.role == Role::Fitted && point.requests > 0).collect();
+    let writes: Vec<&Point> =
+        fitted.iter().filter(|point| point.pattern.operation() == Operation::Write).copied().collect();
+    let buffer = Buffer::of(profile, &writes);
+    let mut service = services(&fitted);
+    if !service.iter().any(|service| service.load == MeasuredLoad::RandomRead) {
+        return Err(FitError::TooLittle);
+    }
+    if buffer.bytes > 0.0 {
+        service.extend(profile.buffered_writes.iter().filter(|point| point.requests > 0).map(|point| {
+            Service {
+                load: MeasuredLoad::BufferedWrite,
+                block_bytes: point.block_bytes as u32,
+                latency_us: quantiles(&point.latency),
+                iops: None,
+            }
+        }));
+    }
+    let candidates = [MeasuredOrder::Fifo, MeasuredOrder::Any]
+        .map(|order| medium(profile, identity, &buffer, &service, order));
+    if let Some(problem) = candidates[0].problems().into_iter().next() {
+        return Err(FitError::Impossible(problem));
+    }
+    let reads: Vec<&Point> =
+        fitted.into_iter().filter(|point| point.pattern == Pattern::RandomRead).collect();
+    let [fifo, any] = candidates;
+    let nearer = usual_error(profile, &reads, &fifo) <= usual_error(profile, &reads, &any);
+    Ok(if nearer { fifo } else { any })
+}
+
+/// The mean demerit over points.
+fn usual_error(profile: &Profile, points: &[&Point], medium: &Medium) -> f64 {
+    match score_points(profile.span_bytes, points, medium, SEED) {
+        Ok(scores) => scores.iter().map(|score| score.distance.demerit).sum(),
+        Err(_) => f64::MAX,
+    }
+}
+
+/// For each load and block size that was measured at queue depth 1: how long that took, and how many a second were
+/// answered at each depth.
+fn services(points: &[&Point]) -> Vec<Service> {
+    let alone = points.iter().filter(|point| point.queue_depth == 1 && point.iops > 0.0);
+    alone
+        .map(|alone| {
+            let mut curve: Vec<(f64, f64)> = points
+                .iter()
+                .filter(|point| point.pattern == alone.pattern && point.block_bytes == alone.block_bytes)
+                .map(|point| (point.queue_depth as f64, rounded(point.iops)))
+                .collect();
+            curve.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Service {
+                load: load_of(alone.pattern),
+                block_bytes: alone.block_bytes as u32,
+                latency_us: quantiles(&alone.latency),
+                iops: Some(Curve { points: curve, source: SOURCE.into(), estimate: false }),
+            }
+        })
+        .collect()
+}
+
+fn load_of(pattern: Pattern) -> MeasuredLoad {
+    match pattern {
+        Pattern::RandomRead => MeasuredLoad::RandomRead,
+        Pattern::SequentialRead => MeasuredLoad::SequentialRead,
+        Pattern::RandomWrite => MeasuredLoad::RandomWrite,
+        Pattern::SequentialWrite => MeasuredLoad::SequentialWrite,
+    }
+}
+
+/// The write buffer as bursts and steady rates show it.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Buffer {
+    bytes: f64,
+    /// A flush waits for it.
+    is_volatile: bool,
+    drain_iops: f64,
+    drain_mb_s: f64,
+    flush: Option<Histogram>,
+    /// Taken off a flush after one write: what that write needs on the medium.
+    one_write_us: f64,
+}
+
+impl Buffer {
+    fn of(profile: &Profile, steady: &[&Point]) -> Buffer {
+        let most = |pattern: Pattern, figure: fn(&Point) -> f64| {
+            steady
+                .iter()
+                .filter(|point| point.pattern == pattern)
+                .map(|point| figure(point))
+                .fold(0.0, f64::max)
+        };
+        let smallest = steady.iter().map(|point| point.block_bytes).min().unwrap_or(4096);
+        let drain_iops = steady
+            .iter()
+            .filter(|point| point.pattern == Pattern::RandomWrite && point.block_bytes == smallest)
+            .map(|point| point.iops)
+            .fold(0.0, f64::max);
+        let mb_s = |point: &Point| point.iops * point.block_bytes as f64 / 1e6;
+        let drain_mb_s = most(Pattern::SequentialWrite, mb_s).max(most(Pattern::RandomWrite, mb_s));
+        let mut buffer = Buffer { drain_iops, drain_mb_s, ..Buffer::default() };
+        if drain_iops > 0.0 && drain_mb_s > 0.0 {
+            buffer.bytes = profile.bursts.iter().filter_map(room).fold(0.0, f64::max);
+        }
+        let flush =
+            |writes| profile.flushes.iter().find(|point| point.writes == writes && point.flush.count() > 0);
+        if let Some(one) = flush(1) {
+            buffer.flush = Some(one.flush.clone());
+            if let Some(many) = flush(64)
+                && drain_iops > 0.0
+            {
+                // Half of what it takes to bring the others to the medium.
+                let threshold_us = 0.5 * (many.writes - one.writes) as f64 * 1e6 / drain_iops;
+                let longer_us = many.flush.quantile_us(0.5) - one.flush.quantile_us(0.5);
+                buffer.is_volatile = buffer.bytes > 0.0 && longer_us > threshold_us;
+                buffer.one_write_us = if buffer.is_volatile { 1e6 / drain_iops } else { 0.0 };
+            }
+        }
+        buffer
+    }
+
+    fn flush_us(&self) -> Distribution {
+        match &self.flush {
+            Some(flush) => {
+                let mut distribution = quantiles(flush);
+                for (_, value) in &mut distribution.quantiles {
+                    *value = (*value - self.one_write_us).max(0.0);
+                }
+                distribution
+            }
+            None => Distribution { estimate: true, ..Distribution::constant(0.0, UNKNOWN) },
+        }
+    }
+}
+
+/// How many bytes a burst took in before it slowed down: where two levels tell its slices best.
+fn room(burst: &BurstPoint) -> Option<f64> {
+    let rates: Vec<f64> = burst.slices.iter().map(|bytes| *bytes as f64 / burst.slice_s).collect();
+    let sum = |part: &[f64]| part.iter().sum::<f64>();
+    let error = |part: &[f64]| {
+        let mean = sum(part) / part.len() as f64;
+        part.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>()
+    };
+    const FEWEST: usize = 3;
+    let end = rates.len().checked_sub(FEWEST)?;
+    let change = (FEWEST..end).min_by(|a, b| {
+        let split = |at: usize| error(&rates[..at]) + error(&rates[at..]);
+        split(*a).total_cmp(&split(*b))
+    })?;
+    let before = sum(&rates[..change]) / change as f64;
+    let after = sum(&rates[change..]) / (rates.len() - change) as f64;
+    // What came in less what went out behind its back.
+    (after < BURST_DROP * before).then(|| (before - after) * change as f64 * burst.slice_s)
+}
+
+fn quantiles(latency: &Histogram) -> Distribution {
+    let count = latency.count().max(1) as f64;
+    let mut quantiles: Vec<(f64, f64)> = Vec::new();
+    for share in SHARES {
+        // A share beyond which nothing was seen tells nothing; the largest is written down as what it is.
+        if share > 1.0 - 1.0 / count {
+            break;
+        }
+        quantiles.push((share, rounded(latency.quantile_us(share))));
+    }
+    let largest = 1.0 - 1.0 / (count + 1.0);
+    if quantiles.last().is_none_or(|(share, _)| *share < largest) {
+        quantiles.push(((largest * 1e6).floor() / 1e6, rounded(latency.quantile_us(1.0))));
+    }
+    quantiles.dedup_by(|later, earlier| later.0 <= earlier.0);
+    Distribution { quantiles, source: SOURCE.into(), estimate: false }
+}
+
+/// To five digits, which is more than was measured.
+fn rounded(value: f64) -> f64 {
+    if value <= 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let digits = 10f64.powf(4.0 - value.log10().floor());
+    (value * digits).round() / digits
+}
+
+fn medium(
+    profile: &Profile,
+    identity: &Identity,
+    buffer: &Buffer,
+    service: &[Service],
+    order: MeasuredOrder,
+) -> Medium {
+    let device = MeasuredDevice {
+        write_buffer_bytes: Quantity { value: buffer.bytes.round(), source: SOURCE.into(), estimate: false },
+        flush_drains: Property { value: buffer.is_volatile, source: SOURCE.into(), estimate: false },
+        flush_us: buffer.flush_us(),
+    };
+    let order = OrderProperty { value: order, source: SOURCE.into(), estimate: false };
+    let model = MeasuredParameters { order, device, service: service.to_vec() };
+    let mut medium = Medium {
+        name: identity.name.clone(),
+        title: identity.title.clone(),
+        kind: MediumKind::Measured,
+        year: identity.year,
+        label: Label::Measured,
+        note: Some(medium_file::note(profile)),
+        capacity: Quantity { value: identity.capacity_bytes as f64, source: SOURCE.into(), estimate: false },
+        price: Price {
+            usd: identity.price_usd.unwrap_or(1.0),
+            date: identity.date.clone(),
+            source: if identity.price_usd.is_some() { PRICE.into() } else { UNKNOWN.into() },
+            estimate: identity.price_usd.is_none(),
+        },
+        sources: BTreeMap::new(),
+        model: ModelParameters::Measured(model),
+        tail: None,
+        published: medium_file::published(profile),
+    };
+    medium.sources = medium_file::sources(&medium, identity);
+    medium
+}

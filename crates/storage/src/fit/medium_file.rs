@@ -1,0 +1,237 @@
+//! A fitted medium as a catalogue file.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::fitting::{PRICE, SOURCE, UNKNOWN};
+use super::profile::{Point, Profile};
+use crate::catalogue::{Curve, Distribution, Figure, MeasuredOrder, Medium, ModelParameters, Published};
+use crate::predict::Pattern;
+
+/// What a device is called, and under which conditions it was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Identity {
+    /// As studies will call it.
+    pub name: String,
+    pub title: String,
+    pub year: u16,
+    /// `2026-11-21`
+    pub date: String,
+    pub capacity_bytes: u64,
+    pub price_usd: Option<f64>,
+    /// The device, the kernel, what lies between: a sentence.
+    pub conditions: String,
+}
+
+/// Reads that take less than this share of the usual time came from a cache.
+const CACHED_SHARE: f64 = 0.25;
+/// Latencies are published at these percentiles, where enough requests lie beyond.
+const PERCENTILES: [f64; 2] = [50.0, 99.0];
+const ENOUGH_BEYOND: f64 = 20.0;
+
+pub(super) fn sources(medium: &Medium, identity: &Identity) -> BTreeMap<String, String> {
+    let measured = format!("`underlay media measure`, {}: {}", identity.date, identity.conditions);
+    let mut sources = BTreeMap::from([(SOURCE.to_owned(), measured)]);
+    let ModelParameters::Measured(parameters) = &medium.model else { return sources };
+    if medium.price.source == PRICE {
+        sources.insert(PRICE.into(), "Stated when it was measured".into());
+    }
+    if medium.price.source == UNKNOWN || parameters.device.flush_us.source == UNKNOWN {
+        let text = "Not known: one dollar stands for the price, no time for a flush; write in what is true";
+        sources.insert(UNKNOWN.into(), text.into());
+    }
+    sources
+}
+
+/// What a reader of the file should know.
+pub(super) fn note(profile: &Profile) -> String {
+    let mut note = format!("Measured over {:.1} GB.", profile.span_bytes as f64 / 1e9);
+    let wrote = profile.points.iter().any(|point| !is_read(point.pattern));
+    if !wrote {
+        note += " Reads only: writes are taken to be as reads.";
+    }
+    for rounds in &profile.rounds {
+        let word = if rounds.steady { "were steady after" } else { "were NOT yet steady after" };
+        let _ = write!(note, " {} {word} {} rounds.", capital(rounds.pattern.name()), rounds.iops.len());
+    }
+    if let Some(bytes) = read_cache_bytes(profile) {
+        let _ = write!(
+            note,
+            " Reads within {:.1} MB came from a cache, which the model leaves out.",
+            bytes as f64 / 1e6
+        );
+    }
+    let bounds = profile.points.iter().filter(|point| point.saturated).count();
+    if bounds > 0 {
+        let _ = write!(
+            note,
+            " At {bounds} points the measuring program was the limit: the device may be faster."
+        );
+    }
+    note
+}
+
+fn is_read(pattern: Pattern) -> bool {
+    matches!(pattern, Pattern::RandomRead | Pattern::SequentialRead)
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}
+
+/// The largest working set of which re-reads came from a cache.
+fn read_cache_bytes(profile: &Profile) -> Option<u64> {
+    let alone =
+        profile.points.iter().find(|point| point.pattern == Pattern::RandomRead && point.queue_depth == 1)?;
+    let usual_us = alone.latency.quantile_us(0.5);
+    let cached = profile.read_cache.iter().take_while(|point| {
+        point.latency.count() > 0 && point.latency.quantile_us(0.5) < CACHED_SHARE * usual_us
+    });
+    cached.last().map(|point| point.working_set_bytes)
+}
+
+/// The figures that the medium is checked against: the ends of what was measured.
+pub(super) fn published(profile: &Profile) -> Vec<Published> {
+    let mut published = Vec::new();
+    for pattern in
+        [Pattern::RandomRead, Pattern::RandomWrite, Pattern::SequentialRead, Pattern::SequentialWrite]
+    {
+        let points: Vec<&Point> = profile
+            .points
+            .iter()
+            .filter(|point| point.pattern == pattern && point.requests > 0 && !point.saturated)
+            .collect();
+        // Random loads are known by their smallest blocks, sequential ones by blocks that many tools use.
+        let block = if pattern.is_random() {
+            points.iter().map(|point| point.block_bytes).min()
+        } else {
+            points.iter().map(|point| point.block_bytes).filter(|bytes| *bytes <= 256 << 10).max()
+        };
+        let mut of: Vec<&&Point> = points.iter().filter(|point| Some(point.block_bytes) == block).collect();
+        of.sort_by_key(|point| point.queue_depth);
+        let (Some(first), Some(last)) = (of.first(), of.last()) else { continue };
+        let (figure, value): (_, fn(&Point) -> f64) = match pattern {
+            Pattern::RandomRead => (Figure::RandomReadIops, |point| point.iops),
+            Pattern::RandomWrite => (Figure::RandomWriteIops, |point| point.iops),
+            Pattern::SequentialRead => (Figure::SequentialReadMbS, mb_s),
+            Pattern::SequentialWrite => (Figure::SequentialWriteMbS, mb_s),
+        };
+        if pattern == Pattern::RandomRead {
+            published.push(of_point(first, Figure::RandomReadIops, first.iops, None));
+            for percentile in PERCENTILES {
+                if first.requests as f64 * (1.0 - percentile / 100.0) >= ENOUGH_BEYOND {
+                    let us = first.latency.quantile_us(percentile / 100.0);
+                    published.push(of_point(first, Figure::ReadLatencyUs, us, Some(percentile)));
+                }
+            }
+        }
+        if last.queue_depth > first.queue_depth || pattern != Pattern::RandomRead {
+            published.push(of_point(last, figure, value(last), None));
+        }
+    }
+    published
+}
+
+fn mb_s(point: &Point) -> f64 {
+    point.iops * point.block_bytes as f64 / 1e6
+}
+
+fn of_point(point: &Point, figure: Figure, value: f64, percentile: Option<f64>) -> Published {
+    Published {
+        figure,
+        value: (value * 100.0).round() / 100.0,
+        queue_depth: point.queue_depth as u32,
+        block_bytes: point.block_bytes as u32,
+        percentile,
+        source: SOURCE.into(),
+        estimate: false,
+        note: None,
+    }
+}
+
+/// The medium as the text of a catalogue file; empty for another kind than `measured`.
+pub fn medium_text(medium: &Medium) -> String {
+    let ModelParameters::Measured(parameters) = &medium.model else { return String::new() };
+    let mut text = String::new();
+    let mut line = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    line(format!("name = {}", quoted(&medium.name)));
+    line(format!("title = {}", quoted(&medium.title)));
+    line("kind = \"measured\"".into());
+    line(format!("year = {}", medium.year));
+    line(format!("label = \"{}\"", medium.label.name()));
+    if let Some(note) = &medium.note {
+        line(format!("note = {}", quoted(note)));
+    }
+    let capacity = &medium.capacity;
+    line(format!(
+        "capacity_bytes = {{ value = {}, source = {} }}",
+        medium.capacity_bytes(),
+        quoted(&capacity.source)
+    ));
+    line("\n[price]".into());
+    line(format!("usd = {}", medium.price.usd));
+    line(format!("date = {}", quoted(&medium.price.date)));
+    line(format!("source = {}", quoted(&medium.price.source)));
+    if medium.price.estimate {
+        line("estimate = true".into());
+    }
+    line("\n[sources]".into());
+    for (key, source) in &medium.sources {
+        line(format!("{key} = {}", quoted(source)));
+    }
+    line("\n[model]".into());
+    let order = if parameters.order.value == MeasuredOrder::Fifo { "fifo" } else { "any" };
+    line(format!("order = {{ value = \"{order}\", source = {} }}", quoted(&parameters.order.source)));
+    let device = &parameters.device;
+    let buffer = &device.write_buffer_bytes;
+    line(format!("write_buffer_bytes = {{ value = {}, source = {} }}", buffer.value, quoted(&buffer.source)));
+    let drains = &device.flush_drains;
+    line(format!("flush_drains = {{ value = {}, source = {} }}", drains.value, quoted(&drains.source)));
+    line(format!("flush_us = {}", distribution(&device.flush_us)));
+    for service in &parameters.service {
+        line("\n[[model.service]]".into());
+        line(format!("load = \"{}\"", service.load.name()));
+        line(format!("block_bytes = {}", service.block_bytes));
+        line(format!("latency_us = {}", distribution(&service.latency_us)));
+        if let Some(iops) = &service.iops {
+            line(format!("iops = {}", curve(iops)));
+        }
+    }
+    for published in &medium.published {
+        line("\n[[published]]".into());
+        line(format!("figure = \"{}\"", published.figure.name()));
+        line(format!("value = {}", published.value));
+        line(format!("queue_depth = {}", published.queue_depth));
+        line(format!("block_bytes = {}", published.block_bytes));
+        if let Some(percentile) = published.percentile {
+            line(format!("percentile = {percentile}"));
+        }
+        line(format!("source = {}", quoted(&published.source)));
+    }
+    text
+}
+
+fn quoted(text: &str) -> String {
+    toml_edit::Value::from(text).to_string()
+}
+
+fn pairs(pairs: &[(f64, f64)]) -> String {
+    let all: Vec<String> = pairs.iter().map(|(a, b)| format!("[{a}, {b}]")).collect();
+    format!("[{}]", all.join(", "))
+}
+
+fn distribution(distribution: &Distribution) -> String {
+    let estimate = if distribution.estimate { ", estimate = true" } else { "" };
+    let source = quoted(&distribution.source);
+    format!("{{ quantiles = {}, source = {source}{estimate} }}", pairs(&distribution.quantiles))
+}
+
+fn curve(curve: &Curve) -> String {
+    format!("{{ points = {}, source = {} }}", pairs(&curve.points), quoted(&curve.source))
+}

@@ -1,0 +1,144 @@
+//! A model as a target: probes in virtual time, exact and repeatable.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::target::{Load, SLICES, Sample, Target, TargetError};
+use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::time::Time;
+
+/// A medium's model with a clock of its own.
+pub struct VirtualTarget {
+    model: Box<dyn MediumModel>,
+    now: Time,
+    next_id: u64,
+    finished: Vec<Finished>,
+}
+
+impl VirtualTarget {
+    pub fn new(model: Box<dyn MediumModel>) -> VirtualTarget {
+        VirtualTarget { model, now: Time::ZERO, next_id: 0, finished: Vec::new() }
+    }
+
+    fn submit(&mut self, operation: Operation, offset_bytes: u64, length_bytes: u64) -> RequestId {
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        // Events up to now are taken before every submission: the contract of a model.
+        self.model.complete(self.now, &mut self.finished);
+        self.model.submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua: false }, self.now);
+        id
+    }
+
+    /// Goes to the next event; false when there is none.
+    fn step(&mut self) -> bool {
+        let Some(at) = self.model.next_completion() else { return false };
+        self.now = self.now.max(at);
+        self.model.complete(self.now, &mut self.finished);
+        true
+    }
+
+    fn flush(&mut self) -> Result<Duration, TargetError> {
+        let began = self.now;
+        let id = self.submit(Operation::Flush, 0, 0);
+        loop {
+            if let Some(over) = self.finished.iter().find(|finished| finished.id == id) {
+                let took = over.at.since(began);
+                self.finished.clear();
+                return Ok(took);
+            }
+            if !self.step() {
+                return Err(TargetError::Failed("the model never ended a flush".into()));
+            }
+        }
+    }
+}
+
+impl Target for VirtualTarget {
+    fn span_bytes(&self) -> u64 {
+        self.model.capacity_bytes()
+    }
+
+    fn may_write(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, load: &Load) -> Result<Sample, TargetError> {
+        let blocks = (load.span_bytes / load.block_bytes.max(1)).max(1);
+        let mut random = Pcg64Mcg::seed_from_u64(load.seed);
+        let began = self.now;
+        let measure_from = began + load.warmup;
+        let until = measure_from + load.duration;
+        let slice_ns = (load.duration.as_nanos() as u64 / SLICES as u64).max(1);
+        let mut sample =
+            Sample { slices: vec![0; SLICES], slice_s: slice_ns as f64 / 1e9, ..Sample::default() };
+        let mut under_way: HashMap<RequestId, Time> = HashMap::new();
+        let mut next_block = 0;
+        let mut last = measure_from;
+        let mut answered = 0;
+        loop {
+            let more = self.now < until && sample.requests < load.most_requests;
+            while more && under_way.len() < load.queue_depth {
+                let block = if load.pattern.is_random() {
+                    random.random_range(0..blocks)
+                } else {
+                    next_block % blocks
+                };
+                next_block += 1;
+                let offset = load.first_byte + block * load.block_bytes;
+                let id = self.submit(load.pattern.operation(), offset, load.block_bytes);
+                under_way.insert(id, self.now);
+            }
+            if self.finished.is_empty() {
+                if under_way.is_empty() {
+                    break;
+                }
+                if !self.step() {
+                    return Err(TargetError::Failed("the model never ended a request".into()));
+                }
+            }
+            let finished = std::mem::take(&mut self.finished);
+            for Finished { id, at } in finished {
+                let Some(submitted) = under_way.remove(&id) else { continue };
+                answered += 1;
+                if at < measure_from || at >= until || sample.requests >= load.most_requests {
+                    continue;
+                }
+                sample.latency.record_ns(at.since(submitted).as_nanos() as u64);
+                sample.requests += 1;
+                last = last.max(at);
+                let slice = (at.since(measure_from).as_nanos() as u64 / slice_ns) as usize;
+                if let Some(bytes) = sample.slices.get_mut(slice) {
+                    *bytes += load.block_bytes;
+                }
+            }
+            if load.flush_every > 0 && answered >= load.flush_every {
+                answered = 0;
+                let took = self.flush()?;
+                if self.now >= measure_from && self.now < until {
+                    sample.flush.record_ns(took.as_nanos() as u64);
+                }
+            }
+        }
+        // A load that ends by its number ends with its last answer.
+        let ended = if sample.requests >= load.most_requests { last } else { until };
+        sample.duration_s = ended.since(measure_from).as_secs_f64();
+        Ok(sample)
+    }
+
+    fn settle(&mut self, pause: Duration) -> Result<(), TargetError> {
+        self.flush()?;
+        let until = self.now + pause;
+        while let Some(at) = self.model.next_completion()
+            && at <= until
+        {
+            self.step();
+        }
+        self.now = self.now.max(until);
+        self.model.complete(self.now, &mut self.finished);
+        self.finished.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,550 @@
+//! A crash-safe log of records on a range of a block device.
+//!
+//! For whoever keeps a map in memory and wants it back after a power cut: a layer's table, a directory's tree.
+//!
+//! ```text
+//! let (journal, recovered) = Journal::open(device, range, *b"my-table")?;   // waits
+//! table.load(recovered.snapshot)?;
+//! for record in recovered.records { table.apply(&record)?; }
+//! journal.set_source(move || table.lock().snapshot());                       // for checkpoints
+//!
+//! let number = journal.append(record);          // in memory, at once
+//! journal.commit(Box::new(|result| ...));       // or journal.commit_and_wait()?
+//! ```
+//!
+//! **Promise.** When a commit is answered with `Ok`, every record that was appended before the commit was
+//! asked for outlives a power cut. A record is there whole or not at all. After a power cut the journal replays a prefix of the records appended,
+//! which includes every committed one. Appended records that were not committed may be there or not.
+//!
+//! **What it does not order.** A commit writes its records with `fua` and flushes nothing else. Where a record
+//! speaks of data written beside the journal, that data must be flushed before the record is *appended*:
+//! someone else's commit may carry it out at once.
+//!
+//! **Checkpoints.** The range is two areas (see [`format`]). When the one in use is full, the owner's snapshot
+//! is written to the other one, which then takes over; commits wait meanwhile. The snapshot is asked for
+//! without any lock of the journal held. It says up to which record it covers, so take that number and the
+//! state under one lock: the one under which records are appended.
+//!
+//! **Commits gather.** One batch is under way at a time; commits that come meanwhile share the next. A commit
+//! that fails leaves its records in memory, and the next one tries them again in the same place.
+//!
+//! **Damage.** A torn tail is recognised and dropped. Anything else that can't be read as it was written is an
+//! error that says where: never a shorter journal.
+
+pub mod format;
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+
+use crate::device::{BlockDevice, DeviceError, Request};
+use format::{BLOCK_BYTES, Content, Header, HeaderBlock, Kind};
+
+/// How much of a snapshot is written, or of an area read, by one request.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// More records than this become several batches.
+const LARGEST_BATCH_BYTES: u64 = 8 << 20;
+
+/// The owner's whole state, and the number of the last record whose effect is in it (0 for none).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    pub state: Vec<u8>,
+    pub covers: u64,
+}
+
+/// What a journal held when it was opened. All of it is durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Empty if there has been no checkpoint.
+    pub snapshot: Vec<u8>,
+    /// Appended after the snapshot was taken, in order.
+    pub records: Vec<Vec<u8>>,
+    /// How many checkpoints and commits the journal has seen: of two copies, the later one has more.
+    pub version: (u64, u64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JournalError {
+    #[error("the journal could not be read or written: {0}")]
+    Device(#[from] DeviceError),
+    #[error(
+        "the journal at byte {offset_bytes} is damaged ({problem}): restore the device, or make it anew and lose what it holds"
+    )]
+    Damaged { offset_bytes: u64, problem: String },
+    #[error("this is a journal of '{found}', not of '{expected}': the device was used in another way before")]
+    OtherKind { found: String, expected: String },
+    #[error("a range of {length_bytes} bytes at {offset_bytes} can't hold a journal: {problem}")]
+    Range { offset_bytes: u64, length_bytes: u64, problem: &'static str },
+}
+
+/// Called once, on any thread, when a commit is over. It must not block.
+pub type CommitDone = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
+
+type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
+
+/// A handle: clones are the same journal.
+#[derive(Clone)]
+pub struct Journal {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    device: Arc<dyn BlockDevice>,
+    start_bytes: u64,
+    area_bytes: u64,
+    kind: Kind,
+    identity: u64,
+    source: Mutex<Option<Source>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Appended and not yet durable; the last one has the number `appended`.
+    pending: VecDeque<Vec<u8>>,
+    appended: u64,
+    waiters: Vec<Waiter>,
+    checkpoint_wanted: bool,
+    /// A batch or a checkpoint is under way.
+    busy: bool,
+    active: u64,
+    header: Header,
+    end_bytes: u64,
+    sequence: u64,
+    /// A checkpoint failed, and may have left a header that would take over.
+    other_area_suspect: bool,
+}
+
+struct Waiter {
+    /// The last record that must be durable.
+    number: u64,
+    /// An explicit checkpoint, not a commit.
+    checkpoint: bool,
+    done: CommitDone,
+}
+
+enum Work {
+    Batch { bytes: Vec<u8>, records: usize, offset_bytes: u64 },
+    Checkpoint,
+}
+
+impl Journal {
+    /// Opens the journal on `range`, or makes one where none ever was. Waits for the device, so someone must
+    /// be driving it, or it must be at the immediate pace.
+    ///
+    /// # Errors
+    /// When the range is too small or unaligned, the device fails, the journal is damaged or someone else's.
+    pub fn open(
+        device: Arc<dyn BlockDevice>,
+        range: Range<u64>,
+        kind: Kind,
+    ) -> Result<(Journal, Recovered), JournalError> {
+        let area_bytes = check_range(&*device, &range)?;
+        let start_bytes = range.start;
+        let headers = [read_header(&*device, start_bytes)?, read_header(&*device, start_bytes + area_bytes)?];
+        let valid = |header: &HeaderBlock| match header {
+            HeaderBlock::Valid(header) => Some(*header),
+            _ => None,
+        };
+        for header in headers.iter().filter_map(valid) {
+            if header.kind != kind {
+                let text = |kind: Kind| String::from_utf8_lossy(&kind).trim().to_owned();
+                return Err(JournalError::OtherKind { found: text(header.kind), expected: text(kind) });
+            }
+        }
+        let made = |header: &HeaderBlock| valid(header).is_some_and(|header| header.generation > 0);
+        if headers.iter().all(|h| !made(h) && *h != HeaderBlock::Damaged) {
+            // Never made, cut off while it was made, or robbed of its first header: batches tell.
+            if let Some(second) = valid(&headers[1]) {
+                let area = read_range(&*device, start_bytes, area_bytes)?;
+                if format::holds_batches(&Header { generation: 1, ..second }, &area) {
+                    let problem = "the header of its first area is missing".into();
+                    return Err(JournalError::Damaged { offset_bytes: start_bytes, problem });
+                }
+            }
+            return make(device, start_bytes, area_bytes, kind);
+        }
+        if let Some(broken) = headers.iter().position(|header| valid(header).is_none()) {
+            return Err(JournalError::Damaged {
+                offset_bytes: start_bytes + broken as u64 * area_bytes,
+                problem: "the header of one of its two areas can't be read".into(),
+            });
+        }
+        let generation = |area: u64| valid(&headers[area as usize]).map_or(0, |header| header.generation);
+        let active = u64::from(generation(1) > generation(0));
+        let HeaderBlock::Valid(header) = headers[active as usize] else {
+            unreachable!("both headers are valid");
+        };
+        let area_start = start_bytes + active * area_bytes;
+        let area = read_range(&*device, area_start, area_bytes)?;
+        let Content { snapshot, records, end_bytes, sequence } = format::decode_area(&header, &area)
+            .map_err(|damage| JournalError::Damaged {
+                offset_bytes: area_start + damage.offset_bytes,
+                problem: damage.problem.into(),
+            })?;
+        let inner = Inner::new(device, start_bytes, area_bytes, header, active, end_bytes, sequence);
+        let version = (header.generation, sequence);
+        Ok((Journal { inner: Arc::new(inner) }, Recovered { snapshot, records, version }))
+    }
+
+    /// How long a range must be for snapshots of up to `snapshot_bytes`, with as much again, and no less than
+    /// `log_bytes`, for what is committed between two checkpoints.
+    pub fn range_bytes(snapshot_bytes: u64, log_bytes: u64) -> u64 {
+        let log_bytes = log_bytes.max(snapshot_bytes / 2);
+        2 * (2 * BLOCK_BYTES + format::whole_blocks(snapshot_bytes) + format::whole_blocks(log_bytes))
+    }
+
+    /// Says where snapshots come from. Without a source a journal that is full fails its commits. A source
+    /// that owns the journal should hold itself weakly.
+    pub fn set_source(&self, source: impl Fn() -> Snapshot + Send + Sync + 'static) {
+        *self.inner.source.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(source));
+    }
+
+    /// Adds a record, and says its number, counted from 1 since the journal was opened. It is not durable
+    /// until a later commit is answered.
+    pub fn append(&self, record: Vec<u8>) -> u64 {
+        let mut state = self.inner.lock();
+        state.pending.push_back(record);
+        state.appended += 1;
+        state.appended
+    }
+
+    /// The number of the last record appended.
+    pub fn appended(&self) -> u64 {
+        self.inner.lock().appended
+    }
+
+    /// Makes everything appended so far durable.
+    pub fn commit(&self, done: CommitDone) {
+        self.inner.wait_for(false, done);
+    }
+
+    /// Writes a snapshot now, full or not: before a clean end, to make the next opening quick.
+    pub fn checkpoint(&self, done: CommitDone) {
+        self.inner.wait_for(true, done);
+    }
+
+    /// [`Journal::commit`] for callers that have nothing else to do.
+    ///
+    /// # Errors
+    /// When the device fails; the records are tried again by the next commit.
+    pub fn commit_and_wait(&self) -> Result<(), DeviceError> {
+        wait(|done| self.commit(done))
+    }
+
+    /// [`Journal::checkpoint`] for callers that have nothing else to do.
+    ///
+    /// # Errors
+    /// When the device fails; what was committed before still is.
+    pub fn checkpoint_and_wait(&self) -> Result<(), DeviceError> {
+        wait(|done| self.checkpoint(done))
+    }
+}
+
+fn wait(ask: impl FnOnce(CommitDone)) -> Result<(), DeviceError> {
+    let (sender, receiver) = mpsc::channel();
+    ask(Box::new(move |result| {
+        let _ = sender.send(result);
+    }));
+    receiver.recv().unwrap_or(Err(DeviceError::Gone))
+}
+
+fn check_range(device: &dyn BlockDevice, range: &Range<u64>) -> Result<u64, JournalError> {
+    let geometry = device.geometry();
+    let length_bytes = range.end.saturating_sub(range.start);
+    let problem = if !BLOCK_BYTES.is_multiple_of(u64::from(geometry.block_bytes)) {
+        "the device's blocks do not divide the journal's"
+    } else if !range.start.is_multiple_of(BLOCK_BYTES) || !length_bytes.is_multiple_of(2 * BLOCK_BYTES) {
+        "it must begin at a multiple of 4096 and be a multiple of 8192 long"
+    } else if range.end > geometry.capacity_bytes {
+        "it lies outside the device"
+    } else if length_bytes < 8 * BLOCK_BYTES {
+        "it is too short"
+    } else {
+        return Ok(length_bytes / 2);
+    };
+    Err(JournalError::Range { offset_bytes: range.start, length_bytes, problem })
+}
+
+fn read_header(device: &dyn BlockDevice, offset_bytes: u64) -> Result<HeaderBlock, DeviceError> {
+    let block = device.execute(Request::Read { offset_bytes, buffer: vec![0; BLOCK_BYTES as usize] })?;
+    Ok(Header::decode(&block))
+}
+
+fn read_range(device: &dyn BlockDevice, start: u64, length: u64) -> Result<Vec<u8>, DeviceError> {
+    let mut bytes = Vec::with_capacity(length as usize);
+    while (bytes.len() as u64) < length {
+        let piece = (length - bytes.len() as u64).min(PIECE_BYTES);
+        let offset_bytes = start + bytes.len() as u64;
+        bytes.extend(device.execute(Request::Read { offset_bytes, buffer: vec![0; piece as usize] })?);
+    }
+    Ok(bytes)
+}
+
+fn void(kind: Kind, identity: u64) -> Header {
+    Header { kind, identity, generation: 0, snapshot_bytes: 0, snapshot_crc: crc32fast::hash(&[]) }
+}
+
+fn make(
+    device: Arc<dyn BlockDevice>,
+    start_bytes: u64,
+    area_bytes: u64,
+    kind: Kind,
+) -> Result<(Journal, Recovered), JournalError> {
+    // Unlike any other journal's; nothing is kept secret by it.
+    let identity = RandomState::new().hash_one(start_bytes);
+    let header = Header { generation: 1, ..void(kind, identity) };
+    // The first area's header makes it a journal: it comes last.
+    for (offset_bytes, header) in [(start_bytes + area_bytes, void(kind, identity)), (start_bytes, header)] {
+        device.execute(Request::Write { offset_bytes, data: header.encode(), fua: true })?;
+    }
+    let inner = Inner::new(device, start_bytes, area_bytes, header, 0, header.batches_start(), 1);
+    let recovered = Recovered { version: (1, 1), ..Recovered::default() };
+    Ok((Journal { inner: Arc::new(inner) }, recovered))
+}
+
+impl Inner {
+    fn new(
+        device: Arc<dyn BlockDevice>,
+        start_bytes: u64,
+        area_bytes: u64,
+        header: Header,
+        active: u64,
+        end_bytes: u64,
+        sequence: u64,
+    ) -> Inner {
+        let state = State {
+            pending: VecDeque::new(),
+            appended: 0,
+            waiters: Vec::new(),
+            checkpoint_wanted: false,
+            busy: false,
+            active,
+            header,
+            end_bytes,
+            sequence,
+            other_area_suspect: false,
+        };
+        let (kind, identity) = (header.kind, header.identity);
+        let (source, state) = (Mutex::default(), Mutex::new(state));
+        Inner { device, start_bytes, area_bytes, kind, identity, source, state }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for(self: &Arc<Self>, checkpoint: bool, done: CommitDone) {
+        {
+            let mut state = self.lock();
+            let number = state.appended;
+            state.checkpoint_wanted |= checkpoint;
+            state.waiters.push(Waiter { number, checkpoint, done });
+        }
+        self.go_on();
+    }
+
+    /// Begins what is to be done next, unless something is under way.
+    fn go_on(self: &Arc<Self>) {
+        let (ready, work) = {
+            let mut state = self.lock();
+            if state.busy {
+                return;
+            }
+            let durable = state.appended - state.pending.len() as u64;
+            let ready: Vec<Waiter> =
+                state.waiters.extract_if(.., |w| !w.checkpoint && w.number <= durable).collect();
+            let work = state.next_work(self);
+            state.busy = work.is_some();
+            (ready, work)
+        };
+        for waiter in ready {
+            (waiter.done)(Ok(()));
+        }
+        match work {
+            Some(Work::Batch { bytes, records, offset_bytes }) => {
+                self.write_batch(offset_bytes, bytes, records)
+            }
+            Some(Work::Checkpoint) => self.begin_checkpoint(),
+            None => {}
+        }
+    }
+
+    fn write_batch(self: &Arc<Self>, offset_bytes: u64, data: Vec<u8>, records: usize) {
+        let (inner, length) = (Arc::clone(self), data.len() as u64);
+        let written = move |completion: Result<Vec<u8>, DeviceError>| match completion {
+            Ok(_) => {
+                {
+                    let mut state = inner.lock();
+                    state.pending.drain(..records);
+                    state.end_bytes += length;
+                    state.sequence += 1;
+                    state.busy = false;
+                }
+                inner.go_on();
+            }
+            Err(error) => inner.fail(&error),
+        };
+        self.device.submit(Request::Write { offset_bytes, data, fua: true }, Box::new(written));
+    }
+
+    /// Everyone who waits learns of it; the next commit tries again.
+    fn fail(self: &Arc<Self>, error: &DeviceError) {
+        let waiters = {
+            let mut state = self.lock();
+            state.busy = false;
+            state.checkpoint_wanted = false;
+            std::mem::take(&mut state.waiters)
+        };
+        for waiter in waiters {
+            (waiter.done)(Err(error.clone()));
+        }
+        // One of them may have asked again, and others while it was under way.
+        self.go_on();
+    }
+
+    fn begin_checkpoint(self: &Arc<Self>) {
+        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(source) = source else {
+            return self
+                .fail(&DeviceError::Io("the journal is full and has no snapshot to begin anew".into()));
+        };
+        let snapshot = source();
+        let (target, suspect, generation) = {
+            let state = self.lock();
+            (1 - state.active, state.other_area_suspect, state.header.generation + 1)
+        };
+        let header = Header {
+            kind: self.kind,
+            identity: self.identity,
+            generation,
+            snapshot_bytes: snapshot.state.len() as u64,
+            snapshot_crc: crc32fast::hash(&snapshot.state),
+        };
+        if header.batches_start() + BLOCK_BYTES > self.area_bytes {
+            return self.fail(&DeviceError::Io(format!(
+                "a snapshot of {} bytes does not fit into the journal's area of {} bytes",
+                snapshot.state.len(),
+                self.area_bytes
+            )));
+        }
+        let checkpoint =
+            Arc::new(Checkpoint { inner: Arc::clone(self), header, target, covers: snapshot.covers });
+        if suspect {
+            // The failed one's header must not vouch for what is written next.
+            let data = Header { generation: generation - 2, ..void(self.kind, self.identity) }.encode();
+            let next = Arc::clone(&checkpoint);
+            checkpoint.write(0, data, true, move || next.write_snapshot(snapshot.state, 0));
+        } else {
+            checkpoint.write_snapshot(snapshot.state, 0);
+        }
+    }
+}
+
+impl State {
+    fn next_work(&mut self, inner: &Inner) -> Option<Work> {
+        if self.waiters.is_empty() {
+            return None;
+        }
+        // After a checkpoint that failed the other area may have the later header: a batch here would be lost.
+        if self.checkpoint_wanted || self.other_area_suspect {
+            return Some(Work::Checkpoint);
+        }
+        let room = (inner.area_bytes - self.end_bytes).min(LARGEST_BATCH_BYTES);
+        let (mut records, mut payload_bytes) = (0, 0);
+        for record in &self.pending {
+            let longer = payload_bytes + format::record_bytes(record.len());
+            if format::batch_bytes(longer) > room {
+                break;
+            }
+            (records, payload_bytes) = (records + 1, longer);
+        }
+        if records == 0 {
+            return Some(Work::Checkpoint);
+        }
+        let first = self.pending.iter().take(records).map(Vec::as_slice);
+        Some(Work::Batch {
+            bytes: format::encode_batch(&self.header, self.sequence, first, payload_bytes),
+            records,
+            offset_bytes: inner.start_bytes + self.active * inner.area_bytes + self.end_bytes,
+        })
+    }
+}
+
+/// A checkpoint under way: each step begins when the one before is over.
+struct Checkpoint {
+    inner: Arc<Inner>,
+    header: Header,
+    target: u64,
+    covers: u64,
+}
+
+impl Checkpoint {
+    fn write(
+        self: &Arc<Self>,
+        inside_bytes: u64,
+        data: Vec<u8>,
+        fua: bool,
+        next: impl FnOnce() + Send + 'static,
+    ) {
+        let offset_bytes = self.inner.start_bytes + self.target * self.inner.area_bytes + inside_bytes;
+        self.submit(Request::Write { offset_bytes, data, fua }, next);
+    }
+
+    fn submit(self: &Arc<Self>, request: Request, next: impl FnOnce() + Send + 'static) {
+        let checkpoint = Arc::clone(self);
+        let done = move |completion: Result<Vec<u8>, DeviceError>| match completion {
+            Ok(_) => next(),
+            Err(error) => checkpoint.inner.fail(&error),
+        };
+        self.inner.device.submit(request, Box::new(done));
+    }
+
+    fn write_snapshot(self: &Arc<Self>, state: Vec<u8>, from: usize) {
+        if from >= state.len() {
+            let checkpoint = Arc::clone(self);
+            return self.submit(Request::Flush, move || checkpoint.write_header());
+        }
+        let to = state.len().min(from + PIECE_BYTES as usize);
+        let mut data = state[from..to].to_vec();
+        data.resize(format::whole_blocks(data.len() as u64) as usize, 0);
+        let checkpoint = Arc::clone(self);
+        self.write(BLOCK_BYTES + from as u64, data, false, move || checkpoint.write_snapshot(state, to));
+    }
+
+    fn write_header(self: &Arc<Self>) {
+        self.inner.lock().other_area_suspect = true;
+        let checkpoint = Arc::clone(self);
+        self.write(0, self.header.encode(), true, move || checkpoint.take_over());
+    }
+
+    fn take_over(&self) {
+        let stuck = {
+            let mut state = self.inner.lock();
+            let durable = state.appended - state.pending.len() as u64;
+            let covered = self.covers.saturating_sub(durable).min(state.pending.len() as u64);
+            state.pending.drain(..covered as usize);
+            state.active = self.target;
+            state.header = self.header;
+            state.end_bytes = self.header.batches_start();
+            state.sequence = 1;
+            state.other_area_suspect = false;
+            state.checkpoint_wanted = false;
+            state.busy = false;
+            for waiter in &mut state.waiters {
+                // What the snapshot leaves out of its records goes out as a batch.
+                waiter.checkpoint = false;
+            }
+            // The next record would have another checkpoint begin, and so on.
+            let first = state.pending.front().map_or(0, |record| format::record_bytes(record.len()));
+            let room = (self.inner.area_bytes - state.end_bytes).min(LARGEST_BATCH_BYTES);
+            covered == 0 && format::batch_bytes(first) > room
+        };
+        if stuck {
+            let problem = "a record is too long for the journal, and its snapshot leaves it out";
+            return self.inner.fail(&DeviceError::Io(problem.into()));
+        }
+        self.inner.go_on();
+    }
+}

@@ -1,0 +1,250 @@
+//! What a journal looks like on its device, without any I/O.
+//!
+//! The range is two areas of equal size. An area begins with a header block; the snapshot follows from its
+//! second block on, and after that, each at a block's start, the batches. Numbers are little-endian.
+//!
+//! | header | bytes | | batch | bytes |
+//! | --- | --- | --- | --- | --- |
+//! | magic | 8 | | magic | 4 |
+//! | kind of journal | 8 | | payload length | 4 |
+//! | identity | 8 | | identity | 8 |
+//! | generation | 8 | | generation | 8 |
+//! | snapshot length | 8 | | sequence | 8 |
+//! | snapshot CRC-32 | 4 | | records | 4 |
+//! | CRC-32 of the above | 4 | | CRC-32 of the above and the payload | 4 |
+//!
+//! A record in a payload is its length (4 bytes) and its bytes. Generation 0 marks an area that holds nothing.
+
+/// Everything in a journal starts on a multiple of this.
+pub const BLOCK_BYTES: u64 = 4096;
+
+const HEADER_MAGIC: &[u8; 8] = b"UNDLYJN1";
+const BATCH_MAGIC: &[u8; 4] = b"JBAT";
+const HEADER_BYTES: usize = 48;
+const BATCH_HEADER_BYTES: usize = 40;
+const RECORD_HEADER_BYTES: usize = 4;
+
+/// Eight bytes that name the journal's owner, so that no layer reads another one's records as its own.
+pub type Kind = [u8; 8];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub kind: Kind,
+    /// Chosen when the journal is made: what lay on the device before can't be taken for it.
+    pub identity: u64,
+    /// Counts checkpoints; 0 for an area without content.
+    pub generation: u64,
+    pub snapshot_bytes: u64,
+    pub snapshot_crc: u32,
+}
+
+/// A header block as found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderBlock {
+    /// No header was ever written here.
+    Foreign,
+    /// It was one.
+    Damaged,
+    Valid(Header),
+}
+
+/// The content of an area behind its header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    pub snapshot: Vec<u8>,
+    pub records: Vec<Vec<u8>>,
+    /// Where the next batch goes, from the area's start.
+    pub end_bytes: u64,
+    /// The number of the next batch.
+    pub sequence: u64,
+}
+
+/// Where an area can't be believed, from its start, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub offset_bytes: u64,
+    pub problem: &'static str,
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    field.copy_from_slice(&bytes[at..at + N]);
+    field
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(field(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(field(bytes, at))
+}
+
+impl Header {
+    /// A block. What tells old from new lies in its first 512 bytes, which a power cut doesn't tear.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut block = Vec::with_capacity(BLOCK_BYTES as usize);
+        block.extend_from_slice(HEADER_MAGIC);
+        block.extend_from_slice(&self.kind);
+        block.extend_from_slice(&self.identity.to_le_bytes());
+        block.extend_from_slice(&self.generation.to_le_bytes());
+        block.extend_from_slice(&self.snapshot_bytes.to_le_bytes());
+        block.extend_from_slice(&self.snapshot_crc.to_le_bytes());
+        block.extend_from_slice(&crc32fast::hash(&block).to_le_bytes());
+        block.resize(BLOCK_BYTES as usize, 0);
+        block
+    }
+
+    pub fn decode(block: &[u8]) -> HeaderBlock {
+        if block.len() < HEADER_BYTES || &block[..8] != HEADER_MAGIC {
+            return HeaderBlock::Foreign;
+        }
+        if crc32fast::hash(&block[..HEADER_BYTES - 4]) != u32_at(block, HEADER_BYTES - 4) {
+            return HeaderBlock::Damaged;
+        }
+        HeaderBlock::Valid(Header {
+            kind: field(block, 8),
+            identity: u64_at(block, 16),
+            generation: u64_at(block, 24),
+            snapshot_bytes: u64_at(block, 32),
+            snapshot_crc: u32_at(block, 40),
+        })
+    }
+
+    /// Where the first batch goes.
+    pub fn batches_start(&self) -> u64 {
+        BLOCK_BYTES.saturating_add(whole_blocks(self.snapshot_bytes))
+    }
+}
+
+/// `bytes` rounded up to whole blocks.
+pub fn whole_blocks(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES)
+}
+
+/// The length of a batch on the device.
+pub fn batch_bytes(payload_bytes: u64) -> u64 {
+    whole_blocks(BATCH_HEADER_BYTES as u64 + payload_bytes)
+}
+
+/// What a record takes in a batch's payload.
+pub fn record_bytes(length: usize) -> u64 {
+    (RECORD_HEADER_BYTES + length) as u64
+}
+
+pub fn encode_batch<'a>(
+    header: &Header,
+    sequence: u64,
+    records: impl Iterator<Item = &'a [u8]>,
+    payload_bytes: u64,
+) -> Vec<u8> {
+    let mut batch = Vec::with_capacity(batch_bytes(payload_bytes) as usize);
+    batch.extend_from_slice(BATCH_MAGIC);
+    batch.extend_from_slice(&(payload_bytes as u32).to_le_bytes());
+    batch.extend_from_slice(&header.identity.to_le_bytes());
+    batch.extend_from_slice(&header.generation.to_le_bytes());
+    batch.extend_from_slice(&sequence.to_le_bytes());
+    batch.extend_from_slice(&[0; 8]);
+    let mut count = 0u32;
+    for record in records {
+        batch.extend_from_slice(&(record.len() as u32).to_le_bytes());
+        batch.extend_from_slice(record);
+        count += 1;
+    }
+    debug_assert_eq!(batch.len() as u64, BATCH_HEADER_BYTES as u64 + payload_bytes);
+    batch[32..36].copy_from_slice(&count.to_le_bytes());
+    let crc = batch_crc(&batch);
+    batch[36..40].copy_from_slice(&crc.to_le_bytes());
+    batch.resize(batch_bytes(payload_bytes) as usize, 0);
+    batch
+}
+
+fn batch_crc(batch: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&batch[..36]);
+    crc.update(&batch[BATCH_HEADER_BYTES..]);
+    crc.finalize()
+}
+
+struct Batch {
+    sequence: u64,
+    records: Vec<Vec<u8>>,
+    length_bytes: u64,
+}
+
+/// The batch of `header`'s journal and generation at the beginning of `bytes`, if a whole one is there.
+fn decode_batch(header: &Header, bytes: &[u8]) -> Option<Batch> {
+    if bytes.len() < BATCH_HEADER_BYTES
+        || &bytes[..4] != BATCH_MAGIC
+        || u64_at(bytes, 8) != header.identity
+        || u64_at(bytes, 16) != header.generation
+    {
+        return None;
+    }
+    let payload_bytes = u32_at(bytes, 4) as usize;
+    let whole = bytes.get(..BATCH_HEADER_BYTES.checked_add(payload_bytes)?)?;
+    if batch_crc(whole) != u32_at(bytes, 36) {
+        return None;
+    }
+    let mut rest = &whole[BATCH_HEADER_BYTES..];
+    let mut records = Vec::new();
+    for _ in 0..u32_at(bytes, 32) {
+        if rest.len() < RECORD_HEADER_BYTES {
+            return None;
+        }
+        let length = u32_at(rest, 0) as usize;
+        let record = rest.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES.checked_add(length)?)?;
+        records.push(record.to_vec());
+        rest = &rest[RECORD_HEADER_BYTES + length..];
+    }
+    let length_bytes = batch_bytes(payload_bytes as u64);
+    rest.is_empty().then(|| Batch { sequence: u64_at(bytes, 24), records, length_bytes })
+}
+
+/// Whether any batch of `header`'s journal and generation lies in an area.
+pub fn holds_batches(header: &Header, area: &[u8]) -> bool {
+    (0..area.len()).step_by(BLOCK_BYTES as usize).any(|at| decode_batch(header, &area[at..]).is_some())
+}
+
+/// Reads an area, `area` being all of its bytes and `header` its header.
+///
+/// One batch is under way at a time, and the next one begins only when it is durable. So the first batch that
+/// is not whole is the end, torn by a power cut or never written; but a whole one *behind* it proves that the
+/// missing one had been durable, and that is damage.
+///
+/// # Errors
+/// Where and how the area is damaged.
+pub fn decode_area(header: &Header, area: &[u8]) -> Result<Content, Damage> {
+    let damage = |offset_bytes, problem| Err(Damage { offset_bytes, problem });
+    let end = BLOCK_BYTES.checked_add(header.snapshot_bytes);
+    let Some(snapshot) = end.and_then(|end| area.get(BLOCK_BYTES as usize..usize::try_from(end).ok()?))
+    else {
+        return damage(0, "the header tells of a snapshot longer than the area");
+    };
+    if crc32fast::hash(snapshot) != header.snapshot_crc {
+        return damage(BLOCK_BYTES, "the snapshot's checksum is wrong");
+    }
+    let mut content = Content {
+        snapshot: snapshot.to_vec(),
+        records: Vec::new(),
+        end_bytes: header.batches_start(),
+        sequence: 1,
+    };
+    let after = |at: u64| area.get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or(&[]);
+    while let Some(batch) = decode_batch(header, after(content.end_bytes)) {
+        if batch.sequence != content.sequence {
+            return damage(content.end_bytes, "a batch is out of its order");
+        }
+        content.records.extend(batch.records);
+        content.sequence += 1;
+        content.end_bytes += batch.length_bytes;
+    }
+    let mut at = content.end_bytes + BLOCK_BYTES;
+    while !after(at).is_empty() {
+        if decode_batch(header, after(at)).is_some_and(|batch| batch.sequence > content.sequence) {
+            return damage(content.end_bytes, "a batch is broken, though whole ones were written after it");
+        }
+        at += BLOCK_BYTES;
+    }
+    Ok(content)
+}

@@ -1,0 +1,221 @@
+//! What makes dirty blocks durable, and what brings them to the slow device.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::lines::Standing;
+use super::{BLOCK_BYTES, Inner, State, segments};
+use crate::device::{Completion, DeviceError, Done, Request};
+use crate::layers::join::Gather;
+
+/// Dirty blocks written back together.
+const BATCH_BLOCKS: usize = 128;
+
+/// Slot and block; no block for a slot that is clean now.
+pub fn encode(entries: impl Iterator<Item = (u32, Option<u32>)>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (slot, block) in entries {
+        bytes.extend(slot.to_le_bytes());
+        bytes.extend(block.map_or(0, |block| block + 1).to_le_bytes());
+    }
+    bytes
+}
+
+/// `None` for what `encode` doesn't write.
+pub fn decode(bytes: &[u8]) -> Option<Vec<(u32, Option<u32>)>> {
+    let (entries, rest) = bytes.as_chunks::<8>();
+    let entry = |entry: &[u8; 8]| {
+        let [a, b, c, d, e, f, g, h] = *entry;
+        (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]).checked_sub(1))
+    };
+    rest.is_empty().then(|| entries.iter().map(entry).collect())
+}
+
+impl Inner {
+    /// One flush at a time; who comes meanwhile shares the next one.
+    pub(super) fn flush(self: &Arc<Self>, done: Done) {
+        {
+            let mut state = self.lock();
+            state.waiters.push(done);
+            if state.flushing {
+                return;
+            }
+            state.flushing = true;
+        }
+        self.begin_flush();
+    }
+
+    fn begin_flush(self: &Arc<Self>) {
+        let (waiters, fresh, direct) = {
+            let mut state = self.lock();
+            let tenancy = |slot: &u32| (*slot, state.lines.get(*slot).tenancy);
+            let fresh: Vec<(u32, u32)> = state.lines.unjournalled.iter().map(tenancy).collect();
+            // A read cache has nothing but what is on the slow device.
+            let direct = std::mem::take(&mut state.direct) || self.journal.is_none();
+            (std::mem::take(&mut state.waiters), fresh, direct)
+        };
+        let inner = Arc::clone(self);
+        let targets = [self.journal.is_some().then_some(&self.fast), direct.then_some(&self.slow)];
+        let targets: Vec<_> = targets.into_iter().flatten().cloned().collect();
+        let gather = Gather::new(targets.len(), move |completions: Vec<Completion>| {
+            if let Some(error) = completions.into_iter().find_map(Result::err) {
+                inner.lock().direct |= direct;
+                return inner.end_flush(waiters, Err(error));
+            }
+            let Some(journal) = &inner.journal else { return inner.end_flush(waiters, Ok(())) };
+            {
+                let mut state = inner.lock();
+                let State { lines, .. } = &mut *state;
+                let mut entries = Vec::new();
+                for (slot, tenancy) in fresh {
+                    let line = *lines.get(slot);
+                    // A block that came into the slot since was not flushed.
+                    if line.tenancy == tenancy && line.standing == Standing::Dirty && !line.journalled {
+                        entries.push((slot, Some(line.block)));
+                        lines.set_journalled(slot, true);
+                    }
+                }
+                if !entries.is_empty() {
+                    journal.append(encode(entries.into_iter()));
+                }
+            }
+            let next = Arc::clone(&inner);
+            journal.commit(Box::new(move |result| next.end_flush(waiters, result)));
+        });
+        for (part, device) in targets.into_iter().enumerate() {
+            let gather = Arc::clone(&gather);
+            device.submit(Request::Flush, Box::new(move |completion| gather.arrive(part, completion)));
+        }
+    }
+
+    fn end_flush(self: &Arc<Self>, waiters: Vec<Done>, result: Result<(), DeviceError>) {
+        let again = {
+            let mut state = self.lock();
+            state.flushing = !state.waiters.is_empty();
+            state.flushing
+        };
+        for done in waiters {
+            done(result.clone().map(|()| Vec::new()));
+        }
+        if again {
+            self.begin_flush();
+        }
+    }
+
+    /// Writes dirty blocks back, a batch at a time, while there are more than there should be.
+    pub(super) fn write_back(self: &Arc<Self>) {
+        let batch: Vec<(u32, u32, u32)> = {
+            let mut state = self.lock();
+            if state.writing_back || state.lines.dirty.len() as u64 <= self.dirty_blocks {
+                return;
+            }
+            let found = state.lines.dirty_from(state.hand, BATCH_BLOCKS);
+            state.hand = found.last().map_or(0, |(block, _)| block + 1);
+            state.writing_back = true;
+            found.into_iter().map(|(block, slot)| (block, slot, state.lines.get(slot).version)).collect()
+        };
+        let runs = segments(&batch, |(block, ..), (next, ..)| block + 1 == *next);
+        let (inner, written) = (Arc::clone(self), batch.clone());
+        let gather = Gather::new(runs.len(), move |results: Vec<Result<(), DeviceError>>| {
+            if results.iter().any(Result::is_err) {
+                // They stay dirty; the next write tries again.
+                inner.lock().writing_back = false;
+                return;
+            }
+            let next = Arc::clone(&inner);
+            let flushed = move |completion: Completion| match completion {
+                Ok(_) => next.release(&written),
+                Err(_) => next.lock().writing_back = false,
+            };
+            inner.slow.submit(Request::Flush, Box::new(flushed));
+        });
+        for (part, run) in runs.into_iter().enumerate() {
+            let gather = Arc::clone(&gather);
+            self.write_back_run(&batch[run], move |result| gather.arrive(part, result));
+        }
+    }
+
+    /// Copies neighbouring blocks from wherever their slots are.
+    fn write_back_run(
+        self: &Arc<Self>,
+        run: &[(u32, u32, u32)],
+        then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
+    ) {
+        let reads = segments(run, |(_, slot, _), (_, next, _)| slot + 1 == *next);
+        let offset_bytes = u64::from(run[0].0) * BLOCK_BYTES;
+        let inner = Arc::clone(self);
+        let gather = Gather::new(reads.len(), move |parts: Vec<Completion>| {
+            let data: Result<Vec<Vec<u8>>, DeviceError> = parts.into_iter().collect();
+            let data = match data {
+                Ok(parts) => parts.concat(),
+                Err(error) => return then(Err(error)),
+            };
+            inner.counters.written_back.fetch_add(data.len() as u64, Ordering::Relaxed);
+            let write = Request::Write { offset_bytes, data, fua: false };
+            inner.slow.submit(write, Box::new(move |completion| then(completion.map(|_| ()))));
+        });
+        for (part, read) in reads.into_iter().enumerate() {
+            let gather = Arc::clone(&gather);
+            let buffer = vec![0; read.len() * BLOCK_BYTES as usize];
+            let offset_bytes = self.slot_offset(run[read.start].1);
+            let done = move |completion| gather.arrive(part, completion);
+            self.fast.submit(Request::Read { offset_bytes, buffer }, Box::new(done));
+        }
+    }
+
+    /// What did not change meanwhile is clean, and its slot may be reused once the journal says so.
+    fn release(self: &Arc<Self>, written: &[(u32, u32, u32)]) {
+        let released: Vec<(u32, u32)> = {
+            let mut state = self.lock();
+            let State { lines, .. } = &mut *state;
+            let mut released = Vec::new();
+            for &(_, slot, version) in written {
+                let line = *lines.get(slot);
+                if line.version != version || line.standing != Standing::Dirty {
+                    continue;
+                }
+                if line.journalled {
+                    lines.set_standing(slot, Standing::Releasing);
+                    lines.set_journalled(slot, false);
+                    released.push((slot, line.tenancy));
+                } else {
+                    lines.set_standing(slot, Standing::Clean);
+                }
+            }
+            if let Some(journal) = self.journal.as_ref().filter(|_| !released.is_empty()) {
+                journal.append(encode(released.iter().map(|(slot, _)| (*slot, None))));
+            }
+            released
+        };
+        let Some(journal) = self.journal.as_ref().filter(|_| !released.is_empty()) else {
+            return self.end_batch(&[]);
+        };
+        let inner = Arc::clone(self);
+        journal.commit(Box::new(move |result| match result {
+            Ok(()) => inner.end_batch(&released),
+            Err(_) => {
+                // The record is kept and goes out with the next commit; until then nobody takes these slots.
+                let mut state = inner.lock();
+                state.unreleased.extend(released);
+                state.writing_back = false;
+            }
+        }));
+    }
+
+    fn end_batch(self: &Arc<Self>, released: &[(u32, u32)]) {
+        {
+            let mut state = self.lock();
+            let State { lines, unreleased, writing_back, .. } = &mut *state;
+            // A commit takes along what an earlier one could not.
+            let earlier = if released.is_empty() { Vec::new() } else { std::mem::take(unreleased) };
+            for (slot, tenancy) in released.iter().chain(&earlier) {
+                let line = *lines.get(*slot);
+                if line.tenancy == *tenancy && line.standing == Standing::Releasing {
+                    lines.set_standing(*slot, Standing::Clean);
+                }
+            }
+            *writing_back = false;
+        }
+        self.write_back();
+    }
+}

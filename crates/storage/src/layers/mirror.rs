@@ -1,0 +1,748 @@
+//! RAID-1: the same bytes on several devices.
+
+mod state;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::join::Gather;
+use super::ranges::Ranges;
+use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use crate::journal::{Journal, JournalError, Snapshot};
+use state::Kept;
+
+const KIND: crate::journal::format::Kind = *b"mirror  ";
+const BLOCK_BYTES: u64 = 4096;
+/// How much is copied by one request.
+const PIECE_BYTES: u64 = 1 << 20;
+const MOST_REGIONS: u64 = 4096;
+/// A member that is out is looked for at every flush, and once in so many requests.
+const LOOK_INTERVAL: u64 = 64;
+
+/// Writes to every member, reads from the one with the fewest requests under way.
+///
+/// **A member that fails** a write or a flush, or is gone, is left out, as long as another one has the data;
+/// the failed request is answered by the others. What is written meanwhile is noted by region. When the
+/// member answers again, those regions are copied to it, and it is read from only after they are on it
+/// durably. A read that fails is answered by another member.
+///
+/// **A power cut** leaves members that differ where writes were under way. So a region is marked in a journal
+/// on every member before it is first written, and unmarked some time after it was flushed; opening copies
+/// the marked regions from one member to the others. The journals also say who was left out, and no write is
+/// answered before they do.
+pub struct Mirror {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorError {
+    #[error("a mirror needs at least two members, of 1 to 255")]
+    Members,
+    #[error(
+        "the smallest member has {capacity_bytes} bytes, of which a mirror needs {reserved_bytes} for its journal"
+    )]
+    TooSmall { capacity_bytes: u64, reserved_bytes: u64 },
+    #[error("no member of the mirror can be opened; the first says: {0}")]
+    NoMember(JournalError),
+    #[error("the members of the mirror could not be brought up to date: {0}")]
+    Resync(#[from] DeviceError),
+}
+
+/// What is weighed against what: smaller regions are brought up to date faster and marked more often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorSettings {
+    /// What is brought up to date at once, if a single byte of it may differ; more on a large volume.
+    pub region_bytes: u64,
+    /// So many regions stay marked as being written; when there are more, a flush clears what it can.
+    pub marked_regions: usize,
+}
+
+impl Default for MirrorSettings {
+    fn default() -> Self {
+        MirrorSettings { region_bytes: 1 << 20, marked_regions: 64 }
+    }
+}
+
+/// How a mirror fares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MirrorHealth {
+    /// Members that have all data and are read from.
+    pub in_sync: usize,
+    /// Members that are left out.
+    pub out: usize,
+    /// Members that answer again and are being brought up to date.
+    pub resyncing: usize,
+    /// Copied to members that came back, since the mirror was opened.
+    pub resynced_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    InSync,
+    /// Someone may be looking whether it is there again.
+    Out {
+        looking: bool,
+    },
+    Resyncing,
+}
+
+struct Inner {
+    members: Vec<Member>,
+    geometry: Geometry,
+    reserved_bytes: u64,
+    region_bytes: u64,
+    marked_regions: usize,
+    ranges: Arc<Ranges>,
+    requests: AtomicU64,
+    resynced_bytes: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct Member {
+    device: Arc<dyn BlockDevice>,
+    /// Absent where the member could not be opened: it stays out.
+    journal: Option<Journal>,
+    under_way: AtomicUsize,
+}
+
+struct State {
+    roles: Vec<Role>,
+    kept: Kept,
+    regions: HashMap<u32, Region>,
+    /// Counts changes of `kept`.
+    version: u64,
+    /// Up to which change the journals of all members in use have it.
+    persisted: u64,
+    persisting: bool,
+    /// The last change of who is in and who is out.
+    membership: u64,
+    waiters: Vec<(u64, Persisted)>,
+    /// Counts writes as they end.
+    writes: u64,
+}
+
+/// Called once the journals have a change, or can't have it.
+type Persisted = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
+
+/// A region that is marked.
+#[derive(Clone, Copy, Default)]
+struct Region {
+    /// The change that marked it.
+    marked: u64,
+    writing: u32,
+    last_write: u64,
+}
+
+fn layout(capacity_bytes: u64, members: usize, region_bytes: u64) -> (u64, u64) {
+    let smallest_bytes = capacity_bytes.div_ceil(MOST_REGIONS).next_power_of_two();
+    let region_bytes = region_bytes.next_multiple_of(BLOCK_BYTES).max(smallest_bytes);
+    let snapshot_bytes = Kept::encoded_bytes(members, capacity_bytes.div_ceil(region_bytes));
+    (region_bytes, Journal::range_bytes(snapshot_bytes, 8 * snapshot_bytes))
+}
+
+impl Mirror {
+    /// Opens the members' journals and copies what may differ, so it waits for the devices. New members are
+    /// taken to be alike, as devices that read as zeros are.
+    ///
+    /// # Errors
+    /// When the members are too few or too small, or none of them can be opened.
+    pub fn open(devices: Vec<Arc<dyn BlockDevice>>, settings: MirrorSettings) -> Result<Mirror, MirrorError> {
+        if !(2..256).contains(&devices.len()) {
+            return Err(MirrorError::Members);
+        }
+        let geometries: Vec<Geometry> = devices.iter().map(|device| device.geometry()).collect();
+        let smallest = geometries.iter().map(|g| g.capacity_bytes).min().unwrap_or(0);
+        let (region_bytes, reserved_bytes) = layout(smallest, devices.len(), settings.region_bytes);
+        if smallest < reserved_bytes + BLOCK_BYTES {
+            return Err(MirrorError::TooSmall { capacity_bytes: smallest, reserved_bytes });
+        }
+        let capacity_bytes = (smallest - reserved_bytes) / BLOCK_BYTES * BLOCK_BYTES;
+        let geometry = Geometry {
+            capacity_bytes,
+            block_bytes: geometries.iter().map(|g| g.block_bytes).max().unwrap_or(0),
+            optimal_io_bytes: geometries.iter().map(|g| g.optimal_io_bytes).max().unwrap_or(0),
+        };
+        let regions = capacity_bytes.div_ceil(region_bytes) as usize;
+        let count = devices.len();
+        let mut members = Vec::new();
+        let mut found: Vec<Option<(Kept, (u64, u64))>> = Vec::new();
+        let mut first_error = None;
+        for device in devices {
+            let opened = Journal::open(Arc::clone(&device), 0..reserved_bytes, KIND);
+            let journal = match opened {
+                Ok((journal, recovered)) => {
+                    let last = recovered.records.last().unwrap_or(&recovered.snapshot);
+                    let kept = Kept::decode(last, count, regions).unwrap_or_else(|| Kept::new(count));
+                    found.push(Some((kept, recovered.version)));
+                    Some(journal)
+                }
+                Err(error) => {
+                    first_error = first_error.or(Some(error));
+                    found.push(None);
+                    None
+                }
+            };
+            members.push(Member { device, journal, under_way: AtomicUsize::new(0) });
+        }
+        let newest = found.iter().flatten().max_by_key(|(kept, version)| (kept.epoch, *version));
+        let Some((mut kept, _)) = newest.cloned() else {
+            let gone = JournalError::Device(DeviceError::Gone);
+            return Err(MirrorError::NoMember(first_error.unwrap_or(gone)));
+        };
+        // A region that any of the last ones had marked may differ.
+        for (other, _) in found.iter().flatten().filter(|(other, _)| other.epoch == kept.epoch) {
+            kept.marked.extend(&other.marked);
+        }
+        let fresh = kept.epoch == 0;
+        for (index, found) in found.iter().enumerate() {
+            match found {
+                _ if fresh => {}
+                Some((other, _)) if other.epoch == 0 => kept.miss_all(index, regions as u32),
+                Some((other, _)) if other.epoch == kept.epoch && !kept.out[index] => {}
+                _ => kept.out[index] = true,
+            }
+        }
+        let mut roles = vec![Role::InSync; count];
+        for (index, role) in roles.iter_mut().enumerate() {
+            if kept.out[index] || members[index].journal.is_none() {
+                *role = Role::Out { looking: false };
+                kept.out[index] = true;
+            }
+        }
+        let state = State {
+            roles,
+            kept,
+            regions: HashMap::new(),
+            version: 1,
+            persisted: 0,
+            persisting: false,
+            membership: 1,
+            waiters: Vec::new(),
+            writes: 0,
+        };
+        let inner = Arc::new(Inner {
+            members,
+            geometry,
+            reserved_bytes,
+            region_bytes,
+            marked_regions: settings.marked_regions,
+            ranges: Arc::new(Ranges::default()),
+            requests: AtomicU64::new(0),
+            resynced_bytes: AtomicU64::new(0),
+            state: Mutex::new(state),
+        });
+        for member in &inner.members {
+            let weak = Arc::downgrade(&inner);
+            let Some(journal) = &member.journal else { continue };
+            let own = journal.clone();
+            // Every record is the whole state, so a snapshot may be newer than its number says.
+            journal.set_source(move || {
+                let covers = own.appended();
+                let state = weak.upgrade().map(|inner| inner.lock().kept.encode()).unwrap_or_default();
+                Snapshot { state, covers }
+            });
+        }
+        inner.agree()?;
+        Ok(Mirror { inner })
+    }
+
+    pub fn health(&self) -> MirrorHealth {
+        let state = self.inner.lock();
+        let count = |wanted: fn(&Role) -> bool| state.roles.iter().filter(|role| wanted(role)).count();
+        MirrorHealth {
+            in_sync: count(|role| *role == Role::InSync),
+            out: count(|role| matches!(role, Role::Out { .. })),
+            resyncing: count(|role| *role == Role::Resyncing),
+            resynced_bytes: self.inner.resynced_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// At opening: copies what may differ to every member that answers, and writes down who is in.
+    fn agree(self: &Arc<Self>) -> Result<(), DeviceError> {
+        let (source, kept) = {
+            let state = self.lock();
+            let source = state.roles.iter().position(|role| *role == Role::InSync);
+            (source.ok_or(DeviceError::Gone)?, state.kept.clone())
+        };
+        for index in (0..self.members.len()).filter(|index| *index != source) {
+            if self.members[index].journal.is_none() {
+                self.lock().kept.missed[index].extend(&kept.marked);
+                continue;
+            }
+            let regions: BTreeSet<u32> = kept.marked.union(&kept.missed[index]).copied().collect();
+            let copied = regions.iter().try_for_each(|region| self.copy_and_wait(source, index, *region));
+            let copied = copied.and_then(|()| self.members[index].device.execute(Request::Flush).map(|_| ()));
+            let mut state = self.lock();
+            match copied {
+                Ok(()) => {
+                    state.roles[index] = Role::InSync;
+                    state.kept.out[index] = false;
+                    state.kept.missed[index].clear();
+                }
+                Err(_) => {
+                    state.roles[index] = Role::Out { looking: false };
+                    state.kept.out[index] = true;
+                    state.kept.missed[index].extend(&kept.marked);
+                }
+            }
+        }
+        {
+            let mut state = self.lock();
+            state.kept.epoch += 1;
+            state.kept.marked.clear();
+        }
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let tell = move |result| {
+            let _ = sender.send(result);
+        };
+        self.when_persisted(1, Box::new(tell));
+        receiver.recv().unwrap_or(Err(DeviceError::Gone))
+    }
+
+    fn copy_and_wait(&self, from: usize, to: usize, region: u32) -> Result<(), DeviceError> {
+        let (offset_bytes, length_bytes) = self.region_extent(region);
+        let mut done = 0;
+        while done < length_bytes {
+            let piece = (length_bytes - done).min(PIECE_BYTES);
+            let offset_bytes = self.reserved_bytes + offset_bytes + done;
+            let read = Request::Read { offset_bytes, buffer: vec![0; piece as usize] };
+            let data = self.members[from].device.execute(read)?;
+            self.members[to].device.execute(Request::Write { offset_bytes, data, fua: false })?;
+            done += piece;
+        }
+        self.resynced_bytes.fetch_add(length_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn region_extent(&self, region: u32) -> (u64, u64) {
+        let offset_bytes = u64::from(region) * self.region_bytes;
+        (offset_bytes, self.region_bytes.min(self.geometry.capacity_bytes - offset_bytes))
+    }
+
+    fn regions_of(&self, offset_bytes: u64, length_bytes: u64) -> std::ops::Range<u32> {
+        let end = (offset_bytes + length_bytes).div_ceil(self.region_bytes);
+        (offset_bytes / self.region_bytes) as u32..end as u32
+    }
+
+    /// Calls `then` once the journals have change `version`. Whoever can't take it down is left out.
+    fn when_persisted(self: &Arc<Self>, version: u64, then: Persisted) {
+        {
+            let mut state = self.lock();
+            if state.persisted < version {
+                state.waiters.push((version, then));
+                drop(state);
+                return self.persist();
+            }
+        }
+        then(Ok(()));
+    }
+
+    fn persist(self: &Arc<Self>) {
+        let (version, record, targets) = {
+            let mut state = self.lock();
+            if state.persisting || state.persisted >= state.version {
+                return;
+            }
+            state.persisting = true;
+            let in_use = |index: &usize| !matches!(state.roles[*index], Role::Out { .. });
+            let targets: Vec<usize> = (0..self.members.len()).filter(in_use).collect();
+            (state.version, state.kept.encode(), targets)
+        };
+        let inner = Arc::clone(self);
+        let indices = targets.clone();
+        let gather = Gather::new(targets.len(), move |results: Vec<Result<(), DeviceError>>| {
+            let failed = indices.into_iter().zip(results);
+            let failed = failed.filter_map(|(index, result)| Some((index, result.err()?)));
+            inner.persisted(version, failed.collect());
+        });
+        for (part, index) in targets.into_iter().enumerate() {
+            let gather = Arc::clone(&gather);
+            match &self.members[index].journal {
+                Some(journal) => {
+                    journal.append(record.clone());
+                    journal.commit(Box::new(move |result| gather.arrive(part, result)));
+                }
+                None => gather.arrive(part, Err(DeviceError::Gone)),
+            }
+        }
+    }
+
+    fn persisted(self: &Arc<Self>, version: u64, failed: Vec<(usize, DeviceError)>) {
+        let (result, ready) = {
+            let mut state = self.lock();
+            state.persisting = false;
+            let before = state.version;
+            let mut result = Ok(());
+            for (index, error) in failed {
+                if !state.leave_out(index) {
+                    result = Err(error);
+                }
+            }
+            if result.is_ok() && state.version == before {
+                state.persisted = version;
+            }
+            // The last member can't take it down: whoever waits for that waits in vain.
+            let (persisted, stuck) = (state.persisted, result.is_err());
+            let ready: Vec<_> = state.waiters.extract_if(.., |w| stuck || w.0 <= persisted).collect();
+            (result, ready)
+        };
+        for (_, then) in ready {
+            then(result.clone());
+        }
+        if result.is_ok() {
+            // More has changed since, or someone was left out.
+            self.persist();
+        }
+    }
+
+    fn submit_read(self: &Arc<Self>, offset_bytes: u64, buffer: Vec<u8>, tried: Vec<usize>, done: Done) {
+        let member = {
+            let state = self.lock();
+            let able = |i: &usize| state.roles[*i] == Role::InSync && !tried.contains(i);
+            // Of equals the one whose turn it is, so that all of them work.
+            let turn = self.requests.load(Ordering::Relaxed) as usize;
+            let count = self.members.len();
+            let in_turn = (0..count).map(|i| (i + turn) % count).filter(able);
+            in_turn.min_by_key(|index| self.members[*index].under_way.load(Ordering::Relaxed))
+        };
+        let Some(index) = member else {
+            return done(Err(DeviceError::Io("no member of the mirror can read this".into())));
+        };
+        let member = &self.members[index];
+        member.under_way.fetch_add(1, Ordering::Relaxed);
+        let (inner, length, mut tried) = (Arc::clone(self), buffer.len(), tried);
+        let answered = move |completion: Completion| {
+            inner.members[index].under_way.fetch_sub(1, Ordering::Relaxed);
+            match completion {
+                Ok(bytes) => done(Ok(bytes)),
+                Err(error) => {
+                    if error == DeviceError::Gone && inner.lock().leave_out(index) {
+                        inner.persist();
+                    }
+                    tried.push(index);
+                    if tried.len() == inner.members.len() {
+                        return done(Err(error));
+                    }
+                    inner.submit_read(offset_bytes, vec![0; length], tried, done);
+                }
+            }
+        };
+        let offset_bytes = self.reserved_bytes + offset_bytes;
+        member.device.submit(Request::Read { offset_bytes, buffer }, Box::new(answered));
+    }
+
+    /// A write or a discard: one at a time on the same blocks, or members would end up different.
+    fn change(self: &Arc<Self>, request: Request, done: Done) {
+        let (offset_bytes, length_bytes) = request.extent();
+        let blocks = offset_bytes / BLOCK_BYTES..(offset_bytes + length_bytes) / BLOCK_BYTES;
+        let inner = Arc::clone(self);
+        self.ranges.claim(blocks, false, move |claim| {
+            let regions = inner.regions_of(offset_bytes, length_bytes);
+            let version = inner.lock().mark(regions);
+            let next = Arc::clone(&inner);
+            let marked = move |result: Result<(), DeviceError>| {
+                if let Err(error) = result {
+                    next.lock().written(next.regions_of(offset_bytes, length_bytes));
+                    drop(claim);
+                    return done(Err(error));
+                }
+                let changed = move |completion| {
+                    // The next one on these blocks may begin before this one's caller goes on.
+                    drop(claim);
+                    done(completion);
+                };
+                next.to_members(request, Box::new(changed));
+            };
+            inner.when_persisted(version, Box::new(marked));
+        });
+    }
+
+    /// Sends a change or a flush to every member in use, and answers once the journals know who failed it.
+    fn to_members(self: &Arc<Self>, request: Request, done: Done) {
+        let (offset_bytes, length_bytes) = request.extent();
+        let regions = (length_bytes > 0).then(|| self.regions_of(offset_bytes, length_bytes));
+        let (targets, writes) = {
+            let state = self.lock();
+            let in_use = |index: &usize| !matches!(state.roles[*index], Role::Out { .. });
+            let targets: Vec<usize> = (0..self.members.len()).filter(in_use).collect();
+            (targets, state.writes)
+        };
+        let (inner, indices) = (Arc::clone(self), targets.clone());
+        let end = move |completions: Vec<Completion>| {
+            let mut answer = Err(DeviceError::Gone);
+            let membership = {
+                let mut state = inner.lock();
+                for (index, completion) in indices.into_iter().zip(completions) {
+                    let was_in_sync = state.roles[index] == Role::InSync;
+                    match completion {
+                        Ok(_) if was_in_sync => answer = Ok(Vec::new()),
+                        Ok(_) => {}
+                        Err(error) => {
+                            if !state.leave_out(index) && was_in_sync && answer.is_err() {
+                                answer = Err(error);
+                            }
+                        }
+                    }
+                }
+                match regions {
+                    Some(regions) => state.written(regions),
+                    None if answer.is_ok() => state.flushed(writes, inner.marked_regions),
+                    None => {}
+                }
+                state.membership
+            };
+            inner.when_persisted(membership, Box::new(move |result| done(result.and(answer))));
+        };
+        let gather = Gather::new(targets.len(), end);
+        let mut request = Some(request);
+        for (part, index) in targets.iter().enumerate() {
+            let own = match request.as_ref() {
+                Some(_) if part + 1 == targets.len() => request.take(),
+                Some(request) => Some(copy(request)),
+                None => None,
+            };
+            let Some(own) = own else { break };
+            let (gather, inner, index) = (Arc::clone(&gather), Arc::clone(self), *index);
+            self.members[index].under_way.fetch_add(1, Ordering::Relaxed);
+            let arrived = move |completion| {
+                inner.members[index].under_way.fetch_sub(1, Ordering::Relaxed);
+                gather.arrive(part, completion);
+            };
+            self.members[index].device.submit(shifted(own, self.reserved_bytes), Box::new(arrived));
+        }
+    }
+
+    /// Looks whether members that are out answer again.
+    fn look_for_the_lost(self: &Arc<Self>) {
+        let lost: Vec<usize> = {
+            let mut state = self.lock();
+            let mut lost = Vec::new();
+            for (index, role) in state.roles.iter_mut().enumerate() {
+                if *role == (Role::Out { looking: false }) && self.members[index].journal.is_some() {
+                    *role = Role::Out { looking: true };
+                    lost.push(index);
+                }
+            }
+            lost
+        };
+        for index in lost {
+            let inner = Arc::clone(self);
+            let answered = move |completion: Completion| {
+                let missed = {
+                    let mut state = inner.lock();
+                    state.roles[index] =
+                        if completion.is_ok() { Role::Resyncing } else { Role::Out { looking: false } };
+                    state.version += 1;
+                    let marked = state.kept.marked.clone();
+                    state.kept.missed[index].extend(marked);
+                    state.kept.missed[index].iter().copied().collect::<Vec<u32>>()
+                };
+                if completion.is_ok() {
+                    inner.resync(index, missed);
+                }
+            };
+            let buffer = vec![0; BLOCK_BYTES as usize];
+            self.members[index].device.submit(Request::Read { offset_bytes: 0, buffer }, Box::new(answered));
+        }
+    }
+
+    /// Copies the last of `regions` and goes on with the others; when none is left, the member is in again.
+    fn resync(self: &Arc<Self>, index: usize, mut regions: Vec<u32>) {
+        if self.lock().roles[index] != Role::Resyncing {
+            return;
+        }
+        let inner = Arc::clone(self);
+        let Some(region) = regions.pop() else {
+            let flushed = move |completion: Completion| inner.readmit(index, completion.is_ok());
+            return self.members[index].device.submit(Request::Flush, Box::new(flushed));
+        };
+        let (offset_bytes, length_bytes) = self.region_extent(region);
+        let blocks = offset_bytes / BLOCK_BYTES..(offset_bytes + length_bytes) / BLOCK_BYTES;
+        self.ranges.claim(blocks, false, move |claim| {
+            let next = Arc::clone(&inner);
+            inner.copy(index, offset_bytes, offset_bytes + length_bytes, move |copied| {
+                drop(claim);
+                if copied {
+                    next.resynced_bytes.fetch_add(length_bytes, Ordering::Relaxed);
+                    next.resync(index, regions);
+                } else {
+                    next.lock().leave_out(index);
+                    next.persist();
+                }
+            });
+        });
+    }
+
+    fn copy(
+        self: &Arc<Self>,
+        to: usize,
+        from_bytes: u64,
+        end_bytes: u64,
+        then: impl FnOnce(bool) + Send + 'static,
+    ) {
+        if from_bytes >= end_bytes {
+            return then(true);
+        }
+        let length = (end_bytes - from_bytes).min(PIECE_BYTES);
+        let inner = Arc::clone(self);
+        let read = move |completion: Completion| {
+            let Ok(data) = completion else { return then(false) };
+            let offset_bytes = inner.reserved_bytes + from_bytes;
+            let next = Arc::clone(&inner);
+            let written = move |completion: Completion| match completion {
+                Ok(_) => next.copy(to, from_bytes + length, end_bytes, then),
+                Err(_) => then(false),
+            };
+            let write = Request::Write { offset_bytes, data, fua: false };
+            inner.members[to].device.submit(write, Box::new(written));
+        };
+        self.submit_read(from_bytes, vec![0; length as usize], Vec::new(), Box::new(read));
+    }
+
+    fn readmit(self: &Arc<Self>, index: usize, flushed: bool) {
+        {
+            let mut state = self.lock();
+            if state.roles[index] != Role::Resyncing {
+                return;
+            }
+            if flushed {
+                state.roles[index] = Role::InSync;
+                state.kept.out[index] = false;
+                state.kept.missed[index].clear();
+                state.kept.epoch += 1;
+                state.version += 1;
+                state.membership = state.version;
+            } else {
+                state.leave_out(index);
+            }
+        }
+        self.persist();
+    }
+}
+
+impl State {
+    /// Marks regions, and says which change must be persisted before they are written.
+    fn mark(&mut self, regions: std::ops::Range<u32>) -> u64 {
+        let mut needed = self.membership;
+        for number in regions {
+            let version = self.version;
+            let region =
+                self.regions.entry(number).or_insert(Region { marked: version + 1, ..Region::default() });
+            if region.marked > version {
+                self.version = region.marked;
+                self.kept.marked.insert(number);
+            }
+            region.writing += 1;
+            needed = needed.max(region.marked);
+        }
+        needed
+    }
+
+    fn written(&mut self, regions: std::ops::Range<u32>) {
+        self.writes += 1;
+        for number in regions {
+            if let Some(region) = self.regions.get_mut(&number) {
+                region.writing -= 1;
+                region.last_write = self.writes;
+            }
+        }
+    }
+
+    /// A flush that began when `writes` writes had ended is over: most of what it covers needs no mark.
+    fn flushed(&mut self, writes: u64, marked_regions: usize) {
+        if self.regions.len() <= marked_regions {
+            return;
+        }
+        // What a member has missed is noted beside the marks.
+        let kept = &mut self.kept;
+        self.regions.retain(|number, region| {
+            let needed = region.writing > 0 || region.last_write > writes;
+            if !needed {
+                kept.marked.remove(number);
+                for (missed, out) in kept.missed.iter_mut().zip(&kept.out) {
+                    if *out {
+                        missed.insert(*number);
+                    }
+                }
+            }
+            needed
+        });
+        self.version += 1;
+    }
+
+    /// Leaves a member out, unless it is the last one with all data. It has missed whatever was not flushed.
+    fn leave_out(&mut self, index: usize) -> bool {
+        if matches!(self.roles[index], Role::Out { .. }) {
+            return true;
+        }
+        let others = self.roles.iter().enumerate().filter(|(i, role)| *i != index && **role == Role::InSync);
+        if self.roles[index] == Role::InSync && others.count() == 0 {
+            return false;
+        }
+        self.roles[index] = Role::Out { looking: false };
+        self.kept.out[index] = true;
+        let marked = self.kept.marked.clone();
+        self.kept.missed[index].extend(marked);
+        self.kept.epoch += 1;
+        self.version += 1;
+        self.membership = self.version;
+        true
+    }
+}
+
+fn copy(request: &Request) -> Request {
+    match request {
+        Request::Read { offset_bytes, buffer } => {
+            Request::Read { offset_bytes: *offset_bytes, buffer: vec![0; buffer.len()] }
+        }
+        Request::Write { offset_bytes, data, fua } => {
+            Request::Write { offset_bytes: *offset_bytes, data: data.clone(), fua: *fua }
+        }
+        Request::Flush => Request::Flush,
+        Request::Discard { offset_bytes, length_bytes } => {
+            Request::Discard { offset_bytes: *offset_bytes, length_bytes: *length_bytes }
+        }
+    }
+}
+
+fn shifted(mut request: Request, by_bytes: u64) -> Request {
+    match &mut request {
+        Request::Read { offset_bytes, .. }
+        | Request::Write { offset_bytes, .. }
+        | Request::Discard { offset_bytes, .. } => *offset_bytes += by_bytes,
+        Request::Flush => {}
+    }
+    request
+}
+
+impl BlockDevice for Mirror {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        if let Err(error) = request.check(&self.inner.geometry) {
+            return done(Err(error));
+        }
+        let requests = self.inner.requests.fetch_add(1, Ordering::Relaxed);
+        if matches!(request, Request::Flush) || requests % LOOK_INTERVAL == LOOK_INTERVAL - 1 {
+            self.inner.look_for_the_lost();
+        }
+        match request {
+            Request::Read { buffer, .. } if buffer.is_empty() => done(Ok(buffer)),
+            Request::Read { offset_bytes, buffer } => {
+                self.inner.submit_read(offset_bytes, buffer, Vec::new(), done);
+            }
+            Request::Flush => self.inner.to_members(Request::Flush, done),
+            request if request.extent().1 == 0 => done(Ok(Vec::new())),
+            request => self.inner.change(request, done),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The times in which a volume is not what it was sold as.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// Episodes and the time between them, both of exponentially distributed length.
+#[derive(Clone, Debug)]
+pub struct Episodes {
+    mean_ns: f64,
+    mean_between_ns: f64,
+    factor: f64,
+    random: Pcg64Mcg,
+    /// The next episode, or the present one.
+    start_ns: f64,
+    end_ns: f64,
+}
+
+impl Episodes {
+    /// For `share` of the time, with `factor` left of the rates; `None` when that is never.
+    pub fn new(share: f64, mean_s: f64, factor: f64, seed: u64) -> Option<Episodes> {
+        if share <= 0.0 {
+            return None;
+        }
+        let mean_ns = mean_s * 1e9;
+        let mean_between_ns = mean_ns * (1.0 - share) / share;
+        let random = Pcg64Mcg::seed_from_u64(seed);
+        let mut episodes = Episodes { mean_ns, mean_between_ns, factor, random, start_ns: 0.0, end_ns: 0.0 };
+        episodes.next();
+        Some(episodes)
+    }
+
+    fn next(&mut self) {
+        let mut exponential = |mean_ns: f64| -mean_ns * (-self.random.random::<f64>()).ln_1p();
+        let between_ns = exponential(self.mean_between_ns);
+        let length_ns = exponential(self.mean_ns);
+        self.start_ns = self.end_ns + between_ns;
+        // A draw of nothing must not stop time.
+        self.end_ns = self.start_ns + length_ns.max(1.0);
+    }
+
+    /// What is left of the rates at `now_ns`, which never goes back.
+    pub fn factor(&mut self, now_ns: u64) -> f64 {
+        while now_ns as f64 >= self.end_ns {
+            self.next();
+        }
+        if now_ns as f64 >= self.start_ns { self.factor } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn take_their_share_of_the_time() {
+        let mut episodes = Episodes::new(0.01, 30.0, 0.5, 7).unwrap();
+        let (mut degraded, mut begun, mut before) = (0, 0, 1.0);
+        let seconds = 20_000_000u64;
+        for second in 0..seconds {
+            let factor = episodes.factor(second * 1_000_000_000);
+            assert!(factor == 1.0 || factor == 0.5);
+            degraded += u64::from(factor < 1.0);
+            begun += u64::from(factor < before);
+            before = factor;
+        }
+        let share = degraded as f64 / seconds as f64;
+        assert!((share / 0.01 - 1.0).abs() < 0.05, "{share}");
+        // Episodes of less than a second may fall between two looks.
+        let mean_s = degraded as f64 / begun as f64;
+        assert!((mean_s / 30.0 - 1.0).abs() < 0.1, "{mean_s}");
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_never() {
+        assert!(Episodes::new(0.0, 30.0, 0.5, 7).is_none());
+    }
+}

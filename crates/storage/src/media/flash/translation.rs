@@ -1,0 +1,183 @@
+//! The translation layer of a device of any size: the mapping of a sample of its units stands for all.
+//!
+//! Up to [`MOST_UNITS`] units of 4 KiB the mapping is exact. A larger device is divided into as many groups
+//! of neighbouring units, and of each group one unit is simulated, at a place that hashing chooses. Blocks
+//! shrink by the same factor, and every simulated unit counts for its whole group: write amplification depends
+//! on over-provisioning, on the number of blocks and on the pattern of writes, and all three are kept.
+//!
+//! Garbage collection is paced, as firmware does: what a victim costs to copy is spread evenly over the host's
+//! writes for which its stale space makes room.
+
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use super::MAPPING_BYTES;
+use super::ftl::{Collected, Ftl};
+use crate::stack::InitialState;
+
+/// So many units are mapped at the most: 9 MB for a device with usual spare.
+const MOST_UNITS: u64 = 1 << 20;
+/// More blocks say no more about write amplification, fewer say less.
+const FEWEST_BLOCKS: f64 = 64.0;
+const MOST_BLOCKS: f64 = 2048.0;
+/// Of a small device, lest blocks be without any mixture of valid and stale.
+const FEWEST_BLOCK_UNITS: u64 = 8;
+
+#[derive(Clone, Debug)]
+pub struct Translation {
+    ftl: Ftl,
+    sample: Sample,
+    /// Copies that garbage collection has still to make.
+    owed_bytes: f64,
+    /// Host writes over which they are spread.
+    within_bytes: f64,
+    /// Of the blocks that are being collected, the share that is valid.
+    valid_share: f64,
+}
+
+/// What a write costs to program.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    pub host_bytes: f64,
+    /// Copied by garbage collection meanwhile.
+    pub copied_bytes: f64,
+}
+
+impl Work {
+    pub fn bytes(&self) -> f64 {
+        self.host_bytes + self.copied_bytes
+    }
+}
+
+/// The sizes of a device that its translation depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub capacity_bytes: u64,
+    /// Spare over the logical capacity.
+    pub over_provisioning: f64,
+    /// Blocks erased together (one of each die) of the device as sold: a scaled device keeps their number.
+    pub superblocks: f64,
+}
+
+impl Translation {
+    pub fn new(shape: &Shape, seed: u64, initial: InitialState) -> Translation {
+        Translation::with_units(shape, seed, initial, MOST_UNITS)
+    }
+
+    fn with_units(shape: &Shape, seed: u64, initial: InitialState, most_units: u64) -> Translation {
+        let sample = Sample::new(shape.capacity_bytes.div_ceil(MAPPING_BYTES), seed, most_units);
+        let units = sample.groups();
+        let spacious = 1.0 + shape.over_provisioning;
+        let superblocks = shape.superblocks.clamp(FEWEST_BLOCKS, MOST_BLOCKS);
+        let block_units = ((units as f64 * spacious / superblocks).round() as u64).max(FEWEST_BLOCK_UNITS);
+        let blocks = (units as f64 * spacious / block_units as f64).round() as u64;
+        let (units, block_units, blocks) = (units as u32, block_units as u32, blocks as u32);
+        let (ftl, collected) = match initial {
+            InitialState::Fresh => (Ftl::fresh(units, block_units, blocks), Collected::default()),
+            InitialState::Steady => {
+                let mut random = Pcg64Mcg::seed_from_u64(seed);
+                Ftl::steady(units, block_units, blocks, &mut random)
+            }
+        };
+        let mut translation =
+            Translation { ftl, sample, owed_bytes: 0.0, within_bytes: 0.0, valid_share: 0.0 };
+        if collected.freed > 0 {
+            // As if the blocks emptied last had been usual ones.
+            let room = f64::from(translation.ftl.room_units());
+            translation.owe(room * collected.copied as f64 / collected.freed as f64, room);
+        }
+        translation
+    }
+
+    fn owe(&mut self, copied_units: f64, freed_units: f64) {
+        let unit_bytes = (self.sample.group_units * MAPPING_BYTES) as f64;
+        self.owed_bytes += copied_units * unit_bytes;
+        self.within_bytes += freed_units * unit_bytes;
+        if copied_units + freed_units > 0.0 {
+            self.valid_share = copied_units / (copied_units + freed_units);
+        }
+    }
+
+    /// Maps a write, and says what it costs to program.
+    pub fn write(&mut self, first_byte: u64, length_bytes: u64) -> Work {
+        let (first, end) = (first_byte / MAPPING_BYTES, (first_byte + length_bytes).div_ceil(MAPPING_BYTES));
+        for group in self.sample.groups_of(first, end) {
+            if self.sample.is_simulated(group, first, end) {
+                let Collected { copied, freed } = self.ftl.write(group as u32);
+                self.owe_collected(copied, freed);
+            }
+        }
+        let host_bytes = ((end - first) * MAPPING_BYTES) as f64;
+        let share = if host_bytes < self.within_bytes { host_bytes / self.within_bytes } else { 1.0 };
+        let copied_bytes = self.owed_bytes * share;
+        self.owed_bytes -= copied_bytes;
+        self.within_bytes = (self.within_bytes - host_bytes).max(0.0);
+        Work { host_bytes, copied_bytes }
+    }
+
+    fn owe_collected(&mut self, copied: u64, freed: u64) {
+        if freed > 0 {
+            self.owe(copied as f64, freed as f64);
+        }
+    }
+
+    /// Forgets the units that a range fills entirely.
+    pub fn discard(&mut self, first_byte: u64, length_bytes: u64) {
+        let first = first_byte.div_ceil(MAPPING_BYTES);
+        let end = (first_byte + length_bytes) / MAPPING_BYTES;
+        if first < end {
+            for group in self.sample.groups_of(first, end) {
+                if self.sample.is_simulated(group, first, end) {
+                    self.ftl.discard(group as u32);
+                }
+            }
+        }
+    }
+
+    /// Whether blocks have to be erased before they are written.
+    pub fn recycles(&self) -> bool {
+        self.ftl.has_recycled()
+    }
+
+    /// Pages read for each page's worth of copies: a page gives its valid units, and those are scattered.
+    pub fn reads_per_copied_page(&self, units_per_page: f64) -> f64 {
+        if self.valid_share <= 0.0 {
+            return 1.0;
+        }
+        (1.0 - (1.0 - self.valid_share).powf(units_per_page)) / self.valid_share
+    }
+}
+
+/// Which units stand for all.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    units: u64,
+    group_units: u64,
+    seed: u64,
+}
+
+impl Sample {
+    fn new(units: u64, seed: u64, most_units: u64) -> Sample {
+        Sample { units, group_units: units.div_ceil(most_units), seed }
+    }
+
+    fn groups(&self) -> u64 {
+        self.units.div_ceil(self.group_units)
+    }
+
+    fn groups_of(&self, first: u64, end: u64) -> std::ops::Range<u64> {
+        first / self.group_units..(end - 1) / self.group_units + 1
+    }
+
+    /// Whether the unit that stands for a group lies in the range.
+    fn is_simulated(&self, group: u64, first: u64, end: u64) -> bool {
+        let group_first = group * self.group_units;
+        let length = self.group_units.min(self.units - group_first);
+        let mixed = (group ^ self.seed.rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let unit = group_first + (mixed >> 20) % length;
+        (first..end).contains(&unit)
+    }
+}
+
+#[cfg(test)]
+mod tests;

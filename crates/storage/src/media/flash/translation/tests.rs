@@ -1,0 +1,132 @@
+//! A sample of the units against all of them.
+
+use rand::RngExt;
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+const CAPACITY: u64 = 2 * GIB;
+
+fn shape(over_provisioning: f64) -> Shape {
+    Shape { capacity_bytes: CAPACITY, over_provisioning, superblocks: 150.0 }
+}
+
+/// Write amplification over so many bytes, each place given by `next`.
+fn amplification(
+    translation: &mut Translation,
+    total_bytes: u64,
+    length_bytes: u64,
+    mut next: impl FnMut(u64) -> u64,
+) -> f64 {
+    let (mut host, mut all) = (0.0, 0.0);
+    for index in 0..total_bytes / length_bytes {
+        let work = translation.write(next(index), length_bytes);
+        host += work.host_bytes;
+        all += work.bytes();
+    }
+    all / host
+}
+
+/// The same writes on a device that is mapped whole, and on one mapped by one unit of eight.
+fn both(initial: InitialState, over_provisioning: f64) -> [Translation; 2] {
+    [1 << 19, 1 << 16]
+        .map(|most_units| Translation::with_units(&shape(over_provisioning), 5, initial, most_units))
+}
+
+fn random(seed: u64) -> Pcg64Mcg {
+    Pcg64Mcg::seed_from_u64(seed)
+}
+
+fn agree(what: &str, found: [f64; 2], within: f64) {
+    eprintln!("{what}: {:.3} exact, {:.3} sampled", found[0], found[1]);
+    assert!((found[1] / found[0] - 1.0).abs() < within, "{what}: {found:?}");
+}
+
+#[test]
+fn a_sample_wears_as_the_whole_does() {
+    for over_provisioning in [0.08, 0.145, 0.28] {
+        let uniform = both(InitialState::Steady, over_provisioning).map(|mut translation| {
+            let mut random = random(1);
+            amplification(&mut translation, CAPACITY, 4096, |_| {
+                random.random_range(0..CAPACITY / 4096) * 4096
+            })
+        });
+        agree("uniform", uniform, 0.06);
+        let skewed = both(InitialState::Steady, over_provisioning).map(|mut translation| {
+            let mut random = random(2);
+            // Nine of ten writes go to a tenth of the units, which lie all over the device.
+            let mut next = |_| {
+                let unit = random.random_range(0..CAPACITY / 40960) * 10;
+                let cold = random.random_range(0..10u64) == 0;
+                (unit + if cold { random.random_range(1..10) } else { 0 }) % (CAPACITY / 4096) * 4096
+            };
+            amplification(&mut translation, 4 * CAPACITY, 4096, &mut next);
+            amplification(&mut translation, CAPACITY, 4096, &mut next)
+        });
+        agree("skewed", skewed, 0.08);
+        let large = both(InitialState::Steady, over_provisioning).map(|mut translation| {
+            let mut random = random(3);
+            amplification(&mut translation, CAPACITY, 131_072, |_| {
+                random.random_range(0..CAPACITY / 131_072) * 131_072
+            })
+        });
+        agree("blocks of 128 KiB", large, 0.06);
+    }
+}
+
+#[test]
+fn a_sample_falls_to_the_steady_state_as_the_whole_does() {
+    let curves = both(InitialState::Fresh, 0.08).map(|mut translation| {
+        let mut random = random(4);
+        // Sequentially, and then at random.
+        amplification(&mut translation, CAPACITY, 131_072, |index| index * 131_072);
+        [0; 24].map(|_| {
+            amplification(&mut translation, CAPACITY / 16, 4096, |_| {
+                random.random_range(0..CAPACITY / 4096) * 4096
+            })
+        })
+    });
+    for (sixteenth, (exact, sampled)) in curves[0].iter().zip(curves[1]).enumerate() {
+        eprintln!("after {} of 16: {exact:.2} exact, {sampled:.2} sampled", sixteenth + 1);
+        assert!((sampled / exact - 1.0).abs() < 0.08, "after {} of 16: {exact}, {sampled}", sixteenth + 1);
+    }
+    // The spare takes in the first writes, and then the fall is steep.
+    assert!(curves[0][0] < 2.0 && curves[0][23] > 6.0, "{:?}", curves[0]);
+}
+
+#[test]
+fn a_sequential_pass_touches_each_group_once() {
+    for most_units in [1 << 19, 1 << 16, 1000] {
+        let mut translation = Translation::with_units(&shape(0.1), 9, InitialState::Fresh, most_units);
+        let groups = translation.sample.groups();
+        let before = translation.clone();
+        // Pieces that fit no group.
+        let mut at = 0;
+        while at < CAPACITY {
+            let length = 12_288.min(CAPACITY - at);
+            translation.write(at, length);
+            at += length;
+        }
+        let written = |translation: &Translation| translation.ftl.mapped_units();
+        assert_eq!((written(&before), written(&translation)), (0, groups));
+        translation.discard(1, CAPACITY - 1);
+        let left = written(&translation);
+        assert!(left <= 1, "the first unit is not covered, all others are: {left}");
+    }
+}
+
+#[test]
+fn the_largest_device_is_small_in_memory() {
+    for capacity_bytes in [3_840_000_000_000, 64_000_000_000_000, 1_000_000_000_000_000_000] {
+        let shape = Shape { capacity_bytes, over_provisioning: 0.1, superblocks: 1e6 };
+        let mut translation = Translation::new(&shape, 1, InitialState::Steady);
+        let mut random = random(6);
+        let units = capacity_bytes / 4096;
+        let found = amplification(&mut translation, 1 << 32, 4096, |_| random.random_range(0..units) * 4096);
+        let expected = crate::media::flash::ftl::uniform_write_amplification(0.1);
+        assert!((found / expected - 1.0).abs() < 0.06, "{found}, {expected} expected");
+        assert!(translation.ftl.memory_bytes() < 10 << 20);
+        // A request as large as the device is answered all the same.
+        translation.discard(0, capacity_bytes);
+    }
+}

@@ -1,0 +1,98 @@
+//! The way to something that is elsewhere: bandwidth each way, a round trip, and the work of a message.
+//!
+//! Pure, like the media: it says when a message arrives, and waits for nothing. Network volumes and the link layer
+//! are made with it.
+
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use super::draw::Quantiles;
+use super::transfer_ns;
+use crate::catalogue::LinkParameters;
+use crate::time::Time;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    ToTarget,
+    FromTarget,
+}
+
+/// A link in virtual time.
+#[derive(Clone, Debug)]
+pub struct Link {
+    ways: [Line; 2],
+    /// There and back.
+    round_trip: Quantiles,
+    message_bytes: u64,
+    message_ns: u64,
+    random: Pcg64Mcg,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    mb_s: f64,
+    free_ns: u64,
+}
+
+impl Line {
+    fn new(mb_s: f64) -> Line {
+        Line { mb_s, free_ns: 0 }
+    }
+}
+
+impl Link {
+    /// The same bandwidth each way and a latency that never changes.
+    ///
+    /// # Panics
+    /// When the bandwidth is not above zero.
+    pub fn plain(bandwidth_mb_s: f64, one_way: Duration) -> Link {
+        assert!(bandwidth_mb_s > 0.0, "a link of {bandwidth_mb_s} MB/s");
+        Link {
+            ways: [Line::new(bandwidth_mb_s); 2],
+            round_trip: Quantiles::constant_ns(2.0 * one_way.as_nanos() as f64),
+            message_bytes: 0,
+            message_ns: 0,
+            random: Pcg64Mcg::seed_from_u64(0),
+        }
+    }
+
+    pub fn new(parameters: &LinkParameters, seed: u64) -> Link {
+        let p = parameters;
+        Link {
+            ways: [Line::new(p.to_target_mb_s.value), Line::new(p.from_target_mb_s.value)],
+            round_trip: Quantiles::from_us(&p.round_trip_us),
+            message_bytes: p.message_bytes.value as u64,
+            message_ns: super::us_to_ns(p.message_us.value),
+            random: Pcg64Mcg::seed_from_u64(seed),
+        }
+    }
+
+    /// Sends a message with so much data at `now`, which never goes back: when the last of it arrives.
+    ///
+    /// Messages of one way follow one another onto the line; on it they may overtake, as on several connections.
+    pub fn send(&mut self, way: Way, data_bytes: u64, now: Time) -> Time {
+        let travel_ns = self.round_trip.draw_ns(&mut self.random) / 2;
+        let line = &mut self.ways[way as usize];
+        let sending_ns = transfer_ns(data_bytes + self.message_bytes, line.mb_s).max(self.message_ns);
+        line.free_ns = now.as_ns().max(line.free_ns).saturating_add(sending_ns);
+        Time::from_ns(line.free_ns.saturating_add(travel_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_queue_each_way_on_its_own() {
+        // 1000 MB/s: a byte a nanosecond.
+        let mut link = Link::plain(1000.0, Duration::from_micros(50));
+        let at = |ns| Time::from_ns(ns);
+        assert_eq!(link.send(Way::ToTarget, 4096, at(0)), at(4096 + 50_000));
+        assert_eq!(link.send(Way::ToTarget, 4096, at(0)), at(8192 + 50_000));
+        assert_eq!(link.send(Way::FromTarget, 100, at(0)), at(100 + 50_000));
+        assert_eq!(link.send(Way::ToTarget, 0, at(20_000)), at(70_000));
+    }
+}

@@ -1,0 +1,169 @@
+//! What was measured of a load, made ready for requests of any size at any depth.
+
+use std::collections::VecDeque;
+
+use rand::{Rng, RngExt};
+
+use crate::catalogue::{Curve, MeasuredLoad, MeasuredParameters, Service};
+use crate::media::draw::Quantiles;
+
+/// Between which measured block sizes a request's size lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Blocks {
+    lower: usize,
+    upper: usize,
+    /// How far it is from the lower to the upper, on a logarithm of size.
+    part: f64,
+}
+
+/// Of one load, by block size.
+#[derive(Clone, Debug)]
+pub struct Load {
+    sizes: Vec<Size>,
+}
+
+#[derive(Clone, Debug)]
+struct Size {
+    block_bytes: f64,
+    latency: Quantiles,
+    mean_ns: f64,
+    /// Work done in a unit of time against queue depth 1, from depth 1 on.
+    speeds: Vec<f64>,
+    /// Between two requests at the depth at which it is fastest.
+    fastest_ns: f64,
+}
+
+/// No queue is deeper.
+const DEEPEST: f64 = 4096.0;
+/// A curve without depths: a request that takes no time would have no speed.
+const SHORTEST_NS: f64 = 1.0;
+
+impl Size {
+    fn new(service: &Service) -> Size {
+        let latency = Quantiles::from_us(&service.latency_us);
+        let mean_ns = latency.mean_ns().max(SHORTEST_NS);
+        let (speeds, fastest_ns) = match &service.iops {
+            None => (vec![1.0], mean_ns),
+            Some(iops) => {
+                let deepest = iops.points.last().map_or(1.0, |point| point.0).clamp(1.0, DEEPEST) as usize;
+                let first = logarithmic(iops, 1.0);
+                let speeds: Vec<f64> =
+                    (1..=deepest).map(|depth| logarithmic(iops, depth as f64) / first).collect();
+                let fastest = speeds.iter().copied().fold(f64::MIN, f64::max) * first;
+                (speeds, 1e9 / fastest)
+            }
+        };
+        Size { block_bytes: f64::from(service.block_bytes), latency, mean_ns, speeds, fastest_ns }
+    }
+
+    fn speed(&self, depth: usize) -> f64 {
+        self.speeds[(depth.max(1) - 1).min(self.speeds.len() - 1)]
+    }
+}
+
+/// A curve that is straight on logarithms of both.
+fn logarithmic(curve: &Curve, x: f64) -> f64 {
+    let after = curve.points.partition_point(|point| point.0 <= x);
+    match (after.checked_sub(1).and_then(|before| curve.points.get(before)), curve.points.get(after)) {
+        (Some(&(x0, y0)), Some(&(x1, y1))) if x0 > 0.0 => {
+            (y0.ln() + (y1 / y0).ln() * (x / x0).ln() / (x1 / x0).ln()).exp()
+        }
+        (_, Some(&(_, y))) | (Some(&(_, y)), None) => y,
+        (None, None) => 1.0,
+    }
+}
+
+impl Load {
+    /// Of the load, or of the nearest that was measured.
+    pub fn new(parameters: &MeasuredParameters, load: MeasuredLoad) -> Load {
+        use MeasuredLoad::{BufferedWrite, RandomRead, RandomWrite, SequentialRead, SequentialWrite};
+        let nearest: &[MeasuredLoad] = match load {
+            RandomRead => &[RandomRead],
+            SequentialRead => &[SequentialRead, RandomRead],
+            RandomWrite => &[RandomWrite, RandomRead],
+            SequentialWrite => &[SequentialWrite, RandomWrite, SequentialRead, RandomRead],
+            BufferedWrite => &[BufferedWrite, RandomWrite, RandomRead],
+        };
+        let found = nearest.iter().map(|load| parameters.service_of(*load)).find(|of| !of.is_empty());
+        Load { sizes: found.unwrap_or_default().into_iter().map(Size::new).collect() }
+    }
+
+    pub fn blocks(&self, length_bytes: u64) -> Blocks {
+        let length = length_bytes as f64;
+        let after = self.sizes.partition_point(|size| size.block_bytes <= length);
+        let last = self.sizes.len() - 1;
+        if after == 0 || after > last {
+            let at = after.min(last);
+            return Blocks { lower: at, upper: at, part: 0.0 };
+        }
+        let (lower, upper) = (self.sizes[after - 1].block_bytes, self.sizes[after].block_bytes);
+        Blocks { lower: after - 1, upper: after, part: (length / lower).ln() / (upper / lower).ln() }
+    }
+
+    /// How much longer than blocks of the largest size measured a larger request takes: as the line through the last
+    /// two sizes says, or in proportion to its size where there is but one.
+    fn beyond(&self, length_bytes: u64, of: impl Fn(&Size) -> f64) -> f64 {
+        let length = length_bytes as f64;
+        match &self.sizes[..] {
+            [.., last] if length <= last.block_bytes => 1.0,
+            [.., before, last] => {
+                let slope = (of(last) - of(before)) / (last.block_bytes - before.block_bytes);
+                1.0 + slope.max(0.0) * (length - last.block_bytes) / of(last)
+            }
+            [last] => length / last.block_bytes,
+            [] => 1.0,
+        }
+    }
+
+    fn between(&self, blocks: Blocks, of: impl Fn(&Size) -> f64) -> f64 {
+        let (lower, upper) = (of(&self.sizes[blocks.lower]), of(&self.sizes[blocks.upper]));
+        if blocks.lower == blocks.upper {
+            return lower;
+        }
+        (lower.ln() * (1.0 - blocks.part) + upper.ln() * blocks.part).exp()
+    }
+
+    /// The work of a request, in nanoseconds at queue depth 1.
+    pub fn draw_ns(&self, blocks: Blocks, length_bytes: u64, random: &mut impl Rng) -> f64 {
+        let share: f64 = random.random();
+        let drawn = self.between(blocks, |size| size.latency.at_ns(share).max(SHORTEST_NS));
+        drawn * self.beyond(length_bytes, |size| size.mean_ns)
+    }
+
+    pub fn speed(&self, blocks: Blocks, depth: usize) -> f64 {
+        let (lower, upper) = (self.sizes[blocks.lower].speed(depth), self.sizes[blocks.upper].speed(depth));
+        lower + (upper - lower) * blocks.part
+    }
+
+    /// From one request to the next at the depth at which most are answered.
+    pub fn fastest_ns(&self, blocks: Blocks, length_bytes: u64) -> f64 {
+        self.between(blocks, |size| size.fastest_ns) * self.beyond(length_bytes, |size| size.fastest_ns)
+    }
+
+    /// Whether more depths than the first were measured.
+    pub fn has_depths(&self) -> bool {
+        self.sizes.iter().any(|size| size.speeds.len() > 1)
+    }
+}
+
+/// Streams that are told apart.
+const STREAMS: usize = 32;
+
+/// Where the latest requests ended, latest first.
+#[derive(Clone, Debug, Default)]
+pub struct Streams {
+    ends: VecDeque<u64>,
+}
+
+impl Streams {
+    /// Whether a request begins where one of the latest ended; it is the latest from now on.
+    pub fn goes_on(&mut self, first_byte: u64, length_bytes: u64) -> bool {
+        let found = self.ends.iter().position(|end| *end == first_byte);
+        if let Some(index) = found {
+            self.ends.remove(index);
+        }
+        self.ends.truncate(STREAMS - 1);
+        self.ends.push_front(first_byte + length_bytes);
+        found.is_some()
+    }
+}

@@ -1,0 +1,148 @@
+//! Network volumes: a link, a target, and any medium behind it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+
+use super::link::{Link, Way};
+use super::us_to_ns;
+use crate::catalogue::LinkParameters;
+use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::time::Time;
+
+/// A medium behind a link, in virtual time.
+pub struct NetworkModel {
+    link: Link,
+    inner: Box<dyn MediumModel>,
+    queue_depth: usize,
+    target_ns: u64,
+    target_gap_ns: u64,
+    target_free_ns: u64,
+    /// By the instant and the order in which they were made.
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    next_event: u64,
+    /// Commands that were sent and are not answered.
+    under_way: HashMap<RequestId, ModelRequest>,
+    /// Commands that wait on this side.
+    waiting: VecDeque<ModelRequest>,
+    done: Vec<Finished>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The command, and its data if it has any, have arrived at the target.
+    Arrived(RequestId),
+    /// The target gives it to the medium.
+    Entered(RequestId),
+    /// The answer is here.
+    Answered(RequestId),
+}
+
+impl NetworkModel {
+    /// See [`crate::catalogue::Medium::model`], which calls this.
+    pub fn new(parameters: &LinkParameters, inner: Box<dyn MediumModel>, seed: u64) -> NetworkModel {
+        NetworkModel {
+            link: Link::new(parameters, seed),
+            inner,
+            queue_depth: parameters.queue_depth.value as usize,
+            target_ns: us_to_ns(parameters.target_us.value),
+            target_gap_ns: parameters
+                .target_iops
+                .as_ref()
+                .map_or(0, |iops| (1e9 / iops.value).round() as u64),
+            target_free_ns: 0,
+            events: BinaryHeap::new(),
+            next_event: 0,
+            under_way: HashMap::new(),
+            waiting: VecDeque::new(),
+            done: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, at_ns: u64, event: Event) {
+        self.next_event += 1;
+        self.events.push(Reverse((at_ns, self.next_event, event)));
+    }
+
+    fn send(&mut self, request: ModelRequest, now: Time) {
+        let data_bytes = if request.operation == Operation::Write { request.length_bytes } else { 0 };
+        let arrives = self.link.send(Way::ToTarget, data_bytes, now);
+        self.under_way.insert(request.id, request);
+        self.push(arrives.as_ns(), Event::Arrived(request.id));
+    }
+
+    fn step(&mut self, at: Time, finished: &mut Vec<Finished>) {
+        let mut done = std::mem::take(&mut self.done);
+        self.inner.complete(at, &mut done);
+        for Finished { id, at } in done.drain(..) {
+            let data_bytes = match self.under_way.get(&id) {
+                Some(request) if request.operation == Operation::Read => request.length_bytes,
+                _ => 0,
+            };
+            let arrives = self.link.send(Way::FromTarget, data_bytes, at);
+            self.push(arrives.as_ns(), Event::Answered(id));
+        }
+        self.done = done;
+        while let Some(Reverse((at_ns, _, event))) = self.events.peek().copied() {
+            if at_ns > at.as_ns() {
+                break;
+            }
+            self.events.pop();
+            match event {
+                Event::Arrived(id) => {
+                    let start_ns = at_ns.max(self.target_free_ns);
+                    self.target_free_ns = start_ns + self.target_gap_ns;
+                    self.push(start_ns + self.target_ns, Event::Entered(id));
+                }
+                Event::Entered(id) => {
+                    if let Some(request) = self.under_way.get(&id) {
+                        self.inner.submit(*request, at);
+                    }
+                }
+                Event::Answered(id) => {
+                    self.under_way.remove(&id);
+                    finished.push(Finished { id, at });
+                    if let Some(request) = self.waiting.pop_front() {
+                        self.send(request, at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl MediumModel for NetworkModel {
+    fn capacity_bytes(&self) -> u64 {
+        self.inner.capacity_bytes()
+    }
+
+    fn submit(&mut self, request: ModelRequest, now: Time) {
+        if self.under_way.len() < self.queue_depth {
+            self.send(request, now);
+        } else {
+            self.waiting.push_back(request);
+        }
+    }
+
+    fn next_completion(&self) -> Option<Time> {
+        let event = self.events.peek().map(|Reverse((at_ns, _, _))| Time::from_ns(*at_ns));
+        [event, self.inner.next_completion()].into_iter().flatten().min()
+    }
+
+    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+        while let Some(at) = self.next_completion().filter(|at| *at <= now) {
+            self.step(at, finished);
+        }
+    }
+
+    fn absorb(&mut self, request: ModelRequest) {
+        self.inner.absorb(request);
+    }
+
+    fn unflushed(&self) -> Vec<(u64, u64)> {
+        self.inner.unflushed()
+    }
+
+    fn wear(&self) -> Option<underlay_record::Wear> {
+        self.inner.wear()
+    }
+}

@@ -1,0 +1,103 @@
+//! Stragglers as measured: each request is answered later than its model says, by a drawn distribution.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use super::draw::Quantiles;
+use crate::catalogue::{Tail, TailMeasure};
+use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use crate::time::Time;
+
+/// A model with a tail.
+pub struct TailModel {
+    inner: Box<dyn MediumModel>,
+    measure: TailMeasure,
+    read: Option<Quantiles>,
+    write: Option<Quantiles>,
+    random: Pcg64Mcg,
+    /// What was drawn for requests under way: extra nanoseconds, or the instant before which none is answered.
+    drawn: HashMap<RequestId, u64>,
+    /// What the model has finished and is not answered yet.
+    delayed: BinaryHeap<Reverse<(u64, u64, RequestId)>>,
+    next_delayed: u64,
+    done: Vec<Finished>,
+}
+
+impl TailModel {
+    pub fn new(tail: &Tail, inner: Box<dyn MediumModel>, seed: u64) -> TailModel {
+        TailModel {
+            inner,
+            measure: tail.measure,
+            read: tail.distributions.read_us.as_ref().map(Quantiles::from_us),
+            write: tail.distributions.write_us.as_ref().map(Quantiles::from_us),
+            random: Pcg64Mcg::seed_from_u64(seed),
+            drawn: HashMap::new(),
+            delayed: BinaryHeap::new(),
+            next_delayed: 0,
+            done: Vec::new(),
+        }
+    }
+}
+
+impl MediumModel for TailModel {
+    fn capacity_bytes(&self) -> u64 {
+        self.inner.capacity_bytes()
+    }
+
+    fn submit(&mut self, request: ModelRequest, now: Time) {
+        let distribution = match request.operation {
+            Operation::Read => self.read.as_ref(),
+            Operation::Write => self.write.as_ref(),
+            Operation::Flush | Operation::Discard => None,
+        };
+        let drawn_ns = distribution.map_or(0, |distribution| distribution.draw_ns(&mut self.random));
+        if drawn_ns > 0 {
+            let kept = match self.measure {
+                TailMeasure::Extra => drawn_ns,
+                TailMeasure::Total => now.as_ns().saturating_add(drawn_ns),
+            };
+            self.drawn.insert(request.id, kept);
+        }
+        self.inner.submit(request, now);
+    }
+
+    fn next_completion(&self) -> Option<Time> {
+        let delayed = self.delayed.peek().map(|Reverse((at_ns, _, _))| Time::from_ns(*at_ns));
+        [delayed, self.inner.next_completion()].into_iter().flatten().min()
+    }
+
+    fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
+        self.inner.complete(now, &mut self.done);
+        for Finished { id, at } in self.done.drain(..) {
+            let at_ns = match (self.drawn.remove(&id), self.measure) {
+                (None, _) => at.as_ns(),
+                (Some(extra_ns), TailMeasure::Extra) => at.as_ns().saturating_add(extra_ns),
+                (Some(not_before_ns), TailMeasure::Total) => at.as_ns().max(not_before_ns),
+            };
+            self.next_delayed += 1;
+            self.delayed.push(Reverse((at_ns, self.next_delayed, id)));
+        }
+        while let Some(Reverse((at_ns, _, id))) = self.delayed.peek().copied() {
+            if at_ns > now.as_ns() {
+                break;
+            }
+            self.delayed.pop();
+            finished.push(Finished { id, at: Time::from_ns(at_ns) });
+        }
+    }
+
+    fn absorb(&mut self, request: ModelRequest) {
+        self.inner.absorb(request);
+    }
+
+    fn unflushed(&self) -> Vec<(u64, u64)> {
+        self.inner.unflushed()
+    }
+
+    fn wear(&self) -> Option<underlay_record::Wear> {
+        self.inner.wear()
+    }
+}

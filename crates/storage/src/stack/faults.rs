@@ -1,0 +1,81 @@
+//! Faults of a running storage, by the names of its devices.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Device, Stack};
+use crate::faults::{DeviceFaults, Fault, FaultError, FaultId, FaultyDevice, PowerCut, Survival};
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Stack {
+    /// Puts a fault on a device; a device may have several.
+    ///
+    /// # Errors
+    /// When there is no such device, or the fault makes no sense for it.
+    pub fn inject(&self, device: &str, fault: Fault) -> Result<FaultId, FaultError> {
+        let id = FaultId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
+        self.faulty(device)?.inject(id, fault)?;
+        Ok(id)
+    }
+
+    /// Takes one fault off, wherever it is; false when it is gone already.
+    pub fn clear_fault(&self, id: FaultId) -> bool {
+        self.devices.iter().any(|device| device.faulty.clear(|of, _| of == id))
+    }
+
+    /// Takes all faults off a device. A device without power stays without.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn clear_faults(&self, device: &str) -> Result<(), FaultError> {
+        self.faulty(device)?.clear(|_, _| true);
+        Ok(())
+    }
+
+    pub fn clear_all_faults(&self) {
+        for device in &self.devices {
+            device.faulty.clear(|_, _| true);
+        }
+    }
+
+    /// A vanished device is there again, with what it held. False when it was never gone.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn bring_back(&self, device: &str) -> Result<bool, FaultError> {
+        Ok(self.faulty(device)?.clear(|_, fault| *fault == Fault::Vanish))
+    }
+
+    /// Every device in order, with what is wrong with it.
+    pub fn faults(&self) -> Vec<DeviceFaults> {
+        let describe = |device: &Device| device.faulty.describe(device.description.medium.clone());
+        self.devices.iter().map(describe).collect()
+    }
+
+    /// Cuts the power of these devices in one instant, of all when none is named: requests under way fail, and so do
+    /// all later ones until [`Stack::restore_power`].
+    ///
+    /// # Errors
+    /// When one of them does not exist, is not armed or has no power: then nothing has happened. When a backing
+    /// fails: then the power is off.
+    pub fn cut_power(&self, devices: &[&str], cut: PowerCut) -> Result<Survival, FaultError> {
+        let named = match devices {
+            [] => self.devices.iter().map(|device| &device.faulty).collect(),
+            names => names.iter().map(|name| self.faulty(name)).collect::<Result<Vec<_>, _>>()?,
+        };
+        FaultyDevice::cut_power(&named, cut)
+    }
+
+    /// The power comes back, everywhere; how many devices were without.
+    pub fn restore_power(&self) -> usize {
+        self.devices.iter().filter(|device| device.faulty.restore_power()).count()
+    }
+
+    fn faulty(&self, name: &str) -> Result<&FaultyDevice, FaultError> {
+        let found = self.devices.iter().find(|device| device.faulty.name() == name);
+        found.map(|device| &device.faulty).ok_or_else(|| FaultError::UnknownDevice {
+            name: name.to_owned(),
+            known: self.devices.iter().map(|device| device.faulty.name().to_owned()).collect(),
+        })
+    }
+}

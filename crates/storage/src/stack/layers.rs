@@ -1,0 +1,196 @@
+//! From nodes to layers, and what layers tell of themselves.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use underlay_record::LayerActivity;
+
+use super::{Device, Node, Pace, Stack, StackError, StackSpec, describe, device_seed, invalid, open_device};
+use crate::clock::Clock;
+use crate::device::BlockDevice;
+use crate::layers::cache::CacheSettings;
+use crate::layers::compress::CompressSettings;
+use crate::layers::mirror::MirrorSettings;
+use crate::layers::workers::Workers;
+use crate::layers::{Cache, Compress, Link, Mirror, Stripe};
+
+/// Threads that compress and decompress.
+const WORKERS: usize = 2;
+
+/// What every node of a volume is opened with.
+pub(super) struct Opening<'a> {
+    pub volume: &'a str,
+    pub seed: u64,
+    pub clock: &'a Arc<dyn Clock>,
+    pub workers: &'a Workers,
+}
+
+/// The threads that a stack needs: none if nothing in it computes.
+pub(super) fn workers(spec: &StackSpec) -> io::Result<Workers> {
+    fn computes(node: &Node) -> bool {
+        matches!(node, Node::Compress { .. }) || node.members().into_iter().any(computes)
+    }
+    match spec.volumes.iter().any(|volume| computes(&volume.root)) {
+        true => Workers::start(WORKERS),
+        false => Ok(Workers::at_once()),
+    }
+}
+
+/// One figure of a layer.
+struct Figure {
+    name: &'static str,
+    value: u64,
+    /// It only grows: what counts is by how much during a measurement.
+    counts: bool,
+}
+
+fn count(name: &'static str, value: u64) -> Figure {
+    Figure { name, value, counts: true }
+}
+
+fn level(name: &'static str, value: u64) -> Figure {
+    Figure { name, value, counts: false }
+}
+
+type Read = Box<dyn Fn() -> Vec<Figure> + Send + Sync>;
+
+/// What is asked for a layer's figures.
+pub(super) struct Layer {
+    name: String,
+    kind: &'static str,
+    read: Read,
+    began: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Layer {
+    pub(super) fn begin_measurement(&self) {
+        let figures = (self.read)().into_iter().map(|figure| (figure.name, figure.value)).collect();
+        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+    }
+
+    fn activity(&self) -> LayerActivity {
+        let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = |figure: Figure| {
+            let before = if figure.counts { began.get(figure.name).copied().unwrap_or(0) } else { 0 };
+            (figure.name.to_owned(), figure.value.saturating_sub(before) as f64)
+        };
+        let figures = (self.read)().into_iter().map(since).collect();
+        LayerActivity { name: self.name.clone(), kind: self.kind.to_owned(), figures }
+    }
+}
+
+impl Stack {
+    /// How every layer that has something to tell fares: what it counted since `begin_measurement`, and its state
+    /// now.
+    pub fn layers(&self) -> Vec<LayerActivity> {
+        self.layers.iter().map(Layer::activity).collect()
+    }
+
+    fn add_layer(&mut self, opening: &Opening<'_>, kind: &'static str, read: Read) {
+        let same = self.layers.iter().filter(|layer| layer.kind == kind).count();
+        let name = format!("{}.{kind}.{same}", opening.volume);
+        self.layers.push(Layer { name, kind, read, began: Mutex::default() });
+    }
+
+    /// Layers read what they keep as they are opened: nothing takes time before all are.
+    pub(super) fn open_node(
+        &mut self,
+        node: &Node,
+        opening: &Opening<'_>,
+    ) -> Result<Arc<dyn BlockDevice>, StackError> {
+        let refused = |problem: String| invalid(opening.volume, problem);
+        match node {
+            Node::Device(device) => {
+                let seed = device_seed(opening.seed, self.devices.len() as u64);
+                let faulty = open_device(device, seed, opening.clock)?;
+                let paced = faulty.paced().clone();
+                paced.set_pace(Pace::Immediate);
+                self.devices.push(Device { paced, faulty: faulty.clone(), description: describe(device) });
+                Ok(Arc::new(faulty))
+            }
+            Node::Stripe { chunk_bytes, members } => {
+                let members = self.open_nodes(members, opening)?;
+                Ok(Arc::new(Stripe::new(members, *chunk_bytes).map_err(|error| refused(error.to_string()))?))
+            }
+            Node::Mirror { members } => {
+                let members = self.open_nodes(members, opening)?;
+                let mirror = Mirror::open(members, MirrorSettings::default());
+                let mirror = Arc::new(mirror.map_err(|error| refused(error.to_string()))?);
+                let told = Arc::clone(&mirror);
+                let read = move || {
+                    let health = told.health();
+                    vec![
+                        level("members_in_sync", health.in_sync as u64),
+                        level("members_out", health.out as u64),
+                        level("members_resyncing", health.resyncing as u64),
+                        level("degraded", u64::from(health.out + health.resyncing > 0)),
+                        count("resynced_bytes", health.resynced_bytes),
+                    ]
+                };
+                self.add_layer(opening, "mirror", Box::new(read));
+                Ok(mirror)
+            }
+            Node::Compress { codec, chunk_bytes, capacity_bytes, member } => {
+                let settings = CompressSettings {
+                    codec: *codec,
+                    chunk_bytes: *chunk_bytes,
+                    capacity_bytes: *capacity_bytes,
+                };
+                let member = self.open_node(member, opening)?;
+                let compress = Compress::open(member, settings, opening.workers.clone());
+                let compress = Arc::new(compress.map_err(|error| refused(error.to_string()))?);
+                let told = Arc::clone(&compress);
+                let read = move || {
+                    let figures = told.figures();
+                    vec![
+                        level("logical_bytes", figures.logical_bytes),
+                        level("stored_bytes", figures.stored_bytes),
+                        level("used_bytes", figures.used_bytes),
+                        level("space_bytes", figures.space_bytes),
+                    ]
+                };
+                self.add_layer(opening, "compress", Box::new(read));
+                Ok(compress)
+            }
+            Node::Cache { mode, fast, slow, bypass_bytes, dirty_percent } => {
+                let settings =
+                    CacheSettings { mode: *mode, bypass_bytes: *bypass_bytes, dirty_percent: *dirty_percent };
+                let (fast, slow) = (self.open_node(fast, opening)?, self.open_node(slow, opening)?);
+                let cache = Cache::open(fast, slow, settings);
+                let cache = Arc::new(cache.map_err(|error| refused(error.to_string()))?);
+                let told = Arc::clone(&cache);
+                let read = move || {
+                    let figures = told.figures();
+                    vec![
+                        count("read_hits", figures.read_hits),
+                        count("read_misses", figures.read_misses),
+                        count("write_hits", figures.write_hits),
+                        count("write_misses", figures.write_misses),
+                        count("written_back_bytes", figures.written_back_bytes),
+                        level("cached_bytes", figures.cached_bytes),
+                        level("dirty_bytes", figures.dirty_bytes),
+                    ]
+                };
+                self.add_layer(opening, "cache", Box::new(read));
+                Ok(cache)
+            }
+            Node::Link { bandwidth_mb_s, latency_us, member } => {
+                let member = self.open_node(member, opening)?;
+                let link = Link::new(member, *bandwidth_mb_s, *latency_us, Arc::clone(opening.clock))
+                    .map_err(|error| refused(error.to_string()))?;
+                link.line().set_pace(Pace::Immediate);
+                self.lines.push(link.line().clone());
+                Ok(Arc::new(link))
+            }
+        }
+    }
+
+    fn open_nodes(
+        &mut self,
+        nodes: &[Node],
+        opening: &Opening<'_>,
+    ) -> Result<Vec<Arc<dyn BlockDevice>>, StackError> {
+        nodes.iter().map(|node| self.open_node(node, opening)).collect()
+    }
+}

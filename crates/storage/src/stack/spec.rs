@@ -1,0 +1,187 @@
+//! A storage as data: what a study describes and an attachment is given.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalogue::Medium;
+use crate::layers::cache::{CacheMode, CacheSettings};
+use crate::layers::compress::Codec;
+
+/// Where a modelled device keeps its bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BackingSpec {
+    /// A sparse file, made when it is not there. What was flushed outlives the process, but not a crash of
+    /// the host: see [`Durability::PageCache`].
+    File(PathBuf),
+    Memory,
+    /// Keeps nothing and reads zeros: for measuring the path itself.
+    Null,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceSpec {
+    /// `hdd-7200-sata.0`
+    pub name: String,
+    /// The timing; absent for a device that completes at once.
+    pub medium: Option<Medium>,
+    /// On this machine, that is after the data scale. The model keeps its medium's full-stroke seeks: a
+    /// scaled disk has fewer cylinders, not a shorter arm.
+    pub capacity_bytes: u64,
+    pub backing: BackingSpec,
+    /// What the device went through before it is first used.
+    #[serde(default)]
+    pub initial: InitialState,
+    /// Keeps what is needed to lose unflushed writes by a power cut; costs a copy of every block written.
+    #[serde(default)]
+    pub power_cut_armed: bool,
+}
+
+impl DeviceSpec {
+    /// Fresh, and not armed for power cuts.
+    pub fn new(
+        name: impl Into<String>,
+        medium: Option<Medium>,
+        capacity_bytes: u64,
+        backing: BackingSpec,
+    ) -> DeviceSpec {
+        let (initial, power_cut_armed) = (InitialState::default(), false);
+        DeviceSpec { name: name.into(), medium, capacity_bytes, backing, initial, power_cut_armed }
+    }
+}
+
+/// What a device went through before it is first used. It matters to flash, whose free space is spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InitialState {
+    /// As it left the factory, or was wholly discarded: nothing is mapped.
+    #[default]
+    Fresh,
+    /// Written over at random until write amplification no longer changes.
+    Steady,
+}
+
+/// One block device that a program will see.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeSpec {
+    pub name: String,
+    pub root: Node,
+}
+
+/// A device, or a layer over what lies below it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Node {
+    Device(DeviceSpec),
+    Stripe {
+        /// Bytes on one member before the stripe goes on to the next.
+        chunk_bytes: u64,
+        members: Vec<Node>,
+    },
+    /// The same on every member.
+    Mirror {
+        members: Vec<Node>,
+    },
+    /// Stored compressed.
+    Compress {
+        codec: Codec,
+        /// What is compressed as one.
+        #[serde(default = "compressed_chunk_bytes")]
+        chunk_bytes: u32,
+        /// As long as the member's space for chunks unless told.
+        #[serde(default)]
+        capacity_bytes: Option<u64>,
+        member: Box<Node>,
+    },
+    /// A fast device before a slow one.
+    Cache {
+        mode: CacheMode,
+        fast: Box<Node>,
+        slow: Box<Node>,
+        /// Longer requests pass by.
+        #[serde(default = "cache_bypass_bytes")]
+        bypass_bytes: u64,
+        /// Of a write-back cache: more than this is written back.
+        #[serde(default = "cache_dirty_percent")]
+        dirty_percent: u32,
+    },
+    /// A way to the member with so much bandwidth each way.
+    Link {
+        bandwidth_mb_s: f64,
+        /// The way there alone.
+        latency_us: f64,
+        member: Box<Node>,
+    },
+}
+
+fn compressed_chunk_bytes() -> u32 {
+    16 << 10
+}
+
+fn cache_bypass_bytes() -> u64 {
+    CacheSettings::new(CacheMode::Read).bypass_bytes
+}
+
+fn cache_dirty_percent() -> u32 {
+    CacheSettings::new(CacheMode::Read).dirty_percent
+}
+
+impl Node {
+    /// What lies directly below.
+    pub fn members(&self) -> Vec<&Node> {
+        match self {
+            Node::Device(_) => Vec::new(),
+            Node::Stripe { members, .. } | Node::Mirror { members } => members.iter().collect(),
+            Node::Compress { member, .. } | Node::Link { member, .. } => vec![member],
+            Node::Cache { fast, slow, .. } => vec![fast, slow],
+        }
+    }
+
+    /// All devices below, in order.
+    pub fn devices(&self) -> Vec<&DeviceSpec> {
+        match self {
+            Node::Device(device) => vec![device],
+            layer => layer.members().into_iter().flat_map(Node::devices).collect(),
+        }
+    }
+
+    /// Changes every device below, in order.
+    pub fn for_each_device(&mut self, change: &mut impl FnMut(&mut DeviceSpec)) {
+        match self {
+            Node::Device(device) => change(device),
+            Node::Stripe { members, .. } | Node::Mirror { members } => {
+                members.iter_mut().for_each(|member| member.for_each_device(change));
+            }
+            Node::Compress { member, .. } | Node::Link { member, .. } => member.for_each_device(change),
+            Node::Cache { fast, slow, .. } => {
+                fast.for_each_device(change);
+                slow.for_each_device(change);
+            }
+        }
+    }
+}
+
+impl VolumeSpec {
+    /// A device alone, or several striped.
+    pub fn striped(name: impl Into<String>, devices: Vec<DeviceSpec>, chunk_bytes: u64) -> VolumeSpec {
+        let mut members: Vec<Node> = devices.into_iter().map(Node::Device).collect();
+        let root = match members.len() {
+            1 => members.remove(0),
+            _ => Node::Stripe { chunk_bytes, members },
+        };
+        VolumeSpec { name: name.into(), root }
+    }
+
+    pub fn devices(&self) -> Vec<&DeviceSpec> {
+        self.root.devices()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StackSpec {
+    pub volumes: Vec<VolumeSpec>,
+    /// Slow motion: `scale.time` of the study.
+    pub dilation: f64,
+    pub seed: u64,
+}

@@ -1,0 +1,159 @@
+//! Faults of a storage in virtual time: what fails, what is late, and what is there afterwards.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use underlay_storage::catalogue;
+use underlay_storage::device::{DeviceError, Request};
+use underlay_storage::faults::{Extent, Fault, FaultError, PowerCut};
+use underlay_storage::medium::Operation;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Stack, StackSpec, VirtualDriver, VolumeSpec};
+use underlay_storage::time::Time;
+
+const MIB: u64 = 1 << 20;
+const BLOCK: usize = 4096;
+
+fn stack(medium: Option<&str>, armed: bool) -> (Stack, VirtualDriver) {
+    let medium = medium.map(|name| catalogue::find(name).unwrap());
+    let mut device = DeviceSpec::new("disk.0", medium, 16 * MIB, BackingSpec::Memory);
+    device.power_cut_armed = armed;
+    let volumes = vec![VolumeSpec::striped("disk", vec![device], 65536)];
+    Stack::open_virtual(&StackSpec { volumes, dilation: 1.0, seed: 1 }).unwrap()
+}
+
+/// Submits one request and carries the stack on until it is over: the answer, and how long it took.
+fn ask(stack: &Stack, driver: &VirtualDriver, request: Request) -> (Result<Vec<u8>, DeviceError>, Duration) {
+    let answer = Arc::new(Mutex::new(None));
+    let (slot, clock) = (Arc::clone(&answer), driver.clone());
+    let began = now(driver);
+    stack.volumes()[0]
+        .submit(request, Box::new(move |completion| *slot.lock().unwrap() = Some((completion, now(&clock)))));
+    while answer.lock().unwrap().is_none() && driver.step() {}
+    let (completion, ended) = answer.lock().unwrap().take().expect("every request is answered");
+    (completion, ended.since(began))
+}
+
+fn now(driver: &VirtualDriver) -> Time {
+    use underlay_storage::clock::Clock as _;
+    driver.clock().now()
+}
+
+fn read(block: u64) -> Request {
+    Request::Read { offset_bytes: block * BLOCK as u64, buffer: vec![0; BLOCK] }
+}
+
+fn write(block: u64, byte: u8) -> Request {
+    Request::Write { offset_bytes: block * BLOCK as u64, data: vec![byte; BLOCK], fua: false }
+}
+
+fn errors(rate: f64, operations: Vec<Operation>, extent: Option<Extent>, seed: u64) -> Fault {
+    Fault::Errors { operations, rate, extent, seed }
+}
+
+#[test]
+fn errors_strike_what_was_asked_for_and_are_the_same_by_their_seed() {
+    let failing = |seed| {
+        let (stack, driver) = stack(Some("ssd-sata"), false);
+        stack.inject("disk.0", errors(0.2, vec![Operation::Read], None, seed)).unwrap();
+        (0..200)
+            .filter(|block| {
+                assert!(ask(&stack, &driver, write(*block, 1)).0.is_ok(), "a write was not asked to fail");
+                matches!(ask(&stack, &driver, read(*block)).0, Err(DeviceError::Io(_)))
+            })
+            .collect::<Vec<u64>>()
+    };
+    let first = failing(7);
+    assert!((15..70).contains(&first.len()), "{} of 200 at a rate of 0.2", first.len());
+    assert_eq!(first, failing(7));
+    assert_ne!(first, failing(8));
+}
+
+#[test]
+fn a_bad_extent_fails_where_it_is_touched_and_writes_nothing() {
+    let (stack, driver) = stack(Some("hdd-7200-sata"), false);
+    ask(&stack, &driver, write(11, 1)).0.unwrap();
+    let extent = Extent { start_bytes: 10 * BLOCK as u64, end_bytes: 12 * BLOCK as u64 };
+    stack.inject("disk.0", errors(1.0, Vec::new(), Some(extent), 0)).unwrap();
+    for (block, fails) in [(9, false), (10, true), (11, true), (12, false)] {
+        let (answer, took) = ask(&stack, &driver, write(block, 2));
+        assert_eq!(answer.is_err(), fails, "block {block}");
+        assert!(!fails || took > Duration::ZERO, "a failing request takes its time");
+    }
+    ask(&stack, &driver, Request::Flush).0.unwrap();
+    stack.clear_faults("disk.0").unwrap();
+    assert_eq!(ask(&stack, &driver, read(11)).0.unwrap(), [1; BLOCK]);
+    assert_eq!(ask(&stack, &driver, read(12)).0.unwrap(), [2; BLOCK]);
+}
+
+#[test]
+fn a_vanished_device_fails_what_is_under_way_and_returns_with_what_it_held() {
+    let (stack, driver) = stack(Some("hdd-7200-sata"), false);
+    ask(&stack, &driver, write(5, 3)).0.unwrap();
+    let answer = Arc::new(Mutex::new(None));
+    let slot = Arc::clone(&answer);
+    let done = move |completion| *slot.lock().unwrap() = Some(completion);
+    stack.volumes()[0].submit(read(3000), Box::new(done));
+    assert!(answer.lock().unwrap().is_none());
+    stack.inject("disk.0", Fault::Vanish).unwrap();
+    assert_eq!(answer.lock().unwrap().take(), Some(Err(DeviceError::Gone)));
+    for request in [read(5), write(5, 4), Request::Flush] {
+        assert_eq!(ask(&stack, &driver, request), (Err(DeviceError::Gone), Duration::ZERO));
+    }
+    assert!(stack.bring_back("disk.0").unwrap());
+    assert!(!stack.bring_back("disk.0").unwrap());
+    assert_eq!(ask(&stack, &driver, read(5)).0.unwrap(), [3; BLOCK]);
+    driver.run_until_idle();
+    // And the pace can be changed: nothing is thought to be under way for good.
+    stack.set_pace(underlay_storage::stack::Pace::Immediate);
+}
+
+#[test]
+fn a_full_device_takes_no_new_blocks() {
+    let (stack, driver) = stack(None, false);
+    ask(&stack, &driver, write(0, 1)).0.unwrap();
+    let id = stack.inject("disk.0", Fault::Full).unwrap();
+    assert_eq!(ask(&stack, &driver, write(1000, 1)).0, Err(DeviceError::NoSpace));
+    ask(&stack, &driver, write(0, 2)).0.unwrap();
+    assert_eq!(ask(&stack, &driver, read(1000)).0.unwrap(), [0; BLOCK]);
+    assert!(stack.clear_fault(id) && !stack.clear_fault(id));
+    ask(&stack, &driver, write(1000, 1)).0.unwrap();
+}
+
+#[test]
+fn slowness_and_spikes_change_the_time_and_are_recorded() {
+    let (stack, driver) = stack(Some("ssd-sata"), false);
+    let took = |stack: &Stack| ask(stack, &driver, read(1)).1;
+    stack.begin_measurement(1.0);
+    let usual = took(&stack);
+    stack.inject("disk.0", Fault::Slow { factor: 20.0 }).unwrap();
+    let slow = took(&stack);
+    let ratio = slow.as_secs_f64() / usual.as_secs_f64();
+    assert!((19.0..21.0).contains(&ratio), "{usual:?} became {slow:?}");
+    stack.clear_faults("disk.0").unwrap();
+    let spikes = Fault::Spikes { operations: vec![Operation::Read], rate: 1.0, latency_us: 3e5, seed: 0 };
+    stack.inject("disk.0", spikes).unwrap();
+    let spiked = took(&stack);
+    assert!(spiked >= Duration::from_millis(300) && spiked < Duration::from_millis(301), "{spiked:?}");
+    let activity = stack.end_measurement().remove(0);
+    let words: Vec<&str> = activity.faults.iter().map(|fault| fault.what.as_str()).collect();
+    assert_eq!(words.len(), 2, "{words:?}");
+    assert!(words[0].contains("20 times") && words[1].contains("each read takes 300ms longer"), "{words:?}");
+    assert!(activity.faults[0].until_s.is_some() && activity.faults[1].until_s.is_none());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let (stack, _) = stack(None, false);
+    let refused = |fault| stack.inject("disk.0", fault).unwrap_err().to_string();
+    assert!(refused(errors(0.0, Vec::new(), None, 0)).contains("rate of 0"));
+    assert!(refused(errors(f64::NAN, Vec::new(), None, 0)).contains("rate"));
+    assert!(
+        refused(errors(1.0, Vec::new(), Some(Extent { start_bytes: 5, end_bytes: 5 }), 0)).contains("extent")
+    );
+    assert!(refused(Fault::Slow { factor: 1.0 }).contains("factor"));
+    assert!(refused(Fault::Slow { factor: 2.0 }).contains("no medium"));
+    let unknown = stack.inject("disk.1", Fault::Vanish).unwrap_err();
+    assert!(unknown.to_string().contains("disk.0"), "{unknown}");
+    let unarmed = stack.cut_power(&[], PowerCut::default()).unwrap_err();
+    assert!(matches!(unarmed, FaultError::NotArmed { .. }) && unarmed.to_string().contains("--power-cut"));
+}

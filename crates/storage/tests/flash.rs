@@ -1,0 +1,328 @@
+//! What flash does over its life: fresh, steady, discarded, worn; and what its garbage collection does to reads.
+
+use std::collections::HashMap;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use underlay_record::{Histogram, Wear};
+use underlay_storage::backing::NullBacking;
+use underlay_storage::catalogue::{self, FlashParameters, Medium, ModelParameters, Quantity};
+use underlay_storage::clock::VirtualClock;
+use underlay_storage::device::{BlockDevice, Request};
+use underlay_storage::media::flash::ftl::uniform_write_amplification;
+use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use underlay_storage::paced::{Paced, run_until_idle};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, Stack, StackSpec, VolumeSpec};
+use underlay_storage::time::Time;
+
+const MIB: u64 = 1 << 20;
+
+fn parameters(medium: &mut Medium) -> &mut FlashParameters {
+    match &mut medium.model {
+        ModelParameters::Flash(parameters) => parameters,
+        _ => panic!("no flash"),
+    }
+}
+
+/// A model and the load on it.
+struct Bench {
+    model: Box<dyn MediumModel>,
+    now: Time,
+    random: Pcg64Mcg,
+    next: u64,
+}
+
+/// What is kept under way.
+#[derive(Clone, Copy)]
+struct Load {
+    readers: usize,
+    writers: usize,
+    block_bytes: u64,
+    /// Else one after another from the device's start.
+    random: bool,
+    requests: u64,
+}
+
+const WRITES: Load = Load { readers: 0, writers: 32, block_bytes: 4096, random: true, requests: 40_000 };
+
+struct Outcome {
+    reads: Histogram,
+    iops: f64,
+}
+
+impl Bench {
+    fn new(medium: &Medium, capacity_bytes: u64, initial: InitialState) -> Bench {
+        let model = medium.model(capacity_bytes, 1, initial);
+        Bench { model, now: Time::ZERO, random: Pcg64Mcg::seed_from_u64(7), next: 0 }
+    }
+
+    fn submit(&mut self, operation: Operation, offset_bytes: u64, length_bytes: u64) -> RequestId {
+        let id = RequestId(self.next);
+        self.next += 1;
+        self.model.submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua: false }, self.now);
+        id
+    }
+
+    fn run(&mut self, load: Load) -> Outcome {
+        let blocks = self.model.capacity_bytes() / load.block_bytes;
+        let began = self.now;
+        let mut due: Vec<Operation> = vec![Operation::Read; load.readers];
+        due.extend(vec![Operation::Write; load.writers]);
+        let mut under_way: HashMap<RequestId, (Operation, Time)> = HashMap::new();
+        let mut reads = Histogram::default();
+        let mut finished: Vec<Finished> = Vec::new();
+        let (mut over, mut position) = (0, 0);
+        while over < load.requests {
+            for operation in due.drain(..) {
+                let block = if load.random { self.random.random_range(0..blocks) } else { position % blocks };
+                position += 1;
+                let id = RequestId(self.next);
+                self.next += 1;
+                let (offset_bytes, length_bytes) = (block * load.block_bytes, load.block_bytes);
+                self.model
+                    .submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua: false }, self.now);
+                under_way.insert(id, (operation, self.now));
+            }
+            self.now = self.now.max(self.model.next_completion().unwrap());
+            self.model.complete(self.now, &mut finished);
+            for Finished { id, at } in finished.drain(..) {
+                let (operation, since) = under_way.remove(&id).unwrap();
+                over += 1;
+                if operation == Operation::Read {
+                    reads.record_ns(at.since(since).as_nanos() as u64);
+                }
+                due.push(operation);
+            }
+        }
+        let iops = over as f64 / self.now.since(began).as_secs_f64();
+        while let Some(at) = self.model.next_completion() {
+            self.now = self.now.max(at);
+            self.model.complete(self.now, &mut finished);
+        }
+        Outcome { reads, iops }
+    }
+
+    fn discard_all(&mut self) {
+        self.submit(Operation::Discard, 0, self.model.capacity_bytes());
+        while let Some(at) = self.model.next_completion() {
+            self.model.complete(at, &mut Vec::new());
+        }
+    }
+
+    fn wear(&self) -> Wear {
+        self.model.wear().unwrap()
+    }
+}
+
+#[test]
+fn a_fresh_device_falls_to_its_steady_state() {
+    let medium = catalogue::find("nvme-p4500").unwrap();
+    let capacity = 512 * MIB;
+    let units = capacity / 4096;
+    let mut bench = Bench::new(&medium, capacity, InitialState::Fresh);
+    let fresh = bench.run(WRITES).iops;
+    // As fast as it programs: 1,050 MB/s.
+    assert!((fresh * 4096.0 / 1050e6 - 1.0).abs() < 0.1, "{fresh}");
+    let still_fresh = bench.run(Load { requests: units * 9 / 10 - WRITES.requests, ..WRITES }).iops;
+    assert!((still_fresh / fresh - 1.0).abs() < 0.05, "{fresh}, then {still_fresh}");
+    let stream = Load { block_bytes: 131_072, random: false, requests: capacity / 131_072, ..WRITES };
+    bench.run(stream);
+    bench.run(Load { requests: 4 * units, ..WRITES });
+    let fallen = bench.run(Load { requests: units / 2, ..WRITES }).iops;
+    let mut steady = Bench::new(&medium, capacity, InitialState::Steady);
+    steady.run(WRITES);
+    let opened = steady.run(Load { requests: units / 2, ..WRITES }).iops;
+    eprintln!("{fresh:.0} fresh, {fallen:.0} fallen, {opened:.0} opened in the steady state");
+    assert!((opened / fallen - 1.0).abs() < 0.05, "{fallen} fallen, {opened} opened");
+    // 38,000 as published, of the whole device.
+    assert!((fallen / 38_000.0 - 1.0).abs() < 0.1, "{fallen}");
+    let wear = steady.wear().since(&Wear::default(), 1.0);
+    let found = wear.write_amplification.unwrap();
+    let expected = uniform_write_amplification(0.082);
+    assert!((found / expected - 1.0).abs() < 0.06, "{found}, {expected} expected");
+
+    steady.discard_all();
+    let again = steady.run(WRITES).iops;
+    assert!((again / fresh - 1.0).abs() < 0.05, "{fresh} fresh, {again} after a discard of all");
+}
+
+#[test]
+fn sequential_writes_win_a_steady_device_back() {
+    let medium = catalogue::find("nvme-p4500").unwrap();
+    let mut bench = Bench::new(&medium, 512 * MIB, InitialState::Steady);
+    let stream = Load { block_bytes: 131_072, random: false, requests: 4096, ..WRITES };
+    let first = bench.run(stream).iops * 0.131_072;
+    bench.run(stream);
+    bench.run(stream);
+    let worn = bench.wear();
+    let later = bench.run(stream).iops * 0.131_072;
+    eprintln!("{first:.0} MB/s at first, {later:.0} later");
+    assert!(first < 700.0 && (later / 1050.0 - 1.0).abs() < 0.05, "{first} MB/s at first, {later} later");
+    let found = bench.wear().since(&worn, 1.0).write_amplification.unwrap();
+    assert!(found < 1.03, "{found}");
+}
+
+#[test]
+fn garbage_collection_shows_in_the_tail_of_reads() {
+    for name in ["nvme-p4500", "nvme-9300-max"] {
+        let medium = catalogue::find(name).unwrap();
+        let mixed = |writers, initial| {
+            let mut bench = Bench::new(&medium, 1024 * MIB, initial);
+            bench.run(WRITES);
+            bench.run(Load { readers: 4, writers, ..WRITES }).reads
+        };
+        let idle = mixed(0, InitialState::Steady);
+        let fresh = mixed(32, InitialState::Fresh);
+        let steady = mixed(32, InitialState::Steady);
+        let at = |reads: &Histogram, quantile| reads.quantile_us(quantile);
+        for (what, reads) in [("idle", &idle), ("fresh", &fresh), ("steady", &steady)] {
+            eprintln!(
+                "{name}, {what}: p50 {:.0}, p99 {:.0}, p99.9 {:.0}, most {:.0} us",
+                at(reads, 0.5),
+                at(reads, 0.99),
+                at(reads, 0.999),
+                at(reads, 1.0)
+            );
+        }
+        // Programs are there either way; erases only where blocks are used again.
+        assert!(at(&fresh, 0.99) > at(&idle, 0.99) + 20.0, "{name}");
+        assert!(at(&steady, 0.999) > at(&fresh, 0.999), "{name}");
+        // The longest: an erase to suspend, a slow page, a few pages on the channel, and a few reads of the
+        // same die.
+        assert!(at(&steady, 1.0) < 1500.0, "{name}: {}", at(&steady, 1.0));
+    }
+}
+
+#[test]
+fn reads_wait_for_an_erase_as_long_as_the_medium_says() {
+    let mut slowest = [0.0; 2];
+    for (index, suspend_us) in [100.0, 3500.0].into_iter().enumerate() {
+        let mut medium = catalogue::find("nvme-p4500").unwrap();
+        parameters(&mut medium).erase_suspend_us.value = suspend_us;
+        let mut bench = Bench::new(&medium, 1024 * MIB, InitialState::Steady);
+        bench.run(WRITES);
+        let reads = bench.run(Load { readers: 1, requests: 400_000, ..WRITES }).reads;
+        slowest[index] = reads.quantile_us(1.0);
+    }
+    eprintln!("{slowest:?}");
+    assert!(slowest[0] < 700.0 && (2000.0..4500.0).contains(&slowest[1]), "{slowest:?}");
+}
+
+#[test]
+fn what_is_written_in_place_has_no_steady_state() {
+    let medium = catalogue::find("optane-p4800x").unwrap();
+    let iops = [InitialState::Fresh, InitialState::Steady].map(|initial| {
+        let mut bench = Bench::new(&medium, 64 * MIB, initial);
+        let iops = bench.run(Load { requests: 100_000, ..WRITES }).iops;
+        let wear = bench.wear().since(&Wear::default(), 1.0);
+        assert_eq!((wear.write_amplification, wear.erased_blocks), (Some(1.0), 0));
+        iops
+    });
+    assert_eq!(iops[0], iops[1]);
+}
+
+#[test]
+fn the_cache_of_a_consumer_ssd_fills_and_empties() {
+    let mut medium = catalogue::find("nvme-p4500").unwrap();
+    let quantity = |value| Some(Quantity { value, source: "test".into(), estimate: true });
+    let flash = parameters(&mut medium);
+    flash.slc_cache_bytes = quantity(200e9);
+    flash.slc_program_mb_s = quantity(2500.0);
+    // A tenth of the device: 205 MB of cache on 2,048 MB.
+    let capacity = 2_048_000_000 / 4096 * 4096;
+    let mut bench = Bench::new(&medium, capacity, InitialState::Fresh);
+    let write = |bench: &mut Bench, mb: u64| {
+        let load = Load { block_bytes: 131_072, random: false, requests: mb * 1_000_000 / 131_072, ..WRITES };
+        bench.run(load).iops * 0.131_072
+    };
+    let cached = write(&mut bench, 150);
+    write(&mut bench, 200);
+    let direct = write(&mut bench, 200);
+    // Half of what is cached is moved on meanwhile, at 1,050 MB/s.
+    bench.now = Time::from_ns(bench.now.as_ns() + 150_000_000);
+    let again = write(&mut bench, 120);
+    eprintln!("{cached:.0} MB/s cached, {direct:.0} direct, {again:.0} again");
+    assert!((cached / 2500.0 - 1.0).abs() < 0.05 && (direct / 1050.0 - 1.0).abs() < 0.05);
+    assert!((again / 2500.0 - 1.0).abs() < 0.1, "{again}");
+    let wear = bench.wear();
+    let folded = wear.programmed_bytes - wear.host_write_bytes;
+    assert!((130_000_000..170_000_000).contains(&folded), "{folded}");
+}
+
+#[test]
+fn wear_is_what_was_written_and_moved() {
+    let medium = catalogue::find("ssd-sata").unwrap();
+    let mut bench = Bench::new(&medium, 512 * MIB, InitialState::Steady);
+    let before = bench.wear();
+    assert_eq!(before.host_write_bytes, 0, "the steady state is where counting begins");
+    bench.run(Load { requests: 262_144, ..WRITES });
+    let wear = bench.wear().since(&before, 86_400.0);
+    // One GiB, and the writes that were under way at the end.
+    assert!((1024 * MIB..1025 * MIB).contains(&wear.host_write_bytes), "{wear:?}");
+    let found = wear.write_amplification.unwrap();
+    let expected = uniform_write_amplification(0.145);
+    assert!((found / expected - 1.0).abs() < 0.05, "{found}, {expected} expected");
+    let block_bytes = 16_384.0 * 768.0;
+    let erased = wear.erased_blocks as f64 * block_bytes;
+    assert!((erased / wear.programmed_bytes as f64 - 1.0).abs() < 0.02, "{wear:?}");
+    // 1,752 TB at a GiB a day.
+    assert!((wear.life_days.unwrap() / 1_631_652.0 - 1.0).abs() < 0.01, "{wear:?}");
+    let none = bench.wear().since(&bench.wear(), 1.0);
+    assert_eq!((none.write_amplification, none.life_days), (None, None));
+}
+
+fn stack(name: &str, initial: InitialState) -> StackSpec {
+    let medium = catalogue::find(name).unwrap();
+    let mut device = DeviceSpec::new("device.0", Some(medium), 64 * MIB, BackingSpec::Null);
+    device.initial = initial;
+    let volume = VolumeSpec::striped("volume", vec![device], 0);
+    StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 }
+}
+
+#[test]
+fn a_measurement_holds_the_wear_since_it_began() {
+    let (stack_, driver) = Stack::open_virtual(&stack("nvme-p4500", InitialState::Steady)).unwrap();
+    let volume = &stack_.volumes()[0];
+    let write = |index: u64| {
+        let offset_bytes = index.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (64 * MIB / 4096) * 4096;
+        volume.submit(Request::Write { offset_bytes, data: vec![0; 4096], fua: false }, Box::new(|_| ()));
+    };
+    // Fast-forward counts, but not in what is measured later.
+    stack_.set_pace(Pace::Immediate);
+    (0..5000).for_each(write);
+    stack_.set_pace(Pace::Modelled);
+    stack_.begin_measurement(1.0);
+    (5000..7000).for_each(write);
+    driver.run_until_idle();
+    let wear = stack_.end_measurement().remove(0).wear.expect("flash wears");
+    assert_eq!(wear.host_write_bytes, 2000 * 4096);
+    assert!(wear.write_amplification.unwrap() > 3.0 && wear.life_days.unwrap() > 0.0, "{wear:?}");
+
+    let (stack_, _driver) = Stack::open_virtual(&stack("hdd-7200-sata", InitialState::Steady)).unwrap();
+    stack_.begin_measurement(1.0);
+    assert_eq!(stack_.end_measurement().remove(0).wear, None);
+}
+
+#[test]
+fn fast_forward_wears_as_time_does() {
+    let medium = catalogue::find("nvme-p4500").unwrap();
+    let wear = [true, false].map(|absorb| {
+        let clock = std::sync::Arc::new(VirtualClock::default());
+        let model = medium.model(64 * MIB, 1, InitialState::Steady);
+        let device = Paced::new(64 * MIB, std::sync::Arc::new(NullBacking), Some(model), clock.clone());
+        if absorb {
+            device.set_pace(Pace::Immediate);
+        }
+        device.begin_measurement(std::time::Duration::MAX);
+        let mut random = Pcg64Mcg::seed_from_u64(3);
+        for _ in 0..20_000 {
+            let offset_bytes = random.random_range(0..64 * MIB / 4096) * 4096;
+            let request = Request::Write { offset_bytes, data: vec![0; 4096], fua: false };
+            device.submit(request, Box::new(|_| ()));
+            run_until_idle(std::slice::from_ref(&device), &clock);
+        }
+        let wear = device.end_wear(std::time::Duration::from_secs(1)).unwrap();
+        (wear.host_write_bytes, wear.programmed_bytes, wear.erased_blocks)
+    });
+    assert_eq!(wear[0], wear[1]);
+}

@@ -1,0 +1,258 @@
+//! The journal's promise under power cuts, failures and damage.
+
+mod queued_device;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use queued_device::{Pick, QueuedDevice};
+use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::journal::{Journal, JournalError, Recovered, Snapshot};
+
+const KIND: [u8; 8] = *b"testing ";
+const BLOCK: u64 = 4096;
+/// Room for some batches an area, so that checkpoints are frequent.
+const RANGE: std::ops::Range<u64> = BLOCK..BLOCK * 25;
+const CAPACITY: usize = 26 * BLOCK as usize;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Records of this many bytes.
+    Append(u8, usize),
+    Commit,
+    Checkpoint,
+    /// So many requests happen.
+    Run(u8),
+    Fail,
+    PowerCut,
+    CleanEnd,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1..8u8, prop_oneof![4 => 8..200usize, 1 => 4000..9000usize])
+            .prop_map(|(count, length)| Step::Append(count, length)),
+        5 => Just(Step::Commit),
+        1 => Just(Step::Checkpoint),
+        8 => (1..6u8).prop_map(Step::Run),
+        1 => Just(Step::Fail),
+        2 => Just(Step::PowerCut),
+        1 => Just(Step::CleanEnd),
+    ]
+}
+
+/// The owner of the journal: its state is the numbers of all records, each of which must follow the last.
+struct Owner {
+    journal: Journal,
+    device: QueuedDevice,
+    /// (the last record's number, of which the journal counts from here)
+    state: Arc<Mutex<(u64, u64)>>,
+    committed: Arc<AtomicU64>,
+}
+
+fn record(number: u64, length: usize) -> Vec<u8> {
+    let mut record = number.to_le_bytes().to_vec();
+    record.resize(length.max(8), number as u8);
+    record
+}
+
+fn number(record: &[u8]) -> u64 {
+    u64::from_le_bytes(record[..8].try_into().unwrap())
+}
+
+/// The number of the last record in a journal, each of which follows the one before.
+fn last(recovered: &Recovered) -> u64 {
+    let mut last = if recovered.snapshot.is_empty() { 0 } else { number(&recovered.snapshot) };
+    for record in &recovered.records {
+        assert_eq!(number(record), last + 1, "a record is missing or comes twice");
+        assert!(record[8..].iter().all(|byte| *byte == number(record) as u8), "a record is torn");
+        last += 1;
+    }
+    last
+}
+
+fn open(image: Vec<u8>) -> (Owner, u64) {
+    let device = QueuedDevice::new(image);
+    let (journal, recovered) = Journal::open(device.as_device(), RANGE, KIND).expect("the journal opens");
+    device.set_at_once(false);
+    let last = last(&recovered);
+    let state = Arc::new(Mutex::new((last, 0)));
+    let source = Arc::clone(&state);
+    journal.set_source(move || {
+        let (last, covers) = *source.lock().unwrap();
+        Snapshot { state: record(last, 3000), covers }
+    });
+    (Owner { journal, device, state, committed: Arc::new(AtomicU64::new(last)) }, last)
+}
+
+impl Owner {
+    fn append(&self, length: usize) {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        state.1 = self.journal.append(record(state.0, length));
+    }
+
+    fn note_commit(&self) -> underlay_storage::journal::CommitDone {
+        let (last, committed) = (self.state.lock().unwrap().0, Arc::clone(&self.committed));
+        Box::new(move |result| {
+            if result.is_ok() {
+                committed.fetch_max(last, Ordering::SeqCst);
+            }
+        })
+    }
+}
+
+fn check(steps: &[Step], seed: u64) {
+    let mut pick = Pick::new(seed);
+    let (mut owner, _) = open(vec![0; CAPACITY]);
+    for step in steps {
+        match step {
+            Step::Append(count, length) => (0..*count).for_each(|_| owner.append(*length)),
+            Step::Commit => owner.journal.commit(owner.note_commit()),
+            Step::Checkpoint => owner.journal.checkpoint(owner.note_commit()),
+            Step::Run(count) => {
+                for _ in 0..*count {
+                    owner.device.step(&mut pick);
+                }
+            }
+            Step::Fail => {
+                owner.device.fail(&mut pick);
+            }
+            Step::PowerCut | Step::CleanEnd => {
+                let appended = owner.state.lock().unwrap().0;
+                let mut least = owner.committed.load(Ordering::SeqCst);
+                let image = if matches!(step, Step::CleanEnd) {
+                    while owner.device.step(&mut pick) {}
+                    // What failed before is tried once more.
+                    owner.journal.commit(owner.note_commit());
+                    while owner.device.step(&mut pick) {}
+                    least = appended;
+                    assert_eq!(owner.committed.load(Ordering::SeqCst), appended, "a commit went unanswered");
+                    owner.device.image()
+                } else {
+                    owner.device.cut(&mut pick)
+                };
+                let (next, last) = open(image);
+                assert!((least..=appended).contains(&last), "{last}: {least} committed, {appended} appended");
+                owner = next;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
+
+    #[test]
+    fn a_power_cut_leaves_a_prefix_with_every_committed_record(
+        mut steps in prop::collection::vec(step(), 1..120),
+        seed in any::<u64>(),
+    ) {
+        steps.push(Step::PowerCut);
+        steps.push(Step::CleanEnd);
+        check(&steps, seed);
+    }
+
+    /// A byte that changed on the medium is an error, or lay where nothing of the journal is.
+    #[test]
+    fn a_changed_byte_never_shortens_the_journal(
+        lengths in prop::collection::vec(8..3000usize, 1..30),
+        at in 0..CAPACITY,
+        change in 1..=255u8,
+    ) {
+        let (owner, _) = open(vec![0; CAPACITY]);
+        owner.device.set_at_once(true);
+        for length in &lengths {
+            owner.append(*length);
+            owner.journal.commit_and_wait().unwrap();
+        }
+        let mut image = owner.device.image();
+        image[at] ^= change;
+        let device = QueuedDevice::new(image);
+        match Journal::open(device.as_device(), RANGE, KIND) {
+            Ok((_, recovered)) => {
+                let found = last(&recovered);
+                // The last batch alone can't be told from one that never became durable.
+                prop_assert!(found + 1 >= lengths.len() as u64, "{found} of {}", lengths.len());
+            }
+            Err(JournalError::Damaged { offset_bytes, .. }) => prop_assert!(RANGE.contains(&offset_bytes)),
+            Err(JournalError::OtherKind { .. }) => prop_assert!(false, "the checksum covers the kind"),
+            Err(other) => prop_assert!(false, "{other}"),
+        }
+    }
+}
+
+/// Found by the property: the header of a checkpoint that had failed was on the medium all the same.
+#[test]
+fn a_commit_after_a_failed_checkpoint_is_not_lost_to_its_header() {
+    use Step::{Append, Checkpoint, CleanEnd, Commit, Fail, Run};
+    for seed in 0..64 {
+        let steps = [Append(1, 8), Checkpoint, Run(2), Fail, Append(1, 8), Commit, CleanEnd];
+        check(&steps, seed);
+    }
+}
+
+#[test]
+fn a_full_journal_without_a_source_fails_its_commits_and_lives_on_with_one() {
+    let device = QueuedDevice::new(vec![0; CAPACITY]);
+    let (journal, recovered) = Journal::open(device.as_device(), RANGE, KIND).unwrap();
+    assert_eq!((recovered.snapshot.len(), recovered.records.len()), (0, 0));
+    let mut failed = None;
+    for _ in 0..20 {
+        journal.append(vec![1; 3000]);
+        failed = failed.or(journal.commit_and_wait().err());
+    }
+    assert!(matches!(failed, Some(DeviceError::Io(problem)) if problem.contains("full")));
+    let owner = journal.clone();
+    journal.set_source(move || Snapshot { state: vec![9; 100], covers: owner.appended() });
+    journal.commit_and_wait().unwrap();
+    let (_, recovered) = Journal::open(device.as_device(), RANGE, KIND).unwrap();
+    assert_eq!(recovered, Recovered { snapshot: vec![9; 100], records: Vec::new(), version: (2, 1) });
+}
+
+#[test]
+fn what_can_not_fit_is_refused_and_not_tried_for_ever() {
+    let device = QueuedDevice::new(vec![0; CAPACITY]);
+    let (journal, _) = Journal::open(device.as_device(), RANGE, KIND).unwrap();
+    journal.set_source(|| Snapshot { state: vec![1; 60_000], covers: 0 });
+    let problem = journal.checkpoint_and_wait().unwrap_err().to_string();
+    assert!(problem.contains("a snapshot of 60000 bytes does not fit"), "{problem}");
+    journal.set_source(Snapshot::default);
+    journal.append(vec![1; 50_000]);
+    let problem = journal.commit_and_wait().unwrap_err().to_string();
+    assert!(problem.contains("a record is too long"), "{problem}");
+}
+
+#[test]
+fn the_device_is_used_in_one_way_only() {
+    let device = QueuedDevice::new(vec![0; CAPACITY]);
+    Journal::open(device.as_device(), RANGE, KIND).unwrap();
+    let error = Journal::open(device.as_device(), RANGE, *b"a cache ").map(|_| ()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "this is a journal of 'testing', not of 'a cache': the device was used in another way before"
+    );
+    for range in [1..BLOCK * 9, 0..BLOCK * 4, BLOCK..BLOCK * 101, BLOCK * 4..BLOCK] {
+        let refused = Journal::open(device.as_device(), range.clone(), KIND).map(|_| ());
+        assert!(matches!(refused, Err(JournalError::Range { .. })), "{range:?}");
+    }
+}
+
+#[test]
+fn a_lost_header_is_damage_and_not_a_new_journal() {
+    let (owner, _) = open(vec![0; CAPACITY]);
+    owner.device.set_at_once(true);
+    owner.append(10);
+    owner.journal.checkpoint_and_wait().unwrap();
+    for area in [RANGE.start, RANGE.start + (RANGE.end - RANGE.start) / 2] {
+        let device = QueuedDevice::new(owner.device.image());
+        let data = vec![0; BLOCK as usize];
+        device.execute(Request::Write { offset_bytes: area, data, fua: true }).unwrap();
+        let error = Journal::open(device.as_device(), RANGE, KIND).map(|_| ()).unwrap_err();
+        assert!(
+            matches!(error, JournalError::Damaged { offset_bytes, .. } if offset_bytes == area),
+            "{error}"
+        );
+    }
+}

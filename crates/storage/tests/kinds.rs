@@ -1,0 +1,436 @@
+//! The kinds that are stated by what they do, not by what is inside: each does what it states.
+
+use proptest::prelude::*;
+use underlay_record::Histogram;
+use underlay_storage::catalogue::{
+    self, Distribution, Figure, MeasuredLoad, MeasuredOrder, Medium, ModelParameters, Published, Quantity,
+    Tail, TailDistributions, TailMeasure,
+};
+use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
+use underlay_storage::predict::{self, ClosedLoop, Pattern, Prediction};
+use underlay_storage::stack::InitialState;
+use underlay_storage::time::Time;
+
+fn kind(text: &str) -> Medium {
+    Medium::parse("kind.toml", text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn quantity(value: f64) -> Quantity {
+    Quantity { value, source: "test".into(), estimate: false }
+}
+
+fn quantiles(points: &[(f64, f64)]) -> Distribution {
+    Distribution { quantiles: points.to_vec(), source: "test".into(), estimate: false }
+}
+
+fn load(pattern: Pattern, block_bytes: u64, queue_depth: usize, requests: u64) -> ClosedLoop {
+    ClosedLoop { pattern, block_bytes, queue_depth, requests, warmup: 200, seed: 5 }
+}
+
+fn run(medium: &Medium, initial: InitialState, load: &ClosedLoop) -> Prediction {
+    predict::closed_loop(&mut *medium.model(medium.capacity_bytes(), 3, initial), load)
+}
+
+fn near(found: f64, expected: f64, tolerance: f64, what: &str) {
+    assert!((found / expected - 1.0).abs() <= tolerance, "{what}: {found}, expected {expected}");
+}
+
+/// A volume of which only the gates are left.
+fn gp2() -> Medium {
+    let mut medium = kind(include_str!("kinds/cloud.toml"));
+    if let ModelParameters::Cloud(volume) = &mut medium.model {
+        volume.instance_iops = None;
+        volume.instance_mb_s = None;
+        volume.instance_burst_mb_s = None;
+        volume.instance_burst_s = None;
+        volume.degraded_share = None;
+        volume.degraded_episode_s = None;
+        volume.degraded_factor = None;
+        volume.cold_share = None;
+        volume.cold_block_bytes = None;
+        volume.cold_latency_us = None;
+        volume.cold_mb_s = None;
+        volume.random_charge_bytes = None;
+        volume.burst_mb_s = None;
+        volume.throughput_credits_mb = None;
+    }
+    assert_eq!(medium.problems(), Vec::<String>::new());
+    medium
+}
+
+fn change_cloud(medium: &mut Medium, change: impl FnOnce(&mut catalogue::CloudParameters)) {
+    if let ModelParameters::Cloud(volume) = &mut medium.model {
+        change(volume);
+    }
+    assert_eq!(medium.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn a_volume_bursts_and_then_keeps_its_baseline() {
+    let medium = gp2();
+    let reads = load(Pattern::RandomRead, 4096, 16, 20_000);
+    near(run(&medium, InitialState::Fresh, &reads).iops, 3000.0, 0.01, "burst");
+    near(run(&medium, InitialState::Steady, &reads).iops, 300.0, 0.01, "baseline");
+    // Operations of 256 KiB: twice as large ones count twice, small ones once.
+    let large = load(Pattern::RandomRead, 524_288, 16, 2_000);
+    near(run(&medium, InitialState::Steady, &large).iops, 150.0, 0.02, "two operations each");
+    let mut larger = medium.clone();
+    change_cloud(&mut larger, |volume| volume.io_unit_bytes = quantity(524_288.0));
+    near(run(&larger, InitialState::Steady, &large).mb_s, 128.0, 0.02, "throughput");
+    let duration = Published {
+        figure: Figure::BurstDurationS,
+        value: 1.0,
+        queue_depth: 16,
+        block_bytes: 4096,
+        percentile: None,
+        source: "test".into(),
+        estimate: false,
+        note: None,
+    };
+    // Amazon: (credit balance) / (burst rate - baseline), 2,000 s for 100 GiB.
+    near(predict::published(&medium, &duration, 7).unwrap(), 2000.0, 0.01, "duration");
+    let burst = Published { figure: Figure::BurstReadIops, ..duration.clone() };
+    near(predict::published(&medium, &burst, 7).unwrap(), 3000.0, 0.01, "published burst");
+    let steady = Published { figure: Figure::RandomReadIops, ..duration };
+    near(predict::published(&medium, &steady, 7).unwrap(), 300.0, 0.01, "published baseline");
+}
+
+#[test]
+fn sequential_requests_are_merged_in_time() {
+    let medium = gp2();
+    // 16 KiB at a time: sixteen of them are one operation, so throughput decides.
+    let small = load(Pattern::SequentialRead, 16_384, 8, 20_000);
+    near(run(&medium, InitialState::Steady, &small).mb_s, 300.0 * 0.262_144, 0.05, "merged");
+    let mut apart = medium.clone();
+    change_cloud(&mut apart, |volume| volume.merge_window_us = None);
+    near(run(&apart, InitialState::Steady, &small).mb_s, 300.0 * 0.016_384, 0.05, "apart");
+}
+
+#[test]
+fn a_machine_holds_its_volume_back() {
+    let mut medium = gp2();
+    change_cloud(&mut medium, |volume| {
+        volume.baseline_iops = quantity(20_000.0);
+        volume.burst_iops = None;
+        volume.io_credits = None;
+        volume.instance_iops = Some(quantity(4000.0));
+        volume.instance_burst_iops = Some(quantity(12_000.0));
+        volume.instance_burst_s = Some(quantity(10.0));
+    });
+    let reads = load(Pattern::RandomRead, 4096, 32, 20_000);
+    near(run(&medium, InitialState::Fresh, &reads).iops, 12_000.0, 0.02, "burst");
+    near(run(&medium, InitialState::Steady, &reads).iops, 4000.0, 0.02, "baseline");
+}
+
+#[test]
+fn a_volume_has_the_latency_that_it_states() {
+    let mut medium = gp2();
+    change_cloud(&mut medium, |volume| {
+        volume.baseline_iops = quantity(1e6);
+        (volume.burst_iops, volume.io_credits) = (None, None);
+    });
+    let latency = run(&medium, InitialState::Fresh, &load(Pattern::RandomRead, 4096, 1, 100_000)).latency;
+    // And the data's way: 4 KiB at 500 MB/s.
+    for (share, us) in [(0.5, 600.0), (0.99, 1500.0), (0.999, 5000.0)] {
+        // Beyond p99 it is so steep that a standard error of the share is 3 % of the latency.
+        near(latency.quantile_us(share), us + 8.2, 0.08, "quantile");
+    }
+    let flush = Published {
+        figure: Figure::FlushLatencyUs,
+        value: 20.0,
+        queue_depth: 1,
+        block_bytes: 4096,
+        percentile: Some(99.0),
+        source: "test".into(),
+        estimate: false,
+        note: None,
+    };
+    near(predict::published(&medium, &flush, 7).unwrap(), 20.0, 0.01, "flush");
+}
+
+#[test]
+fn a_volume_is_degraded_for_its_share_of_the_time() {
+    let mut medium = gp2();
+    change_cloud(&mut medium, |volume| {
+        volume.degraded_share = Some(quantity(0.2));
+        volume.degraded_episode_s = Some(quantity(0.5));
+        volume.degraded_factor = Some(quantity(0.25));
+    });
+    let reads = load(Pattern::RandomRead, 4096, 16, 300_000);
+    // 300 a second for 80 % of the time, 75 for the rest.
+    near(run(&medium, InitialState::Steady, &reads).iops, 0.8 * 300.0 + 0.2 * 75.0, 0.05, "mean rate");
+}
+
+#[test]
+fn a_block_from_a_snapshot_costs_once() {
+    let mut medium = gp2();
+    change_cloud(&mut medium, |volume| {
+        volume.baseline_iops = quantity(1e6);
+        (volume.burst_iops, volume.io_credits) = (None, None);
+        volume.cold_share = Some(quantity(1.0));
+        volume.cold_block_bytes = Some(quantity(524_288.0));
+        volume.cold_latency_us = Some(quantiles(&[(0.5, 20_000.0)]));
+    });
+    let capacity_bytes = 64 << 20;
+    let mut model = medium.model(capacity_bytes, 1, InitialState::Fresh);
+    let reads = ClosedLoop { warmup: 0, ..load(Pattern::SequentialRead, 262_144, 1, 2 * 256) };
+    let latency = predict::closed_loop(&mut *model, &reads).latency;
+    // 128 blocks, each touched four times in two rounds, cold the first time.
+    let cold = (1..=1000).filter(|share| latency.quantile_us(f64::from(*share) / 1000.0) > 15_000.0).count();
+    near(cold as f64 / 1000.0, 0.25, 0.02, "share of cold touches");
+    let mut warm = medium.model(capacity_bytes, 1, InitialState::Steady);
+    assert!(predict::closed_loop(&mut *warm, &reads).latency.quantile_us(1.0) < 15_000.0);
+    // Whoever touches a block on its way waits for it, too; who overwrites a whole one doesn't.
+    let mut model = medium.model(capacity_bytes, 1, InitialState::Fresh);
+    let request = |id, operation, offset_bytes, length_bytes| ModelRequest {
+        id: RequestId(id),
+        operation,
+        offset_bytes,
+        length_bytes,
+        fua: false,
+    };
+    model.submit(request(0, Operation::Read, 0, 4096), Time::ZERO);
+    model.submit(request(1, Operation::Read, 8192, 4096), Time::ZERO);
+    model.submit(request(2, Operation::Write, 524_288, 524_288), Time::ZERO);
+    model.submit(request(3, Operation::Read, 524_288, 4096), Time::ZERO);
+    let times = drain(&mut *model);
+    assert!(times[0] > 20_000_000 && times[1] > 20_000_000, "{times:?}");
+    assert!(times[2] < 10_000_000 && times[3] < 10_000_000, "{times:?}");
+}
+
+/// When each request finished, in nanoseconds, by its number.
+fn drain(model: &mut dyn MediumModel) -> Vec<u64> {
+    let mut finished: Vec<Finished> = Vec::new();
+    while let Some(next) = model.next_completion() {
+        model.complete(next, &mut finished);
+    }
+    finished.sort_by_key(|finished| finished.id);
+    finished.into_iter().map(|finished| finished.at.as_ns()).collect()
+}
+
+#[test]
+fn memory_gives_the_bandwidth_of_its_curve() {
+    let medium = kind(include_str!("kinds/pmem.toml"));
+    // Blocks so large that latency and queue matter little.
+    for (depth, read_mb_s, write_mb_s) in [(1, 1900.0, 1400.0), (4, 5200.0, 2300.0), (16, 6600.0, 1500.0)] {
+        let mb_s = |pattern| run(&medium, InitialState::Fresh, &load(pattern, 1 << 20, depth, 2_000)).mb_s;
+        near(mb_s(Pattern::SequentialRead), read_mb_s, 0.02, "reads");
+        near(mb_s(Pattern::SequentialWrite), write_mb_s, 0.02, "writes");
+    }
+}
+
+#[test]
+fn memory_moves_whole_pieces() {
+    let medium = kind(include_str!("kinds/pmem.toml"));
+    let alone = |operation, offset_bytes, length_bytes| {
+        let mut medium = medium.clone();
+        if let ModelParameters::Pmem(memory) = &mut medium.model {
+            memory.write_queue_bytes = quantity(0.0);
+            memory.granule_bytes = quantity(4096.0);
+        }
+        let mut model = medium.model(1 << 30, 1, InitialState::Fresh);
+        let id = RequestId(0);
+        model.submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua: false }, Time::ZERO);
+        drain(&mut *model)[0] as f64
+    };
+    // 0.8 us of command and latency for reads, 0.6 for writes; 1.9 and 1.4 bytes a nanosecond.
+    near(alone(Operation::Read, 0, 4096), 800.0 + 4096.0 / 1.9, 0.001, "aligned read");
+    near(alone(Operation::Read, 512, 512), 800.0 + 4096.0 / 1.9, 0.001, "part of a piece");
+    near(alone(Operation::Read, 3584, 1024), 800.0 + 8192.0 / 1.9, 0.001, "parts of two");
+    near(alone(Operation::Write, 0, 4096), 600.0 + 4096.0 / 1.4, 0.001, "aligned write");
+    near(
+        alone(Operation::Write, 512, 512),
+        600.0 + 4096.0 / 1.4 + 4096.0 / 1.9,
+        0.001,
+        "read, change, write",
+    );
+}
+
+#[test]
+fn a_fence_is_free_where_power_cuts_spare_the_queue() {
+    let flush_ns = |persistent| {
+        let mut medium = kind(include_str!("kinds/pmem.toml"));
+        if let ModelParameters::Pmem(memory) = &mut medium.model {
+            memory.write_queue_is_persistent.value = persistent;
+        }
+        let mut model = medium.model(1 << 30, 1, InitialState::Fresh);
+        let write = |id, operation, length_bytes| ModelRequest {
+            id: RequestId(id),
+            operation,
+            offset_bytes: 0,
+            length_bytes,
+            fua: false,
+        };
+        model.submit(write(0, Operation::Write, 16_384), Time::ZERO);
+        // By now it has entered the queue, 0.6 us after it came.
+        let now = Time::from_ns(700);
+        model.complete(now, &mut Vec::new());
+        assert_eq!(model.unflushed().is_empty(), persistent);
+        model.submit(write(1, Operation::Flush, 0), now);
+        drain(&mut *model)[1] - now.as_ns()
+    };
+    assert_eq!(flush_ns(true), 100);
+    // 16 KiB at 1.4 bytes a nanosecond, begun 100 ns before.
+    near(flush_ns(false) as f64, 100.0 + 16_384.0 / 1.4 - 100.0, 0.01, "drain");
+}
+
+/// A link that is not there.
+fn no_link(medium: &mut Medium) {
+    if let ModelParameters::Network(network) = &mut medium.model {
+        network.link.to_target_mb_s = quantity(1e6);
+        network.link.from_target_mb_s = quantity(1e6);
+        network.link.message_bytes = quantity(0.0);
+        network.link.message_us = quantity(0.0);
+        network.link.queue_depth = quantity(4096.0);
+        network.link.target_us = quantity(0.0);
+        network.link.target_iops = None;
+        network.link.round_trip_us = quantiles(&[(0.5, 0.0)]);
+    }
+    medium.tail = None;
+}
+
+#[test]
+fn without_a_link_a_network_volume_is_its_medium() {
+    let mut medium = kind(include_str!("kinds/network.toml"));
+    no_link(&mut medium);
+    let behind = catalogue::find("ssd-sata").unwrap();
+    medium.capacity = behind.capacity.clone();
+    for pattern in [Pattern::RandomRead, Pattern::RandomWrite, Pattern::SequentialWrite] {
+        let load = load(pattern, 4096, 7, 5_000);
+        let alone = predict::closed_loop(&mut *behind.model(1 << 30, 3, InitialState::Steady), &load);
+        let linked = predict::closed_loop(&mut *medium.model(1 << 30, 3, InitialState::Steady), &load);
+        // Four nanoseconds of a million MB/s each way.
+        near(linked.latency.mean_us(), alone.latency.mean_us(), 0.01, "mean");
+        near(linked.latency.quantile_us(0.99), alone.latency.quantile_us(0.99), 0.02, "p99");
+    }
+}
+
+#[test]
+fn a_link_adds_its_way_and_its_bandwidth() {
+    let mut medium = kind(include_str!("kinds/network.toml"));
+    no_link(&mut medium);
+    let mean_us = |medium: &Medium, block| {
+        run(medium, InitialState::Fresh, &load(Pattern::RandomRead, block, 1, 2_000)).latency.mean_us()
+    };
+    let bare_us = mean_us(&medium, 65_536);
+    if let ModelParameters::Network(network) = &mut medium.model {
+        network.link.round_trip_us = quantiles(&[(0.5, 200.0)]);
+        network.link.from_target_mb_s = quantity(100.0);
+        network.link.target_us = quantity(30.0);
+    }
+    near(mean_us(&medium, 65_536) - bare_us, 200.0 + 655.36 + 30.0, 0.01, "added");
+    let many = run(&medium, InitialState::Fresh, &load(Pattern::SequentialRead, 65_536, 32, 2_000));
+    near(many.mb_s, 100.0, 0.01, "the link's bandwidth");
+    if let ModelParameters::Network(network) = &mut medium.model {
+        network.link.target_iops = Some(quantity(1000.0));
+    }
+    let many = run(&medium, InitialState::Fresh, &load(Pattern::RandomRead, 4096, 32, 2_000));
+    near(many.iops, 1000.0, 0.01, "the target's rate");
+}
+
+#[test]
+fn a_tail_is_as_measured() {
+    let points = [(0.9, 0.0), (0.99, 2_000.0), (0.999, 9_000.0)];
+    let tail = |measure| {
+        Some(Tail {
+            measure,
+            distributions: TailDistributions { read_us: Some(quantiles(&points)), write_us: None },
+        })
+    };
+    let bare = catalogue::find("optane-p4800x").unwrap();
+    let latency = |medium: &Medium, pattern| -> Histogram {
+        run(medium, InitialState::Fresh, &load(pattern, 4096, 1, 200_000)).latency
+    };
+    let alone_us = latency(&bare, Pattern::RandomRead).mean_us();
+    for measure in [TailMeasure::Extra, TailMeasure::Total] {
+        let medium = Medium { tail: tail(measure), ..bare.clone() };
+        let with = latency(&medium, Pattern::RandomRead);
+        let beside = if measure == TailMeasure::Extra { alone_us } else { 0.0 };
+        for (share, us) in &points[1..] {
+            near(with.quantile_us(*share), us + beside, 0.06, "quantile");
+        }
+        near(with.quantile_us(0.5), alone_us, 0.05, "most are untouched");
+        let writes = |medium: &Medium| latency(medium, Pattern::RandomWrite);
+        assert_eq!(writes(&medium), writes(&bare), "writes have no tail here");
+    }
+}
+
+fn measured(order: MeasuredOrder) -> Medium {
+    let mut medium = kind(include_str!("kinds/measured.toml"));
+    if let ModelParameters::Measured(device) = &mut medium.model {
+        device.order.value = order;
+        // So that the rate at depth 1 is that of the latencies.
+        for service in &mut device.service {
+            if service.load != MeasuredLoad::BufferedWrite
+                && let Some(iops) = &mut service.iops
+            {
+                let mean_us = {
+                    use underlay_storage::media::draw::Quantiles;
+                    Quantiles::from_us(&service.latency_us).mean_ns() / 1e3
+                };
+                let times = 1e6 / mean_us / iops.points[0].1;
+                iops.points.iter_mut().for_each(|point| point.1 *= times);
+            }
+        }
+    }
+    medium
+}
+
+#[test]
+fn a_profiled_device_answers_as_it_was_measured() {
+    for order in [MeasuredOrder::Any, MeasuredOrder::Fifo] {
+        let medium = measured(order);
+        let ModelParameters::Measured(device) = &medium.model else { unreachable!() };
+        for service in device.service_of(MeasuredLoad::RandomRead) {
+            let block = u64::from(service.block_bytes);
+            for &(depth, iops) in &service.iops.as_ref().unwrap().points {
+                let reads = load(Pattern::RandomRead, block, depth as usize, 20_000);
+                let what = format!("{order:?}, {block} bytes at {depth}");
+                near(run(&medium, InitialState::Fresh, &reads).iops, iops, 0.02, &what);
+            }
+            let alone =
+                run(&medium, InitialState::Fresh, &load(Pattern::RandomRead, block, 1, 50_000)).latency;
+            for &(share, us) in &service.latency_us.quantiles {
+                near(alone.quantile_us(share), us, 0.02, "latency alone");
+            }
+        }
+        let sequential = run(&medium, InitialState::Fresh, &load(Pattern::SequentialRead, 65_536, 1, 5_000));
+        near(sequential.latency.mean_us(), 400.0, 0.05, "sequential");
+        // Between the sizes measured, and twice the largest.
+        let mean_us = |block| {
+            run(&medium, InitialState::Fresh, &load(Pattern::RandomRead, block, 1, 20_000)).latency.mean_us()
+        };
+        let (small, middle, large, beyond) =
+            (mean_us(4096), mean_us(16_384), mean_us(65_536), mean_us(131_072));
+        near(middle, (small * large).sqrt(), 0.02, "between");
+        near(beyond - large, (large - small) * 65_536.0 / 61_440.0, 0.3, "beyond");
+    }
+}
+
+#[test]
+fn a_profiled_buffer_fills_and_then_shows_the_medium() {
+    let medium = measured(MeasuredOrder::Any);
+    let few = ClosedLoop { warmup: 0, ..load(Pattern::RandomWrite, 4096, 1, 10) };
+    let burst = run(&medium, InitialState::Fresh, &few);
+    near(burst.latency.quantile_us(1.0), 120.0, 0.02, "there is room");
+    let ModelParameters::Measured(device) = &medium.model else { unreachable!() };
+    let deepest = device.service_of(MeasuredLoad::RandomWrite)[0].iops.as_ref().unwrap().points[1].1;
+    let steady = run(&medium, InitialState::Fresh, &load(Pattern::RandomWrite, 4096, 4, 5_000));
+    near(steady.iops, deepest, 0.02, "steady state");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+
+    /// The link never lets more through than its bandwidth, whatever is behind it.
+    #[test]
+    fn a_link_bounds_its_volume(mb_s in 1.0..500.0f64, depth in 1usize..40, block in 1u64..64) {
+        let mut medium = kind(include_str!("kinds/network.toml"));
+        if let ModelParameters::Network(network) = &mut medium.model {
+            network.link.from_target_mb_s = quantity(mb_s);
+        }
+        let reads = ClosedLoop { warmup: 0, ..load(Pattern::RandomRead, block * 4096, depth, 300) };
+        let found = predict::closed_loop(&mut *medium.model(1 << 30, 3, InitialState::Fresh), &reads).mb_s;
+        prop_assert!(found <= mb_s * 1.0001, "{} through {}", found, mb_s);
+    }
+}

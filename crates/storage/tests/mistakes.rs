@@ -1,0 +1,167 @@
+//! Mistakes in catalogue files of the kinds that are stated by what they do: each is found and named.
+
+use underlay_storage::catalogue::Medium;
+
+const CLOUD: &str = include_str!("kinds/cloud.toml");
+const PMEM: &str = include_str!("kinds/pmem.toml");
+const NETWORK: &str = include_str!("kinds/network.toml");
+const MEASURED: &str = include_str!("kinds/measured.toml");
+
+fn mistakes(text: &str) -> Vec<String> {
+    let error = Medium::parse("kind.toml", text).expect_err("a mistake");
+    error.to_string().lines().map(str::to_owned).collect()
+}
+
+/// Changes one place of a file, and looks for what is said of it.
+fn found(text: &str, from: &str, to: &str, expected: &str) {
+    assert!(text.contains(from), "{from} is not in the file");
+    let found = mistakes(&text.replacen(from, to, 1));
+    assert!(found.iter().any(|mistake| mistake.contains(expected)), "{to}: {found:#?}, not {expected}");
+}
+
+#[test]
+fn of_distributions_and_curves() {
+    let read = "read_latency_us = { quantiles = [[0.5, 600], [0.99, 1500], [0.999, 5000]]";
+    for (to, expected) in [
+        (
+            "read_latency_us = { quantiles = [[0.5, 600], [0.4, 1500]]",
+            "must grow, but [0.5, 600] is followed by",
+        ),
+        ("read_latency_us = { quantiles = [[0.5, 600], [0.99, 500]]", "must grow"),
+        (
+            "read_latency_us = { quantiles = [[0.5, 600], [1, 5000]]",
+            "1 is no share: 0.5 stands for the median",
+        ),
+        ("read_latency_us = { quantiles = [[50, 600]]", "50 is no share"),
+        ("read_latency_us = { quantiles = [[0.5, -1]]", "-1 lies outside 0 to 100000000"),
+        ("read_latency_us = { quantiles = [[0.5, 1, 2]]", "`quantiles` must be pairs of a share and a value"),
+        ("read_latency_us = { quantiles = [0.5, 1]", "`quantiles` must be pairs"),
+        ("read_latency_us = { quantiles = []", "needs 1 to 1000 quantiles"),
+        ("read_latency_us = { quantile = [[0.5, 1]]", "has no `quantile`: did you mean `quantiles`?"),
+        ("read_latency_us = { value = 1, quantiles = [[0.5, 1]]", "has no `quantiles`"),
+    ] {
+        found(CLOUD, read, to, expected);
+    }
+    let curve = "read_mb_s_by_requests = { points = [[1, 1900], [4, 5200], [16, 6600]]";
+    for (to, expected) in [
+        ("read_mb_s_by_requests = { points = [[4, 1900], [1, 5200]]", "must go from left to right"),
+        ("read_mb_s_by_requests = { points = [[1, 0]]", "lies outside 1 to 1000000"),
+        ("read_mb_s_by_requests = { value = 3", "lacks `points`"),
+    ] {
+        found(PMEM, curve, to, expected);
+    }
+}
+
+#[test]
+fn of_volumes() {
+    for (from, to, expected) in [
+        (
+            "burst_iops = { value = 3000",
+            "burst_iops = { value = 100",
+            "`burst_iops` is below `baseline_iops`",
+        ),
+        ("io_credits = ", "io_credit = ", "did you mean `io_credits`?"),
+        ("cold_latency_us", "cold_latency", "did you mean `cold_latency_us`?"),
+        (
+            "degraded_factor = { value = 0.5",
+            "degraded_factor = { value = 5",
+            "must be a number from 0.001 to 1",
+        ),
+        ("cold_block_bytes = { value = 524_288", "cold_block_bytes = { value = 5000", "a multiple of 4096"),
+        (
+            "instance_iops = { value = 2500, source = \"test\" }\n",
+            "instance_burst_iops = { value = 2500, source = \"test\" }\n",
+            "`instance_burst_iops` needs `instance_iops`",
+        ),
+        (
+            "io_credits = { value = 5_400_000, source = \"test\" }\n",
+            "",
+            "`burst_iops` and `io_credits` go together",
+        ),
+        (
+            "instance_burst_s = { value = 1800, source = \"test\" }\n",
+            "",
+            "an instance's burst needs `instance_burst_s`",
+        ),
+        (
+            "figure = \"burst-read-iops\"",
+            "figure = \"burst-read-iops\"\npercentile = 99",
+            "only latencies have a `percentile`",
+        ),
+        ("io_unit_bytes = { value = 262_144, source = \"test\" }\n", "", "[model] lacks `io_unit_bytes`"),
+    ] {
+        found(CLOUD, from, to, expected);
+    }
+}
+
+#[test]
+fn of_memory() {
+    found(PMEM, "granule_bytes = { value = 256", "granule_bytes = { value = 300", "must be a power of two");
+    let persistent = "write_queue_is_persistent = { value = false";
+    found(PMEM, persistent, "write_queue_is_persistent = { value = 0", "`value` must be true or false");
+}
+
+#[test]
+fn of_what_lies_behind_a_link() {
+    let medium = "medium = \"ssd-sata\"";
+    found(NETWORK, medium, "medium = \"ssd-stata\"", "did you mean \"ssd-sata\"?");
+    found(NETWORK, medium, "", "[model] lacks `medium`: the name of the medium behind the link");
+    let both = NETWORK.replace("[tail]", "[model.inner]\nkind = \"hdd\"\n\n[tail]");
+    assert!(mistakes(&both).iter().any(|mistake| mistake.contains("not both")));
+    let twice = NETWORK.replace(medium, "").replace(
+        "[tail]",
+        "[model.inner]\nkind = \"network\"\ncapacity_bytes = 1_000_000_000\n[model.inner.model]\n\n[tail]",
+    );
+    let said = mistakes(&twice);
+    assert!(said.iter().any(|mistake| mistake.contains("a network volume lies behind another")), "{said:#?}");
+    let empty =
+        twice.replace("kind = \"network\"\ncapacity_bytes = 1_0", "kind = \"pmem\"\ncapacity_bytes = 1_0");
+    let said = mistakes(&empty);
+    assert!(
+        said.iter().any(|mistake| mistake.contains("[model.inner.model] lacks `granule_bytes`")),
+        "{said:#?}"
+    );
+}
+
+#[test]
+fn a_medium_may_be_described_behind_its_link() {
+    let inner = PMEM[PMEM.find("[model]").unwrap()..PMEM.find("[[published]]").unwrap()]
+        .replace("[model]", "[model.inner.model]");
+    let head = "[model.inner]\nkind = \"pmem\"\ncapacity_bytes = 137_438_953_472\n\n";
+    let text =
+        NETWORK.replace("medium = \"ssd-sata\"\n", "").replace("[tail]", &format!("{head}{inner}\n[tail]"));
+    let medium = Medium::parse("kind.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let described = medium.describe().join("\n");
+    assert!(described.contains("granule_bytes 256 [test]"), "{described}");
+    assert!(described.contains("round_trip_us p10 30, p50 40, p99 120 [test]"), "{described}");
+    assert!(described.contains("tail read extra_us p50 0, p90 1000, p99 20000 [test]"), "{described}");
+    let copy: Medium = serde_json::from_str(&serde_json::to_string(&medium).unwrap()).unwrap();
+    assert_eq!(copy, medium);
+}
+
+#[test]
+fn of_tails() {
+    found(NETWORK, "measure = \"extra\"", "measure = \"more\"", "it must be one of \"extra\", \"total\"");
+    let read = "read_us = { quantiles = [[0.5, 0], [0.9, 1000], [0.99, 20000]], source = \"test\" }\n";
+    found(NETWORK, read, "", "a tail needs `read_us`, `write_us` or both");
+}
+
+#[test]
+fn of_profiles() {
+    for (from, to, expected) in [
+        ("order = { value = \"any\"", "order = { value = \"lifo\"", "it must be one of \"fifo\", \"any\""),
+        ("load = \"random-read\"", "load = \"reads\"", "`load` is \"reads\""),
+        ("block_bytes = 65536", "block_bytes = 4096", "random-read of 4096 bytes twice"),
+        ("iops = { points = [[1, 120]", "iops = { points = [[2, 120]", "`iops` begins at queue depth 1"),
+        (
+            "load = \"buffered-write\"",
+            "load = \"sequential-write\"",
+            "no [[model.service]] of buffered-write",
+        ),
+        ("[[model.service]]", "[[model.services]]", "did you mean `service`?"),
+    ] {
+        found(MEASURED, from, to, expected);
+    }
+    let none = &MEASURED[..MEASURED.find("[[model.service]]").unwrap()];
+    assert!(mistakes(none).iter().any(|mistake| mistake.contains("lacks `service`: one [[model.service]]")));
+}

@@ -1,0 +1,188 @@
+//! A study's faults, each put on its devices at its time.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use underlay_attach::{AttachError, Attached, Served};
+use underlay_storage::faults::{Extent, Fault, PowerCut};
+
+use super::CellError;
+use super::cell::CellPlan;
+use crate::spec::{FaultAct, FaultSpec, StorageSource, StorageSpec, Study};
+use crate::units::format_duration;
+
+/// The faults of a study that concern a storage; none for a real one, which takes no commands.
+pub fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a FaultSpec> {
+    match storage.source {
+        StorageSource::Modelled { .. } => {
+            study.faults.iter().filter(|fault| fault.concerns(&storage.name)).collect()
+        }
+        StorageSource::Paths(_) => Vec::new(),
+    }
+}
+
+/// What a reader of the record must know; `None` without faults.
+pub fn note(faults: &[&FaultSpec]) -> Option<String> {
+    let one = |spec: &&FaultSpec| {
+        let what = match &spec.act {
+            FaultAct::Device(fault) => fault.to_string(),
+            FaultAct::PowerCut { .. } => "power cut".to_owned(),
+        };
+        let device = spec.device.map_or_else(String::new, |index| format!(" on device {index}"));
+        let length =
+            spec.duration.map_or_else(String::new, |length| format!(" for {}", format_duration(length)));
+        format!("{}{device} from {}{length}: {what}", spec.name, format_duration(spec.at))
+    };
+    let list: Vec<String> = faults.iter().map(one).collect();
+    (!list.is_empty()).then(|| format!("faults on command: {}", list.join("; ")))
+}
+
+/// Something to do at an instant after measuring began.
+struct Event {
+    at_wall: Duration,
+    act: Act,
+}
+
+enum Act {
+    Inject { devices: Vec<String>, fault: Fault, for_s: Option<f64> },
+    Cut { devices: Vec<String>, cut: PowerCut },
+    PowerOn,
+}
+
+/// The faults of a cell in the order of their times.
+pub struct Schedule {
+    served: Option<Served>,
+    events: Vec<Event>,
+}
+
+/// A schedule under way. Dropped, it stops.
+pub struct UnderWay {
+    served: Option<Served>,
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<Result<(), AttachError>>>,
+}
+
+impl Schedule {
+    pub fn of(plan: &CellPlan<'_>, attached: &Attached) -> Result<Schedule, CellError> {
+        let faults = concerning(plan.study, plan.storage);
+        if faults.is_empty() {
+            return Ok(Schedule { served: None, events: Vec::new() });
+        }
+        let served = attached.served().ok_or_else(|| {
+            CellError::Failed(format!("the attachment {} takes no commands for faults", attached.name()))
+        })?;
+        let all: Vec<String> = served.faults()?.into_iter().map(|device| device.device).collect();
+        let mut events = Vec::new();
+        for (index, spec) in faults.into_iter().enumerate() {
+            let devices = match spec.device {
+                // Checked with the study.
+                Some(device) => all.get(device).cloned().into_iter().collect(),
+                None => all.clone(),
+            };
+            let seed = plan.seed.wrapping_add(index as u64);
+            let at_wall = spec.at.mul_f64(plan.scale.time);
+            match &spec.act {
+                FaultAct::Device(fault) => {
+                    let fault = here(fault.clone(), seed, plan.scale.data);
+                    let for_s = spec.duration.map(|length| length.as_secs_f64());
+                    events.push(Event { at_wall, act: Act::Inject { devices, fault, for_s } });
+                }
+                FaultAct::PowerCut { torn, reordered } => {
+                    let cut = PowerCut { seed, torn: *torn, reordered: *reordered };
+                    events.push(Event { at_wall, act: Act::Cut { devices, cut } });
+                    if let Some(end) = spec.ends() {
+                        events.push(Event { at_wall: end.mul_f64(plan.scale.time), act: Act::PowerOn });
+                    }
+                }
+            }
+        }
+        events.sort_by_key(|event| event.at_wall);
+        Ok(Schedule { served: Some(served), events })
+    }
+
+    /// Measuring begins now.
+    pub fn start(self) -> Result<UnderWay, CellError> {
+        let Schedule { served, events } = self;
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let thread = match (&served, events.is_empty()) {
+            (Some(served), false) => {
+                let (served, stop, began) = (served.clone(), Arc::clone(&stop), Instant::now());
+                let run = move || carry_out(&served, events, began, &stop);
+                Some(thread::Builder::new().name("faults".into()).spawn(run)?)
+            }
+            _ => None,
+        };
+        Ok(UnderWay { served, stop, thread })
+    }
+}
+
+impl UnderWay {
+    /// Measuring has ended: no fault any more, so that what follows is only clearing away.
+    pub fn end(mut self) -> Result<(), CellError> {
+        let outcome = self.halt();
+        if let Some(served) = &self.served {
+            served.clear(None)?;
+        }
+        Ok(outcome?)
+    }
+
+    fn halt(&mut self) -> Result<(), AttachError> {
+        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.1.notify_all();
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let _ = self.halt();
+    }
+}
+
+fn carry_out(
+    served: &Served,
+    events: Vec<Event>,
+    began: Instant,
+    stop: &(Mutex<bool>, Condvar),
+) -> Result<(), AttachError> {
+    let (stopped, changed) = stop;
+    for Event { at_wall, act } in events {
+        let guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = at_wall.saturating_sub(began.elapsed());
+        let (guard, _) = changed
+            .wait_timeout_while(guard, left, |stopped| !*stopped)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *guard {
+            break;
+        }
+        drop(guard);
+        match act {
+            Act::Inject { devices, fault, for_s } => {
+                for device in devices {
+                    served.inject(&device, fault.clone(), for_s)?;
+                }
+            }
+            Act::Cut { devices, cut } => drop(served.cut_power(&devices, cut)?),
+            Act::PowerOn => served.switch_on()?,
+        }
+    }
+    Ok(())
+}
+
+/// A fault of the study on this machine's smaller devices.
+fn here(mut fault: Fault, of_cell: u64, data_scale: f64) -> Fault {
+    match &mut fault {
+        Fault::Errors { extent, seed, .. } => {
+            *seed = of_cell;
+            let scaled = |bytes: u64| (bytes as f64 / data_scale) as u64;
+            *extent = extent.map(|Extent { start_bytes, end_bytes }| {
+                let start_bytes = scaled(start_bytes);
+                Extent { start_bytes, end_bytes: scaled(end_bytes).max(start_bytes + 1) }
+            });
+        }
+        Fault::Spikes { seed, .. } => *seed = of_cell,
+        _ => {}
+    }
+    fault
+}
