@@ -2,7 +2,7 @@
 
 mod fixture;
 
-use underlay_record::{CellStatus, Scale, Verdict, Wear};
+use underlay_record::{CellStatus, FaultRecord, Scale, Verdict, Wear};
 use underlay_report::comparison::Comparison;
 use underlay_report::reference::{Reading, beside};
 use underlay_report::{LoadedRun, answer, export, html, terminal};
@@ -254,6 +254,26 @@ fn the_page_stands_alone_and_says_what_matters() {
         "each picture has its title"
     );
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+}
+
+#[test]
+fn a_fault_is_marked_where_it_happened() {
+    let mut loaded = fixture::small();
+    let what = "slow: everything takes 10 times as long".to_owned();
+    let words = format!(": {what}");
+    assert!(!html::render(&loaded).contains(&words));
+    let record = loaded
+        .records
+        .iter_mut()
+        .find(|record| record.measured.is_some() && !record.devices.is_empty())
+        .unwrap();
+    let (id, repetition) = (record.cell.id.clone(), record.repetition);
+    for device in &mut record.devices {
+        device.faults = vec![FaultRecord { t_s: 2.0, until_s: Some(4.0), what: what.clone() }];
+    }
+    assert_eq!(repetition, 1, "{id}: the repetition that is drawn in full");
+    // Once under each of the two charts of its row, whatever the number of devices.
+    assert_eq!(html::render(&loaded).matches(&words).count(), 2);
 }
 
 #[test]

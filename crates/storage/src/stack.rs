@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use underlay_record::{DeviceActivity, DeviceDescription};
 
 use crate::backing::{Backing, Durability, FileBacking, MemoryBacking, NullBacking};
-use crate::catalogue::Medium;
 use crate::clock::{Clock, RealClock, VirtualClock};
 use crate::device::BlockDevice;
 use crate::faults::{Arming, FaultyDevice};
@@ -232,16 +231,6 @@ fn open_device(
 fn open_file(path: &Path, capacity_bytes: u64) -> Result<FileBacking, StackError> {
     FileBacking::open(path, capacity_bytes, Durability::PageCache)
         .map_err(|source| StackError::Backing { path: path.to_owned(), source })
-}
-
-fn describe(device: &DeviceSpec) -> DeviceDescription {
-    DeviceDescription {
-        name: device.name.clone(),
-        medium: device.medium.as_ref().map(|medium| medium.name.clone()),
-        capacity_bytes: device.medium.as_ref().map(Medium::capacity_bytes),
-        price_usd: device.medium.as_ref().map(Medium::price_usd),
-        price_source: device.medium.as_ref().map(Medium::price_source),
-    }
 }
 
 /// Spreads the study's seed over its devices (the finaliser of SplitMix64: Steele, Lea and Flood 2014).

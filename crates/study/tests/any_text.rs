@@ -22,6 +22,8 @@ compress = "zstd"
 cache = { medium = "optane-p4800x", capacity = "100 GB", mode = "write-back" }
 link = { bandwidth = "25 Gbit/s", latency = "20 us" }
 initial = "fresh"
+[storage.published]
+preset = "oracle-flash"
 [storage.mine]
 paths = ["/mnt/nvme0"]
 [workload.ycsb]

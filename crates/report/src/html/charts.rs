@@ -183,8 +183,24 @@ pub struct Lines<'a> {
     pub label: &'a dyn Fn(f64) -> String,
 }
 
+/// Something that happened to a storage on the way, from one place of the x axis to another.
+#[derive(Clone, Debug)]
+pub struct Happening {
+    pub series: usize,
+    /// Written at its beginning; what it means is told beside the picture.
+    pub sign: String,
+    pub from: f64,
+    /// Absent when it lasted.
+    pub to: Option<f64>,
+}
+
 impl Lines<'_> {
     pub fn draw(&self) -> String {
+        self.draw_with(&[])
+    }
+
+    /// With what happened behind the lines: pale over its length, and a thin mark where it began.
+    pub fn draw_with(&self, happenings: &[Happening]) -> String {
         let longest =
             self.lines.iter().filter_map(|line| line.name.as_ref()).map(|name| name.chars().count()).max();
         let right = 14 + (longest.unwrap_or(0) as i32 * 13 / 2).min(110);
@@ -204,6 +220,15 @@ impl Lines<'_> {
             x_axis(area, &frame, &self.x, &ticks);
             let below = (frame.x(0.5), frame.y(0.0) + 23 * FINE);
             text(area, self.x_title, below, 11, MUTED, Anchor::Below);
+            for one in happenings {
+                let (from, to) =
+                    (frame.x(self.x.place(one.from)), frame.x(one.to.map_or(1.0, |to| self.x.place(to))));
+                let (top, bottom) = (frame.y(1.0), frame.y(0.0));
+                let colour = series_colour(one.series);
+                bar(area, [(from, top), (to, bottom)], colour, 0.12);
+                line(area, vec![(from, top), (from, bottom)], colour, 0.9, FINE as u32);
+                text(area, &one.sign, (from, top), 10, INK, Anchor::Above);
+            }
             for one in self.lines {
                 let points: Vec<(i32, i32)> = one
                     .points

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use underlay_record::SeriesPoint;
 
-use super::charts::{Line, Lines, thinned};
+use super::charts::{Happening, Line, Lines, thinned};
 use super::drawing::{Axis, Words};
 use super::throughput::rate_label;
 use super::{OPEN_ROWS, Page, figure};
@@ -74,6 +74,7 @@ fn over_time(
     if last <= 0.0 {
         return html! {};
     }
+    let happenings = happenings(row);
     let caption = Page::caption(row, what);
     let svg = Lines {
         words: Words { title: &caption, description: "One line a storage, over the measured time." },
@@ -88,6 +89,35 @@ fn over_time(
         height: 220,
         label,
     }
-    .draw();
-    figure(&caption, svg)
+    .draw_with(&happenings.iter().map(|(happening, _)| happening.clone()).collect::<Vec<_>>());
+    html! {
+        (figure(&caption, svg))
+        @for (happening, what) in happenings {
+            p.lead { (happening.sign) " " (page.comparison.storages[happening.series]) ": " (what) }
+        }
+    }
+}
+
+/// What was wrong with devices on command, in the repetition that is drawn in full. Devices of a storage that had the
+/// same at the same time share a mark.
+fn happenings(row: &Row) -> Vec<(Happening, String)> {
+    let mut found: Vec<(Happening, String)> = Vec::new();
+    for (series, result) in row.cells.iter().enumerate() {
+        let Some(record) =
+            result.as_ref().and_then(|result| result.records.iter().find(|record| record.measured.is_some()))
+        else {
+            continue;
+        };
+        for fault in record.devices.iter().flat_map(|device| &device.faults) {
+            let is_same = |(other, what): &(Happening, String)| {
+                other.series == series && *what == fault.what && (other.from - fault.t_s).abs() < 0.1
+            };
+            if !found.iter().any(is_same) {
+                let sign = (found.len() + 1).to_string();
+                let happening = Happening { series, sign, from: fault.t_s, to: fault.until_s };
+                found.push((happening, fault.what.clone()));
+            }
+        }
+    }
+    found
 }

@@ -66,8 +66,29 @@ impl Stack {
         FaultyDevice::cut_power(&named, cut)
     }
 
-    /// The power comes back, everywhere; how many devices were without.
+    /// Whether the power may come back while the stack runs. A layer keeps in memory what it knows of its devices, and
+    /// a power cut takes that too: such a stack is to be opened again. A mirror lives on when it lost one member only.
+    ///
+    /// # Errors
+    /// When the layers are past going on.
+    pub fn check_restart(&self) -> Result<(), FaultError> {
+        let dark = self.devices.iter().filter(|device| !device.faulty.has_power()).count();
+        let mut kinds: Vec<String> = self.layers().into_iter().map(|layer| layer.kind).collect();
+        kinds.dedup();
+        if kinds.is_empty()
+            || (dark <= 1 && self.devices.len() > 1 && kinds.iter().all(|kind| kind == "mirror"))
+        {
+            return Ok(());
+        }
+        Err(FaultError::LayersLost { layers: kinds })
+    }
+
+    /// The power comes back, everywhere; how many devices were without. None does where [`Stack::check_restart`]
+    /// refuses it.
     pub fn restore_power(&self) -> usize {
+        if self.check_restart().is_err() {
+            return 0;
+        }
         self.devices.iter().filter(|device| device.faulty.restore_power()).count()
     }
 

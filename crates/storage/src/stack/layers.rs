@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use underlay_record::LayerActivity;
 
-use super::{Device, Node, Pace, Stack, StackError, StackSpec, describe, device_seed, invalid, open_device};
+use super::{Device, Node, Pace, Stack, StackError, StackSpec, device_seed, invalid, open_device};
 use crate::clock::Clock;
 use crate::device::BlockDevice;
 use crate::layers::cache::CacheSettings;
@@ -106,7 +106,7 @@ impl Stack {
                 let faulty = open_device(device, seed, opening.clock)?;
                 let paced = faulty.paced().clone();
                 paced.set_pace(Pace::Immediate);
-                self.devices.push(Device { paced, faulty: faulty.clone(), description: describe(device) });
+                self.devices.push(Device { paced, faulty: faulty.clone(), description: device.describe() });
                 Ok(Arc::new(faulty))
             }
             Node::Stripe { chunk_bytes, members } => {

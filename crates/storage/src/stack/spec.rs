@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use underlay_record::DeviceDescription;
 
 use crate::catalogue::Medium;
 use crate::layers::cache::{CacheMode, CacheSettings};
@@ -49,6 +50,17 @@ impl DeviceSpec {
         let (initial, power_cut_armed) = (InitialState::default(), false);
         DeviceSpec { name: name.into(), medium, capacity_bytes, backing, initial, power_cut_armed }
     }
+
+    /// What a record says of it.
+    pub fn describe(&self) -> DeviceDescription {
+        DeviceDescription {
+            name: self.name.clone(),
+            medium: self.medium.as_ref().map(|medium| medium.name.clone()),
+            capacity_bytes: self.medium.as_ref().map(Medium::capacity_bytes),
+            price_usd: self.medium.as_ref().map(Medium::price_usd),
+            price_source: self.medium.as_ref().map(Medium::price_source),
+        }
+    }
 }
 
 /// What a device went through before it is first used. It matters to flash, whose free space is spent.
@@ -67,6 +79,13 @@ pub enum InitialState {
 pub struct VolumeSpec {
     pub name: String,
     pub root: Node,
+    /// The volume is shown as so many directories, `dir-0` and on, if more than one.
+    #[serde(default = "one")]
+    pub directories: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// A device, or a layer over what lies below it.
@@ -128,6 +147,18 @@ fn cache_dirty_percent() -> u32 {
 }
 
 impl Node {
+    /// A cache with its usual settings.
+    pub fn cache(mode: CacheMode, fast: Node, slow: Node) -> Node {
+        let (bypass_bytes, dirty_percent) = (cache_bypass_bytes(), cache_dirty_percent());
+        Node::Cache { mode, fast: Box::new(fast), slow: Box::new(slow), bypass_bytes, dirty_percent }
+    }
+
+    /// Compression with its usual settings.
+    pub fn compress(codec: Codec, member: Node) -> Node {
+        let chunk_bytes = compressed_chunk_bytes();
+        Node::Compress { codec, chunk_bytes, capacity_bytes: None, member: Box::new(member) }
+    }
+
     /// What lies directly below.
     pub fn members(&self) -> Vec<&Node> {
         match self {
@@ -163,6 +194,11 @@ impl Node {
 }
 
 impl VolumeSpec {
+    /// Shown as one directory.
+    pub fn new(name: impl Into<String>, root: Node) -> VolumeSpec {
+        VolumeSpec { name: name.into(), root, directories: 1 }
+    }
+
     /// A device alone, or several striped.
     pub fn striped(name: impl Into<String>, devices: Vec<DeviceSpec>, chunk_bytes: u64) -> VolumeSpec {
         let mut members: Vec<Node> = devices.into_iter().map(Node::Device).collect();
@@ -170,7 +206,7 @@ impl VolumeSpec {
             1 => members.remove(0),
             _ => Node::Stripe { chunk_bytes, members },
         };
-        VolumeSpec { name: name.into(), root }
+        VolumeSpec::new(name, root)
     }
 
     pub fn devices(&self) -> Vec<&DeviceSpec> {

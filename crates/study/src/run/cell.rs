@@ -112,6 +112,7 @@ pub struct Bench {
 struct Observed {
     measured: Measured,
     devices: Vec<underlay_record::DeviceActivity>,
+    layers: Vec<underlay_record::LayerActivity>,
     figures: BTreeMap<String, f64>,
     settings: BTreeMap<String, String>,
     memory_enforced_by: Option<&'static str>,
@@ -140,7 +141,7 @@ impl Bench {
         })?;
         let modelled = matches!(plan.storage.source, StorageSource::Modelled { .. });
         if modelled {
-            choice::choose(None)?;
+            choice::choose(plan.study.run.attachment.as_deref())?;
             if self.floor_wall_us.is_none() {
                 observer.preparing("measuring this machine's own overhead");
                 self.floor_wall_us = Some(overhead::measure(OVERHEAD_PROBE)?.path_p50_us);
@@ -187,6 +188,7 @@ impl Bench {
         record.settings = observed.settings;
         record.system_figures = observed.figures;
         record.devices = observed.devices;
+        record.layers = observed.layers;
         for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
             activity.description = description.clone();
         }
@@ -223,6 +225,7 @@ impl Bench {
             storage: storage::describe(plan.storage, "none"),
             measured: None,
             devices: Vec::new(),
+            layers: Vec::new(),
             system_figures: BTreeMap::new(),
             certificate: None,
             warnings: Vec::new(),
@@ -241,11 +244,12 @@ impl Bench {
         stop: &AtomicBool,
     ) -> Result<Observed, CellError> {
         let mut attached = self.attach(plan, source, folder)?;
-        if attached.paths().len() > 1 && !system.capabilities().many_directories {
+        let directories = storage::directories(plan.storage, &attached)?;
+        if directories.len() > 1 && !system.capabilities().many_directories {
             return Err(CellError::Failed(format!(
                 "{} keeps its data in one directory, and this storage is {} of them: use layout = \"stripe\"",
                 system.name(),
-                attached.paths().len()
+                directories.len()
             )));
         }
         let mut warnings = Vec::new();
@@ -263,7 +267,7 @@ impl Bench {
         attached.set_pace(Pace::Immediate)?;
         let scratch = folder.join("scratch");
         fs::create_dir_all(&scratch)?;
-        let paths = StoragePaths { data: attached.paths().to_vec(), scratch };
+        let paths = StoragePaths { data: directories, scratch };
         let memory = Memory {
             budget_bytes: plan.budget_bytes,
             cgroup_procs: budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default(),
@@ -304,7 +308,7 @@ impl Bench {
                 driven.measured.operations, plan.records_here
             ));
         }
-        let (devices, figures) = window.taken()?;
+        let (devices, layers, figures) = window.taken()?;
         if driven.measured.errors > 0 {
             warnings.push(format!(
                 "{} operations failed; the first said: {}",
@@ -324,6 +328,7 @@ impl Bench {
         Ok(Observed {
             measured: driven.measured,
             devices,
+            layers,
             figures,
             settings: observed_settings,
             memory_enforced_by,
@@ -357,11 +362,11 @@ impl Bench {
                     images::clone_image(&prepared.join(name), &image)?;
                 }
                 let spec = storage::attach_spec(plan.storage, stack, &mount_root, false);
-                Ok(choice::choose(None)?.attach(&spec, &self.registry)?)
+                Ok(choice::choose(plan.study.run.attachment.as_deref())?.attach(&spec, &self.registry)?)
             }
             (Some(stack), None) => {
                 let spec = storage::attach_spec(plan.storage, stack, &mount_root, true);
-                Ok(choice::choose(None)?.attach(&spec, &self.registry)?)
+                Ok(choice::choose(plan.study.run.attachment.as_deref())?.attach(&spec, &self.registry)?)
             }
             (None, source) => {
                 let attached = storage::attach_paths(plan.storage, &self.registry)?;
@@ -451,10 +456,15 @@ struct Found {
     before: BTreeMap<String, f64>,
     after: BTreeMap<String, f64>,
     devices: Vec<underlay_record::DeviceActivity>,
+    layers: Vec<underlay_record::LayerActivity>,
     schedule: Option<faults::Schedule>,
     faults: Option<faults::UnderWay>,
     problem: Option<CellError>,
 }
+
+/// What devices and layers did, and the system's figures.
+type Taken =
+    (Vec<underlay_record::DeviceActivity>, Vec<underlay_record::LayerActivity>, BTreeMap<String, f64>);
 
 impl<'a> Window<'a> {
     fn new(
@@ -467,13 +477,13 @@ impl<'a> Window<'a> {
         Window { running, attached, interval_s, found: std::sync::Mutex::new(found) }
     }
 
-    fn taken(self) -> Result<(Vec<underlay_record::DeviceActivity>, BTreeMap<String, f64>), CellError> {
+    fn taken(self) -> Result<Taken, CellError> {
         let found = self.found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(problem) = found.problem {
             return Err(problem);
         }
         let figures = underlay_systems::figures::between(&found.before, &found.after);
-        Ok((found.devices, figures))
+        Ok((found.devices, found.layers, figures))
     }
 
     fn note(&self, act: impl FnOnce(&mut Found) -> Result<(), CellError>) {
@@ -497,6 +507,7 @@ impl Hooks for Window<'_> {
     fn measuring_ended(&self) {
         self.note(|found| {
             found.devices = self.attached.end_measurement()?;
+            found.layers = self.attached.layers()?;
             found.faults.take().map_or(Ok(()), faults::UnderWay::end)?;
             found.after = self.running.figures()?;
             Ok(())

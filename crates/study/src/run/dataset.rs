@@ -109,10 +109,11 @@ impl Datasets {
         let stack = storage::stack(plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)
             .expect("images are made for modelled storage only");
         let spec = storage::attach_spec(plan.storage, stack, &self.root.join("mnt"), true);
-        let mut attached = choice::choose(None)?.attach(&spec, &self.registry)?;
+        let mut attached =
+            choice::choose(plan.study.run.attachment.as_deref())?.attach(&spec, &self.registry)?;
         attached.set_pace(Pace::Immediate)?;
-        // A system that uses one directory has all its files on the first volume.
-        images::copy_tree(&files, &attached.paths()[0]).map_err(|error| {
+        // A system that uses one directory has all its files in the first one.
+        images::copy_tree(&files, &storage::directories(plan.storage, &attached)?[0]).map_err(|error| {
             CellError::Failed(format!(
                 "the data set of {:.0} MB does not fit on {}: {error}",
                 images::tree_bytes(&files).unwrap_or(0) as f64 / 1e6,

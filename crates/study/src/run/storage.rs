@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use underlay_attach::{AttachError, AttachSpec, Attached, Attachment as _, RealPaths, Registry};
 use underlay_record::{DeviceDescription, StorageRecord};
 use underlay_storage::catalogue::Medium;
+use underlay_storage::layers::cache::CacheMode;
+use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
-use crate::spec::{Filesystem, Layout, StorageSource, StorageSpec};
+use crate::spec::{Filesystem, Layers, Layout, LinkSpec, StorageSource, StorageSpec};
+use crate::units::format_bytes;
 
 /// Capacities are whole multiples of this, so that every chunk size divides them.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
@@ -33,33 +36,75 @@ pub fn stack(
     dilation: f64,
     seed: u64,
 ) -> Option<StackSpec> {
-    let StorageSource::Modelled { layout, initial, .. } = &storage.source else { return None };
+    let StorageSource::Modelled { layout, layers, initial, .. } = &storage.source else { return None };
+    let device = |name: String, medium: &Medium, capacity_bytes: u64| {
+        let units = (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES;
+        let backing = BackingSpec::File(images.join(format!("{name}.img")));
+        DeviceSpec {
+            initial: *initial,
+            ..DeviceSpec::new(name, Some(medium.clone()), units * CAPACITY_UNIT_BYTES, backing)
+        }
+    };
     let specs: Vec<DeviceSpec> = devices(storage)
         .into_iter()
-        .map(|(name, medium, capacity_bytes)| {
-            let units = (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES;
-            let backing = BackingSpec::File(images.join(format!("{name}.img")));
-            DeviceSpec {
-                initial: *initial,
-                ..DeviceSpec::new(name, Some(medium.clone()), units * CAPACITY_UNIT_BYTES, backing)
-            }
-        })
+        .map(|(name, medium, capacity_bytes)| device(name, medium, capacity_bytes))
         .collect();
     let volumes = match layout {
-        Layout::Mirror => unimplemented!("XXX layers"),
-        Layout::Stripe { chunk_bytes } | Layout::Split { chunk_bytes, .. } => {
-            vec![VolumeSpec::striped(&storage.name, specs, *chunk_bytes)]
+        Layout::Stripe { chunk_bytes } => vec![VolumeSpec::striped(&storage.name, specs, *chunk_bytes)],
+        Layout::Split { chunk_bytes, directories } => {
+            let volume = VolumeSpec::striped(&storage.name, specs, *chunk_bytes);
+            vec![VolumeSpec { directories: *directories, ..volume }]
+        }
+        Layout::Mirror => {
+            let members = specs.into_iter().map(Node::Device).collect();
+            vec![VolumeSpec::new(&storage.name, Node::Mirror { members })]
         }
         Layout::Jbod => specs
             .into_iter()
             .enumerate()
-            .map(|(index, device)| VolumeSpec {
-                name: format!("{}-{index}", storage.name),
-                root: Node::Device(device),
-            })
+            .map(|(index, device)| VolumeSpec::new(format!("{}-{index}", storage.name), Node::Device(device)))
             .collect(),
     };
-    Some(StackSpec { volumes, dilation, seed })
+    let over = |(index, volume): (usize, VolumeSpec)| {
+        let root = with_layers(volume.root, layers, index, &device);
+        VolumeSpec { root, ..volume }
+    };
+    Some(StackSpec { volumes: volumes.into_iter().enumerate().map(over).collect(), dilation, seed })
+}
+
+/// A volume under the storage's layers, from the devices up. Each volume has a cache device of its own.
+fn with_layers(
+    mut node: Node,
+    layers: &Layers,
+    volume: usize,
+    device: &impl Fn(String, &Medium, u64) -> DeviceSpec,
+) -> Node {
+    if let Some(cache) = &layers.cache {
+        let name = format!("{}.cache-{volume}", cache.medium.name);
+        let fast = Node::Device(device(name, &cache.medium, cache.capacity_bytes));
+        node = Node::cache(cache.mode, fast, node);
+    }
+    if let Some(codec) = layers.compress {
+        node = Node::compress(codec, node);
+    }
+    if let Some(LinkSpec { bandwidth_mb_s, latency_us }) = layers.link {
+        node = Node::Link { bandwidth_mb_s, latency_us, member: Box::new(node) };
+    }
+    node
+}
+
+/// The directories that a system gets of an attached storage: its own, or the parts that it is split into.
+///
+/// # Errors
+/// When a part can't be made.
+pub fn directories(storage: &StorageSpec, attached: &Attached) -> std::io::Result<Vec<PathBuf>> {
+    let StorageSource::Modelled { layout: Layout::Split { directories, .. }, .. } = &storage.source else {
+        return Ok(attached.paths().to_vec());
+    };
+    let volume = &attached.paths()[0];
+    let parts: Vec<PathBuf> = (0..*directories).map(|index| volume.join(format!("part-{index}"))).collect();
+    parts.iter().try_for_each(std::fs::create_dir_all)?;
+    Ok(parts)
 }
 
 /// The backing files that a stack uses.
@@ -108,39 +153,107 @@ pub fn attach_paths(storage: &StorageSpec, registry: &Registry) -> Result<Attach
 
 /// What the record says of a storage.
 pub fn describe(storage: &StorageSpec, attachment: &str) -> StorageRecord {
-    let (filesystem, layout) = match &storage.source {
-        StorageSource::Modelled { filesystem, layout, devices, .. } => {
+    let (filesystem, layout, devices) = match &storage.source {
+        StorageSource::Modelled { filesystem, layout, devices, layers, .. } => {
             let single = devices.iter().map(|device| device.count).sum::<u32>() == 1;
-            let layout = match layout {
-                _ if single => "single".to_owned(),
-                Layout::Stripe { chunk_bytes } => format!("stripe, chunks of {} KiB", chunk_bytes / 1024),
-                Layout::Jbod => "jbod".to_owned(),
-                Layout::Mirror => "mirror".to_owned(),
-                Layout::Split { directories, .. } => format!("split into {directories} directories"),
-            };
-            (Some(filesystem.name().to_owned()), layout)
+            let described = stack(storage, Path::new(""), 1.0, 1.0, 0)
+                .iter()
+                .flat_map(|stack| &stack.volumes)
+                .flat_map(VolumeSpec::devices)
+                .map(DeviceSpec::describe)
+                .collect();
+            (Some(filesystem.name().to_owned()), in_words(layout, layers, single), described)
         }
-        StorageSource::Paths(_) => (None, "paths".to_owned()),
-    };
-    let descriptions = match &storage.source {
-        StorageSource::Modelled { .. } => devices(storage)
-            .into_iter()
-            .map(|(name, medium, _used_bytes)| DeviceDescription {
-                name,
-                medium: Some(medium.name.clone()),
-                // The price buys all of it, however much the study uses.
-                capacity_bytes: Some(medium.capacity_bytes()),
-                price_usd: Some(medium.price_usd()),
-                price_source: Some(medium.price_source()),
-            })
-            .collect(),
-        StorageSource::Paths(paths) => paths
-            .iter()
-            .map(|path| DeviceDescription {
+        StorageSource::Paths(paths) => {
+            let described = |path: &PathBuf| DeviceDescription {
                 name: path.display().to_string(),
                 ..DeviceDescription::default()
-            })
-            .collect(),
+            };
+            (None, "paths".to_owned(), paths.iter().map(described).collect())
+        }
     };
-    StorageRecord { attachment: attachment.to_owned(), filesystem, layout, devices: descriptions }
+    StorageRecord { attachment: attachment.to_owned(), filesystem, layout, devices }
+}
+
+/// `mirror, write-back cache of 64 GB, zstd`
+fn in_words(layout: &Layout, layers: &Layers, single: bool) -> String {
+    let mut words = vec![match layout {
+        Layout::Split { directories, .. } => format!("split into {directories} directories"),
+        _ if single => "single".to_owned(),
+        Layout::Stripe { chunk_bytes } => format!("stripe, chunks of {} KiB", chunk_bytes / 1024),
+        Layout::Jbod => "jbod".to_owned(),
+        Layout::Mirror => "mirror".to_owned(),
+    }];
+    words.extend(layers.cache.as_ref().map(|cache| {
+        let mode = match cache.mode {
+            CacheMode::Read => "read",
+            CacheMode::WriteBack => "write-back",
+        };
+        format!("{mode} cache of {}", format_bytes(cache.capacity_bytes))
+    }));
+    words.extend(layers.compress.map(|codec| {
+        match codec {
+            Codec::Lz4 => "lz4",
+            Codec::Zstd(_) => "zstd",
+        }
+        .to_owned()
+    }));
+    words.extend(
+        layers.link.map(|link| format!("link of {} MB/s and {} us", link.bandwidth_mb_s, link.latency_us)),
+    );
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Study;
+
+    fn storage(text: &str) -> StorageSpec {
+        let study = format!(
+            "name = \"x\"\n[system.rocksdb]\nmemory = \"2 GiB\"\n[storage.it]\n{text}\n[workload.ycsb]\n\
+             data = \"16 GB\"\nmixes = [\"a\"]\nthreads = 8\n"
+        );
+        Study::parse("x.toml", &study, false)
+            .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+            .storages
+            .remove(0)
+    }
+
+    #[test]
+    fn layers_lie_on_one_another_in_the_documented_order() {
+        let storage = storage(
+            "devices = [{ medium = \"hdd-7200-sata\", count = 2 }]\nlayout = \"mirror\"\n\
+             cache = { medium = \"optane-p4800x\", capacity = \"64 GB\", mode = \"write-back\" }\n\
+             compress = \"zstd\"\nlink = { bandwidth = \"25 Gbit/s\", latency = \"20 us\" }",
+        );
+        let stack = stack(&storage, Path::new("/images"), 1000.0, 1.0, 7).unwrap();
+        let [volume] = stack.volumes.as_slice() else { panic!("one volume") };
+        let Node::Link { member, bandwidth_mb_s, .. } = &volume.root else { panic!("a link") };
+        assert!((bandwidth_mb_s - 3125.0).abs() < 1e-9);
+        let Node::Compress { member, codec: Codec::Zstd(_), .. } = &**member else { panic!("compression") };
+        let Node::Cache { fast, slow, mode: CacheMode::WriteBack, .. } = &**member else { panic!("a cache") };
+        assert!(matches!(&**slow, Node::Mirror { members } if members.len() == 2));
+        assert_eq!(fast.devices()[0].capacity_bytes, 61 << 20);
+        let names: Vec<&str> = volume.devices().iter().map(|device| device.name.as_str()).collect();
+        assert_eq!(names, ["optane-p4800x.cache-0", "hdd-7200-sata.0", "hdd-7200-sata.1"]);
+        let record = describe(&storage, "fuse+loop");
+        assert_eq!(record.layout, "mirror, write-back cache of 64 GB, zstd, link of 3125 MB/s and 20 us");
+        let described: Vec<&str> = record.devices.iter().map(|device| device.name.as_str()).collect();
+        assert_eq!(described, names);
+    }
+
+    #[test]
+    fn each_directory_of_a_jbod_has_a_cache_of_its_own() {
+        let storage = storage(
+            "devices = [{ medium = \"hdd-7200-sata\", count = 1 }]\nlayout = \"jbod\"\n\
+             cache = { medium = \"optane-p4800x\", capacity = \"64 GB\", mode = \"read\" }",
+        );
+        let mut twice = storage.clone();
+        let StorageSource::Modelled { devices, .. } = &mut twice.source else { panic!("modelled") };
+        devices[0].count = 2;
+        let stack = stack(&twice, Path::new("/images"), 1000.0, 1.0, 7).unwrap();
+        assert_eq!(stack.volumes.len(), 2);
+        assert_eq!(image_files(&stack).len(), 4);
+    }
 }

@@ -3,15 +3,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use underlay_attach::choice;
 use underlay_record::{ReferenceTable, Scale};
 
 use super::reader::{Section, Spanned};
 use super::{Cache, RunSettings, suggest};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::reference;
-
-/// The ways to attach modelled storage, as `underlay doctor` lists them.
-const ATTACHMENTS: [&str; 4] = ["fuse+loop", "fuse-uring+loop", "ublk", "fuse-directory"];
 
 pub(super) const REPETITIONS_MAX: u32 = 1000;
 
@@ -59,7 +57,8 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
         site.settings.cache = if cache.value == "cold" { Cache::Cold } else { Cache::Warm };
     }
     if let Some(field) = section.take("attachment") {
-        site.settings.attachment = field.word(&ATTACHMENTS, findings).map(|word| word.value.to_owned());
+        let names: Vec<&'static str> = choice::WAYS.iter().map(|way| way.name).collect();
+        site.settings.attachment = field.word(&names, findings).map(|word| word.value.to_owned());
     }
     section.finish(findings);
     site

@@ -1,10 +1,15 @@
 //! The layers of a `[storage.NAME]`: a cache, compression, a link.
 
+use underlay_storage::layers::cache::CacheMode;
+use underlay_storage::layers::compress::Codec;
+
 use super::media_files::Media;
 use super::reader::{Field, Section};
-use super::{CacheMode, CacheSpec, Codec, Layers, LinkSpec};
+use super::{CacheSpec, Layers, LinkSpec};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 
+/// Zstandard's own default.
+const ZSTD_LEVEL: i32 = 3;
 /// The longest way through a network that is still one.
 const LATENCY_MAX_US: f64 = 10e6;
 
@@ -33,7 +38,7 @@ impl<'a> LayerFields<'a> {
         let cache = self.cache.as_ref().map(|field| read_cache(field, media, findings));
         let compress = self.compress.as_ref().map(|field| {
             field.word(&["lz4", "zstd"], findings).map(|word| match word.value {
-                "zstd" => Codec::Zstd,
+                "zstd" => Codec::Zstd(ZSTD_LEVEL),
                 _ => Codec::Lz4,
             })
         });

@@ -24,6 +24,8 @@ use std::time::Duration;
 use underlay_record::{ReferenceTable, Scale};
 use underlay_storage::catalogue::Medium;
 use underlay_storage::faults::Fault;
+use underlay_storage::layers::cache::CacheMode;
+use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::InitialState;
 
 use crate::diagnostics::Diagnostics;
@@ -78,7 +80,10 @@ pub struct FaultSpec {
 pub enum FaultAct {
     /// Its seed is 0, and an extent is unscaled.
     Device(Fault),
-    PowerCut { torn: bool, reordered: bool },
+    PowerCut {
+        torn: bool,
+        reordered: bool,
+    },
 }
 
 /// `[system.NAME]`
@@ -147,38 +152,6 @@ pub struct Layers {
     pub cache: Option<CacheSpec>,
     pub compress: Option<Codec>,
     pub link: Option<LinkSpec>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
-    Lz4,
-    Zstd,
-}
-
-impl Codec {
-    pub fn name(self) -> &'static str {
-        match self {
-            Codec::Lz4 => "lz4",
-            Codec::Zstd => "zstd",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheMode {
-    /// Holds copies only.
-    Read,
-    /// Acknowledges writes, and writes them on later.
-    WriteBack,
-}
-
-impl CacheMode {
-    pub fn name(self) -> &'static str {
-        match self {
-            CacheMode::Read => "read",
-            CacheMode::WriteBack => "write-back",
-        }
-    }
 }
 
 /// A cache on a faster device of its own.

@@ -58,7 +58,17 @@ pub(super) fn read_study(
     let reference = execution::read_reference(&mut root, &mut findings);
     root.finish(&mut findings);
 
-    let full = checks::Sites { baseline, scale, run, reference, systems, storage_names, storages, workloads, faults };
+    let full = checks::Sites {
+        baseline,
+        scale,
+        run,
+        reference,
+        systems,
+        storage_names,
+        storages,
+        workloads,
+        faults,
+    };
     shortened.check(&full, &mut findings);
     let cut_down = shortened.applied_to(full.clone());
     // Both forms must be sound, so that a mistake in one doesn't wait for the day it is asked for.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use underlay_storage::catalogue::{PresetLayout, find_layout};
 use underlay_storage::stack::InitialState;
 
 use super::layers::LayerFields;
@@ -81,6 +82,7 @@ fn read_storage(
     findings: &mut Diagnostics,
 ) -> Option<StorageSite> {
     let key_span = section.span.clone();
+    let preset_field = section.take("preset");
     let devices_field = section.take("devices");
     let paths_field = section.take("paths");
     let layout_field = section.take("layout");
@@ -92,9 +94,38 @@ fn read_storage(
     let title = section.title.clone();
     section.finish(findings);
 
+    if let Some(preset) = &preset_field {
+        let described = [&devices_field, &paths_field, &layout_field, &chunk_field, &directories_field];
+        if let Some(field) = described.into_iter().flatten().next() {
+            let message = format!("{} does not go with `preset`", field.place);
+            let finding = Diagnostic::error(field.key_span.clone(), message, "the preset says it already");
+            findings.push(finding.with_context(preset.span.clone(), "as this one does"));
+            return None;
+        }
+    }
     match (devices_field, paths_field) {
+        (None, None) if preset_field.is_some() => {
+            let field = preset_field?;
+            let preset = read_preset(&field, findings);
+            let layers = layer_fields.read(media, findings);
+            let initial = read_initial(initial_field, findings);
+            let filesystem = read_filesystem(filesystem_field, findings);
+            let (devices, layout) = preset?;
+            let source = StorageSource::Modelled {
+                devices,
+                layout,
+                layers: layers?,
+                initial: initial?,
+                filesystem: filesystem?,
+            };
+            Some(StorageSite {
+                spec: StorageSpec { name, source },
+                source_span: field.span.clone(),
+                layout_span: field.span,
+            })
+        }
         (None, None) => {
-            let message = format!("{title} says neither `devices` nor `paths`");
+            let message = format!("{title} says neither `devices`, `preset` nor `paths`");
             let label = "expected `devices = [{ medium = \"hdd-7200-sata\" }]` or `paths = [\"/mnt/disk\"]`";
             findings.push(Diagnostic::error(key_span, message, label));
             None
@@ -129,20 +160,8 @@ fn read_storage(
             let layout_span = layout_field.as_ref().map_or(devices.span.clone(), |field| field.span.clone());
             let layout = read_layout(layout_field, chunk_field, directories_field, findings);
             let layers = layer_fields.read(media, findings);
-            let initial = match initial_field {
-                Some(field) => field.word(&["steady", "fresh"], findings).map(|word| match word.value {
-                    "fresh" => InitialState::Fresh,
-                    _ => InitialState::Steady,
-                }),
-                None => Some(InitialState::Steady),
-            };
-            let filesystem = match filesystem_field {
-                Some(field) => field.word(&["xfs", "ext4"], findings).map(|word| match word.value {
-                    "ext4" => Filesystem::Ext4,
-                    _ => Filesystem::Xfs,
-                }),
-                None => Some(Filesystem::Xfs),
-            };
+            let initial = read_initial(initial_field, findings);
+            let filesystem = read_filesystem(filesystem_field, findings);
             let source_span = devices.span.clone();
             let devices = read_devices(&devices, layout, media, findings)?;
             let source = StorageSource::Modelled {
@@ -153,6 +172,53 @@ fn read_storage(
                 filesystem: filesystem?,
             };
             Some(StorageSite { spec: StorageSpec { name, source }, source_span, layout_span })
+        }
+    }
+}
+
+/// Steady unless told: what a device does on its first day is rarely what is asked.
+fn read_initial(field: Option<Field<'_>>, findings: &mut Diagnostics) -> Option<InitialState> {
+    let Some(field) = field else { return Some(InitialState::Steady) };
+    field.word(&["steady", "fresh"], findings).map(|word| match word.value {
+        "fresh" => InitialState::Fresh,
+        _ => InitialState::Steady,
+    })
+}
+
+fn read_filesystem(field: Option<Field<'_>>, findings: &mut Diagnostics) -> Option<Filesystem> {
+    let Some(field) = field else { return Some(Filesystem::Xfs) };
+    field.word(&["xfs", "ext4"], findings).map(|word| match word.value {
+        "ext4" => Filesystem::Ext4,
+        _ => Filesystem::Xfs,
+    })
+}
+
+/// A layout of the catalogue by its name.
+fn read_preset(field: &Field<'_>, findings: &mut Diagnostics) -> Option<(Vec<DeviceSpec>, Layout)> {
+    let name = field.text("the name of a layout, as in \"accumulo-hdd\"", findings)?;
+    match find_layout(&name.value) {
+        Ok(preset) => {
+            let devices =
+                preset.media().map(|(medium, count)| DeviceSpec { medium, count, capacity_bytes: None });
+            let layout = match preset.layout {
+                PresetLayout::Stripe { chunk_bytes } => Layout::Stripe { chunk_bytes },
+                PresetLayout::Jbod => Layout::Jbod,
+                PresetLayout::Mirror => Layout::Mirror,
+                PresetLayout::Split { chunk_bytes, directories } => {
+                    Layout::Split { chunk_bytes, directories }
+                }
+            };
+            Some((devices.collect(), layout))
+        }
+        Err(unknown) => {
+            let message = format!("unknown layout \"{}\"", name.value.escape_debug());
+            let label = match unknown.suggestions.first() {
+                Some(meant) => format!("did you mean \"{meant}\"?"),
+                None => "expected a layout of the catalogue".to_owned(),
+            };
+            let finding = Diagnostic::error(name.span, message, label);
+            findings.push(finding.with_help("`underlay media list` shows the layouts below the media"));
+            None
         }
     }
 }
