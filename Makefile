@@ -6,15 +6,17 @@ AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=CI)
 # How many operations `make exercise` does on each stack.
 OPERATIONS = 1000000
 
-.PHONY: quickstart build test lint exercise overhead fidelity schema clean help
+.PHONY: quickstart build test lint exercise power-cuts overhead fidelity slow-motion schema clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
 	@echo "make test         everything that must pass before a commit"
 	@echo "make lint         formatting and clippy"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
+	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB: what was acknowledged must be there"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
+	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, and see whether they agree (about 15 minutes)"
 	@echo "make schema       write docs/run-record.schema.json anew"
 
 quickstart: build
@@ -36,6 +38,10 @@ exercise:
 	@scripts/install-packages test
 	@UNDERLAY_EXERCISE_OPERATIONS=$(OPERATIONS) scripts/exercise
 
+power-cuts:
+	@scripts/install-packages test
+	@scripts/power-cuts
+
 overhead:
 	@scripts/install-packages test
 	cargo build --release --locked -p underlay-attach --example bare_device
@@ -44,6 +50,10 @@ overhead:
 fidelity: build
 	@scripts/install-packages test
 	$(AS_ROOT) benches/fidelity
+
+slow-motion: build
+	@scripts/install-packages run
+	$(AS_ROOT) benches/slow-motion
 
 schema: build
 	$(UNDERLAY) schema > docs/run-record.schema.json

@@ -18,7 +18,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (attachment, backing, medium) = match arguments.as_slice() {
-        ["device-daemon", "--config", config] => return Ok(underlay_attach::daemon::main(Path::new(config))?),
+        ["device-daemon", "--config", config] => {
+            return Ok(underlay_attach::daemon::main(Path::new(config))?);
+        }
         [attachment, backing, medium @ ..] => (*attachment, *backing, medium),
         _ => return Err("usage: bare_device ATTACHMENT null|FILE [MEDIUM [TIME]]".into()),
     };
@@ -44,9 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} {}", devices.paths()[0].display(), devices.daemon_pid().unwrap_or_default());
     std::io::stdin().read_to_end(&mut Vec::new())?;
     for activity in devices.end_measurement()? {
-        let at = |histogram: &underlay_record::Histogram| {
-            [0.5, 0.99].map(|rank| histogram.quantile_us(rank))
-        };
+        let at = |histogram: &underlay_record::Histogram| [0.5, 0.99].map(|rank| histogram.quantile_us(rank));
         let (modelled, delivered) = (activity.modelled.as_ref().map(at), activity.delivered.as_ref().map(at));
         println!("{}", serde_json::json!({ "modelled_us": modelled, "delivered_us": delivered }));
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use underlay_record::DeviceActivity;
+use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::filesystem::Filesystem;
@@ -59,11 +59,35 @@ pub trait Attachment: Send + Sync {
     fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError>;
 }
 
+/// Makes the directories of volumes that are shown as several, `paths` being where the volumes are.
+pub(crate) fn split_directories(
+    paths: Vec<PathBuf>,
+    stack: &StackSpec,
+) -> Result<Vec<PathBuf>, AttachError> {
+    let mut split = Vec::new();
+    for (path, volume) in paths.into_iter().zip(&stack.volumes) {
+        if volume.directories <= 1 {
+            split.push(path);
+            continue;
+        }
+        for number in 0..volume.directories {
+            let directory = path.join(format!("dir-{number}"));
+            std::fs::create_dir_all(&directory)
+                .map_err(|error| AttachError::io("make the directory", &directory, error))?;
+            split.push(directory);
+        }
+    }
+    Ok(split)
+}
+
 /// What an implementation keeps alive behind an [`Attached`].
 pub(crate) trait Held: Send + Sync {
     fn set_pace(&self, pace: Pace) -> Result<(), AttachError>;
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError>;
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError>;
+    fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        Ok(Vec::new())
+    }
     fn daemon_pid(&self) -> Option<u32>;
     /// The socket of the daemon that serves the devices.
     fn control(&self) -> Option<PathBuf> {
@@ -97,7 +121,7 @@ impl Attached {
         self.name
     }
 
-    /// One directory for each volume, in the order of the spec; of real paths, one for each path.
+    /// One directory for each volume, or as many as it is split into, in the order of the spec; of real paths, one for each path.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
@@ -116,6 +140,12 @@ impl Attached {
     /// What every device did since [`Attached::begin_measurement`]; measuring ends.
     pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         self.held.end_measurement()
+    }
+
+    /// How every layer fares that has something to tell: what it counted since [`Attached::begin_measurement`], and
+    /// its state now. Real storage has none.
+    pub fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        self.held.layers()
     }
 
     /// The process that serves the devices, for accounting its CPU time; real storage has none.

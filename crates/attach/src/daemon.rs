@@ -99,11 +99,9 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     let files = Arc::new(Files::new(names.zip(stack.volumes().iter().cloned())));
     let volumes = files.infos();
 
-    let session = run_before_others(|| {
-        mount_export(&files, config.transport, &config.export, &config.source)?
-            .spawn()
-            .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))
-    })?;
+    let session = mount_export(&files, config.transport, &config.export, &config.source)?
+        .spawn()
+        .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
 
     let (events, received) = mpsc::channel();
     watch_sigterm(events.clone())
@@ -120,15 +118,16 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
-    // A fault ends with its storage; what a power cut took is gone all the same.
+    // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
     stack.clear_all_faults();
-    stack.restore_power();
+    let is_dark = stack.faults().iter().any(|device| !device.powered);
     // Whatever is still under way or buffered is finished at once and made durable.
     stack.set_pace(Pace::Immediate);
     for volume in stack.volumes() {
-        volume
-            .execute(Request::Flush)
-            .map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
+        let flushed = volume.execute(Request::Flush);
+        if !is_dark {
+            flushed.map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
+        }
     }
     let _ = std::fs::remove_file(&config.control);
     if let Err(error) = mounts::try_unmount(&config.export, Duration::from_secs(5)) {
@@ -165,22 +164,6 @@ fn raise_privileges() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     // Threads started later inherit it: the default of 50 µs would be added to every modelled latency.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-}
-
-/// Threads that `start` starts come before ordinary ones where that is allowed, as a disk's controller does not wait
-/// for a program to leave the processor. The pacer comes before them.
-fn run_before_others<T>(start: impl FnOnce() -> T) -> T {
-    let schedule = |policy, priority| {
-        let parameters = libc::sched_param { sched_priority: priority };
-        // SAFETY: it concerns this thread alone, and only reads the parameters.
-        unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) }
-    };
-    let is_allowed = schedule(libc::SCHED_FIFO, 1) == 0;
-    let started = start();
-    if is_allowed {
-        schedule(libc::SCHED_OTHER, 0);
-    }
-    started
 }
 
 /// Mounts the files; with rings they are served when it returns, otherwise once the session runs.

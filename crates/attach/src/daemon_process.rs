@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use underlay_record::DeviceActivity;
+use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachment::AttachError;
@@ -332,6 +332,13 @@ impl DaemonProcess {
         match self.ask(&Command::EndMeasurement)? {
             Reply::Activity { devices } => Ok(devices),
             _ => Err(AttachError::failed("the device daemon did not answer with what its devices did")),
+        }
+    }
+
+    pub(crate) fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        match self.ask(&Command::Layers)? {
+            Reply::Layers { layers } => Ok(layers),
+            _ => Err(AttachError::failed("the device daemon did not answer with how its layers fare")),
         }
     }
 

@@ -11,14 +11,15 @@ mod mount;
 mod serve;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use underlay_record::DeviceActivity;
-use underlay_storage::stack::{Pace, StackSpec};
+use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_storage::stack::Pace;
 
-use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held};
+use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held, split_directories};
 use crate::daemon::control::Command;
 use crate::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
 use crate::missing::Missing;
@@ -82,6 +83,7 @@ impl Attachment for FuseDirectory {
     fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
         self.probe()?;
         fuse_loop::check_names(&spec.stack)?;
+        fuse_loop::check_mount_point(spec)?;
         let mut held = Directories {
             mounts: Vec::new(),
             made: Vec::new(),
@@ -120,14 +122,18 @@ impl Directories {
             self.made.append(&mut made);
             let number = NEXT_SOURCE.fetch_add(1, Ordering::Relaxed);
             let source = format!("underlay:directory-{}-{number}", std::process::id());
-            let config =
-                DirectoryConfig { mount_point: mount_point.clone(), source: source.clone(), format: spec.format };
+            let config = DirectoryConfig {
+                mount_point: mount_point.clone(),
+                source: source.clone(),
+                format: spec.format,
+            };
             let note = self.registry.note(Thing::Directory { mount_point, source })?;
             self.mounts.push((config.clone(), note));
             configs.push(config);
         }
-        let paths: Vec<PathBuf> = configs.iter().map(|config| config.mount_point.clone()).collect();
-        self.daemon = Some(start(program, &spec.stack, configs, &self.registry)?);
+        let mount_points: Vec<PathBuf> = configs.iter().map(|config| config.mount_point.clone()).collect();
+        self.daemon = Some(DaemonProcess::start_directories(program, &spec.stack, configs, &self.registry)?);
+        let paths = split_directories(mount_points, &spec.stack)?;
         self.daemon()?.tell(&Command::SetPace { pace: Pace::Modelled })?;
         Ok(paths)
     }
@@ -135,15 +141,6 @@ impl Directories {
     fn daemon(&self) -> Result<&DaemonProcess, AttachError> {
         self.daemon.as_ref().ok_or_else(|| AttachError::failed("the storage has been detached"))
     }
-}
-
-fn start(
-    program: &DaemonProgram,
-    stack: &StackSpec,
-    directories: Vec<DirectoryConfig>,
-    registry: &Registry,
-) -> Result<DaemonProcess, AttachError> {
-    DaemonProcess::start_directories(program, stack, directories, registry)
 }
 
 /// Whether this mount is still there.
@@ -169,6 +166,10 @@ impl Held for Directories {
         self.daemon()?.end_measurement()
     }
 
+    fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        self.daemon()?.layers()
+    }
+
     fn daemon_pid(&self) -> Option<u32> {
         self.daemon.as_ref().map(DaemonProcess::pid)
     }
@@ -180,10 +181,9 @@ impl Held for Directories {
     fn health(&self) -> Result<(), AttachError> {
         self.daemon()?.health()?;
         match self.mounts.iter().find(|(config, _)| !is_mounted(config)) {
-            Some((config, _)) => Err(AttachError::failed(format!(
-                "{} was unmounted by someone",
-                config.mount_point.display()
-            ))),
+            Some((config, _)) => {
+                Err(AttachError::failed(format!("{} was unmounted by someone", config.mount_point.display())))
+            }
             None => Ok(()),
         }
     }
@@ -196,9 +196,11 @@ impl Held for Directories {
         while let Some((config, _)) = self.mounts.last() {
             let place = &config.mount_point;
             if is_mounted(config) {
-                // Unmounting doesn't tell whether everything was written; this does.
-                if let Err(error) = mounts::write_out_within(place, self.hurry_limit) {
-                    if let (std::io::ErrorKind::TimedOut, Some(daemon)) = (error.kind(), &self.daemon) {
+                // Unmounting doesn't tell whether everything was written; this does. That the disk was full has been told
+                // to the program, when it closed or synced its file.
+                let written = mounts::write_out_within(place, self.hurry_limit);
+                if let Some(error) = written.err().filter(|error| error.kind() != ErrorKind::StorageFull) {
+                    if let (ErrorKind::TimedOut, Some(daemon)) = (error.kind(), &self.daemon) {
                         daemon.kill();
                     }
                     lost.get_or_insert(AttachError::failed(format!(

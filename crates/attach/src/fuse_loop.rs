@@ -7,11 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::DeviceActivity;
-use underlay_storage::catalogue::MediumKind;
+use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::stack::{DeviceSpec, Pace, StackSpec, VolumeSpec};
 
-use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held};
+use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held, split_directories};
 use crate::daemon::Transport;
 use crate::daemon::control::Command;
 use crate::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
@@ -112,12 +111,7 @@ impl Attachment for FuseLoop {
         if spec.format {
             spec.filesystem.probe()?;
         }
-        if spec.mount_point.is_some() && spec.stack.volumes.len() != 1 {
-            return Err(AttachError::failed(format!(
-                "a storage of {} volumes does not fit on one mount point: each volume needs its own directory",
-                spec.stack.volumes.len()
-            )));
-        }
+        check_mount_point(spec)?;
         let mut mounted = MountedVolumes {
             mounts: Vec::new(),
             directories: Vec::new(),
@@ -133,6 +127,17 @@ impl Attachment for FuseLoop {
             }
         }
     }
+}
+
+/// A mount point of its own is for a single volume.
+pub(crate) fn check_mount_point(spec: &AttachSpec) -> Result<(), AttachError> {
+    if spec.mount_point.is_some() && spec.stack.volumes.len() != 1 {
+        return Err(AttachError::failed(format!(
+            "a storage of {} volumes does not fit on one mount point: each volume needs its own directory",
+            spec.stack.volumes.len()
+        )));
+    }
+    Ok(())
 }
 
 /// Volumes become file and directory names.
@@ -164,7 +169,7 @@ pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
 /// Whether a volume turns: a disk below it makes it seek, whatever else it is striped over. Kernel and programs
 /// treat such a device differently; filesystems choose their allocation by it.
 fn is_rotational(volume: &VolumeSpec) -> bool {
-    let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.kind == MediumKind::Hdd);
+    let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.model.is_rotational());
     volume.devices().into_iter().any(turns)
 }
 
@@ -326,6 +331,7 @@ impl MountedVolumes {
             self.mount(spec.filesystem, &device, &mount_point, backing)?;
             paths.push(mount_point);
         }
+        let paths = split_directories(paths, &spec.stack)?;
         self.volumes.set_pace(Pace::Modelled)?;
         Ok(paths)
     }
@@ -378,6 +384,10 @@ impl Held for MountedVolumes {
 
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         self.volumes.end_measurement()
+    }
+
+    fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        self.volumes.daemon()?.layers()
     }
 
     fn daemon_pid(&self) -> Option<u32> {

@@ -50,7 +50,7 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
         capability(
             "root",
             Required,
-            "modelled storage",
+            "studies, and block devices (`underlay mount` gives a directory without)",
             probe_privileges().map(|()| "CAP_SYS_ADMIN is there".into()),
         ),
         capability("FUSE", Required, "modelled storage", probe_fuse().map(|()| "/dev/fuse opens".into())),
@@ -77,7 +77,6 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
         ),
         capability("maven", Optional, "fetching systems for the JVM", program("mvn", "maven")),
         capability("chromium", Optional, "pictures of the HTML report", program("chromium", "chromium")),
-        capability("ublk", Optional, "a shorter path to the kernel", ublk()),
         capability(
             "FUSE over io_uring",
             Optional,
@@ -232,13 +231,6 @@ fn has_module(name: &str) -> bool {
 
 const NEWER_KERNEL: &str =
     "use a kernel that has it: on Debian, linux-image-cloud-amd64 or linux-image-amd64 of release 13";
-
-fn ublk() -> Result<String, Missing> {
-    match Path::new("/dev/ublk-control").exists() || has_module("ublk_drv") {
-        true => Ok("the ublk driver is there".to_owned()),
-        false => Err(Missing::new("the ublk driver", NEWER_KERNEL)),
-    }
-}
 
 fn nvme_tcp() -> Result<String, Missing> {
     match has_module("nvme_tcp") {

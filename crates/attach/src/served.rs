@@ -6,8 +6,10 @@ use std::time::Duration;
 use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
 
 use crate::attachment::AttachError;
+use crate::daemon::DaemonConfig;
 use crate::daemon::control::{Command, Reply};
-use crate::daemon_process::Connection;
+use crate::daemon_process::{CONFIG_FILE, Connection};
+use crate::directory::DirectoryConfig;
 use crate::filesystem::Filesystem;
 use crate::mounts::{self, Mount};
 use crate::registry::{Owner, Registry, Thing};
@@ -52,7 +54,13 @@ impl Served {
 
     /// Where its filesystems are mounted.
     pub fn directories(&self) -> Vec<PathBuf> {
-        self.mounts().into_iter().map(|mount| mount.mount_point).collect()
+        let own = self.own_directories().into_iter().map(|directory| directory.mount_point);
+        self.mounts().into_iter().map(|mount| mount.mount_point).chain(own).collect()
+    }
+
+    /// Those of which the daemon is the file system itself.
+    fn own_directories(&self) -> Vec<DirectoryConfig> {
+        DaemonConfig::read(&self.session.join(CONFIG_FILE)).map(|config| config.directories).unwrap_or_default()
     }
 
     /// The filesystems on block devices that stand on its export.
@@ -131,6 +139,13 @@ impl Served {
             unmounted.push((filesystem, mount));
         }
         self.ask(&Command::PowerOn)?;
+        if let Some(directory) = self.own_directories().first() {
+            return Err(AttachError::failed(format!(
+                "the power is back, but {} answers with errors until it is attached anew, as after a crash: \
+                 end its mount, and begin it again with the same --keep",
+                directory.mount_point.display()
+            )));
+        }
         for (filesystem, mount) in unmounted.into_iter().rev() {
             filesystem.mount(&mount.source, &mount.mount_point)?;
         }

@@ -12,11 +12,14 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use underlay_attach::{AttachSpec, Attachment, Filesystem, FuseDirectory, host, processes};
+use underlay_attach::{AttachSpec, Attachment, Filesystem, FuseDirectory, Registry, host, processes};
+use underlay_storage::faults::PowerCut;
 use underlay_storage::stack::BackingSpec;
 
 use fixture::{Fixture, MIB, stack};
@@ -214,6 +217,7 @@ fn what_was_synced_outlives_a_killed_daemon_and_the_rest_of_it_is_cleaned_up() {
     File::open(&root).unwrap().sync_all().unwrap();
     let daemon = processes::ProcessId::of(attached.daemon_pid().unwrap()).unwrap();
     daemon.signal(rustix::process::Signal::KILL);
+    assert!(daemon.wait_gone(Duration::from_secs(20)));
     assert!(fs::read_dir(&root).is_err(), "a dead disk answers with errors");
     assert!(attached.health().unwrap_err().to_string().contains("ended"));
     let _ = attached.detach();
@@ -228,6 +232,115 @@ fn what_was_synced_outlives_a_killed_daemon_and_the_rest_of_it_is_cleaned_up() {
     assert!(!root.join("new").exists());
     attached.detach().unwrap();
     fixture.assert_nothing_left();
+}
+
+const OWNER_VARIABLE: &str = "UNDERLAY_TEST_OWNER";
+
+/// The process that the test below kills.
+#[test]
+#[ignore = "the owner that another test here kills"]
+fn an_owner_that_will_be_killed() {
+    let place = std::env::var_os(OWNER_VARIABLE).expect("started by a test of this file");
+    let place = Path::new(&place);
+    let registry = Registry::at(&place.join("run")).unwrap();
+    let volumes = stack(&[("data", 32 * MIB, BackingSpec::File(place.join("backing")))]);
+    let spec = fixture::spec(volumes, Filesystem::default(), place.join("mnt"));
+    let _attached = attachment().unwrap().attach(&spec, &registry).unwrap();
+    fs::write(place.join("mnt/data/note"), b"not synced").unwrap();
+    fs::write(place.join("ready"), b"").unwrap();
+    std::thread::sleep(Duration::from_secs(120));
+}
+
+#[test]
+fn what_a_killed_owner_left_is_cleaned_up_once_nobody_uses_it() {
+    let Some(attachment) = attachment() else { return };
+    let fixture = Fixture::new();
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "an_owner_that_will_be_killed", "--ignored"])
+        .env(OWNER_VARIABLE, fixture.path(""))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !fixture.path("ready").exists() {
+        assert!(Instant::now() < deadline && owner.try_wait().unwrap().is_none(), "the owner is not ready");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    let used = File::open(fixture.path("mnt/data/note")).unwrap();
+    let refused = fixture.registry.clean(&mut |_| ()).unwrap_err().to_string();
+    assert!(refused.contains("in use"), "{refused}");
+    // Its daemon serves on, with all that it needs.
+    assert_eq!(fs::read(fixture.path("mnt/data/note")).unwrap(), b"not synced");
+    drop(used);
+    let mut said = Vec::new();
+    fixture.registry.clean(&mut |line| said.push(line.to_owned())).unwrap();
+    assert!(said.iter().any(|line| line.contains("unmounted")), "{said:?}");
+    fs::remove_file(fixture.path("ready")).unwrap();
+    fixture.assert_nothing_left();
+    // What nobody had synced went out with the unmounting.
+    let mut spec = directory(&fixture, 32 * MIB);
+    spec.format = false;
+    let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+    assert_eq!(fs::read(attached.paths()[0].join("note")).unwrap(), b"not synced");
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+}
+
+/// A program syncs one file after the other until the lights go out; each that was acknowledged is there, and so is the
+/// last name that a rename gave.
+#[test]
+fn what_was_synced_outlives_a_power_cut() {
+    let Some(attachment) = attachment() else { return };
+    let fixture = Fixture::new();
+    let mut spec = directory(&fixture, 64 * MIB);
+    spec.stack.volumes[0].root.for_each_device(&mut |device| device.power_cut_armed = true);
+    let mut acknowledged: Vec<(String, Vec<u8>)> = Vec::new();
+    for round in 0..12_u64 {
+        let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+        spec.format = false;
+        let root = attached.paths()[0].clone();
+        for (name, content) in &acknowledged {
+            assert_eq!(fs::read(root.join(name)).unwrap(), *content, "{name} in round {round}");
+        }
+        let (stop, writing_root) = (Arc::new(AtomicBool::new(false)), root.clone());
+        let writing = Arc::clone(&stop);
+        let writer = std::thread::spawn(move || {
+            let mut synced = Vec::new();
+            for index in 0_u64.. {
+                let name = format!("file-{round}-{index}");
+                let content = vec![index as u8; (index * 977 % 30_000) as usize + 1];
+                let store = || -> std::io::Result<()> {
+                    let temporary = writing_root.join("temporary");
+                    let mut file = File::create(&temporary)?;
+                    file.write_all(&content)?;
+                    // Never synced: any of it may be lost.
+                    fs::write(writing_root.join(format!("unsynced-{index}")), &content)?;
+                    fs::rename(&temporary, writing_root.join(&name))?;
+                    file.sync_all()
+                };
+                match store() {
+                    Ok(()) => synced.push((name, content)),
+                    Err(_) => break,
+                }
+                if writing.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            synced
+        });
+        std::thread::sleep(Duration::from_millis(20 + round * 7));
+        let cut = PowerCut { seed: round, torn: round % 2 == 0, reordered: round % 3 != 0 };
+        attached.served().unwrap().cut_power(&[], cut).unwrap();
+        stop.store(true, Ordering::Relaxed);
+        acknowledged.extend(writer.join().unwrap());
+        // What could not be written out is told.
+        let _ = attached.detach();
+        drop(attached);
+        fixture.assert_nothing_left();
+    }
+    assert!(acknowledged.len() > 30, "{} files were synced", acknowledged.len());
 }
 
 #[test]
@@ -254,10 +367,7 @@ fn several_volumes_are_several_directories_and_a_foreign_one_is_refused() {
     let mut spec = fixture::spec(volumes, Filesystem::default(), fixture.path("mnt"));
     spec.format = false;
     let refused = attachment.attach(&spec, &fixture.registry).unwrap_err().to_string();
-    assert!(
-        refused.contains("'data' can't be a directory") || refused.contains("ended at its start"),
-        "{refused}"
-    );
+    assert!(refused.contains("'data' can't be a directory") && refused.contains("never made"), "{refused}");
     fixture.assert_nothing_left();
     spec.format = true;
     let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();

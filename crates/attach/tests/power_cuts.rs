@@ -153,7 +153,7 @@ fn append_log(
     known: &Mutex<Acknowledged>,
     stop: &AtomicBool,
 ) -> std::io::Result<()> {
-    let file = File::options().create(true).append(false).write(true).open(directory.join("log"))?;
+    let file = File::options().create(true).truncate(false).write(true).open(directory.join("log"))?;
     let mut offset = known.lock().unwrap().log_bytes;
     loop {
         stopped(stop)?;

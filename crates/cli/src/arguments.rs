@@ -175,17 +175,21 @@ pub enum Initial {
 
 #[derive(Debug, Args)]
 pub struct MountArguments {
-    /// A medium of the catalogue, or several striped: hdd-7200-sata, nvme-9300-maxx2; or a medium's file
+    /// A medium of the catalogue, or several striped: hdd-7200-sata, nvme-9300-maxx2; or a medium's file; with
+    /// --storage a study's
     #[arg(value_name = "MEDIUM[xN]")]
     pub medium: String,
     /// The directory to mount on; made when it is not there
     pub dir: PathBuf,
+    /// Mount this storage of a study, with its layers and in its scale; several volumes lie in directories below DIR
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "filesystem", "initial"])]
+    pub storage: Option<String>,
     /// The size of each device [default: 8 GiB, or the medium's if smaller]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// Slow motion: every latency this many times longer
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
-    pub time: f64,
+    /// Slow motion: every latency this many times longer [default: 1, or the study's]
+    #[arg(long, value_name = "FACTOR")]
+    pub time: Option<f64>,
     /// xfs or ext4
     #[arg(long, default_value = "xfs")]
     pub filesystem: String,
@@ -220,15 +224,15 @@ pub struct MediaArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum MediaCommand {
-    /// All media, a line each
+    /// All media and layouts, a line each
     List {
         /// For scripts
         #[arg(long)]
         json: bool,
     },
-    /// One medium with every number's source
+    /// A medium or layout: every number's source, published figures beside the model's
     Show { name: String },
-    /// Find every mistake in a medium's file
+    /// Find every mistake in a medium's or layout's file, and compare a model with its published figures
     Check { file: PathBuf },
     /// Profile a real disk, and fit a medium to it
     Measure(MeasureArguments),

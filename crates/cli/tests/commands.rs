@@ -116,6 +116,36 @@ fn mount_gives_a_program_a_disk_and_takes_it_away() {
 }
 
 #[test]
+fn mount_gives_a_program_the_storage_of_a_study() {
+    const STORAGES: &str = r#"
+[storage.disks]
+devices = [{ medium = "hdd-7200-sata", count = 2, capacity = "4 GiB" }]
+layout = "jbod"
+cache = { medium = "optane-p4800x", capacity = "64 MiB", mode = "write-back" }
+
+[storage.mine]
+paths = ["/mnt"]
+"#;
+    let playground = Playground::new();
+    playground.write("study.toml", &TINY_STUDY.replace("time = 2", "data = 8"));
+    let layered = TINY_STUDY.replace("time = 2", "data = 8\ntime = 2");
+    // RocksDB wants one directory; a program under `mount` may want what it likes.
+    let layered = layered.replace("[system.rocksdb]\nmemory = \"64 MiB\"", "[system.null]\nmemory = \"1 GiB\"");
+    playground.write("layered.toml", &layered.replace("[workload.ycsb]", &format!("{STORAGES}\n[workload.ycsb]")));
+    let refused: [(&[&str], &str); 4] = [
+        (&["mount", "ssd-sata", "mnt", "--storage", "hdd"], "goes with a study's file"),
+        (&["mount", "study.toml", "mnt", "--storage", "disk"], "it has hdd, flash"),
+        (&["mount", "study.toml", "mnt", "--storage", "hdd", "--size", "1 GiB"], "--size"),
+        (&["mount", "none.toml", "mnt", "--storage", "hdd"], "none.toml"),
+    ];
+    for (arguments, expected) in refused {
+        let output = playground.output(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn doctor_and_media_say_what_there_is() {
     let playground = Playground::new();
     let doctor = playground.output(&["doctor"]);

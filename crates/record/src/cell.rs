@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::Certificate;
-use crate::devices::{DeviceActivity, DeviceDescription};
+use crate::devices::{DeviceActivity, DeviceDescription, LayerActivity};
 use crate::measured::Measured;
 use crate::run::Machine;
 
@@ -110,6 +110,8 @@ pub struct RunRecord {
     /// Absent when the cell did not complete.
     pub measured: Option<Measured>,
     pub devices: Vec<DeviceActivity>,
+    #[serde(default)]
+    pub layers: Vec<LayerActivity>,
     /// The system's own figures over the measured time: `block_cache_hits`, `compaction_write_bytes` ...
     pub system_figures: BTreeMap<String, f64>,
     pub certificate: Option<Certificate>,

@@ -127,6 +127,12 @@ pub enum FaultError {
     NotArmed { device: String },
     #[error("{device} has no power already")]
     NoPower { device: String },
+    #[error(
+        "the power can't come back while the storage runs: its layers ({}) had in memory what they know of the devices, \
+         and the cut took that too. Take the storage away and attach it again: what is on the devices is found there",
+        layers.join(", ")
+    )]
+    LayersLost { layers: Vec<String> },
     #[error("the power of {device} was cut, but its backing could not be written: {problem}")]
     Backing { device: String, problem: String },
 }

@@ -233,8 +233,7 @@ impl Paced {
     /// A message: it takes the time that the model gives it, and moves no data. The model must know what to make
     /// of lengths of zero, and of offsets that are.
     pub(crate) fn delay(&self, operation: Operation, length_bytes: u64, done: Done) {
-        let request =
-            ModelRequest { id: RequestId(0), operation, offset_bytes: 0, length_bytes, fua: false };
+        let request = ModelRequest { id: RequestId(0), operation, offset_bytes: 0, length_bytes, fua: false };
         self.core.pass_through(request, Ok(Vec::new()), self.core.clock.now(), done);
     }
 

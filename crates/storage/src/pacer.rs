@@ -16,8 +16,8 @@ use crate::time::Time;
 /// virtual machines, where timers are 50 us late at the median.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// Above the threads that carry requests to and fro, which run at 1 where they may.
-const PRIORITY: libc::c_int = 2;
+/// Of real time, the least: above every ordinary thread is enough.
+const PRIORITY: libc::c_int = 1;
 
 /// What a device calls when its next event may be earlier than the one the pacer sleeps for.
 pub(crate) struct Waker {

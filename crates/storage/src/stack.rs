@@ -49,14 +49,25 @@ pub struct Stack {
     /// The lines of links: driven as devices are, but no devices.
     lines: Vec<Paced>,
     layers: Vec<Layer>,
-    // Dropped with the stack: it stops the thread and closes the devices.
-    _pacer: Option<Pacer>,
+    /// What it still does with a device is over when the stack is gone.
+    workers: Workers,
+    pacer: Option<Pacer>,
 }
 
 struct Device {
     paced: Paced,
     faulty: FaultyDevice,
     description: DeviceDescription,
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // Stops the thread and closes the devices, which ends what is under way in the layers.
+        drop(self.pacer.take());
+        self.volumes.clear();
+        self.layers.clear();
+        self.workers.stop();
+    }
 }
 
 /// Runs a stack in virtual time, without a thread.
@@ -93,7 +104,7 @@ impl Stack {
         let workers = layers::workers(spec).map_err(StackError::Pacer)?;
         let mut stack = Stack::build(spec, &clock, workers)?;
         let devices = stack.driven();
-        stack._pacer = Some(Pacer::start(devices, clock).map_err(StackError::Pacer)?);
+        stack.pacer = Some(Pacer::start(devices, clock).map_err(StackError::Pacer)?);
         Ok(stack)
     }
 
@@ -111,7 +122,14 @@ impl Stack {
     }
 
     fn build(spec: &StackSpec, clock: &Arc<dyn Clock>, workers: Workers) -> Result<Stack, StackError> {
-        let mut stack = Stack { volumes: Vec::new(), devices: Vec::new(), lines: Vec::new(), layers: Vec::new(), _pacer: None };
+        let mut stack = Stack {
+            volumes: Vec::new(),
+            devices: Vec::new(),
+            lines: Vec::new(),
+            layers: Vec::new(),
+            workers: workers.clone(),
+            pacer: None,
+        };
         for volume in &spec.volumes {
             let opening = layers::Opening { volume: &volume.name, seed: spec.seed, clock, workers: &workers };
             let device = stack.open_node(&volume.root, &opening)?;

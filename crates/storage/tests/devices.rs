@@ -11,6 +11,8 @@ use underlay_storage::catalogue;
 use underlay_storage::clock::{Clock, VirtualClock};
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Geometry, Request};
 use underlay_storage::layers::Stripe;
+use underlay_storage::layers::cache::CacheMode;
+use underlay_storage::layers::compress::Codec;
 use underlay_storage::medium::Operation;
 use underlay_storage::paced::{Paced, run_until_idle};
 use underlay_storage::stack::{
@@ -101,7 +103,48 @@ fn subjects() -> Vec<Subject> {
         });
         subjects.push(Subject { name: "paced stripe", device, drive, _directory: None });
     }
+    for (name, root) in layered() {
+        let spec = StackSpec { volumes: vec![VolumeSpec::new("volume", root)], dilation: 1.0, seed: 5 };
+        let (stack, driver) = Stack::open_virtual(&spec).unwrap();
+        let device = Arc::clone(&stack.volumes()[0]);
+        let drive = Box::new(move || {
+            let _ = &stack;
+            driver.run_until_idle();
+        });
+        subjects.push(Subject { name, device, drive, _directory: None });
+    }
     subjects
+}
+
+/// Every layer over modelled devices.
+fn layered() -> Vec<(&'static str, Node)> {
+    let device = |name: &str, medium: &str, blocks: u64| {
+        let medium = Some(catalogue::find(medium).unwrap());
+        Node::Device(DeviceSpec::new(name, medium, blocks * BLOCK, BackingSpec::Memory))
+    };
+    let disk = |name: &str| device(name, "hdd-7200-sata", 160);
+    let cache = |mode| Node::Cache {
+        mode,
+        fast: Box::new(device("fast", "nvme-p4500", 80)),
+        slow: Box::new(disk("slow")),
+        bypass_bytes: 8 * BLOCK,
+        dirty_percent: 10,
+    };
+    let compress = |codec, member| Node::Compress {
+        codec,
+        chunk_bytes: 16 << 10,
+        capacity_bytes: Some(BLOCKS * BLOCK),
+        member: Box::new(member),
+    };
+    let link = |member| Node::Link { bandwidth_mb_s: 100.0, latency_us: 50.0, member: Box::new(member) };
+    vec![
+        ("mirror", Node::Mirror { members: vec![disk("a"), disk("b"), disk("c")] }),
+        ("read cache", cache(CacheMode::Read)),
+        ("write-back cache", cache(CacheMode::WriteBack)),
+        ("lz4", compress(Codec::Lz4, disk("a"))),
+        ("zstd over a link", compress(Codec::Zstd(3), link(disk("a")))),
+        ("link to a cache", link(cache(CacheMode::WriteBack))),
+    ]
 }
 
 proptest! {

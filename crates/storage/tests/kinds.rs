@@ -434,3 +434,14 @@ proptest! {
         prop_assert!(found <= mb_s * 1.0001, "{} through {}", found, mb_s);
     }
 }
+
+#[test]
+fn what_seeks_is_rotational_wherever_it_is() {
+    let rotational = |medium: &Medium| medium.model.is_rotational();
+    assert!(rotational(&catalogue::find("hdd-7200-sata").unwrap()));
+    assert!(!rotational(&catalogue::find("ssd-sata").unwrap()));
+    assert!(rotational(&measured(MeasuredOrder::Any)) && !rotational(&measured(MeasuredOrder::Fifo)));
+    let linked = include_str!("kinds/network.toml");
+    assert!(!rotational(&kind(linked)));
+    assert!(rotational(&kind(&linked.replace("ssd-sata", "hdd-7200-sata"))));
+}

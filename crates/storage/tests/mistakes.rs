@@ -1,6 +1,10 @@
 //! Mistakes in catalogue files of the kinds that are stated by what they do: each is found and named.
 
+use proptest::prelude::*;
 use underlay_storage::catalogue::Medium;
+use underlay_storage::medium::{ModelRequest, Operation, RequestId};
+use underlay_storage::stack::InitialState;
+use underlay_storage::time::Time;
 
 const CLOUD: &str = include_str!("kinds/cloud.toml");
 const PMEM: &str = include_str!("kinds/pmem.toml");
@@ -164,4 +168,71 @@ fn of_profiles() {
     }
     let none = &MEASURED[..MEASURED.find("[[model.service]]").unwrap()];
     assert!(mistakes(none).iter().any(|mistake| mistake.contains("lacks `service`: one [[model.service]]")));
+}
+
+/// Where the numbers of a text are.
+fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
+    let number = |byte: u8| byte.is_ascii_digit() || byte == b'.' || byte == b'_';
+    let mut found = Vec::new();
+    let mut from = None;
+    for (at, byte) in text.bytes().chain([b'\n']).enumerate() {
+        match (number(byte), from) {
+            (true, None) => from = Some(at),
+            (false, Some(first)) => {
+                found.push(first..at);
+                from = None;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
+
+    /// A file is read or refused, and whatever is read makes a model that answers.
+    #[test]
+    fn any_numbers_make_a_model_or_a_mistake(
+        file in 0usize..4,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![
+            Just(0.0), Just(1.0), Just(-1.0), Just(0.001), Just(0.999999), Just(1e6), Just(1e12),
+            0.0..1.0f64, 1.0..1e5f64, 1e5..1e10f64, (1u32..1 << 20).prop_map(|whole| f64::from(whole & !511)),
+        ]), 1..6),
+        seed in any::<u64>(),
+    ) {
+        let mut text = [CLOUD, PMEM, NETWORK, MEASURED][file].to_owned();
+        for (place, value) in changes {
+            let places = numbers(&text);
+            let place = places[place.index(places.len())].clone();
+            text.replace_range(place, &format!("{value}"));
+        }
+        let Ok(medium) = Medium::parse("any.toml", &text) else { return Ok(()) };
+        prop_assert!(medium.problems().is_empty() && !medium.describe().is_empty());
+        let mut model = medium.model(1 << 30, seed, InitialState::Fresh);
+        let requests = 40u64;
+        for index in 0..requests {
+            let operation = match index % 8 {
+                0 => Operation::Flush,
+                1 => Operation::Discard,
+                2..5 => Operation::Read,
+                _ => Operation::Write,
+            };
+            let (offset_bytes, length_bytes) = match operation {
+                Operation::Flush => (0, 0),
+                _ => (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 250_000 * 4096, 4096 * (1 + index % 64)),
+            };
+            let id = RequestId(index);
+            let fua = index % 3 == 0;
+            model.submit(ModelRequest { id, operation, offset_bytes, length_bytes, fua }, Time::ZERO);
+        }
+        let mut finished = Vec::new();
+        let mut events = 0;
+        while let Some(next) = model.next_completion() {
+            model.complete(next, &mut finished);
+            events += 1;
+            prop_assert!(events < 1_000_000, "no end of events");
+        }
+        prop_assert_eq!(finished.len() as u64, requests);
+    }
 }

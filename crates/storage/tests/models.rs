@@ -174,7 +174,7 @@ fn check(model: &mut dyn MediumModel, calls: &[Call]) -> Result<Vec<(RequestId, 
 }
 
 fn run(medium: &Medium, calls: &[Call], seed: u64) -> Result<Vec<(RequestId, Time)>, TestCaseError> {
-    let initial = if seed % 2 == 0 { InitialState::Fresh } else { InitialState::Steady };
+    let initial = if seed.is_multiple_of(2) { InitialState::Fresh } else { InitialState::Steady };
     check(&mut *medium.model(CAPACITY, seed, initial), calls)
 }
 

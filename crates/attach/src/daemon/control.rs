@@ -12,6 +12,7 @@
 //! | `{"command":"faults"}` | `{"reply":"faults","devices":[…]}` | one `DeviceFaults` a device |
 //! | `{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}` | `{"reply":"power-cut","survived":3,"torn":1,"lost":9}` | all named devices, or all there are, lose power in one instant; the numbers are of unflushed writes |
 //! | `{"command":"power-on"}` | `{"reply":"done"}` | power is back everywhere |
+//! | `{"command":"layers"}` | `{"reply":"layers","layers":[…]}` | one `LayerActivity` for each layer that counts or keeps something |
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the daemon flushes, unmounts its export and ends |
 //!
 //! Whatever can't be understood is answered by `{"reply":"failed","problem":"…"}` and the connection goes on; only
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use underlay_record::DeviceActivity;
+use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultError, FaultId, PowerCut, Survival};
 use underlay_storage::stack::{Pace, Stack};
 
@@ -51,6 +52,7 @@ pub enum Command {
         interval_s: f64,
     },
     EndMeasurement,
+    Layers,
     Fault {
         device: String,
         fault: Fault,
@@ -92,6 +94,7 @@ pub struct VolumeInfo {
 pub enum Reply {
     Done,
     Pong { volumes: Vec<VolumeInfo> },
+    Layers { layers: Vec<LayerActivity> },
     Activity { devices: Vec<DeviceActivity> },
     Fault { id: FaultId },
     Faults { devices: Vec<DeviceFaults> },
@@ -196,10 +199,14 @@ impl Service {
             Command::Ping => return Reply::Pong { volumes: self.volumes.clone() },
             Command::SetPace { pace } => self.stack.set_pace(pace),
             Command::BeginMeasurement { interval_s } => self.stack.begin_measurement(interval_s),
+            Command::Layers => return Reply::Layers { layers: self.stack.layers() },
             Command::EndMeasurement => return Reply::Activity { devices: self.stack.end_measurement() },
             Command::Shutdown => {}
             Command::Faults => return Reply::Faults { devices: self.stack.faults() },
-            Command::PowerOn => drop(self.stack.restore_power()),
+            Command::PowerOn => match self.stack.check_restart() {
+                Ok(()) => drop(self.stack.restore_power()),
+                Err(error) => return failed(error),
+            },
             Command::Fault { device, fault, for_s } => {
                 return self.inject(&device, fault, for_s).unwrap_or_else(failed);
             }

@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -433,29 +433,42 @@ impl Filesystem for Export {
 /// Read buffers used again: fresh ones would be cleared, and large ones mapped and unmapped, for each request.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    free: Mutex<Vec<Vec<u8>>>,
+    small: Shelf,
+    large: Shelf,
 }
 
-/// Enough for a full queue of small reads.
-const MOST_FREE_BUFFERS: usize = 256;
-/// Larger ones are rare enough to be made anew: 128 KiB is what a read-ahead asks for.
-const LARGEST_KEPT_BYTES: usize = 128 << 10;
+type Shelf = Mutex<Vec<Vec<u8>>>;
+
+/// Where small ends: 128 KiB is what a read-ahead asks for.
+const LARGEST_SMALL_BYTES: usize = 128 << 10;
+const LARGEST_KEPT_BYTES: usize = LARGEST_REQUEST_BYTES as usize;
+/// Enough for a full queue of small reads, and for what is read at a disk's full bandwidth.
+const MOST_SMALL_BUFFERS: usize = 256;
+const MOST_LARGE_BUFFERS: usize = 32;
 
 impl Buffers {
+    /// Where buffers of this size are kept, and how many of them.
+    fn shelf(&self, bytes: usize) -> Option<(MutexGuard<'_, Vec<Vec<u8>>>, usize)> {
+        let (shelf, most) = match bytes {
+            0..=LARGEST_SMALL_BYTES => (&self.small, MOST_SMALL_BUFFERS),
+            _ if bytes <= LARGEST_KEPT_BYTES => (&self.large, MOST_LARGE_BUFFERS),
+            _ => return None,
+        };
+        Some((shelf.lock().unwrap_or_else(|poisoned| poisoned.into_inner()), most))
+    }
+
     pub(crate) fn take(&self, length: usize) -> Vec<u8> {
-        let free = || self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop();
-        let mut buffer = (length <= LARGEST_KEPT_BYTES).then(free).flatten().unwrap_or_default();
+        let mut buffer = self.shelf(length).and_then(|(mut shelf, _)| shelf.pop()).unwrap_or_default();
         // Old content may stay: the device fills all of it.
         buffer.resize(length, 0);
         buffer
     }
 
     pub(crate) fn put(&self, buffer: Vec<u8>) {
-        if buffer.capacity() <= LARGEST_KEPT_BYTES {
-            let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if free.len() < MOST_FREE_BUFFERS {
-                free.push(buffer);
-            }
+        if let Some((mut shelf, most)) = self.shelf(buffer.capacity())
+            && shelf.len() < most
+        {
+            shelf.push(buffer);
         }
     }
 }
@@ -508,6 +521,9 @@ mod tests {
         assert_eq!(buffers.take(512).len(), 512);
         assert_eq!(buffers.take(8192).len(), 8192);
         buffers.put(vec![7; 1 << 20]);
-        assert!(buffers.free.lock().unwrap().is_empty());
+        assert!(buffers.take(4096).capacity() < 1 << 20, "a large one serves no small read");
+        buffers.put(vec![7; 2 << 20]);
+        assert_eq!(buffers.large.lock().unwrap().len(), 1);
+        assert_eq!(buffers.take(1 << 20), [7; 1 << 20]);
     }
 }

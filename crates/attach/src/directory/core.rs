@@ -34,9 +34,9 @@ use allocator::Allocator;
 pub use data::WriteOptions;
 use extents::{ExtentMap, Run};
 pub use names::{Change, Entry, NewNode, RenameMode, Space, Stat};
-pub use space::Allocate;
 pub use operation::{Attributes, Kind, Operation, Timestamp, Unreadable, decode};
 use ranges::Ranges;
+pub use space::Allocate;
 pub use tree::ROOT;
 use tree::Tree;
 
@@ -78,13 +78,14 @@ pub enum OpenError {
 
 /// A mounted file system. Its methods never wait for the device unless they say so.
 pub struct Core {
+    itself: Weak<Core>,
     device: Arc<dyn BlockDevice>,
     journal: Journal,
     state: Mutex<State>,
     ranges: Ranges,
     /// Held by the one commit that is under way.
     committing: Mutex<()>,
-    /// Signalled when a commit is over.
+    /// Signalled when a commit or a discard is over.
     committed: Condvar,
     jobs: Mutex<Option<Sender<Job>>>,
     /// The device was gone for a time: what is in memory may speak of data that was lost.
@@ -167,10 +168,7 @@ impl Core {
     /// Makes an empty file system, whose root belongs to `owner` (user and group). Waits for the device.
     pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<Core>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
-        let capacity_bytes = device.geometry().capacity_bytes;
-        // Nothing of what was there before may be taken for ours.
-        let length_bytes = capacity_bytes / BLOCK_BYTES * BLOCK_BYTES;
-        device.execute(Request::Discard { offset_bytes: 0, length_bytes })?;
+        // Nothing else is written or discarded: a device that is used up stays so. What lies there is never shown.
         for offset_bytes in [0, journal_bytes / 2] {
             let data = vec![0; BLOCK_BYTES as usize];
             device.execute(Request::Write { offset_bytes, data, fua: true })?;
@@ -224,20 +222,13 @@ impl Core {
         let capacity_bytes = device.geometry().capacity_bytes;
         let (journal, recovered) = Journal::open(Arc::clone(&device), 0..journal_bytes, JOURNAL_KIND)?;
         let damaged = |error: &dyn std::fmt::Display| OpenError::Damaged(error.to_string());
-        let mut tree = Tree::default();
         let records = std::iter::once(&recovered.snapshot).chain(&recovered.records);
-        for record in records {
-            for operation in decode(record).map_err(|error| damaged(&error))? {
-                tree.apply(&operation, &mut Vec::new()).map_err(|error| damaged(&error))?;
-            }
-        }
+        let tree = replay(records.map(Vec::as_slice))?;
         let mut allocator = Allocator::new(journal_bytes / BLOCK_BYTES..capacity_bytes / BLOCK_BYTES);
         for (_, inode) in tree.inodes() {
             for segment in inode.extents.iter() {
                 let start = segment.place.device().unwrap_or(0);
-                allocator
-                    .take(Run { start, count: segment.count })
-                    .map_err(|error| damaged(&error))?;
+                allocator.take(Run { start, count: segment.count }).map_err(|error| damaged(&error))?;
             }
         }
         let mut state = State {
@@ -252,7 +243,8 @@ impl Core {
         };
         state.remove_orphans().map_err(|errno| damaged(&errno))?;
         let (jobs, received) = mpsc::channel();
-        let core = Arc::new(Core {
+        let core = Arc::new_cyclic(|itself| Core {
+            itself: Weak::clone(itself),
             device,
             journal,
             state: Mutex::new(state),
@@ -298,9 +290,11 @@ impl Core {
             state.sealed_number == state.durable_number
         };
         // The data that the records speak of. Only this function has the journal write, so no record overtakes it.
-        let outcome = self.device.execute(Request::Flush).map(|_| ()).and_then(|()| {
-            if nothing_new { Ok(()) } else { self.journal.commit_and_wait() }
-        });
+        let outcome = self
+            .device
+            .execute(Request::Flush)
+            .map(|_| ())
+            .and_then(|()| if nothing_new { Ok(()) } else { self.journal.commit_and_wait() });
         if outcome.is_ok() {
             let runs = {
                 let mut state = self.state();
@@ -309,7 +303,7 @@ impl Core {
                 state.discarding_blocks += runs.iter().map(|run| run.count).sum::<u64>();
                 runs
             };
-            self.discard(runs);
+            runs.into_iter().for_each(|run| self.discard(run));
         }
         self.committed.notify_all();
         outcome.map_err(|error| self.errno(&error))
@@ -336,21 +330,34 @@ impl Core {
         errno(error)
     }
 
-    /// Gives blocks back to the device, and then to the allocator. Waits for the device.
-    fn discard(&self, runs: Vec<Run>) {
-        for run in runs {
-            let request = Request::Discard {
-                offset_bytes: run.start * BLOCK_BYTES,
-                length_bytes: run.count * BLOCK_BYTES,
-            };
-            // A device that can't discard still has the blocks.
-            let _ = self.device.execute(request);
-            let mut state = self.state();
+    /// Gives blocks back to the device, and then to the allocator.
+    fn discard(&self, run: Run) {
+        let request =
+            Request::Discard { offset_bytes: run.start * BLOCK_BYTES, length_bytes: run.count * BLOCK_BYTES };
+        let core = Weak::clone(&self.itself);
+        let discarded = move |_| {
+            let Some(core) = core.upgrade() else { return };
+            let mut state = core.state();
             state.discarding_blocks -= run.count;
             if let Err(overlap) = state.allocator.release(run) {
                 // Better lost than given to two files.
                 eprintln!("not used again: {overlap}");
             }
+            drop(state);
+            core.committed.notify_all();
+        };
+        // A device that can't discard still has the blocks.
+        self.device.submit(request, Box::new(discarded));
+    }
+
+    /// Waits until the device has taken back what it was given.
+    fn wait_for_discards(&self) {
+        let mut state = self.state();
+        while state.discarding_blocks > 0 && self.check_alive().is_ok() {
+            state = match self.committed.wait_timeout(state, Duration::from_secs(1)) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
         }
     }
 
@@ -476,6 +483,22 @@ impl State {
     }
 }
 
+/// The tree that these records make, in their order.
+fn replay<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<Tree, OpenError> {
+    let mut tree = Tree::default();
+    for record in records {
+        for operation in decode(record).map_err(|error| OpenError::Damaged(error.to_string()))? {
+            tree.apply(&operation, &mut Vec::new()).map_err(|error| OpenError::Damaged(error.to_string()))?;
+        }
+    }
+    Ok(tree)
+}
+
+/// Whether these bytes could be the records of a directory: for looking at them without a device.
+pub fn check_records(records: &[&[u8]]) -> Result<(), OpenError> {
+    replay(records.iter().copied()).map(|_| ())
+}
+
 fn check_geometry(device: &dyn BlockDevice) -> Result<u64, OpenError> {
     let geometry = device.geometry();
     if !BLOCK_BYTES.is_multiple_of(u64::from(geometry.block_bytes)) {
@@ -532,7 +555,10 @@ fn work(core: &Weak<Core>, jobs: &Receiver<Job>) {
         for job in asked {
             match job {
                 Job::Commit(done) => done(outcome),
-                Job::Reclaim(then) => then(),
+                Job::Reclaim(then) => {
+                    core.wait_for_discards();
+                    then();
+                }
                 Job::Stop(stopped) => {
                     let _ = stopped.send(());
                     return;

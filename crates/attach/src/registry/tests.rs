@@ -83,6 +83,7 @@ fn what_a_dead_process_made_is_removed_and_nothing_else() {
         Thing::Tree { path: link.clone() },
         Thing::Mount { mount_point: keep.path().to_owned(), backing: "/no/such/volume".into() },
         Thing::FuseMount { mount_point: "/".into(), source: "underlay:none".into() },
+        Thing::Directory { mount_point: "/".into(), source: "underlay:none".into() },
         Thing::Daemon { config: "/no/such/config".into(), control: "/no/such/socket".into() },
         Thing::Cgroup { directory: keep.path().join("no-such-group") },
     ];

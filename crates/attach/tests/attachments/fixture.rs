@@ -116,9 +116,9 @@ pub fn fuse_directory() -> Option<FuseDirectory> {
 
 /// One volume for each name, of one device that completes at once.
 pub fn stack(volumes: &[(&str, u64, BackingSpec)]) -> StackSpec {
-    let volume = |(name, capacity_bytes, backing): &(&str, u64, BackingSpec)| VolumeSpec {
-        name: (*name).to_owned(),
-        root: Node::Device(DeviceSpec::new(format!("{name}.0"), None, *capacity_bytes, backing.clone())),
+    let volume = |(name, capacity_bytes, backing): &(&str, u64, BackingSpec)| {
+        let device = DeviceSpec::new(format!("{name}.0"), None, *capacity_bytes, backing.clone());
+        VolumeSpec::new(*name, Node::Device(device))
     };
     StackSpec { volumes: volumes.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -12,7 +13,7 @@ use crate::aligned::{Aligned, compare};
 use crate::files::noise;
 use crate::fixture::Random;
 
-const BLOCK_BYTES: u64 = 4096;
+pub const BLOCK_BYTES: u64 = 4096;
 const LARGEST_OPERATION_BYTES: u64 = 256 << 10;
 const CHECK_INTERVAL: u64 = 2_000;
 const LOGGED_OPERATIONS: usize = 40;
@@ -56,6 +57,10 @@ enum Operation {
     },
     Flush,
     Forget,
+}
+
+pub fn size_bytes(device: &Path) -> u64 {
+    File::open(device).unwrap().seek(SeekFrom::End(0)).unwrap()
 }
 
 pub struct Range {

@@ -1,6 +1,7 @@
 //! The storages that are exercised: every layer, alone and in company. A new layer is a line here.
 
 use underlay_storage::catalogue;
+use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
@@ -25,6 +26,12 @@ pub fn all(bytes: u64) -> Vec<Named> {
         Node::Compress { codec, chunk_bytes: COMPRESSED_CHUNK_BYTES, capacity_bytes: Some(bytes), member }
     };
     let link = |member| Node::Link { bandwidth_mb_s: 100.0, latency_us: 100.0, member: Box::new(member) };
+    // So small that what is cached must give way, and a write-back cache write back.
+    let cache = |mode, fast, slow| {
+        let (fast, slow) = (Box::new(fast), Box::new(slow));
+        Node::Cache { mode, fast, slow, bypass_bytes: 64 << 10, dirty_percent: 50 }
+    };
+    let fast_bytes = (bytes / 8).max(2 << 20);
     vec![
         Named { name: "device", root: plain("a", bytes) },
         Named { name: "hdd", root: modelled("a", "hdd-7200-sata", bytes) },
@@ -51,6 +58,22 @@ pub fn all(bytes: u64) -> Vec<Named> {
         },
         Named { name: "link", root: link(modelled("a", "nvme-9300-max", bytes)) },
         Named {
+            name: "read cache",
+            root: cache(CacheMode::Read, plain("a", fast_bytes), modelled("b", "hdd-7200-sata", bytes)),
+        },
+        Named {
+            name: "write-back cache",
+            root: cache(
+                CacheMode::WriteBack,
+                modelled("a", "ssd-sata", fast_bytes),
+                modelled("b", "hdd-7200-sata", bytes),
+            ),
+        },
+        Named {
+            name: "cache over compress",
+            root: cache(CacheMode::WriteBack, plain("b", fast_bytes), compress(Codec::Lz4, plain)),
+        },
+        Named {
             name: "mirror of stripe and link",
             root: mirror(vec![stripe(vec![plain("a", half), plain("b", half)]), link(plain("c", bytes))]),
         },
@@ -58,7 +81,7 @@ pub fn all(bytes: u64) -> Vec<Named> {
 }
 
 pub fn stack(root: Node) -> StackSpec {
-    StackSpec { volumes: vec![VolumeSpec { name: "data".into(), root }], dilation: FAST_CLOCK, seed: 1 }
+    StackSpec { volumes: vec![VolumeSpec::new("data", root)], dilation: FAST_CLOCK, seed: 1 }
 }
 
 fn plain(name: &str, bytes: u64) -> Node {

@@ -9,6 +9,7 @@ use underlay_attach::{AttachSpec, Attached, Filesystem, OwnFolder, Registry, cho
 use underlay_report::quantity;
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
+use underlay_study::run::storage;
 use underlay_study::units;
 
 use crate::arguments::{Initial, MountArguments};
@@ -22,36 +23,45 @@ const SAMPLE_INTERVAL_S: f64 = 1.0;
 const REMOUNT_LIMIT: Duration = Duration::from_secs(60);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
+/// What is mounted, before it is said where.
+struct Wanted {
+    /// As messages call it.
+    title: String,
+    stack: StackSpec,
+    filesystem: Filesystem,
+    /// The name of the attachment, where one is asked for.
+    attachment: Option<String>,
+}
+
 pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     super::clean::mention_leftovers();
-    if !(arguments.time >= 1.0 && arguments.time <= 1e6) {
-        return Err(Failure::Mistake(format!(
-            "--time is {}: expected a factor from 1 to 1,000,000",
-            arguments.time
-        )));
+    if let Some(time) = arguments.time
+        && !(1.0..=1e6).contains(&time)
+    {
+        return Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")));
     }
-    let filesystem = match arguments.filesystem.as_str() {
-        "xfs" => Filesystem::Xfs,
-        "ext4" => Filesystem::Ext4,
-        other => return Err(Failure::Mistake(format!("--filesystem is '{other}': expected xfs or ext4"))),
-    };
     let registry = Registry::open()?;
     let disk = Disk::open(arguments.keep.as_deref(), &registry)?;
-    let devices = devices(arguments, &disk.folder)?;
+    let Wanted { title, mut stack, filesystem, attachment } = match &arguments.storage {
+        Some(name) => storage_of_study(arguments, name, &disk.folder)?,
+        None => striped_medium(arguments, &disk.folder)?,
+    };
+    for volume in &mut stack.volumes {
+        volume.root.for_each_device(&mut |device| device.power_cut_armed = arguments.power_cut);
+    }
+    let devices: Vec<&DeviceSpec> = stack.volumes.iter().flat_map(VolumeSpec::devices).collect();
     let format = holds_nothing(&devices)?;
+    let dilation = stack.dilation;
     let spec = AttachSpec {
-        stack: StackSpec {
-            volumes: vec![VolumeSpec::striped("disk", devices, CHUNK_BYTES)],
-            dilation: arguments.time,
-            seed: 1,
-        },
         filesystem,
-        mount_root: disk.folder.clone(),
         format,
-        mount_point: Some(arguments.dir.clone()),
+        // One volume is the directory itself, of several each has one below it.
+        mount_point: (stack.volumes.len() == 1).then(|| arguments.dir.clone()),
+        mount_root: arguments.dir.clone(),
+        stack,
     };
     let stop = signals::stop_flag()?;
-    let attachment = choice::choose(arguments.attachment.as_deref())?;
+    let attachment = choice::choose(attachment.as_deref())?;
     let mut attached = attachment.attach(&spec, &registry)?;
     if arguments.immediate {
         attached.set_pace(Pace::Immediate)?;
@@ -59,20 +69,77 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     attached.begin_measurement(SAMPLE_INTERVAL_S)?;
     let code = if arguments.command.is_empty() {
         output::print(&format!(
-            "{} is mounted on {} by {}; Ctrl-C takes it away{}",
-            arguments.medium,
+            "{title} is mounted on {} by {}; Ctrl-C takes it away{}",
             arguments.dir.display(),
             attached.name(),
             if arguments.keep.is_some() { "" } else { " with all its content" }
         ));
+        if attached.paths().len() > 1 {
+            for path in attached.paths() {
+                output::print(&format!("  {}", path.display()));
+            }
+        }
         wait(&attached, &stop)?;
         ExitCode::from(INTERRUPTED)
     } else {
         run_command(arguments, &stop)?
     };
-    conclude(arguments, &attached)?;
+    conclude(arguments.activity.as_deref(), dilation, &attached)?;
     attached.detach()?;
     Ok(code)
+}
+
+/// `--storage`: as a study describes it, but at the size that the study's scale makes of it.
+fn storage_of_study(arguments: &MountArguments, name: &str, images: &Path) -> Result<Wanted, Failure> {
+    let file = Path::new(&arguments.medium);
+    if !file.extension().is_some_and(|extension| extension == "toml") {
+        return Err(Failure::Mistake(format!(
+            "--storage goes with a study's file, as in `underlay mount my-study.toml DIR --storage {name}`; \
+             '{}' is none",
+            arguments.medium
+        )));
+    }
+    let study = super::run::read_study(file, false)?;
+    let Some(storage) = study.storages.iter().find(|storage| storage.name == name) else {
+        let names: Vec<&str> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
+        return Err(Failure::Mistake(format!(
+            "{} has no storage '{name}': it has {}",
+            file.display(),
+            names.join(", ")
+        )));
+    };
+    let time = arguments.time.unwrap_or(study.scale.time);
+    let Some(stack) = storage::stack(storage, images, study.scale.data, time, study.run.seed) else {
+        return Err(Failure::Mistake(format!(
+            "[storage.{name}] of {} is real storage: there is nothing to mount, use its directories",
+            file.display()
+        )));
+    };
+    Ok(Wanted {
+        title: format!("[storage.{name}] of {}", file.display()),
+        stack,
+        filesystem: storage::filesystem(storage),
+        attachment: arguments.attachment.clone().or(study.run.attachment),
+    })
+}
+
+fn striped_medium(arguments: &MountArguments, images: &Path) -> Result<Wanted, Failure> {
+    let filesystem = match arguments.filesystem.as_str() {
+        "xfs" => Filesystem::Xfs,
+        "ext4" => Filesystem::Ext4,
+        other => return Err(Failure::Mistake(format!("--filesystem is '{other}': expected xfs or ext4"))),
+    };
+    let devices = devices(arguments, images)?;
+    Ok(Wanted {
+        title: arguments.medium.clone(),
+        stack: StackSpec {
+            volumes: vec![VolumeSpec::striped("disk", devices, CHUNK_BYTES)],
+            dilation: arguments.time.unwrap_or(1.0),
+            seed: 1,
+        },
+        filesystem,
+        attachment: arguments.attachment.clone(),
+    })
 }
 
 /// The folder of the disk's backing files: the user's, or one that goes when the disk does.
@@ -144,7 +211,6 @@ fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>,
                 Initial::Fresh => InitialState::Fresh,
                 Initial::Steady => InitialState::Steady,
             };
-            device.power_cut_armed = arguments.power_cut;
             device
         })
         .collect())
@@ -152,7 +218,7 @@ fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>,
 
 /// Whether a file system has to be made first. A disk that is there in part is a mistake: making a file system
 /// would destroy what the rest of it holds.
-fn holds_nothing(devices: &[DeviceSpec]) -> Result<bool, Failure> {
+fn holds_nothing(devices: &[&DeviceSpec]) -> Result<bool, Failure> {
     let mut there = Vec::new();
     let mut absent = Vec::new();
     for device in devices {
@@ -160,7 +226,8 @@ fn holds_nothing(devices: &[DeviceSpec]) -> Result<bool, Failure> {
         match std::fs::metadata(path) {
             Ok(found) if found.len() != device.capacity_bytes => {
                 return Err(Failure::Mistake(format!(
-                    "the kept disk {} has {} bytes, and {} were asked for: give the --size that it was made with",
+                    "the kept disk {} has {} bytes, and {} were asked for: give the --size, or the study, that it was \
+                     made with",
                     path.display(),
                     found.len(),
                     device.capacity_bytes
@@ -226,7 +293,7 @@ fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode
 }
 
 /// Says what the devices did, and writes it where it was asked for.
-fn conclude(arguments: &MountArguments, attached: &Attached) -> Result<(), Failure> {
+fn conclude(activity_file: Option<&Path>, dilation: f64, attached: &Attached) -> Result<(), Failure> {
     let activity = attached.end_measurement()?;
     for device in &activity {
         let totals = &device.totals;
@@ -254,7 +321,7 @@ fn conclude(arguments: &MountArguments, attached: &Attached) -> Result<(), Failu
             totals.flushes,
         );
     }
-    if let Some(path) = &arguments.activity {
+    if let Some(path) = activity_file {
         let devices: Vec<serde_json::Value> = activity
             .iter()
             .map(|device| {
@@ -265,7 +332,8 @@ fn conclude(arguments: &MountArguments, attached: &Attached) -> Result<(), Failu
                 })
             })
             .collect();
-        let text = serde_json::json!({ "time": arguments.time, "devices": devices }).to_string();
+        let text = serde_json::json!({ "time": dilation, "devices": devices, "layers": attached.layers()? })
+            .to_string();
         std::fs::write(path, text)
             .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))?;
     }

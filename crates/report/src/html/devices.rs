@@ -6,7 +6,7 @@ use underlay_record::{DeviceActivity, DeviceSample};
 use super::charts::{Line, Lines, thinned};
 use super::drawing::{Axis, Words};
 use super::throughput::rate_label;
-use super::{OPEN_ROWS, Page, figure, swatch, wear};
+use super::{OPEN_ROWS, Page, figure, layers, swatch, wear};
 use crate::comparison::{CellResult, Row};
 use crate::quantity::{self, ABSENT};
 
@@ -74,6 +74,7 @@ pub fn section(page: &Page) -> Option<Markup> {
         (page.for_each_mix(|rows| html! {
             (totals(rows))
             (wear::table(rows))
+            (layers::table(rows))
             @for row in rows { (over_time(page, row)) }
         }))
     })

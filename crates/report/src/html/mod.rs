@@ -10,6 +10,7 @@ mod published;
 mod summary;
 mod throughput;
 mod time_series;
+mod layers;
 mod wear;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};

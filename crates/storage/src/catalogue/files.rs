@@ -30,6 +30,7 @@ pub(super) const MEDIA: &[(&str, &str)] = files![
     "media/nvme-990-pro.toml",
     "media/nvme-p5430.toml",
     "media/nvme-9550-max.toml",
+    "media/nvme-7600-max.toml",
     "media/optane-p4800x.toml",
     "media/optane-p5800x.toml",
     "media/optane-pmem-100.toml",

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use super::parameters::{
-    CloudParameters, Entry, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredParameters,
-    NetworkParameters, PmemParameters, Tail,
+    CloudParameters, Entry, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredOrder,
+    MeasuredParameters, NetworkParameters, PmemParameters, Tail,
 };
 use super::reader::{self, TableReader};
 use crate::media::cloud::CloudModel;
@@ -103,6 +103,16 @@ impl ModelParameters {
             ModelParameters::Pmem(parameters) => parameters.entries(),
             ModelParameters::Network(parameters) => parameters.entries(),
             ModelParameters::Measured(parameters) => parameters.entries(),
+        }
+    }
+
+    /// Whether a seek is what costs: what an operating system calls rotational.
+    pub fn is_rotational(&self) -> bool {
+        match self {
+            ModelParameters::Hdd(_) => true,
+            ModelParameters::Network(parameters) => parameters.inner.model.is_rotational(),
+            ModelParameters::Measured(parameters) => parameters.order.value == MeasuredOrder::Any,
+            ModelParameters::Flash(_) | ModelParameters::Cloud(_) | ModelParameters::Pmem(_) => false,
         }
     }
 

@@ -84,7 +84,10 @@ impl Arming {
         let is_protected = match medium.map(|medium| &medium.model) {
             Some(ModelParameters::Hdd(parameters)) => parameters.write_cache_bytes.value == 0.0,
             Some(ModelParameters::Flash(parameters)) => parameters.power_loss_protection.value,
-            _ => false,
+            // Kept on several machines, or in memory that needs no power.
+            Some(ModelParameters::Cloud(_) | ModelParameters::Pmem(_)) => true,
+            // What is behind the link loses power with it, and of a measured disk nobody knows.
+            Some(ModelParameters::Network(_) | ModelParameters::Measured(_)) | None => false,
         };
         if is_protected { Arming::Protected } else { Arming::Volatile }
     }
@@ -244,6 +247,10 @@ impl FaultyDevice {
             inner.paced.fail_under_way(&DeviceError::Gone);
         }
         problem.map_or(Ok(survival), Err)
+    }
+
+    pub(crate) fn has_power(&self) -> bool {
+        self.inner.lock().has_power
     }
 
     /// The power comes back; true when it was off.

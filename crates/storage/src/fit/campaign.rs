@@ -67,7 +67,7 @@ impl Campaign<'_> {
         self.grid(Pattern::SequentialRead, &mut profile)?;
         self.read_cache(&mut profile)?;
         if self.target.may_write() {
-            self.from_rest(&mut profile)?;
+            self.writes_after_rest(&mut profile)?;
             for pattern in [Pattern::SequentialWrite, Pattern::RandomWrite] {
                 self.rounds(pattern, &mut profile)?;
                 self.grid(pattern, &mut profile)?;
@@ -132,7 +132,7 @@ impl Campaign<'_> {
     }
 
     /// What a write costs while the buffer has room, how much room that is, and what a flush costs.
-    fn from_rest(&mut self, profile: &mut Profile) -> Result<(), TargetError> {
+    fn writes_after_rest(&mut self, profile: &mut Profile) -> Result<(), TargetError> {
         for block_bytes in self.shape.block_bytes.clone() {
             self.tell(format!("writes of {} from rest", size(block_bytes)));
             self.target.settle(self.shape.rest)?;

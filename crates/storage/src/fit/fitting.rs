@@ -38,6 +38,8 @@ const SHARES: [f64; 16] =
 
 /// A burst shows a buffer when it ends with less than this share of the rate that it began with.
 const BURST_DROP: f64 = 0.8;
+/// And when the two levels explain at least this share of the spread of its slices: a noisy device has no buffer.
+const BURST_EXPLAINED: f64 = 0.5;
 const SEED: u64 = 1;
 
 /// Makes a medium of a profile.
@@ -46,7 +48,7 @@ const SEED: u64 = 1;
 /// When not even random reads at queue depth 1 were measured.
 pub fn fit(profile: &Profile, identity: &Identity) -> Result<Medium, FitError> {
     let fitted: Vec<&Point> =
-        profile.points.iter().filter(|point| point.role == Role::Fitted && point.requests > 0).collect();
+        profile.points.iter().filter(|point| point.role == Role::Fitted && point.is_sound()).collect();
     let writes: Vec<&Point> =
         fitted.iter().filter(|point| point.pattern.operation() == Operation::Write).copied().collect();
     let buffer = Buffer::of(profile, &writes);
@@ -55,7 +57,7 @@ pub fn fit(profile: &Profile, identity: &Identity) -> Result<Medium, FitError> {
         return Err(FitError::TooLittle);
     }
     if buffer.bytes > 0.0 {
-        service.extend(profile.buffered_writes.iter().filter(|point| point.requests > 0).map(|point| {
+        service.extend(profile.buffered_writes.iter().filter(|point| point.is_sound()).map(|point| {
             Service {
                 load: MeasuredLoad::BufferedWrite,
                 block_bytes: point.block_bytes as u32,
@@ -90,12 +92,20 @@ fn services(points: &[&Point]) -> Vec<Service> {
     let alone = points.iter().filter(|point| point.queue_depth == 1 && point.iops > 0.0);
     alone
         .map(|alone| {
-            let mut curve: Vec<(f64, f64)> = points
+            let mut deeper: Vec<&&Point> = points
                 .iter()
                 .filter(|point| point.pattern == alone.pattern && point.block_bytes == alone.block_bytes)
-                .map(|point| (point.queue_depth as f64, rounded(point.iops)))
+                .filter(|point| point.queue_depth > 1)
                 .collect();
-            curve.sort_by(|a, b| a.0.total_cmp(&b.0));
+            deeper.sort_by_key(|point| point.queue_depth);
+            // Alone and without the prober's own time between two requests.
+            let mut curve = vec![(1.0, rounded(1e6 / alone.latency.mean_us().max(1e-3)))];
+            for point in deeper {
+                let depth = rounded(point.depth_reached());
+                if curve.last().is_none_or(|(last, _)| depth > *last) {
+                    curve.push((depth, rounded(point.iops)));
+                }
+            }
             Service {
                 load: load_of(alone.pattern),
                 block_bytes: alone.block_bytes as u32,
@@ -196,8 +206,10 @@ fn room(burst: &BurstPoint) -> Option<f64> {
     })?;
     let before = sum(&rates[..change]) / change as f64;
     let after = sum(&rates[change..]) / (rates.len() - change) as f64;
+    let explained =
+        error(&rates[..change]) + error(&rates[change..]) <= (1.0 - BURST_EXPLAINED) * error(&rates);
     // What came in less what went out behind its back.
-    (after < BURST_DROP * before).then(|| (before - after) * change as f64 * burst.slice_s)
+    (explained && after < BURST_DROP * before).then_some((before - after) * change as f64 * burst.slice_s)
 }
 
 fn quantiles(latency: &Histogram) -> Distribution {

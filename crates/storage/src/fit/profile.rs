@@ -34,6 +34,29 @@ pub struct Point {
 }
 
 impl Point {
+    /// Whether it can have been measured; a file of points may have been edited.
+    pub(super) fn is_sound(&self) -> bool {
+        let sized =
+            (512..=1_000_000_000).contains(&self.block_bytes) && (1..=65_536).contains(&self.queue_depth);
+        sized && self.requests > 0 && self.latency.count() > 0 && self.iops > 0.0 && self.iops.is_finite()
+    }
+
+    /// How many requests were under way on the average (Little's law): less than the queue depth where the prober takes
+    /// its time from an answer to the next request.
+    pub(super) fn depth_reached(&self) -> f64 {
+        (self.iops * self.latency.mean_us() / 1e6).clamp(0.0, self.queue_depth as f64)
+    }
+
+    /// That time of the prober's.
+    pub(super) fn think(&self) -> Duration {
+        let idle = (self.queue_depth as f64 - self.depth_reached()) / self.iops;
+        // Less than a thousandth is rounding.
+        if idle * self.iops < 1e-3 * self.queue_depth as f64 {
+            return Duration::ZERO;
+        }
+        Duration::from_secs_f64(idle.clamp(0.0, 1e3))
+    }
+
     pub(super) fn of(
         pattern: Pattern,
         block_bytes: u64,

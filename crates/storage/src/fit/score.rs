@@ -40,6 +40,7 @@ const ENOUGH_FOR_P99: u64 = 1000;
 const MOST_REQUESTS: u64 = 10_000;
 /// Requests before the first that counts, by which a queue has found its order.
 const WARMUP_SHARE: f64 = 0.2;
+const WARMUP_REQUESTS: f64 = 2_000.0;
 /// A buffer is filled with so many times its size: it drains meanwhile.
 const FILLS: f64 = 10.0;
 const MOST_FILL_REQUESTS: u64 = 2_000_000;
@@ -94,7 +95,7 @@ impl Worst {
 /// # Errors
 /// When the model fails to end a request.
 pub fn score(profile: &Profile, medium: &Medium, seed: u64) -> Result<Vec<Score>, TargetError> {
-    let points: Vec<&Point> = profile.points.iter().collect();
+    let points: Vec<&Point> = profile.points.iter().filter(|point| point.is_sound()).collect();
     score_points(profile.span_bytes, &points, medium, seed)
 }
 
@@ -122,6 +123,7 @@ pub(super) fn score_points(
             if point.block_bytes > span_bytes {
                 continue;
             }
+            target.set_think(point.think());
             let sample = target.run(&load_of(point, span_bytes, seed + 1 + index as u64))?;
             scores.extend(compare(point, &sample));
         }
@@ -138,7 +140,9 @@ fn load_of(point: &Point, span_bytes: u64, seed: u64) -> Load {
         first_byte: 0,
         span_bytes: span_bytes / point.block_bytes * point.block_bytes,
         flush_every: 0,
-        warmup: duration.mul_f64(WARMUP_SHARE),
+        warmup: duration
+            .mul_f64(WARMUP_SHARE)
+            .min(Duration::from_secs_f64(WARMUP_REQUESTS / point.iops.max(1e-3))),
         // Rather more requests than were measured: the model's own chance should not be part of the error.
         duration: duration * 4,
         most_requests: MOST_REQUESTS,

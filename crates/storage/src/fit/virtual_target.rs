@@ -1,6 +1,7 @@
 //! A model as a target: probes in virtual time, exact and repeatable.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
@@ -16,11 +17,17 @@ pub struct VirtualTarget {
     now: Time,
     next_id: u64,
     finished: Vec<Finished>,
+    think: Duration,
 }
 
 impl VirtualTarget {
     pub fn new(model: Box<dyn MediumModel>) -> VirtualTarget {
-        VirtualTarget { model, now: Time::ZERO, next_id: 0, finished: Vec::new() }
+        VirtualTarget { model, now: Time::ZERO, next_id: 0, finished: Vec::new(), think: Duration::ZERO }
+    }
+
+    /// From an answer to the request after it: what a real prober spends on each, none unless told.
+    pub(super) fn set_think(&mut self, think: Duration) {
+        self.think = think;
     }
 
     fn submit(&mut self, operation: Operation, offset_bytes: u64, length_bytes: u64) -> RequestId {
@@ -78,9 +85,14 @@ impl Target for VirtualTarget {
         let mut next_block = 0;
         let mut last = measure_from;
         let mut answered = 0;
+        // When those who think will ask again.
+        let mut thinking: BinaryHeap<Reverse<Time>> = BinaryHeap::new();
         loop {
             let more = self.now < until && sample.requests < load.most_requests;
-            while more && under_way.len() < load.queue_depth {
+            while thinking.peek().is_some_and(|Reverse(at)| *at <= self.now) {
+                thinking.pop();
+            }
+            while more && under_way.len() + thinking.len() < load.queue_depth {
                 let block = if load.pattern.is_random() {
                     random.random_range(0..blocks)
                 } else {
@@ -92,8 +104,15 @@ impl Target for VirtualTarget {
                 under_way.insert(id, self.now);
             }
             if self.finished.is_empty() {
-                if under_way.is_empty() {
+                let asks_at = thinking.peek().map(|Reverse(at)| *at).filter(|_| more);
+                if under_way.is_empty() && asks_at.is_none() {
                     break;
+                }
+                if let Some(at) = asks_at
+                    && self.model.next_completion().is_none_or(|next| next > at)
+                {
+                    self.now = at;
+                    continue;
                 }
                 if !self.step() {
                     return Err(TargetError::Failed("the model never ended a request".into()));
@@ -103,6 +122,9 @@ impl Target for VirtualTarget {
             for Finished { id, at } in finished {
                 let Some(submitted) = under_way.remove(&id) else { continue };
                 answered += 1;
+                if !self.think.is_zero() {
+                    thinking.push(Reverse(at + self.think));
+                }
                 if at < measure_from || at >= until || sample.requests >= load.most_requests {
                     continue;
                 }

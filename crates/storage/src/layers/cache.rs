@@ -224,13 +224,13 @@ impl Cache {
         });
         if let Some(journal) = &inner.journal {
             let weak = Arc::downgrade(&inner);
-            let own = journal.clone();
             journal.set_source(move || {
                 let Some(inner) = weak.upgrade() else { return Snapshot::default() };
+                let Some(journal) = &inner.journal else { return Snapshot::default() };
                 // Records are appended under the same lock.
                 let state = inner.lock();
                 let entries = state.lines.journalled().map(|(slot, block)| (slot, Some(block)));
-                Snapshot { state: write_back::encode(entries), covers: own.appended() }
+                Snapshot { state: write_back::encode(entries), covers: journal.appended() }
             });
         }
         Ok(Cache { inner })

@@ -108,6 +108,8 @@ struct Member {
 
 struct State {
     roles: Vec<Role>,
+    /// By member: how often it was left out. What was begun for it before is void.
+    attempts: Vec<u64>,
     kept: Kept,
     regions: HashMap<u32, Region>,
     /// Counts changes of `kept`.
@@ -185,13 +187,18 @@ impl Mirror {
             };
             members.push(Member { device, journal, under_way: AtomicUsize::new(0) });
         }
-        let newest = found.iter().flatten().max_by_key(|(kept, version)| (kept.epoch, *version));
+        // A member that was being brought up to date has the latest records, but not the data.
+        let has_data = |index: usize, kept: &Kept| !kept.out[index];
+        let opened = || found.iter().enumerate().filter_map(|(index, found)| Some((index, found.as_ref()?)));
+        let newest = opened()
+            .max_by_key(|(index, (kept, version))| (has_data(*index, kept), kept.epoch, *version))
+            .map(|(_, found)| found);
         let Some((mut kept, _)) = newest.cloned() else {
             let gone = JournalError::Device(DeviceError::Gone);
             return Err(MirrorError::NoMember(first_error.unwrap_or(gone)));
         };
-        // A region that any of the last ones had marked may differ.
-        for (other, _) in found.iter().flatten().filter(|(other, _)| other.epoch == kept.epoch) {
+        // A region that any of them had marked may differ.
+        for (other, _) in found.iter().flatten() {
             kept.marked.extend(&other.marked);
         }
         let fresh = kept.epoch == 0;
@@ -211,6 +218,7 @@ impl Mirror {
             }
         }
         let state = State {
+            attempts: vec![0; roles.len()],
             roles,
             kept,
             regions: HashMap::new(),
@@ -232,14 +240,14 @@ impl Mirror {
             resynced_bytes: AtomicU64::new(0),
             state: Mutex::new(state),
         });
-        for member in &inner.members {
+        for (index, member) in inner.members.iter().enumerate() {
             let weak = Arc::downgrade(&inner);
             let Some(journal) = &member.journal else { continue };
-            let own = journal.clone();
             // Every record is the whole state, so a snapshot may be newer than its number says.
             journal.set_source(move || {
-                let covers = own.appended();
-                let state = weak.upgrade().map(|inner| inner.lock().kept.encode()).unwrap_or_default();
+                let Some(inner) = weak.upgrade() else { return Snapshot::default() };
+                let covers = inner.members[index].journal.as_ref().map_or(0, Journal::appended);
+                let state = inner.lock().kept.encode();
                 Snapshot { state, covers }
             });
         }
@@ -367,10 +375,22 @@ impl Inner {
             match &self.members[index].journal {
                 Some(journal) => {
                     journal.append(record.clone());
-                    journal.commit(Box::new(move |result| gather.arrive(part, result)));
+                    let inner = Arc::clone(self);
+                    journal.commit(Box::new(move |result| {
+                        inner.heed(index, &result);
+                        gather.arrive(part, result);
+                    }));
                 }
                 None => gather.arrive(part, Err(DeviceError::Gone)),
             }
+        }
+    }
+
+    /// Whoever fails is not read from any more, even while others are still at the same request: if it comes
+    /// back at once it may have lost what it had.
+    fn heed<T>(&self, index: usize, answer: &Result<T, DeviceError>) {
+        if answer.is_err() {
+            self.lock().leave_out(index);
         }
     }
 
@@ -511,8 +531,9 @@ impl Inner {
             let Some(own) = own else { break };
             let (gather, inner, index) = (Arc::clone(&gather), Arc::clone(self), *index);
             self.members[index].under_way.fetch_add(1, Ordering::Relaxed);
-            let arrived = move |completion| {
+            let arrived = move |completion: Completion| {
                 inner.members[index].under_way.fetch_sub(1, Ordering::Relaxed);
+                inner.heed(index, &completion);
                 gather.arrive(part, completion);
             };
             self.members[index].device.submit(shifted(own, self.reserved_bytes), Box::new(arrived));
@@ -535,17 +556,18 @@ impl Inner {
         for index in lost {
             let inner = Arc::clone(self);
             let answered = move |completion: Completion| {
-                let missed = {
+                let (attempt, missed) = {
                     let mut state = inner.lock();
                     state.roles[index] =
                         if completion.is_ok() { Role::Resyncing } else { Role::Out { looking: false } };
                     state.version += 1;
                     let marked = state.kept.marked.clone();
                     state.kept.missed[index].extend(marked);
-                    state.kept.missed[index].iter().copied().collect::<Vec<u32>>()
+                    let missed: Vec<u32> = state.kept.missed[index].iter().copied().collect();
+                    (state.attempts[index], missed)
                 };
                 if completion.is_ok() {
-                    inner.resync(index, missed);
+                    inner.resync(index, attempt, missed);
                 }
             };
             let buffer = vec![0; BLOCK_BYTES as usize];
@@ -554,13 +576,13 @@ impl Inner {
     }
 
     /// Copies the last of `regions` and goes on with the others; when none is left, the member is in again.
-    fn resync(self: &Arc<Self>, index: usize, mut regions: Vec<u32>) {
-        if self.lock().roles[index] != Role::Resyncing {
+    fn resync(self: &Arc<Self>, index: usize, attempt: u64, mut regions: Vec<u32>) {
+        if !self.lock().is_resyncing(index, attempt) {
             return;
         }
         let inner = Arc::clone(self);
         let Some(region) = regions.pop() else {
-            let flushed = move |completion: Completion| inner.readmit(index, completion.is_ok());
+            let flushed = move |completion: Completion| inner.readmit(index, attempt, completion.is_ok());
             return self.members[index].device.submit(Request::Flush, Box::new(flushed));
         };
         let (offset_bytes, length_bytes) = self.region_extent(region);
@@ -571,9 +593,13 @@ impl Inner {
                 drop(claim);
                 if copied {
                     next.resynced_bytes.fetch_add(length_bytes, Ordering::Relaxed);
-                    next.resync(index, regions);
+                    next.resync(index, attempt, regions);
                 } else {
-                    next.lock().leave_out(index);
+                    let mut state = next.lock();
+                    if state.is_resyncing(index, attempt) {
+                        state.leave_out(index);
+                    }
+                    drop(state);
                     next.persist();
                 }
             });
@@ -606,10 +632,10 @@ impl Inner {
         self.submit_read(from_bytes, vec![0; length as usize], Vec::new(), Box::new(read));
     }
 
-    fn readmit(self: &Arc<Self>, index: usize, flushed: bool) {
+    fn readmit(self: &Arc<Self>, index: usize, attempt: u64, flushed: bool) {
         {
             let mut state = self.lock();
-            if state.roles[index] != Role::Resyncing {
+            if !state.is_resyncing(index, attempt) {
                 return;
             }
             if flushed {
@@ -677,6 +703,10 @@ impl State {
         self.version += 1;
     }
 
+    fn is_resyncing(&self, index: usize, attempt: u64) -> bool {
+        self.roles[index] == Role::Resyncing && self.attempts[index] == attempt
+    }
+
     /// Leaves a member out, unless it is the last one with all data. It has missed whatever was not flushed.
     fn leave_out(&mut self, index: usize) -> bool {
         if matches!(self.roles[index], Role::Out { .. }) {
@@ -687,6 +717,7 @@ impl State {
             return false;
         }
         self.roles[index] = Role::Out { looking: false };
+        self.attempts[index] += 1;
         self.kept.out[index] = true;
         let marked = self.kept.marked.clone();
         self.kept.missed[index].extend(marked);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -16,6 +16,7 @@ pub struct Workers {
 
 struct Pool {
     queue: Arc<Queue>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -40,19 +41,40 @@ impl Workers {
     /// When a thread can't be had.
     pub fn start(threads: usize) -> io::Result<Workers> {
         let queue = Arc::new(Queue::default());
-        let pool = Arc::new(Pool { queue: Arc::clone(&queue) });
+        // Made first, so that threads that were started end when a later one can't be.
+        let pool = Arc::new(Pool { queue: Arc::clone(&queue), threads: Mutex::default() });
         for _ in 0..threads {
             let queue = Arc::clone(&queue);
-            thread::Builder::new().name("layer-worker".into()).spawn(move || queue.work())?;
+            let thread = thread::Builder::new().name("layer-worker".into()).spawn(move || queue.work())?;
+            pool.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
         Ok(Workers { pool: Some(pool) })
+    }
+
+    /// Waits until every job is over and the threads are gone. A later job runs on its caller's thread.
+    pub fn stop(&self) {
+        let Some(pool) = &self.pool else { return };
+        pool.queue.end();
+        let threads = std::mem::take(&mut *pool.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.thread().id() != thread::current().id() {
+                // A panic in a job has been printed.
+                let _ = thread.join();
+            }
+        }
     }
 
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
         match &self.pool {
             None => job(),
             Some(pool) => {
-                pool.queue.lock().jobs.push_back(Box::new(job));
+                let mut state = pool.queue.lock();
+                if state.ended {
+                    drop(state);
+                    return job();
+                }
+                state.jobs.push_back(Box::new(job));
+                drop(state);
                 pool.queue.changed.notify_one();
             }
         }
@@ -62,6 +84,11 @@ impl Workers {
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
     }
 
     fn work(&self) {
@@ -83,7 +110,6 @@ impl Queue {
 impl Drop for Pool {
     fn drop(&mut self) {
         // Not joined: it may be one of the threads that drops the last handle.
-        self.queue.lock().ended = true;
-        self.queue.changed.notify_all();
+        self.queue.end();
     }
 }

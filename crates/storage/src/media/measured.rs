@@ -118,7 +118,7 @@ impl MeasuredModel {
         let depth = self.jobs.len();
         let share = depth as f64 / (depth as f64 + self.buffer_weight()).max(1.0);
         let any = self.order == MeasuredOrder::Any;
-        // The jobs that some load's speed lets be served are a prefix of the queue.
+        // In order of age: behind the first that isn't served nobody is.
         let (from, to) = if any { (self.serving, self.serving + 1) } else { (0, depth) };
         (from..to.min(depth)).map_while(move |index| {
             let job = &self.jobs[index];

@@ -89,6 +89,8 @@ fn one() -> u32 {
 }
 
 /// A device, or a layer over what lies below it.
+// There are few of them, and they are read once: a box would only be in the way.
+#[expect(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Node {

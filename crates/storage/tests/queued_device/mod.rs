@@ -45,6 +45,8 @@ struct State {
     /// Requests happen before `submit` returns.
     at_once: bool,
     gone: bool,
+    /// A request was answered with `Gone`.
+    noticed: bool,
 }
 
 struct Queued {
@@ -64,6 +66,7 @@ impl QueuedDevice {
             queue: Vec::new(),
             at_once: true,
             gone: false,
+            noticed: false,
         };
         QueuedDevice { shared: Arc::new(Shared { capacity_bytes, state: Mutex::new(state) }) }
     }
@@ -89,11 +92,21 @@ impl QueuedDevice {
         let queue = {
             let mut state = self.lock();
             state.gone = gone;
+            state.noticed = gone && !state.queue.is_empty();
             if gone { std::mem::take(&mut state.queue) } else { Vec::new() }
         };
         for queued in queue {
             (queued.done)(Err(DeviceError::Gone));
         }
+    }
+
+    /// It is there again. If anyone has noticed that it was gone, it has lost some of what was not durable.
+    pub fn come_back(&self, pick: &mut Pick) {
+        let mut state = self.lock();
+        if std::mem::take(&mut state.noticed) {
+            state.lose(pick);
+        }
+        state.gone = false;
     }
 
     /// Carries out one of the waiting requests; false when there is none.
@@ -126,14 +139,7 @@ impl QueuedDevice {
         for queued in &queue {
             state.perform_partly(&queued.request, pick);
         }
-        let versions = std::mem::take(&mut state.versions);
-        for (sector, versions) in versions {
-            let kept = pick.below(versions.len() + 1);
-            if kept > 0 {
-                let content = versions[kept - 1].1.clone();
-                state.durable[sector * SECTOR..][..SECTOR].copy_from_slice(&content);
-            }
-        }
+        state.lose(pick);
         state.gone = true;
         let image = state.durable.clone();
         drop(state);
@@ -153,6 +159,18 @@ impl QueuedDevice {
 }
 
 impl State {
+    /// Of each sector that was not flushed any version remains.
+    fn lose(&mut self, pick: &mut Pick) {
+        let versions = std::mem::take(&mut self.versions);
+        for (sector, versions) in versions {
+            let kept = pick.below(versions.len() + 1);
+            if kept > 0 {
+                let content = versions[kept - 1].1.clone();
+                self.durable[sector * SECTOR..][..SECTOR].copy_from_slice(&content);
+            }
+        }
+    }
+
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {
         for (index, target) in buffer.chunks_mut(SECTOR).enumerate() {
             let sector = offset_bytes as usize / SECTOR + index;
@@ -234,6 +252,7 @@ impl BlockDevice for QueuedDevice {
         }
         let mut state = self.lock();
         if state.gone {
+            state.noticed = true;
             drop(state);
             return done(Err(DeviceError::Gone));
         }

@@ -244,7 +244,7 @@ impl Bench {
         stop: &AtomicBool,
     ) -> Result<Observed, CellError> {
         let mut attached = self.attach(plan, source, folder)?;
-        let directories = storage::directories(plan.storage, &attached)?;
+        let directories = attached.paths().to_vec();
         if directories.len() > 1 && !system.capabilities().many_directories {
             return Err(CellError::Failed(format!(
                 "{} keeps its data in one directory, and this storage is {} of them: use layout = \"stripe\"",

@@ -113,7 +113,7 @@ impl Datasets {
             choice::choose(plan.study.run.attachment.as_deref())?.attach(&spec, &self.registry)?;
         attached.set_pace(Pace::Immediate)?;
         // A system that uses one directory has all its files in the first one.
-        images::copy_tree(&files, &storage::directories(plan.storage, &attached)?[0]).map_err(|error| {
+        images::copy_tree(&files, &attached.paths()[0]).map_err(|error| {
             CellError::Failed(format!(
                 "the data set of {:.0} MB does not fit on {}: {error}",
                 images::tree_bytes(&files).unwrap_or(0) as f64 / 1e6,

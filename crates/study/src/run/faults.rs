@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use underlay_attach::{AttachError, Attached, Served};
 use underlay_storage::faults::{Extent, Fault, PowerCut};
 
-use super::CellError;
 use super::cell::CellPlan;
+use super::{CellError, storage};
 use crate::spec::{FaultAct, FaultSpec, StorageSource, StorageSpec, Study};
 use crate::units::format_duration;
 
@@ -73,11 +73,12 @@ impl Schedule {
             CellError::Failed(format!("the attachment {} takes no commands for faults", attached.name()))
         })?;
         let all: Vec<String> = served.faults()?.into_iter().map(|device| device.device).collect();
+        let listed = storage::device_names(plan.storage);
         let mut events = Vec::new();
         for (index, spec) in faults.into_iter().enumerate() {
             let devices = match spec.device {
-                // Checked with the study.
-                Some(device) => all.get(device).cloned().into_iter().collect(),
+                // Checked with the study, and counted as it lists them: the stack begins with a cache's device.
+                Some(device) => listed.get(device).cloned().into_iter().collect(),
                 None => all.clone(),
             };
             let seed = plan.seed.wrapping_add(index as u64);

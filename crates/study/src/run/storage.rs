@@ -28,6 +28,11 @@ fn devices(storage: &StorageSpec) -> Vec<(String, &Medium, u64)> {
     named
 }
 
+/// The names of the devices that `devices` lists, in its order; those of caches are not among them.
+pub fn device_names(storage: &StorageSpec) -> Vec<String> {
+    devices(storage).into_iter().map(|(name, ..)| name).collect()
+}
+
 /// The stack of a modelled storage with its backing files below `images`; `None` for real paths.
 pub fn stack(
     storage: &StorageSpec,
@@ -91,20 +96,6 @@ fn with_layers(
         node = Node::Link { bandwidth_mb_s, latency_us, member: Box::new(node) };
     }
     node
-}
-
-/// The directories that a system gets of an attached storage: its own, or the parts that it is split into.
-///
-/// # Errors
-/// When a part can't be made.
-pub fn directories(storage: &StorageSpec, attached: &Attached) -> std::io::Result<Vec<PathBuf>> {
-    let StorageSource::Modelled { layout: Layout::Split { directories, .. }, .. } = &storage.source else {
-        return Ok(attached.paths().to_vec());
-    };
-    let volume = &attached.paths()[0];
-    let parts: Vec<PathBuf> = (0..*directories).map(|index| volume.join(format!("part-{index}"))).collect();
-    parts.iter().try_for_each(std::fs::create_dir_all)?;
-    Ok(parts)
 }
 
 /// The backing files that a stack uses.
@@ -237,6 +228,7 @@ mod tests {
         assert_eq!(fast.devices()[0].capacity_bytes, 61 << 20);
         let names: Vec<&str> = volume.devices().iter().map(|device| device.name.as_str()).collect();
         assert_eq!(names, ["optane-p4800x.cache-0", "hdd-7200-sata.0", "hdd-7200-sata.1"]);
+        assert_eq!(device_names(&storage), names[1..], "the first device is a disk and not the cache");
         let record = describe(&storage, "fuse+loop");
         assert_eq!(record.layout, "mirror, write-back cache of 64 GB, zstd, link of 3125 MB/s and 20 us");
         let described: Vec<&str> = record.devices.iter().map(|device| device.name.as_str()).collect();

@@ -114,7 +114,7 @@ fn read_act(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
             });
             // The seed is the cell's, once there is one.
             let seed = 0;
-            let fault = if requests == "errors" {
+            if requests == "errors" {
                 let extent = section
                     .take("extent")
                     .map_or(Some(None), |field| read_extent(&field, findings).map(Some));
@@ -127,8 +127,7 @@ fn read_act(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
                 section.finish(findings);
                 let latency_us = latency?.value.as_secs_f64() * 1e6;
                 Fault::Spikes { operations: operations?, rate: rate?, latency_us, seed }
-            };
-            fault
+            }
         }
     };
     match fault.check() {

@@ -31,6 +31,9 @@ pub(super) fn answer<T>(done: Done<T>, outcome: Result<T, Errno>, held: Held) {
     drop(held);
 }
 
+/// What happens once all requests are over, with what was read.
+type Then = Box<dyn FnOnce(Outcome, Vec<u8>) + Send>;
+
 /// Requests of which the last to end calls on.
 struct Join {
     state: Mutex<JoinState>,
@@ -40,7 +43,7 @@ struct JoinState {
     remaining: usize,
     outcome: Outcome,
     buffer: Vec<u8>,
-    then: Option<Box<dyn FnOnce(Outcome, Vec<u8>) + Send>>,
+    then: Option<Then>,
 }
 
 impl Join {

@@ -122,18 +122,6 @@ impl State {
             self.changed(inode, true);
         }
     }
-
-    fn is_below(&self, mut inode: u64, ancestor: u64) -> bool {
-        loop {
-            if inode == ancestor {
-                return true;
-            }
-            match self.tree.get(inode) {
-                Some(found) if found.parent != inode => inode = found.parent,
-                _ => return false,
-            }
-        }
-    }
 }
 
 fn check_name(name: &[u8]) -> Result<(), Errno> {
@@ -282,7 +270,7 @@ impl Core {
             let inode = state.entry(from.0, from.1)?;
             let target = state.living_directory(to.0)?.entries.get(to.1);
             let is_directory = state.stat(inode)?.kind == Kind::Directory;
-            if is_directory && state.is_below(to.0, inode) {
+            if is_directory && state.tree.is_below(to.0, inode) {
                 return Err(Errno::INVAL);
             }
             match (mode, target) {
@@ -305,7 +293,7 @@ impl Core {
             }
             if let (Some(target), RenameMode::Exchange) = (target, mode)
                 && state.stat(target)?.kind == Kind::Directory
-                && state.is_below(from.0, target)
+                && state.tree.is_below(from.0, target)
             {
                 return Err(Errno::INVAL);
             }
@@ -343,7 +331,7 @@ impl Core {
     /// Up to `most` entries behind number `after` (0 for the first), without `.` and `..`.
     pub fn list(&self, directory: u64, after: u64, most: usize) -> Result<Vec<Entry>, Errno> {
         let state = self.state();
-        let entries = state.directory(directory)?.entries.from_number(after).take(most);
+        let entries = state.directory(directory)?.entries.behind(after).take(most);
         entries
             .map(|(number, name, inode)| Ok(Entry { number, name: name.to_vec(), stat: state.stat(inode)? }))
             .collect()

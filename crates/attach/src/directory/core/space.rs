@@ -50,9 +50,9 @@ impl State {
         let mut fresh = Fresh::new();
         let mut at = hole.start;
         while at < hole.end {
-            let run = match self.from_reservation(inode, at..hole.end) {
+            let run = match self.take_reserved(inode, at..hole.end) {
                 Some(run) => Some(run),
-                None => self.from_allocator(inode, at..hole.end, grows),
+                None => self.take_free(inode, at..hole.end, grows),
             };
             let Some(run) = run else {
                 self.give_back(&fresh);
@@ -64,7 +64,7 @@ impl State {
         Some(fresh)
     }
 
-    fn from_reservation(&mut self, inode: u64, hole: Range<u64>) -> Option<Run> {
+    fn take_reserved(&mut self, inode: u64, hole: Range<u64>) -> Option<Run> {
         let reserved = &mut self.volatile.get_mut(&inode)?.reserved;
         let segment = *reserved.segments(hole).first()?;
         let run = Run { start: segment.place.device()?, count: segment.count };
@@ -72,7 +72,7 @@ impl State {
         Some(run)
     }
 
-    fn from_allocator(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Run> {
+    fn take_free(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Run> {
         let wanted = hole.end - hole.start;
         let has = self.tree.get(inode)?.extents.blocks() + wanted;
         let ahead = if grows { has.clamp(LEAST_AHEAD_BLOCKS, MOST_AHEAD_BLOCKS) } else { 0 };
@@ -267,7 +267,7 @@ impl Core {
         let core = Arc::clone(self);
         let end = range.end;
         let finish = move |outcome: Outcome| {
-            let outcome = outcome.and_then(|()| {
+            if outcome.is_ok() {
                 let mut state = core.state();
                 let time = now();
                 let grows = end > size && !keep_size;
@@ -280,8 +280,7 @@ impl Core {
                 if let Some(volatile) = state.volatile.get_mut(&inode) {
                     volatile.tail_clean |= grows;
                 }
-                Ok(())
-            });
+            }
             answer(done, outcome, held);
         };
         if let Err(error) = changed {

@@ -44,7 +44,7 @@ impl Entries {
     }
 
     /// Number, name and inode of every entry behind number `after`.
-    pub fn from_number(&self, after: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
+    pub fn behind(&self, after: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
         self.by_number
             .range(after.saturating_add(1)..)
             .map(|(number, name)| (*number, &**name, self.by_name.get(name).map_or(0, |(inode, _)| *inode)))
@@ -239,6 +239,11 @@ impl Tree {
 
     fn link(&mut self, parent: u64, name: &[u8], inode: u64) -> Result<(), Contradiction> {
         let is_directory = self.inode(inode)?.kind == Kind::Directory;
+        if is_directory
+            && (inode == ROOT || self.inode(inode)?.parent != inode || self.is_below(parent, inode))
+        {
+            return contradiction(format!("directory {inode} is given a second place, or one in itself"));
+        }
         let directory = self.directory(parent)?;
         if directory.entries.get(name).is_some() {
             return contradiction(format!("a name in directory {parent} is given twice"));
@@ -268,6 +273,19 @@ impl Tree {
             inode.links = inode.links.saturating_sub(1);
         }
         Ok(())
+    }
+
+    /// Whether an inode is this directory or in it, however deep.
+    pub fn is_below(&self, mut inode: u64, ancestor: u64) -> bool {
+        loop {
+            if inode == ancestor {
+                return true;
+            }
+            match self.inodes.get(&inode) {
+                Some(found) if found.parent != inode => inode = found.parent,
+                _ => return false,
+            }
+        }
     }
 
     fn change_extents(

@@ -126,7 +126,9 @@ fn shortened(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    let end = kept.rfind(' ').filter(|&end| end * 2 > kept.len()).unwrap_or(kept.len());
+    let mid_word = !text[kept.len()..].starts_with(' ');
+    let space = kept.rfind(' ').filter(|&end| mid_word && end * 2 > kept.len());
+    let end = space.unwrap_or(kept.len());
     format!("{}…", kept[..end].trim_end_matches([',', ' ']))
 }
 

@@ -95,7 +95,7 @@ pub struct MeasuredParameters {
     pub service: Vec<Service>,
 }
 
-const LATENCY_US: (f64, f64) = (0.0, 1e9);
+const LATENCY_US: (f64, f64) = (0.0, 1e8);
 const IOPS: (f64, f64) = (0.001, 1e9);
 
 impl MeasuredParameters {
@@ -141,7 +141,8 @@ impl MeasuredParameters {
         }];
         entries.extend(self.device.entries());
         for service in &self.service {
-            let iops = service.iops.as_ref().map_or_else(String::new, |iops| format!("; iops {}", iops.text()));
+            let iops =
+                service.iops.as_ref().map_or_else(String::new, |iops| format!("; iops {}", iops.text()));
             entries.push(Entry {
                 name: service.load.name(),
                 value: format!(
@@ -168,6 +169,8 @@ impl MeasuredParameters {
                 problems.push(format!("{what}: `iops` {problem}"));
             } else if service.iops.as_ref().is_some_and(|iops| iops.points[0].0 != 1.0) {
                 problems.push(format!("{what}: `iops` begins at queue depth 1, to which all others compare"));
+            } else if service.iops.as_ref().is_some_and(collapses) {
+                problems.push(format!("{what}: `iops` falls below a thousandth of that at queue depth 1"));
             }
             if !(512..=1_000_000_000).contains(&service.block_bytes) {
                 problems.push(format!("{what}: no such block"));
@@ -189,6 +192,11 @@ impl MeasuredParameters {
         }
         problems
     }
+}
+
+/// Whether there is a depth at which the device all but stands still.
+fn collapses(iops: &Curve) -> bool {
+    iops.points.iter().any(|point| point.1 < iops.points[0].1 / 1e3)
 }
 
 fn read_order(table: &mut TableReader<'_>) -> Option<OrderProperty> {

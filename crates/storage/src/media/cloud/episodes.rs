@@ -15,6 +15,9 @@ pub struct Episodes {
     end_ns: f64,
 }
 
+/// Nobody steps through more episodes than these that passed while nothing was asked.
+const SKIPPED_CYCLES: f64 = 256.0;
+
 impl Episodes {
     /// For `share` of the time, with `factor` left of the rates; `None` when that is never.
     pub fn new(share: f64, mean_s: f64, factor: f64, seed: u64) -> Option<Episodes> {
@@ -29,17 +32,32 @@ impl Episodes {
         Some(episodes)
     }
 
-    fn next(&mut self) {
-        let mut exponential = |mean_ns: f64| -mean_ns * (-self.random.random::<f64>()).ln_1p();
-        let between_ns = exponential(self.mean_between_ns);
-        let length_ns = exponential(self.mean_ns);
-        self.start_ns = self.end_ns + between_ns;
+    fn exponential_ns(&mut self, mean_ns: f64) -> f64 {
         // A draw of nothing must not stop time.
-        self.end_ns = self.start_ns + length_ns.max(1.0);
+        (-mean_ns * (-self.random.random::<f64>()).ln_1p()).max(1.0)
+    }
+
+    fn next(&mut self) {
+        self.start_ns = self.end_ns + self.exponential_ns(self.mean_between_ns);
+        self.end_ns = self.start_ns + self.exponential_ns(self.mean_ns);
+    }
+
+    /// As it is at a time long after any that was looked at: neither state remembers how long it has lasted.
+    fn begin_anew(&mut self, now_ns: f64) {
+        let share = self.mean_ns / (self.mean_ns + self.mean_between_ns);
+        self.start_ns = now_ns;
+        if self.random.random::<f64>() >= share {
+            self.start_ns += self.exponential_ns(self.mean_between_ns);
+        }
+        self.end_ns = self.start_ns + self.exponential_ns(self.mean_ns);
     }
 
     /// What is left of the rates at `now_ns`, which never goes back.
     pub fn factor(&mut self, now_ns: u64) -> f64 {
+        let ahead_ns = now_ns as f64 - self.end_ns;
+        if ahead_ns > SKIPPED_CYCLES * (self.mean_ns + self.mean_between_ns) {
+            self.begin_anew(now_ns as f64);
+        }
         while now_ns as f64 >= self.end_ns {
             self.next();
         }
@@ -68,6 +86,16 @@ mod tests {
         // Episodes of less than a second may fall between two looks.
         let mean_s = degraded as f64 / begun as f64;
         assert!((mean_s / 30.0 - 1.0).abs() < 0.1, "{mean_s}");
+    }
+
+    #[test]
+    fn take_their_share_of_rare_looks() {
+        // A million episodes lie between two looks.
+        let mut episodes = Episodes::new(0.1, 0.001, 0.5, 7).unwrap();
+        let looks = 20_000u64;
+        let degraded = (1..=looks).filter(|look| episodes.factor(look * 10_000_000_000_000) < 1.0).count();
+        let share = degraded as f64 / looks as f64;
+        assert!((share / 0.1 - 1.0).abs() < 0.06, "{share}");
     }
 
     #[test]

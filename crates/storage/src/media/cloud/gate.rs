@@ -32,7 +32,7 @@ impl Gate {
         Gate { baseline: baseline / 1e9, burst, free_ns: 0.0 }
     }
 
-    /// Before when nothing more passes.
+    /// Nothing more passes before.
     pub fn free_ns(&self) -> f64 {
         self.free_ns
     }

@@ -165,12 +165,17 @@ impl Ftl {
             self.closed[self.host.block as usize] = true;
             // One block must be left to garbage collection.
             while self.free.len() < 2 {
-                collected.add(self.collect());
+                let victim = self.victim().expect("the host's block has just been closed");
+                collected.add(self.collect(victim));
             }
             self.host = self.open();
         } else if self.room_units == 0 && (self.free.len() as u32) < BLOCKS_KEPT_FREE {
             // In good time, so that no write has to collect many blocks.
-            collected.add(self.collect());
+            match self.victim().filter(|&victim| self.valid[victim] < self.block_units) {
+                Some(victim) => collected.add(self.collect(victim)),
+                // Nothing would be gained now; it is looked for again after some writes.
+                None => self.room_units = self.block_units / 8 + 1,
+            }
         }
         self.room_units = self.room_units.saturating_sub(1);
         let slot = self.host.block * self.block_units + self.host.filled;
@@ -200,11 +205,15 @@ impl Ftl {
         Open { block, filled: 0 }
     }
 
-    /// Empties and erases the closed block that holds the least.
-    fn collect(&mut self) -> Collected {
-        self.recycled = true;
+    /// The closed block that holds the least.
+    fn victim(&self) -> Option<usize> {
         let closed = (0..self.valid.len()).filter(|&block| self.closed[block]);
-        let victim = closed.min_by_key(|&block| self.valid[block]).expect("most blocks are closed");
+        closed.min_by_key(|&block| self.valid[block])
+    }
+
+    /// Empties and erases a block.
+    fn collect(&mut self, victim: usize) -> Collected {
+        self.recycled = true;
         let copied = self.valid[victim];
         let first = victim as u32 * self.block_units;
         for slot in first..first + self.block_units {

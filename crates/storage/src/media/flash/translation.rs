@@ -29,8 +29,11 @@ pub struct Translation {
     sample: Sample,
     /// Copies that garbage collection has still to make.
     owed_bytes: f64,
-    /// Host writes over which they are spread.
+    /// Host writes until the next block is collected, as expected.
     within_bytes: f64,
+    /// As much on top over which copies are spread, so that they don't pause when it is collected late: what the
+    /// last block gave up.
+    cushion_bytes: f64,
     /// Of the blocks that are being collected, the share that is valid.
     valid_share: f64,
 }
@@ -79,22 +82,35 @@ impl Translation {
                 Ftl::steady(units, block_units, blocks, &mut random)
             }
         };
-        let mut translation =
-            Translation { ftl, sample, owed_bytes: 0.0, within_bytes: 0.0, valid_share: 0.0 };
+        let mut translation = Translation {
+            ftl,
+            sample,
+            owed_bytes: 0.0,
+            within_bytes: 0.0,
+            cushion_bytes: 0.0,
+            valid_share: 0.0,
+        };
         if collected.freed > 0 {
-            // As if the blocks emptied last had been usual ones.
-            let room = f64::from(translation.ftl.room_units());
-            translation.owe(room * collected.copied as f64 / collected.freed as f64, room);
+            // As if blocks like those of late had been collected all along.
+            let per_freed = collected.copied as f64 / collected.freed as f64;
+            let unit_bytes = translation.sample.unit_bytes();
+            translation.valid_share = per_freed / (1.0 + per_freed);
+            translation.cushion_bytes = f64::from(block_units) / (1.0 + per_freed) * unit_bytes;
+            translation.within_bytes = f64::from(translation.ftl.room_units()) * unit_bytes;
+            translation.owed_bytes = per_freed * (translation.within_bytes + translation.cushion_bytes);
         }
         translation
     }
 
-    fn owe(&mut self, copied_units: f64, freed_units: f64) {
-        let unit_bytes = (self.sample.group_units * MAPPING_BYTES) as f64;
-        self.owed_bytes += copied_units * unit_bytes;
-        self.within_bytes += freed_units * unit_bytes;
-        if copied_units + freed_units > 0.0 {
-            self.valid_share = copied_units / (copied_units + freed_units);
+    fn owe(&mut self, collected: Collected) {
+        let unit_bytes = self.sample.unit_bytes();
+        let (copied_bytes, freed_bytes) =
+            (collected.copied as f64 * unit_bytes, collected.freed as f64 * unit_bytes);
+        if freed_bytes > 0.0 {
+            self.owed_bytes += copied_bytes;
+            self.within_bytes += freed_bytes;
+            self.cushion_bytes = freed_bytes;
+            self.valid_share = copied_bytes / (copied_bytes + freed_bytes);
         }
     }
 
@@ -103,22 +119,17 @@ impl Translation {
         let (first, end) = (first_byte / MAPPING_BYTES, (first_byte + length_bytes).div_ceil(MAPPING_BYTES));
         for group in self.sample.groups_of(first, end) {
             if self.sample.is_simulated(group, first, end) {
-                let Collected { copied, freed } = self.ftl.write(group as u32);
-                self.owe_collected(copied, freed);
+                let collected = self.ftl.write(group as u32);
+                self.owe(collected);
             }
         }
         let host_bytes = ((end - first) * MAPPING_BYTES) as f64;
-        let share = if host_bytes < self.within_bytes { host_bytes / self.within_bytes } else { 1.0 };
+        let spread_bytes = self.within_bytes + self.cushion_bytes;
+        let share = if host_bytes < spread_bytes { host_bytes / spread_bytes } else { 1.0 };
         let copied_bytes = self.owed_bytes * share;
         self.owed_bytes -= copied_bytes;
         self.within_bytes = (self.within_bytes - host_bytes).max(0.0);
         Work { host_bytes, copied_bytes }
-    }
-
-    fn owe_collected(&mut self, copied: u64, freed: u64) {
-        if freed > 0 {
-            self.owe(copied as f64, freed as f64);
-        }
     }
 
     /// Forgets the units that a range fills entirely.
@@ -159,6 +170,11 @@ struct Sample {
 impl Sample {
     fn new(units: u64, seed: u64, most_units: u64) -> Sample {
         Sample { units, group_units: units.div_ceil(most_units), seed }
+    }
+
+    /// What one simulated unit stands for.
+    fn unit_bytes(&self) -> f64 {
+        (self.group_units * MAPPING_BYTES) as f64
     }
 
     fn groups(&self) -> u64 {

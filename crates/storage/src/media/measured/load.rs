@@ -35,7 +35,7 @@ struct Size {
 
 /// No queue is deeper.
 const DEEPEST: f64 = 4096.0;
-/// A curve without depths: a request that takes no time would have no speed.
+/// A request that takes no time would have no rate.
 const SHORTEST_NS: f64 = 1.0;
 
 impl Size {

@@ -65,7 +65,7 @@ pub fn some_steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 pub enum Node {
     File(u64),
     Directory,
-    Symlink,
+    Symlink(u64),
 }
 
 /// Paths, and files by a number, so that two paths may be one file.
@@ -121,7 +121,10 @@ impl Reference {
                 made
             }
             Step::MakeDirectory(path) => self.add(path, Node::Directory),
-            Step::Symlink(path) => self.add(path, Node::Symlink),
+            Step::Symlink(path) => {
+                self.next += 1;
+                self.add(path, Node::Symlink(self.next))
+            }
             Step::Write { path, offset, length, byte } => match self.file(path) {
                 Some(file) => {
                     let end = *offset as usize + length;
@@ -153,7 +156,7 @@ impl Reference {
                 None => false,
             },
             Step::Unlink(path) => match self.nodes.get(path) {
-                Some(Node::File(_) | Node::Symlink) => self.nodes.remove(path).is_some(),
+                Some(Node::File(_) | Node::Symlink(_)) => self.nodes.remove(path).is_some(),
                 _ => false,
             },
             Step::RemoveDirectory(path) => {
@@ -162,7 +165,7 @@ impl Reference {
             }
             Step::Rename { from, to, mode } => self.rename(from, to, *mode),
             Step::Link { from, to } => match self.nodes.get(from).cloned() {
-                Some(node @ (Node::File(_) | Node::Symlink)) => self.add(to, node),
+                Some(node @ (Node::File(_) | Node::Symlink(_))) => self.add(to, node),
                 _ => false,
             },
             Step::SetXattr { path, value } => match self.nodes.get(path) {
@@ -189,7 +192,7 @@ impl Reference {
         {
             return false;
         }
-        let same_file = matches!((&node, &target), (Node::File(a), Some(Node::File(b))) if a == b);
+        let same_file = node != Node::Directory && target.as_ref() == Some(&node);
         if from == to || same_file {
             return true;
         }
@@ -238,7 +241,7 @@ impl Reference {
             let stat = find(core, path).unwrap();
             match node {
                 Node::Directory => assert_eq!(stat.kind, Kind::Directory),
-                Node::Symlink => assert_eq!(core.read_link(stat.inode).unwrap(), b"target"),
+                Node::Symlink(_) => assert_eq!(core.read_link(stat.inode).unwrap(), b"target"),
                 Node::File(number) => {
                     assert_eq!(content(core, stat.inode), self.files[number], "{path}");
                     let names = self.nodes.values().filter(|other| *other == node).count();

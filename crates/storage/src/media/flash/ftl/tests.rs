@@ -145,6 +145,23 @@ fn sequential_writes_cost_themselves_and_mixtures_lie_between() {
 }
 
 #[test]
+fn a_device_of_one_block_has_nothing_to_collect_at_first() {
+    let mut ftl = Ftl::fresh(1, 8, 1);
+    let collected = (0..8).map(|_| ftl.write(0)).fold(Collected::default(), |mut sum, collected| {
+        sum.add(collected);
+        sum
+    });
+    assert_eq!(collected, Collected::default());
+}
+
+#[test]
+fn blocks_without_stale_units_are_not_copied_in_vain() {
+    // Almost without spare: three of four free blocks are the last ones.
+    let mut ftl = Ftl::fresh(800, 8, 100);
+    assert_eq!(run(&mut ftl, 800, 1.0, |index| index), 1.0);
+}
+
+#[test]
 fn a_discarded_device_is_fresh_again() {
     let mut random = Pcg64Mcg::seed_from_u64(3);
     let (mut ftl, _) = Ftl::steady(UNITS, 1070, 400, &mut random);

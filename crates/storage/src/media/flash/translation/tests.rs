@@ -1,5 +1,6 @@
 //! A sample of the units against all of them.
 
+use proptest::prelude::*;
 use rand::RngExt;
 
 use super::*;
@@ -88,7 +89,7 @@ fn a_sample_falls_to_the_steady_state_as_the_whole_does() {
     });
     for (sixteenth, (exact, sampled)) in curves[0].iter().zip(curves[1]).enumerate() {
         eprintln!("after {} of 16: {exact:.2} exact, {sampled:.2} sampled", sixteenth + 1);
-        assert!((sampled / exact - 1.0).abs() < 0.08, "after {} of 16: {exact}, {sampled}", sixteenth + 1);
+        assert!((sampled / exact - 1.0).abs() < 0.1, "after {} of 16: {exact}, {sampled}", sixteenth + 1);
     }
     // The spare takes in the first writes, and then the fall is steep.
     assert!(curves[0][0] < 2.0 && curves[0][23] > 6.0, "{:?}", curves[0]);
@@ -128,5 +129,46 @@ fn the_largest_device_is_small_in_memory() {
         assert!(translation.ftl.memory_bytes() < 10 << 20);
         // A request as large as the device is answered all the same.
         translation.discard(0, capacity_bytes);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn any_size_takes_any_range(
+        capacity_bytes in 512..20_000_000u64,
+        most_units in 1..600u64,
+        over_provisioning in 0.01..3.0,
+        superblocks in 0.1..1e7,
+        steady in any::<bool>(),
+        steps in prop::collection::vec((any::<u64>(), any::<u64>(), 0..6u8), 1..80),
+    ) {
+        let shape = Shape { capacity_bytes, over_provisioning, superblocks };
+        let initial = if steady { InitialState::Steady } else { InitialState::Fresh };
+        let mut translation = Translation::with_units(&shape, 3, initial, most_units);
+        let groups = translation.sample.groups();
+        prop_assert!(groups <= most_units);
+        prop_assert_eq!(translation.ftl.mapped_units(), if steady { groups } else { 0 });
+        for (first, length, kind) in steps {
+            // Any bytes, not only whole units.
+            let first = first % capacity_bytes;
+            let length = 1 + length % (capacity_bytes - first);
+            if kind == 0 {
+                translation.discard(first, length);
+            } else {
+                let work = translation.write(first, length);
+                prop_assert!(work.host_bytes >= length as f64 && work.host_bytes < length as f64 + 8192.0);
+                prop_assert!(work.copied_bytes >= 0.0 && work.copied_bytes.is_finite());
+            }
+            prop_assert!(translation.ftl.mapped_units() <= groups);
+            let reads = translation.reads_per_copied_page(4.0);
+            prop_assert!((1.0 - 1e-9..=4.0 + 1e-9).contains(&reads), "{}", reads);
+        }
+        // Written whole, all of it is mapped; discarded whole, nothing.
+        translation.write(0, capacity_bytes);
+        prop_assert_eq!(translation.ftl.mapped_units(), groups);
+        translation.discard(0, capacity_bytes.next_multiple_of(MAPPING_BYTES));
+        prop_assert_eq!(translation.ftl.mapped_units(), 0);
     }
 }

@@ -1,0 +1,194 @@
+//! `underlay fault` on a disk that is mounted, and a study's `[fault]` sections.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Playground, TINY_STUDY, can_mount, stderr, stdout};
+
+/// `underlay mount`, ended in order when it is dropped.
+struct Mounted(Child);
+
+impl Mounted {
+    fn start(playground: &Playground, arguments: &[&str]) -> Mounted {
+        let mut child = playground.underlay(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 400];
+        // It speaks once the disk is there; at its end there is nothing more to read.
+        let count = child.stdout.as_mut().unwrap().read(&mut said).unwrap();
+        let words = String::from_utf8_lossy(&said[..count]).into_owned();
+        let mounted = Mounted(child);
+        assert!(words.contains("is mounted on"), "{words}");
+        mounted
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let pid = libc::pid_t::try_from(self.0.id()).unwrap();
+        // SAFETY: the child has not been waited for, so its id is still its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+        let _ = self.0.wait();
+    }
+}
+
+fn write_synced(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    File::open(path.parent().unwrap())?.sync_all()
+}
+
+fn underlay(playground: &Playground, arguments: &[&str]) -> String {
+    let output = playground.output(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+#[test]
+fn what_can_not_be_done_is_said_before_anything_happens() {
+    let playground = Playground::new();
+    assert!(underlay(&playground, &["fault", "list"]).contains("nothing is served"));
+    let cases: [(&[&str], &str); 7] = [
+        (&["fault", "here", "slow", "--factor", "10"], "nothing is served"),
+        (&["fault", "slow", "--factor", "10"], "which device?"),
+        (&["fault", "here", "slow", "--factor", "0.5"], "more than 1"),
+        (&["fault", "here", "errors", "--rate", "2"], "rate of 2"),
+        (&["fault", "here", "errors", "--rate", "1", "--extent", "5"], "0..1GiB"),
+        (&["fault", "here", "spikes", "--rate", "1", "--latency", "200"], "--latency 200"),
+        (&["fault", "here", "vanish", "--for", "0 s"], "more than no time"),
+    ];
+    for (arguments, expected) in cases {
+        let output = playground.output(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_mounted_disk_fails_on_command_and_recovers() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let directory = playground.path("disk");
+    let dir = directory.to_str().unwrap();
+    {
+        let _mounted =
+            Mounted::start(&playground, &["mount", "ssd-satax2", dir, "--size", "256 MiB", "--power-cut"]);
+        let list = underlay(&playground, &["fault", "list"]);
+        for needed in [dir, "ssd-sata.0", "ssd-sata.1", "no fault", "power can be cut"] {
+            assert!(list.contains(needed), "{needed} is not in\n{list}");
+        }
+        let said = underlay(&playground, &["fault", "ssd-sata.1", "slow", "--factor", "3", "--for", "1 h"]);
+        assert!(said.contains("ssd-sata.1") && !said.contains("ssd-sata.0"), "{said}");
+        let json = underlay(&playground, &["fault", dir, "list", "--json"]);
+        let listed: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(listed[0]["devices"][1]["faults"][0]["fault"]["factor"], 3.0, "{json}");
+        underlay(&playground, &["fault", dir, "clear"]);
+        assert!(!underlay(&playground, &["fault", "list"]).contains("3 times"));
+
+        // A disk whose reads fail. What is read must not come from the page cache.
+        let file = directory.join("file");
+        fs::write(&file, vec![7; 1 << 20]).unwrap();
+        File::open(&file).unwrap().sync_all().unwrap();
+        underlay(&playground, &["fault", dir, "errors", "--rate", "1", "--operation", "read"]);
+        let mut direct = File::options().read(true).custom_flags(libc::O_DIRECT).open(&file).unwrap();
+        let mut page = Aligned([0; 4096]);
+        assert_eq!(direct.read(&mut page.0).unwrap_err().raw_os_error(), Some(libc::EIO));
+        underlay(&playground, &["fault", dir, "clear"]);
+        assert_eq!(direct.read(&mut page.0).unwrap(), 4096);
+        drop(direct);
+
+        let unknown = playground.output(&["fault", "ssd-sata.7", "vanish"]);
+        assert_eq!(unknown.status.code(), Some(2));
+        assert!(stderr(&unknown).contains("ssd-sata.0, ssd-sata.1"), "{}", stderr(&unknown));
+
+        // And the power cut: what was synced is there after the return, and the disk works.
+        write_synced(&directory.join("synced"), "kept").unwrap();
+        let said =
+            underlay(&playground, &["fault", dir, "power-cut", "--torn", "--reordered", "--seed", "5"]);
+        assert!(said.contains("no power"), "{said}");
+        assert!(write_synced(&directory.join("in-the-dark"), "lost").is_err());
+        assert!(underlay(&playground, &["fault", "list"]).contains("no power"));
+        underlay(&playground, &["fault", dir, "return"]);
+        assert_eq!(fs::read_to_string(directory.join("synced")).unwrap(), "kept");
+        write_synced(&directory.join("afterwards"), "works").unwrap();
+        let again = playground.output(&["fault", dir, "return"]);
+        assert_eq!(again.status.code(), Some(2), "{}", stdout(&again));
+    }
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[repr(align(4096))]
+struct Aligned([u8; 4096]);
+
+#[test]
+fn a_disk_that_is_not_armed_says_how_to_arm_it() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let directory = playground.path("disk");
+    let dir = directory.to_str().unwrap();
+    let _mounted = Mounted::start(&playground, &["mount", "ssd-sata", dir, "--size", "320 MiB"]);
+    let refused = playground.output(&["fault", dir, "power-cut"]);
+    assert_eq!(refused.status.code(), Some(4));
+    assert!(stderr(&refused).contains("--power-cut"), "{}", stderr(&refused));
+    fs::write(directory.join("file"), "works").unwrap();
+}
+
+#[test]
+fn a_study_puts_its_faults_where_and_when_it_says() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let faults = r#"
+[fault.slow-disk]
+at = "100 ms"
+for = "200 ms"
+storage = "hdd"
+slow = 4
+
+[fault.pulled]
+at = "250 ms"
+storage = "flash"
+device = 1
+vanish = true
+"#;
+    let study = TINY_STUDY.replace("mixes = [\"a\", \"c\"]", "mixes = [\"a\"]");
+    playground.write("study.toml", &format!("{study}{faults}"));
+    let started = Instant::now();
+    let output = playground.output(&["run", "study.toml", "--out", "run", "--quiet"]);
+    assert!(started.elapsed() < Duration::from_secs(240), "a fault must not make a run hang");
+    let record = |storage: &str| -> serde_json::Value {
+        let name = format!("run/cells/rocksdb.{storage}.ycsb-a-uniform-4t.r1.json");
+        serde_json::from_str(&fs::read_to_string(playground.path(&name)).unwrap()).unwrap()
+    };
+    // The slow disk's cell completes, and says what its disk had.
+    let hdd = record("hdd");
+    assert_eq!(hdd["status"]["state"], "completed", "{}\n{}", hdd["status"], stderr(&output));
+    let fault = &hdd["devices"][0]["faults"][0];
+    let (from, until) = (fault["t_s"].as_f64().unwrap(), fault["until_s"].as_f64().unwrap());
+    assert!((0.1..0.3).contains(&from) && until > from, "{fault}");
+    assert!(fault["what"].as_str().unwrap().contains("4 times"), "{fault}");
+    let warnings = hdd["warnings"].to_string();
+    assert!(warnings.contains("faults on command: slow-disk from 100 ms for 200 ms"), "{warnings}");
+    // A database on a stripe that lost a disk has failed, and the reason names the fault.
+    let flash = record("flash");
+    assert_eq!(flash["status"]["state"], "failed", "{flash}");
+    let reason = flash["status"]["reason"].as_str().unwrap();
+    assert!(reason.contains("faults on command: pulled on device 1 from 250 ms"), "{reason}");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let page = fs::read_to_string(playground.path("run/report.html")).unwrap_or_else(|_| {
+        underlay(&playground, &["report", "run"]);
+        fs::read_to_string(playground.path("run/report.html")).unwrap()
+    });
+    assert!(page.contains("slow: everything takes 4 times as long"));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}

@@ -1,0 +1,108 @@
+//! What caches, compression and mirrors did, in words.
+
+use maud::{Markup, html};
+use underlay_record::LayerActivity;
+
+use super::swatch;
+use crate::comparison::Row;
+use crate::quantity;
+
+/// A line for each layer of the first completed repetition, or nothing where there is none.
+pub fn table(rows: &[&Row]) -> Markup {
+    let mut lines = Vec::new();
+    for row in rows {
+        for (index, result) in row.cells.iter().enumerate() {
+            let Some(result) = result else { continue };
+            let record = result.records.iter().find(|record| record.measured.is_some());
+            for layer in record.into_iter().flat_map(|record| &record.layers) {
+                lines.push((row.name_in_mix(), index, result.cell.storage.as_str(), layer));
+            }
+        }
+    }
+    if lines.is_empty() {
+        return html! {};
+    }
+    html! {
+        p.lead { "Layers: what lay between the devices and the system, over the measured time." }
+        div.scroll { table {
+            thead { tr {
+                @if rows.len() > 1 { th.l { "Workload" } }
+                th.l { "Storage" } th.l { "layer" } th.l { "what it did" }
+            } }
+            tbody {
+                @for (name, index, storage, layer) in &lines {
+                    tr {
+                        @if rows.len() > 1 { td.l { (name) } }
+                        th.l scope="row" { (swatch(*index)) (storage) }
+                        td.l { (layer.kind) }
+                        td.l { (in_words(layer)) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn in_words(layer: &LayerActivity) -> String {
+    let figure = |name: &str| layer.figures.get(name).copied().unwrap_or(0.0);
+    let bytes = |name: &str| quantity::bytes(figure(name));
+    match layer.kind.as_str() {
+        "cache" => {
+            let share = |hits: &str, misses: &str| {
+                let all = figure(hits) + figure(misses);
+                if all > 0.0 { quantity::percent(figure(hits) / all) } else { quantity::ABSENT.to_owned() }
+            };
+            format!(
+                "{} of reads and {} of writes hit; {} cached, {} of it dirty, {} written back",
+                share("read_hits", "read_misses"),
+                share("write_hits", "write_misses"),
+                bytes("cached_bytes"),
+                bytes("dirty_bytes"),
+                bytes("written_back_bytes"),
+            )
+        }
+        "compress" => {
+            let ratio = figure("logical_bytes") / figure("stored_bytes").max(1.0);
+            format!(
+                "{} stored as {} ({} to 1), using {} of {}",
+                bytes("logical_bytes"),
+                bytes("stored_bytes"),
+                quantity::number(ratio, 3),
+                bytes("used_bytes"),
+                bytes("space_bytes"),
+            )
+        }
+        "mirror" => format!(
+            "{} members in sync, {} out, {} coming back; {} brought back",
+            figure("members_in_sync"),
+            figure("members_out"),
+            figure("members_resyncing"),
+            bytes("resynced_bytes"),
+        ),
+        // A kind of a later version: its figures as they are.
+        _ => {
+            let each =
+                layer.figures.iter().map(|(name, value)| format!("{name} {}", quantity::number(*value, 4)));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(kind: &str, figures: &[(&str, f64)]) -> LayerActivity {
+        let figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        LayerActivity { name: "data.0".into(), kind: kind.into(), figures }
+    }
+
+    #[test]
+    fn figures_become_sentences() {
+        let cache = layer("cache", &[("read_hits", 3.0), ("read_misses", 1.0), ("cached_bytes", 4096.0)]);
+        assert!(in_words(&cache).starts_with("75"), "{}", in_words(&cache));
+        let compress = layer("compress", &[("logical_bytes", 3e6), ("stored_bytes", 1e6)]);
+        assert!(in_words(&compress).contains("(3.00 to 1)"), "{}", in_words(&compress));
+        assert_eq!(in_words(&layer("later", &[("strength", 2.5)])), "strength 2.500");
+    }
+}

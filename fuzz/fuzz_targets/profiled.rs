@@ -1,0 +1,26 @@
+//! A device's start is whatever somebody left there, and the points beside a measured medium's file are anyone's to edit.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use underlay_attach::probe::signature;
+use underlay_storage::catalogue::Medium;
+use underlay_storage::fit::{self, Identity, Profile};
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = signature::recognise(bytes);
+    let Ok(profile) = serde_json::from_slice::<Profile>(bytes) else { return };
+    let identity = Identity {
+        name: "fuzzed".into(),
+        title: "fuzzed".into(),
+        year: 2026,
+        date: "2026-01-01".into(),
+        capacity_bytes: 1 << 30,
+        price_usd: None,
+        conditions: "none".into(),
+    };
+    if let Ok(medium) = fit::fit(&profile, &identity) {
+        assert!(medium.problems().is_empty());
+        Medium::parse("fuzzed.toml", &fit::medium_text(&medium)).expect("what was written can be read");
+    }
+});
