@@ -6,13 +6,14 @@ AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=CI)
 # How many operations `make exercise` does on each stack.
 OPERATIONS = 1000000
 
-.PHONY: quickstart build test lint exercise power-cuts overhead fidelity slow-motion schema clean help
+.PHONY: quickstart build test lint exercise power-cuts overhead fidelity slow-motion schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
 	@echo "make test         everything that must pass before a commit"
 	@echo "make lint         formatting and clippy"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
+	@echo "make vm           test the attachment ublk in a virtual machine, for hosts without the driver"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB: what was acknowledged must be there"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
@@ -37,6 +38,11 @@ lint:
 exercise:
 	@scripts/install-packages test
 	@UNDERLAY_EXERCISE_OPERATIONS=$(OPERATIONS) scripts/exercise
+
+vm:
+	@scripts/install-packages test
+	cargo build --locked -p underlay-cli -p underlay-attach --bins
+	tests/vm/run target/vm
 
 power-cuts:
 	@scripts/install-packages test

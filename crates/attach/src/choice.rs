@@ -18,6 +18,11 @@ pub struct Way {
 /// All of them, the best first: what costs a request least, and of that what shows a program most of a real disk.
 pub const WAYS: &[Way] = &[
     Way {
+        name: "ublk",
+        gist: "a block device with its own filesystem, straight from the kernel's block layer",
+        make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::Ublk))),
+    },
+    Way {
         name: "fuse-uring+loop",
         gist: "a block device with its own filesystem; requests come by io_uring, at the least cost",
         make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::Uring))),

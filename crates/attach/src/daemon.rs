@@ -5,6 +5,7 @@
 //! [`export`] on a directory and obeys the [`control`] socket until it is told to shut down, gets SIGTERM, or
 //! its export is unmounted.
 
+mod block_devices;
 pub mod control;
 mod directories;
 pub(crate) mod export;
@@ -36,7 +37,8 @@ pub struct DaemonConfig {
     pub stack: StackSpec,
     #[serde(default)]
     pub transport: Transport,
-    /// An empty directory, on which the export is mounted: one file for each volume.
+    /// An empty directory, on which the export is mounted: one file for each volume. With ublk it gets a link to
+    /// each device instead.
     pub export: PathBuf,
     /// How the export calls itself in the table of mounts.
     pub source: String,
@@ -47,15 +49,17 @@ pub struct DaemonConfig {
     pub directories: Vec<DirectoryConfig>,
 }
 
-/// How requests come from the kernel's FUSE to the daemon.
+/// How requests come from the kernel to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// By reading `/dev/fuse`, which every kernel has.
+    /// By reading FUSE's `/dev/fuse`, which every kernel has.
     #[default]
     DevFuse,
-    /// Through rings shared with the kernel: see [`crate::fuse_uring`].
+    /// Through rings shared with the kernel's FUSE: see [`crate::fuse_uring`].
     Uring,
+    /// Not through FUSE at all: see [`crate::ublk`].
+    Ublk,
 }
 
 /// Why the daemon ends.
@@ -95,6 +99,9 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     if !config.directories.is_empty() {
         return directories::serve(&config, &stack);
     }
+    if config.transport == Transport::Ublk {
+        return block_devices::serve(&config, &stack);
+    }
     let names = config.stack.volumes.iter().map(|volume| volume.name.as_str());
     let files = Arc::new(Files::new(names.zip(stack.volumes().iter().cloned())));
     let volumes = files.infos();
@@ -109,7 +116,10 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     let on_shutdown = move || {
         let _ = events.send(Event::Shutdown);
     };
-    control::listen(&config.control, Arc::clone(&stack), config.stack.dilation, volumes, on_shutdown)?;
+    // The file system on the device learns of a power cut by the device's errors.
+    let on_power_cut = || {};
+    let dilation = config.stack.dilation;
+    control::listen(&config.control, Arc::clone(&stack), dilation, volumes, on_power_cut, on_shutdown)?;
 
     loop {
         match received.recv_timeout(WATCH_INTERVAL) {

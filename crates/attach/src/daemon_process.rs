@@ -22,6 +22,7 @@ use crate::directory::DirectoryConfig;
 use crate::mounts;
 use crate::processes::{self, ProcessId};
 use crate::registry::{Note, Registry, Thing};
+use crate::ublk;
 
 /// The daemon's configuration, in its session directory.
 pub(crate) const CONFIG_FILE: &str = "daemon.json";
@@ -120,6 +121,8 @@ pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
 pub(crate) struct DaemonProcess {
     session: PathBuf,
     source: String,
+    /// Devices of its own, which outlive it when it is killed.
+    has_ublk: bool,
     registry: Registry,
     /// In the order of making; taken back in reverse.
     session_note: Option<Note>,
@@ -129,6 +132,8 @@ pub(crate) struct DaemonProcess {
     pid: u32,
     connection: Option<Mutex<Connection>>,
     volumes: Vec<VolumeInfo>,
+    /// It gave up by itself, and nobody has been told yet.
+    ended_badly: Option<AttachError>,
 }
 
 impl DaemonProcess {
@@ -164,6 +169,7 @@ impl DaemonProcess {
         let mut daemon = DaemonProcess {
             session,
             source: format!("underlay:{name}"),
+            has_ublk: false,
             registry: registry.clone(),
             session_note: Some(note),
             mount_note: None,
@@ -172,6 +178,7 @@ impl DaemonProcess {
             pid: 0,
             connection: None,
             volumes: Vec::new(),
+            ended_badly: None,
         };
         match daemon.launch(program, stack, transport, directories) {
             Ok(()) => Ok(daemon),
@@ -219,8 +226,12 @@ impl DaemonProcess {
             .open(&log_path)
             .map_err(|error| AttachError::io("write", &log_path, error))?;
 
-        self.mount_note =
-            Some(self.registry.note(Thing::FuseMount { mount_point: export, source: self.source.clone() })?);
+        let exported = match transport {
+            Transport::Ublk => Thing::Ublk { export },
+            _ => Thing::FuseMount { mount_point: export, source: self.source.clone() },
+        };
+        self.has_ublk = transport == Transport::Ublk;
+        self.mount_note = Some(self.registry.note(exported)?);
         self.daemon_note = Some(
             self.registry.note(Thing::Daemon { config: config_path.clone(), control: control.clone() })?,
         );
@@ -376,8 +387,16 @@ impl DaemonProcess {
             if let Some(process) = ProcessId::of(self.pid) {
                 end_daemon(process, &self.session.join(CONTROL_SOCKET));
             }
-            // It is gone or has been killed: this collects it.
-            let _ = child.wait();
+            // It is gone or has been killed: this collects it. One that gives up by itself says why in its log, which
+            // goes with the session.
+            if let Ok(status) = child.wait()
+                && let Some(code) = status.code().filter(|code| *code != 0)
+            {
+                self.ended_badly = Some(AttachError::Failed {
+                    what: format!("the device daemon ended with code {code}: what was not flushed before is lost"),
+                    output: log_tail(&self.session.join(LOG_FILE)).ok(),
+                });
+            }
         }
         self.forget(|daemon| daemon.daemon_note.take());
         let export = self.export();
@@ -387,13 +406,17 @@ impl DaemonProcess {
                 AttachError::failed(format!("could not unmount the export {}: {errno}", export.display()))
             })?;
         }
+        if self.has_ublk {
+            ublk::remove(&export)?;
+        }
         self.forget(|daemon| daemon.mount_note.take());
         if self.session_note.is_some() && self.session.exists() {
             fs::remove_dir_all(&self.session)
                 .map_err(|error| AttachError::io("remove", &self.session, error))?;
         }
         self.forget(|daemon| daemon.session_note.take());
-        Ok(())
+        // Told once everything else is done: doing it again does nothing.
+        self.ended_badly.take().map_or(Ok(()), Err)
     }
 
     fn forget(&mut self, take: impl Fn(&mut Self) -> Option<Note>) {

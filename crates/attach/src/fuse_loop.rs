@@ -1,5 +1,5 @@
 //! A modelled storage under an unmodified filesystem: a FUSE export, a loop device on each volume's file, and
-//! a filesystem on each loop device.
+//! a filesystem on each loop device; or the same on ublk devices, without the first two.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -22,8 +22,9 @@ use crate::missing::Missing;
 use crate::mounts;
 use crate::registry::{Note, Registry, Thing};
 use crate::served::Served;
+use crate::ublk::{self, Disk};
 
-/// The attachments `fuse+loop` and, over io_uring, `fuse-uring+loop`.
+/// The attachments `fuse+loop`, over io_uring `fuse-uring+loop`, and `ublk`.
 #[derive(Clone, Debug)]
 pub struct FuseLoop {
     daemon: DaemonProgram,
@@ -75,6 +76,7 @@ impl FuseLoop {
         check_names(stack)?;
         let mut volumes = BlockVolumes {
             registry: registry.clone(),
+            transport: self.transport,
             devices: Vec::new(),
             paths: Vec::new(),
             daemon: Some(DaemonProcess::start(&self.daemon, stack, self.transport, registry)?),
@@ -90,18 +92,22 @@ impl Attachment for FuseLoop {
         match self.transport {
             Transport::DevFuse => "fuse+loop",
             Transport::Uring => "fuse-uring+loop",
+            Transport::Ublk => "ublk",
         }
     }
 
     fn probe(&self) -> Result<(), Missing> {
         host::probe_privileges()?;
+        if self.transport == Transport::Ublk {
+            return ublk::probe();
+        }
         host::probe_fuse()?;
         if !Path::new("/dev/loop-control").exists() {
             return Err(loop_device::loop_missing());
         }
         match self.transport {
-            Transport::DevFuse => Ok(()),
             Transport::Uring => fuse_uring::probe(),
+            Transport::DevFuse | Transport::Ublk => Ok(()),
         }
     }
 
@@ -168,15 +174,46 @@ pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
 
 /// Whether a volume turns: a disk below it makes it seek, whatever else it is striped over. Kernel and programs
 /// treat such a device differently; filesystems choose their allocation by it.
-fn is_rotational(volume: &VolumeSpec) -> bool {
+pub(crate) fn is_rotational(volume: &VolumeSpec) -> bool {
     let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.model.is_rotational());
     volume.devices().into_iter().any(turns)
+}
+
+/// The block device of a volume.
+enum Device {
+    Loop(LoopDevice, Note),
+    /// It is its daemon's, and goes with it.
+    Ublk(Disk),
+}
+
+impl Device {
+    fn path(&self) -> &Path {
+        match self {
+            Device::Loop(device, _) => device.path(),
+            Device::Ublk(device) => device.path(),
+        }
+    }
+
+    fn queue(&self) -> &QueueSettings {
+        match self {
+            Device::Loop(device, _) => device.queue(),
+            Device::Ublk(device) => device.queue(),
+        }
+    }
+
+    fn is_attached(&self) -> bool {
+        match self {
+            Device::Loop(device, _) => device.is_attached(),
+            Device::Ublk(device) => device.is_attached(),
+        }
+    }
 }
 
 /// The volumes of a storage as block devices. Dropping it takes them away.
 pub struct BlockVolumes {
     registry: Registry,
-    devices: Vec<(LoopDevice, Note)>,
+    transport: Transport,
+    devices: Vec<Device>,
     paths: Vec<PathBuf>,
     daemon: Option<DaemonProcess>,
     hurry_limit: Duration,
@@ -200,11 +237,17 @@ impl BlockVolumes {
                 )));
             }
             let backing = self.daemon()?.volume_file(&volume.name);
+            if self.transport == Transport::Ublk {
+                let disk = Disk::behind(&backing, is_rotational(spec))?;
+                self.paths.push(disk.path().to_owned());
+                self.devices.push(Device::Ublk(disk));
+                continue;
+            }
             let note = self.registry.note(Thing::Loop { backing: backing.clone() })?;
             match LoopDevice::attach(&backing, is_rotational(spec)) {
                 Ok(device) => {
                     self.paths.push(device.path().to_owned());
-                    self.devices.push((device, note));
+                    self.devices.push(Device::Loop(device, note));
                 }
                 Err(error) => {
                     self.registry.forget(note);
@@ -226,7 +269,7 @@ impl BlockVolumes {
 
     /// The devices' queues as they are set, in the same order.
     pub fn queues(&self) -> Vec<QueueSettings> {
-        self.devices.iter().map(|(device, _)| device.queue().clone()).collect()
+        self.devices.iter().map(|device| device.queue().clone()).collect()
     }
 
     pub fn daemon_pid(&self) -> Option<u32> {
@@ -256,8 +299,8 @@ impl BlockVolumes {
     /// `Err` when the daemon has ended or a loop device was taken away.
     pub fn health(&self) -> Result<(), AttachError> {
         self.daemon()?.health()?;
-        match self.devices.iter().find(|(device, _)| !device.is_attached()) {
-            Some((device, _)) => {
+        match self.devices.iter().find(|device| !device.is_attached()) {
+            Some(device) => {
                 Err(AttachError::failed(format!("{} was detached by someone", device.path().display())))
             }
             None => Ok(()),
@@ -286,9 +329,11 @@ impl BlockVolumes {
             // Clearing a device writes out what the page cache holds for it, and waits for that.
             daemon.hurry_or_kill(self.hurry_limit);
         }
-        while let Some((device, _)) = self.devices.last_mut() {
-            device.detach()?;
-            if let Some((_, note)) = self.devices.pop() {
+        while let Some(device) = self.devices.last_mut() {
+            if let Device::Loop(device, _) = device {
+                device.detach()?;
+            }
+            if let Some(Device::Loop(_, note)) = self.devices.pop() {
                 self.registry.forget(note);
             }
         }

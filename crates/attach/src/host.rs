@@ -54,7 +54,7 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
             probe_privileges().map(|()| "CAP_SYS_ADMIN is there".into()),
         ),
         capability("FUSE", Required, "modelled storage", probe_fuse().map(|()| "/dev/fuse opens".into())),
-        capability("loop devices", Required, "modelled storage", loop_control()),
+        capability("loop devices", Required, "modelled storage as block devices", loop_control()),
         capability("mkfs.xfs", Required, "XFS on modelled storage", filesystem(Filesystem::Xfs)),
         capability("mkfs.ext4", Optional, "ext4 on modelled storage", filesystem(Filesystem::Ext4)),
         capability(

@@ -24,6 +24,7 @@ pub mod real_activity;
 pub mod real_paths;
 pub mod registry;
 pub mod served;
+pub mod ublk;
 
 pub use attachment::{AttachError, AttachSpec, Attached, Attachment};
 pub use directory::FuseDirectory;

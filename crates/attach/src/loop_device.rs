@@ -137,7 +137,7 @@ impl LoopDevice {
                 "{place} refused direct I/O, so data would be cached twice: the kernel may be too old (5.8 is the oldest that works)"
             )));
         }
-        attached.queue = tune(number, rotational);
+        attached.queue = tune(&format!("loop{number}"), rotational);
         Ok(attached)
     }
 
@@ -320,8 +320,8 @@ fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path) -> io::Res
 }
 
 /// The model reorders by itself, so nothing before it may; all else stays as the kernel sets up a disk.
-fn tune(number: u32, rotational: bool) -> QueueSettings {
-    let queue = PathBuf::from(format!("/sys/block/loop{number}/queue"));
+pub(crate) fn tune(disk: &str, rotational: bool) -> QueueSettings {
+    let queue = Path::new("/sys/block").join(disk).join("queue");
     let read = |name: &str| fs::read_to_string(queue.join(name)).unwrap_or_default().trim().to_owned();
     let read_number = |name: &str| read(name).parse().unwrap_or(0);
     // Kernels differ in what they let be set; what is in force is read back.

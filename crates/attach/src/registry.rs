@@ -33,7 +33,7 @@ pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Thing {
-    /// A filesystem on the loop device of the file `backing`.
+    /// A filesystem on the loop device of the file `backing`, or on the ublk device of that link.
     Mount {
         mount_point: PathBuf,
         backing: PathBuf,
@@ -51,6 +51,10 @@ pub enum Thing {
     /// The loop device of this file.
     Loop {
         backing: PathBuf,
+    },
+    /// The ublk devices of the daemon whose links lie in this directory.
+    Ublk {
+        export: PathBuf,
     },
     /// The device daemon that was started with this configuration file and listens on this socket.
     Daemon {
@@ -100,6 +104,7 @@ impl std::fmt::Display for Thing {
                 write!(formatter, "the export at {}", mount_point.display())
             }
             Thing::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
+            Thing::Ublk { export } => write!(formatter, "the ublk devices of {}", export.display()),
             Thing::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
             Thing::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
             Thing::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),

@@ -119,6 +119,7 @@ impl Served {
         }
         let mounted = self.mounts();
         let mut unmounted: Vec<(Filesystem, &Mount)> = Vec::new();
+        let mut busy = None;
         for mount in mounted.iter().rev() {
             let filesystem = match mount.filesystem.as_str() {
                 "ext4" => Filesystem::Ext4,
@@ -131,7 +132,7 @@ impl Served {
                 if unmounted.is_empty() {
                     return Err(error);
                 }
-                eprintln!("{error}");
+                busy = Some(error);
                 continue;
             }
             mounts::drop_device_cache(&mount.source)
@@ -149,7 +150,8 @@ impl Served {
         for (filesystem, mount) in unmounted.into_iter().rev() {
             filesystem.mount(&mount.source, &mount.mount_point)?;
         }
-        Ok(())
+        // What that one still has in memory may reach its device after all: its owner must know.
+        busy.map_or(Ok(()), Err)
     }
 
     fn ask(&self, command: &Command) -> Result<Reply, AttachError> {

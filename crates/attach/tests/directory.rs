@@ -343,6 +343,33 @@ fn what_was_synced_outlives_a_power_cut() {
     assert!(acknowledged.len() > 30, "{} files were synced", acknowledged.len());
 }
 
+/// However short the darkness was: what was in memory only is not acknowledged afterwards.
+#[test]
+fn a_power_cut_is_not_forgotten_when_the_power_is_back_at_once() {
+    let Some(attachment) = attachment() else { return };
+    let fixture = Fixture::new();
+    let mut spec = directory(&fixture, 64 * MIB);
+    spec.stack.volumes[0].root.for_each_device(&mut |device| device.power_cut_armed = true);
+    let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+    let root = attached.paths()[0].clone();
+    fs::write(root.join("synced"), "stays").unwrap();
+    File::open(root.join("synced")).unwrap().sync_all().unwrap();
+    let unsynced = File::create(root.join("unsynced")).unwrap();
+    unsynced.write_all_at(&[1; 100_000], 0).unwrap();
+    let served = attached.served().unwrap();
+    served.cut_power(&[], PowerCut { seed: 1, torn: true, reordered: true }).unwrap();
+    served.switch_on().unwrap();
+    assert_eq!(unsynced.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
+    drop(unsynced);
+    // What could not be written out is told.
+    let _ = attached.detach();
+    spec.format = false;
+    let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+    assert_eq!(fs::read(root.join("synced")).unwrap(), b"stays");
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+}
+
 #[test]
 fn a_directory_in_use_is_not_taken_away() {
     let Some(attachment) = attachment() else { return };

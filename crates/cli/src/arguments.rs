@@ -175,7 +175,7 @@ pub enum Initial {
 
 #[derive(Debug, Args)]
 pub struct MountArguments {
-    /// A medium of the catalogue, or several striped: hdd-7200-sata, nvme-9300-maxx2; or a medium's file; with
+    /// A medium of the catalogue, or several striped by 64 KiB: hdd-7200-sata, nvme-9300-maxx2; or a medium's file; with
     /// --storage a study's
     #[arg(value_name = "MEDIUM[xN]")]
     pub medium: String,

@@ -10,7 +10,7 @@ const QUICKSTART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/qui
 fn mistakes_end_with_two_and_say_where() {
     let playground = Playground::new();
     playground.write("broken.toml", &TINY_STUDY.replace("hdd-7200-sata", "hdd-7200-stata"));
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["check", "broken.toml"], "broken.toml:9"),
         (&["run", "broken.toml"], "hdd-7200-sata"),
         (&["run", "absent.toml"], "absent.toml"),
@@ -18,6 +18,8 @@ fn mistakes_end_with_two_and_say_where() {
         (&["report", "absent"], "absent"),
         (&["media", "show", "nvme-9300"], "nvme-9300-max"),
         (&["mount", "nvme-9300-maxx0", "here"], "1 to 64"),
+        (&["mount", "ssd-sata", "here", "--attachment", "nbd"], "fuse-directory"),
+        (&["media", "measure", ".", "-o", "/proc/x.toml"], "cannot write /proc/x.toml"),
         (&["ycsb", "run", "mysql", "--dir", "here"], "rocksdb"),
         (&["ycsb", "run", "rocksdb", "--dir", "here", "-p", "recordcount=many"], "recordcount"),
     ];
@@ -109,40 +111,92 @@ fn mount_gives_a_program_a_disk_and_takes_it_away() {
         "mnt/file",
     ]);
     assert_eq!(stdout(&output), "kept\n", "{}", stderr(&output));
+    // Where no file system could be made, nothing is kept that a later mount would trip over.
+    let small = ["mount", "ssd-sata", "mnt", "--size", "64 MiB", "--keep", "small", "--", "true"];
+    let output = playground.output(&small);
+    assert!(stderr(&output).contains("too small for xfs"), "{}", stderr(&output));
+    assert_eq!(std::fs::read_dir(playground.path("small")).unwrap().count(), 0);
     let output =
         playground.output(&["mount", "ssd-sata", "mnt", "--size", "512 MiB", "--", "sh", "-c", "exit 9"]);
     assert_eq!(output.status.code(), Some(9), "the exit code is the command's own: {}", stderr(&output));
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
-#[test]
-fn mount_gives_a_program_the_storage_of_a_study() {
-    const STORAGES: &str = r#"
+/// Two volumes with a cache each, one that is split, and one that nobody can mount.
+const LAYERED_STUDY: &str = r#"
+name = "layered"
+baseline = "disks"
+
+[system.null]
+memory = "1 GiB"
+
 [storage.disks]
 devices = [{ medium = "hdd-7200-sata", count = 2, capacity = "4 GiB" }]
 layout = "jbod"
-cache = { medium = "optane-p4800x", capacity = "64 MiB", mode = "write-back" }
+cache = { medium = "optane-p4800x", capacity = "128 MiB", mode = "write-back" }
+
+[storage.parts]
+devices = [{ medium = "ssd-sata", capacity = "4 GiB" }]
+layout = "split"
+directories = 3
+compress = "lz4"
+filesystem = "ext4"
 
 [storage.mine]
-paths = ["/mnt"]
+paths = ["/tmp"]
+
+[workload.ycsb]
+records = 10_000
+mixes = ["c"]
+threads = 1
+
+[scale]
+data = 8
 "#;
+
+#[test]
+fn mount_gives_a_program_the_storage_of_a_study() {
     let playground = Playground::new();
-    playground.write("study.toml", &TINY_STUDY.replace("time = 2", "data = 8"));
-    let layered = TINY_STUDY.replace("time = 2", "data = 8\ntime = 2");
-    // RocksDB wants one directory; a program under `mount` may want what it likes.
-    let layered = layered.replace("[system.rocksdb]\nmemory = \"64 MiB\"", "[system.null]\nmemory = \"1 GiB\"");
-    playground.write("layered.toml", &layered.replace("[workload.ycsb]", &format!("{STORAGES}\n[workload.ycsb]")));
-    let refused: [(&[&str], &str); 4] = [
-        (&["mount", "ssd-sata", "mnt", "--storage", "hdd"], "goes with a study's file"),
-        (&["mount", "study.toml", "mnt", "--storage", "disk"], "it has hdd, flash"),
-        (&["mount", "study.toml", "mnt", "--storage", "hdd", "--size", "1 GiB"], "--size"),
-        (&["mount", "none.toml", "mnt", "--storage", "hdd"], "none.toml"),
+    playground.write("study.toml", LAYERED_STUDY);
+    let refused: [(&[&str], &str); 6] = [
+        (&["ssd-sata", "mnt", "--storage", "disks"], "goes with a study's file"),
+        (&["study.toml", "mnt", "--storage", "disk"], "it has disks, parts, mine"),
+        (&["study.toml", "mnt", "--storage", "mine"], "real storage"),
+        (&["study.toml", "mnt", "--storage", "disks", "--size", "1 GiB"], "--size"),
+        (&["none.toml", "mnt", "--storage", "disks"], "none.toml"),
+        (&["study.toml", "mnt"], "--storage"),
     ];
     for (arguments, expected) in refused {
-        let output = playground.output(arguments);
+        let output = playground.output(&[&["mount"], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
     }
+    if !can_mount() {
+        return;
+    }
+    let mounted = |storage: &str, more: &[&str], script: &str| {
+        let first = ["mount", "study.toml", "mnt", "--storage", storage, "--activity", "did.json"];
+        let output = playground.output(&[&first[..], more, &["--", "sh", "-c", script]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert_eq!(playground.left_behind(), [""; 0]);
+        let did = std::fs::read_to_string(playground.path("did.json")).unwrap();
+        (stdout(&output), serde_json::from_str::<serde_json::Value>(&did).unwrap())
+    };
+    let write =
+        "ls mnt; echo kept > mnt/disks-1/file && sync mnt/disks-1/file && df --output=fstype mnt/disks-0";
+    let (said, did) = mounted("disks", &["--keep", "images", "--time", "2"], write);
+    assert_eq!(said.split_whitespace().collect::<Vec<_>>(), ["disks-0", "disks-1", "Type", "xfs"]);
+    assert_eq!(did["time"], 2.0);
+    assert_eq!(did["devices"].as_array().unwrap().len(), 4, "two disks, and a cache for each");
+    assert_eq!(did["layers"].as_array().unwrap().len(), 2, "{}", did["layers"]);
+    // A kept storage is found again, the cache's dirty blocks with it.
+    assert_eq!(mounted("disks", &["--keep", "images"], "cat mnt/disks-1/file").0, "kept\n");
+
+    let (said, _) = mounted("parts", &[], "df --output=fstype mnt; ls -d mnt/dir-*");
+    assert_eq!(
+        said.split_whitespace().collect::<Vec<_>>(),
+        ["Type", "ext4", "mnt/dir-0", "mnt/dir-1", "mnt/dir-2"]
+    );
 }
 
 #[test]

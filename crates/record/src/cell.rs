@@ -83,6 +83,10 @@ pub struct StorageRecord {
     /// `stripe`, `jbod`, `single`, `paths`.
     pub layout: String,
     pub devices: Vec<DeviceDescription>,
+    /// What a user can store, of the devices as they are sold: copies on mirrors and caches are not counted.
+    /// Absent where it isn't known, or is their sum.
+    #[serde(default)]
+    pub usable_bytes: Option<u64>,
 }
 
 /// Everything that is known of one repetition of one cell.

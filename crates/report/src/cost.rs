@@ -7,7 +7,7 @@ use underlay_record::StorageRecord;
 pub struct StorageCost {
     /// Sum over the devices.
     pub price_usd: f64,
-    /// Sum over the devices as sold, in bytes; absent when one has no capacity on record.
+    /// What can be stored on the devices as sold, in bytes; absent when one has no capacity on record.
     pub capacity_bytes: Option<f64>,
     /// Where and when the prices were taken, each once.
     pub sources: Vec<String>,
@@ -22,13 +22,14 @@ impl StorageCost {
         let prices: Option<Vec<f64>> = storage.devices.iter().map(|device| device.price_usd).collect();
         let capacities: Option<Vec<f64>> =
             storage.devices.iter().map(|device| device.capacity_bytes.map(|bytes| bytes as f64)).collect();
+        let summed = capacities.map(|each| each.iter().sum());
         let mut sources: Vec<String> =
             storage.devices.iter().filter_map(|device| device.price_source.clone()).collect();
         sources.sort();
         sources.dedup();
         Some(StorageCost {
             price_usd: prices?.iter().sum(),
-            capacity_bytes: capacities.map(|each| each.iter().sum()),
+            capacity_bytes: storage.usable_bytes.map(|bytes| bytes as f64).or(summed),
             sources,
         })
     }

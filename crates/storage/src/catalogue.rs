@@ -375,15 +375,16 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>)
     if word.len() > 64 {
         return Vec::new();
     }
-    let mut near: Vec<(usize, &str)> = candidates
+    let mut near: Vec<(bool, usize, &str)> = candidates
         .filter_map(|candidate| {
             let distance = edit_distance(word, candidate);
             let contained = word.len() >= 3 && candidate.contains(word);
-            (distance <= 1 + candidate.len() / 4 || contained).then_some((distance, candidate))
+            // What was left off says more than letters that happen to be alike: names share their patterns.
+            (distance <= 1 + candidate.len() / 4 || contained).then_some((!contained, distance, candidate))
         })
         .collect();
-    near.sort();
-    near.into_iter().take(2).map(|(_, candidate)| candidate).collect()
+    near.sort_unstable();
+    near.into_iter().take(2).map(|(_, _, candidate)| candidate).collect()
 }
 
 /// Levenshtein's distance in characters.

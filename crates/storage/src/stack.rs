@@ -16,6 +16,7 @@ use crate::backing::{Backing, Durability, FileBacking, MemoryBacking, NullBackin
 use crate::clock::{Clock, RealClock, VirtualClock};
 use crate::device::BlockDevice;
 use crate::faults::{Arming, FaultyDevice};
+use crate::layers::Mirror;
 use crate::layers::workers::Workers;
 use crate::paced::{self, BLOCK_BYTES, Paced};
 use crate::pacer::Pacer;
@@ -49,6 +50,8 @@ pub struct Stack {
     /// The lines of links: driven as devices are, but no devices.
     lines: Vec<Paced>,
     layers: Vec<Layer>,
+    /// They have to look after their members when power was cut.
+    mirrors: Vec<Arc<Mirror>>,
     /// What it still does with a device is over when the stack is gone.
     workers: Workers,
     pacer: Option<Pacer>,
@@ -66,6 +69,7 @@ impl Drop for Stack {
         drop(self.pacer.take());
         self.volumes.clear();
         self.layers.clear();
+        self.mirrors.clear();
         self.workers.stop();
     }
 }
@@ -127,6 +131,7 @@ impl Stack {
             devices: Vec::new(),
             lines: Vec::new(),
             layers: Vec::new(),
+            mirrors: Vec::new(),
             workers: workers.clone(),
             pacer: None,
         };
@@ -231,17 +236,14 @@ fn check_spec(spec: &StackSpec) -> Result<(), StackError> {
     Ok(())
 }
 
-fn open_device(
-    device: &DeviceSpec,
-    seed: u64,
-    clock: &Arc<dyn Clock>,
-) -> Result<FaultyDevice, StackError> {
+fn open_device(device: &DeviceSpec, seed: u64, clock: &Arc<dyn Clock>) -> Result<FaultyDevice, StackError> {
     let backing: Arc<dyn Backing> = match &device.backing {
         BackingSpec::File(path) => Arc::new(open_file(path, device.capacity_bytes)?),
         BackingSpec::Memory => Arc::new(MemoryBacking::new()),
         BackingSpec::Null => Arc::new(NullBacking),
     };
-    let model = device.medium.as_ref().map(|medium| medium.model(device.capacity_bytes, seed, device.initial));
+    let model =
+        device.medium.as_ref().map(|medium| medium.model(device.capacity_bytes, seed, device.initial));
     let arming = Arming::of(device.power_cut_armed, device.medium.as_ref());
     Ok(FaultyDevice::new(&device.name, device.capacity_bytes, backing, model, clock, arming))
 }

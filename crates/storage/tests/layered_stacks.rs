@@ -7,7 +7,7 @@ use underlay_record::LayerActivity;
 use underlay_storage::catalogue;
 use underlay_storage::clock::Clock;
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
-use underlay_storage::faults::Fault;
+use underlay_storage::faults::{Fault, PowerCut};
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{
@@ -111,6 +111,66 @@ fn a_mirror_of_disks_goes_on_without_one_and_says_so() {
     subject.stack.inject("b", Fault::Vanish).unwrap();
     let (answer, _) = subject.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 4096] });
     assert!(answer.is_err());
+}
+
+/// Nothing is under way when the power goes, so no request tells the mirror.
+#[test]
+fn a_member_that_lost_power_between_two_requests_is_brought_up_to_date() {
+    let member = |name: &str| {
+        let medium = Some(catalogue::find("hdd-7200-sata").unwrap());
+        let mut device = DeviceSpec::new(name, medium, 64 * MIB, BackingSpec::Memory);
+        device.power_cut_armed = true;
+        Node::Device(device)
+    };
+    let subject = Virtual::open(Node::Mirror { members: vec![member("a"), member("b")] });
+    for index in 0..64 {
+        subject.write(index * BLOCK, pattern(1, index as u8));
+    }
+    let survival =
+        subject.stack.cut_power(&["b"], PowerCut { seed: 1, torn: false, reordered: true }).unwrap();
+    assert!(survival.lost > 0, "{survival:?}");
+    assert_eq!(subject.stack.restore_power(), 1);
+    subject.execute(Request::Flush).0.unwrap();
+    assert_eq!(subject.figures()["members_in_sync"], 2.0);
+    subject.stack.inject("a", Fault::Vanish).unwrap();
+    for index in 0..64 {
+        assert_eq!(subject.read(index * BLOCK, BLOCK).0, pattern(1, index as u8), "block {index}");
+    }
+}
+
+/// On devices that answer at once each step happens inside the one before.
+#[test]
+fn thousands_of_regions_are_brought_up_to_date_on_the_stack_of_one() {
+    const REGIONS: u64 = 2000;
+    let member =
+        |name: &str| Node::Device(DeviceSpec::new(name, None, (REGIONS + 8) * MIB, BackingSpec::Null));
+    let subject = Virtual::open(Node::Mirror { members: vec![member("a"), member("b")] });
+    subject.stack.inject("b", Fault::Vanish).unwrap();
+    for region in 0..REGIONS {
+        subject.write(region * MIB, vec![0; BLOCK as usize]);
+    }
+    assert!(subject.stack.bring_back("b").unwrap());
+    subject.execute(Request::Flush).0.unwrap();
+    let figures = subject.figures();
+    assert_eq!(figures["members_in_sync"], 2.0);
+    assert_eq!(figures["resynced_bytes"], (REGIONS * MIB) as f64);
+}
+
+#[test]
+fn members_of_another_mirror_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let mirror = |names: &[&str]| {
+        let member = |name: &&str| {
+            let backing = BackingSpec::File(directory.path().join(name));
+            Node::Device(DeviceSpec::new(*name, None, 16 * MIB, backing))
+        };
+        Stack::open_virtual(&spec(Node::Mirror { members: names.iter().map(member).collect() })).map(drop)
+    };
+    mirror(&["a", "b"]).unwrap();
+    mirror(&["a", "b"]).unwrap();
+    let problem = mirror(&["a", "b", "c"]).unwrap_err().to_string();
+    assert!(problem.contains("member 1 of the mirror") && problem.contains("other members"), "{problem}");
+    mirror(&["a", "b"]).unwrap();
 }
 
 #[test]

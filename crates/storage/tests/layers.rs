@@ -444,8 +444,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(), 1..60)
 }
 
+/// As many as PROPTEST_CASES says, if it does.
 fn cases(count: u32) -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
+    let asked = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { asked.cases } else { count };
+    ProptestConfig { cases, failure_persistence: None, ..asked }
 }
 
 proptest! {
@@ -507,9 +510,8 @@ proptest! {
         promises_hold(&tree, &steps, seed);
     }
 
-    /// Each layer alone stands failing requests; of trees the test is not understood yet.
     #[test]
-    #[ignore = "fails about once in a thousand trees, for a reason not found yet"]
+    #[ignore = "of some 3000 trees one still breaks: a write-back cache, after a failed request and a power cut"]
     fn a_tree_of_layers_keeps_its_promises_with_failing_requests(
         tree in tree(),
         steps in steps(),
@@ -760,6 +762,21 @@ mod compress {
     }
 
     #[test]
+    fn a_volume_is_not_read_with_another_codec_or_other_chunks() {
+        let device = QueuedDevice::new(vec![0; 4 * DEVICE_BLOCKS * BLOCK]);
+        let open = |codec, chunk_bytes| {
+            let settings = CompressSettings { codec, chunk_bytes, capacity_bytes: None };
+            Compress::open(device.as_device(), settings, Workers::at_once()).map(|_| ())
+        };
+        open(Codec::Zstd(3), 16 << 10).unwrap();
+        open(Codec::Zstd(5), 16 << 10).expect("levels read each other's");
+        for (codec, chunk_bytes, name) in [(Codec::Lz4, 16, "lz4/16"), (Codec::Zstd(3), 32, "zstd/32")] {
+            let problem = open(codec, chunk_bytes << 10).unwrap_err().to_string();
+            assert!(problem.contains("'zstd/16'") && problem.contains(name), "{problem}");
+        }
+    }
+
+    #[test]
     fn another_layers_device_is_refused_by_name() {
         let device = QueuedDevice::new(vec![0; DEVICE_BLOCKS * BLOCK]);
         compressed(&device, 60);
@@ -769,7 +786,7 @@ mod compress {
             CacheSettings::new(CacheMode::WriteBack),
         );
         let problem = cache.map(|_| ()).unwrap_err().to_string();
-        assert!(problem.contains("a journal of 'compress', not of 'wb-cache'"), "{problem}");
+        assert!(problem.contains("a journal of 'zstd/16', not of 'wb-cache'"), "{problem}");
     }
 }
 
@@ -805,6 +822,42 @@ mod cache {
         // Nor does a fast device that is gone keep anything from being read.
         fast.set_gone(true);
         assert!(read(&volume, 2, 10) == noise(20, 1)[2 * BLOCK..12 * BLOCK]);
+    }
+
+    /// Found by the property of trees: a write to a slot that was just being released. The slot
+    /// became clean under way, and could be given to another block.
+    #[test]
+    fn a_slot_that_is_being_written_is_not_given_away() {
+        let write = |first, count, fua| Step::Write { first, count, noise: false, fua };
+        let compress = Tree::Compress(Codec::Lz4, 60, Box::new(Tree::Device));
+        let fast = Tree::Mirror(vec![compress, Tree::Device]);
+        let steps = [
+            write(0, 1, false),
+            Step::Discard(1, 1),
+            write(32, 1, true),
+            write(30, 3, false),
+            Step::Flush,
+            Step::Run(17),
+            Step::Read(17, 3),
+            Step::Flush,
+            Step::Run(28),
+            write(1, 2, true),
+            Step::Run(8),
+            Step::Run(5),
+            write(27, 1, false),
+            write(3, 1, false),
+            Step::Discard(4, 1),
+            Step::Run(12),
+            Step::Run(2),
+            Step::Run(24),
+            write(27, 3, false),
+            Step::Run(28),
+            Step::Read(3, 3),
+            Step::Read(5, 2),
+            Step::CleanEnd,
+        ];
+        let tree = Tree::Cache(CacheMode::WriteBack, Box::new([fast, Tree::Device]));
+        promises_hold(&tree, &steps, 16_988_551_351_670_070_338);
     }
 
     #[test]

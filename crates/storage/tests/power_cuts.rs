@@ -321,7 +321,7 @@ fn devices_are_cut_together_or_alone() {
         driver.run_until_idle();
         answer.lock().unwrap().take().unwrap()
     };
-    stack.cut_power(&["disk.1"], PowerCut::default()).unwrap();
+    stack.cut_power(&["disk.1", "disk.1"], PowerCut::default()).expect("named twice is cut once");
     assert!(read(0).is_ok());
     assert_eq!(read(65536), Err(DeviceError::Gone));
     // Nothing happens to the first when the second can't be cut.

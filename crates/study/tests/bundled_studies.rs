@@ -39,6 +39,22 @@ fn all_are_sound_and_silent() {
 }
 
 #[test]
+fn the_examples_in_the_documentation_are_one_sound_study() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/study.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap()).collect();
+    let medium = |name: &str| {
+        assert_eq!(name, "my-disk.toml");
+        Ok(fs::read_to_string(root.join("media/ssd-sata.toml")).unwrap())
+    };
+    let study = Study::parse_with_media("docs/study.md", &blocks.concat(), false, &medium)
+        .unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    assert!(study.notes.is_empty(), "{}", study.notes);
+    assert_eq!((blocks.len(), study.storages.len(), study.faults.len()), (3, 7, 1));
+}
+
+#[test]
 fn the_quickstart_is_three_storages_under_data_beyond_memory() {
     let study = study("quickstart.toml", false);
     let storages: Vec<_> = study.storages.iter().map(|storage| storage.name.as_str()).collect();

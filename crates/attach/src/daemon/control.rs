@@ -122,17 +122,20 @@ pub fn parse(line: &[u8]) -> Result<Command, String> {
     }
 }
 
-/// Makes the socket and serves it on threads of its own.
+/// Makes the socket and serves it on threads of its own. `power_cut` is called after the devices lost their power and
+/// before that is answered, so before anyone can switch it on again.
 pub(super) fn listen(
     path: &Path,
     stack: Arc<Stack>,
     dilation: f64,
     volumes: Vec<VolumeInfo>,
+    power_cut: impl Fn() + Send + Sync + 'static,
     shutdown: impl Fn() + Send + Sync + 'static,
 ) -> Result<(), AttachError> {
     let listener = UnixListener::bind(path).map_err(|error| AttachError::io("listen on", path, error))?;
     let connections = Arc::new(AtomicUsize::new(0));
-    let service = Arc::new(Service { stack, dilation, volumes, shutdown: Box::new(shutdown) });
+    let (power_cut, shutdown) = (Box::new(power_cut), Box::new(shutdown));
+    let service = Arc::new(Service { stack, dilation, volumes, power_cut, shutdown });
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let (service, connections) = (Arc::clone(&service), Arc::clone(&connections));
@@ -163,6 +166,7 @@ struct Service {
     /// Wall seconds of a modelled one.
     dilation: f64,
     volumes: Vec<VolumeInfo>,
+    power_cut: Box<dyn Fn() + Send + Sync>,
     shutdown: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -224,6 +228,9 @@ impl Service {
             Command::PowerCut { devices, seed, torn, reordered } => {
                 let names: Vec<&str> = devices.iter().map(String::as_str).collect();
                 let cut = self.stack.cut_power(&names, PowerCut { seed, torn, reordered });
+                if cut.is_ok() {
+                    (self.power_cut)();
+                }
                 return cut.map_or_else(failed, Reply::PowerCut);
             }
         }

@@ -1,6 +1,7 @@
 //! The daemon of an attachment whose volumes are directories.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use underlay_storage::stack::{Pace, Stack};
@@ -19,18 +20,18 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
     let on_shutdown = move || {
         let _ = events.send(Event::Shutdown);
     };
-    let volumes = serving.volumes().to_vec();
-    control::listen(&config.control, Arc::clone(stack), config.stack.dilation, volumes, on_shutdown)?;
+    // When the power comes back, the journal knows better what is there than we do.
+    let lost = Arc::new(AtomicBool::new(false));
+    let (abandon, was_lost) = (serving.abandoner(), Arc::clone(&lost));
+    let on_power_cut = move || {
+        was_lost.store(true, Ordering::SeqCst);
+        abandon();
+    };
+    let (volumes, dilation) = (serving.volumes().to_vec(), config.stack.dilation);
+    control::listen(&config.control, Arc::clone(stack), dilation, volumes, on_power_cut, on_shutdown)?;
 
-    let mut lost = false;
     loop {
-        let event = received.recv_timeout(WATCH_INTERVAL);
-        if !lost && stack.faults().iter().any(|device| !device.powered) {
-            // When it comes back, the journal knows better what is there than we do.
-            lost = true;
-            serving.abandon();
-        }
-        match event {
+        match received.recv_timeout(WATCH_INTERVAL) {
             Ok(Event::Shutdown | Event::Terminated) | Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if serving.is_over() => break,
             Err(RecvTimeoutError::Timeout) => {}
@@ -40,7 +41,7 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
     stack.clear_all_faults();
     stack.restore_power();
     stack.set_pace(Pace::Immediate);
-    let outcome = serving.stop(lost);
+    let outcome = serving.stop(lost.load(Ordering::SeqCst));
     let _ = std::fs::remove_file(&config.control);
     outcome
 }

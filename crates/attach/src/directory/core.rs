@@ -226,6 +226,9 @@ impl Core {
         let tree = replay(records.map(Vec::as_slice))?;
         let mut allocator = Allocator::new(journal_bytes / BLOCK_BYTES..capacity_bytes / BLOCK_BYTES);
         for (_, inode) in tree.inodes() {
+            if inode.kind == Kind::Directory {
+                allocator.settle(inode.home);
+            }
             for segment in inode.extents.iter() {
                 let start = segment.place.device().unwrap_or(0);
                 allocator.take(Run { start, count: segment.count }).map_err(|error| damaged(&error))?;
@@ -367,8 +370,8 @@ impl Core {
     }
 
     fn send(&self, job: Job) {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        match (jobs.as_ref(), job) {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (jobs, job) {
             (Some(jobs), job) => {
                 // The thread lives as long as this value does.
                 let _ = jobs.send(job);

@@ -1,7 +1,7 @@
 //! The daemon's side: volumes become mounted directories.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, Session, SessionACL};
@@ -50,7 +50,8 @@ impl Serving {
             match serve(directory, device, name) {
                 Ok((core, session)) => serving.directories.push((directory.clone(), core, session)),
                 Err(error) => {
-                    serving.stop(false)?;
+                    // The first error is the one to tell.
+                    let _ = serving.stop(false);
                     return Err(error);
                 }
             }
@@ -73,9 +74,11 @@ impl Serving {
         self.directories.iter().all(|(_, _, session)| session.guard.is_finished())
     }
 
-    /// The devices lost their power: what is in memory is not what is on them.
-    pub(crate) fn abandon(&self) {
-        self.directories.iter().for_each(|(_, core, _)| core.abandon());
+    /// What to call when the devices lost their power: what is in memory is not what is on them.
+    pub(crate) fn abandoner(&self) -> impl Fn() + Send + Sync + 'static {
+        let cores: Vec<Weak<Core>> =
+            self.directories.iter().map(|(_, core, _)| Arc::downgrade(core)).collect();
+        move || cores.iter().filter_map(Weak::upgrade).for_each(|core| core.abandon())
     }
 
     /// Unmounts, and makes everything durable, unless that was `lost` with the devices' power.

@@ -320,7 +320,8 @@ impl Worker {
         match asked.call {
             Call::Read { offset, length } => self.read(inode, offset, length, reply),
             Call::Write { offset, data, is_synchronous } => {
-                self.write(inode, offset, data, is_synchronous, reply);
+                // Copied before the request is begun: an answer that comes at once is written where the data lies.
+                self.write(inode, offset, data.to_vec(), is_synchronous, reply);
             }
             Call::Sync => self.submit(inode, Request::Flush, reply),
             Call::Allocate { mode, .. } if !export::is_discard(mode) => reply.error(Errno::EOPNOTSUPP),
@@ -368,14 +369,14 @@ impl Worker {
         volume.device.submit(Request::Read { offset_bytes: start, buffer }, Box::new(done));
     }
 
-    fn write(&self, inode: INodeNo, offset: u64, data: &[u8], fua: bool, reply: Reply) {
+    fn write(&self, inode: INodeNo, offset: u64, data: Vec<u8>, fua: bool, reply: Reply) {
         let Some(volume) = self.files.volume(inode) else { return reply.error(Errno::EISDIR) };
         let length = data.len() as u32;
         let done = move |completion: Completion| match completion {
             Ok(_) => reply.bytes(&Arguments::written_reply(length)),
             Err(error) => reply.error(export::errno(&error)),
         };
-        let request = Request::Write { offset_bytes: offset, data: data.to_vec(), fua };
+        let request = Request::Write { offset_bytes: offset, data, fua };
         volume.device.submit(request, Box::new(done));
     }
 

@@ -1,7 +1,7 @@
 //! Undoing what dead owners left, in the order that each step makes the next one possible.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
@@ -11,11 +11,11 @@ use underlay_storage::stack::Pace;
 use super::journal::Journal;
 use super::{Registry, Thing};
 use crate::attachment::AttachError;
+use crate::daemon::DaemonConfig;
 use crate::daemon::control::Command;
 use crate::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
-use crate::daemon::DaemonConfig;
 use crate::directory::is_mounted_as;
-use crate::{loop_device, memory_budget, mounts};
+use crate::{loop_device, memory_budget, mounts, ublk};
 
 /// What a clean-up did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,12 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
     }
     let mut problems = Vec::new();
     for (path, journal) in dead {
-        let mut cleaner = Cleaner { report: &mut *report, removed: 0, problems: Vec::new() };
+        let configs = journal.things.iter().filter_map(|(_, thing)| match thing {
+            Thing::Daemon { config, .. } => Some(config.clone()),
+            _ => None,
+        });
+        let daemons = configs.collect();
+        let mut cleaner = Cleaner { report: &mut *report, daemons, removed: 0, problems: Vec::new() };
         cleaner.undo(&journal);
         cleaned.removed += cleaner.removed;
         if cleaner.problems.is_empty() {
@@ -71,6 +76,8 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
 
 struct Cleaner<'a> {
     report: &'a mut dyn FnMut(&str),
+    /// The configurations of the owner's device daemons.
+    daemons: Vec<PathBuf>,
     removed: usize,
     problems: Vec<String>,
 }
@@ -82,12 +89,13 @@ impl Cleaner<'_> {
         let things: Vec<&Thing> = journal.things.iter().rev().map(|(_, thing)| thing).collect();
         // After a restart only files are left, and a process number means someone else.
         if same_boot {
-            let stages: [fn(&mut Self, &Thing); 6] = [
+            let stages: [fn(&mut Self, &Thing); 7] = [
                 Self::end_processes,
                 Self::unmount_filesystem,
                 Self::clear_loop,
                 Self::stop_daemon,
                 Self::unmount_export,
+                Self::remove_ublk,
                 Self::remove_cgroup,
             ];
             // Modelled devices take their time; what is left to write need not.
@@ -129,7 +137,7 @@ impl Cleaner<'_> {
         let Thing::Mount { mount_point, backing } = thing else { return };
         // Someone may have mounted something else there since.
         while mounts::at(mount_point)
-            .is_some_and(|mount| loop_device::on_file(backing).contains(&mount.source))
+            .is_some_and(|mount| is_device_of(backing, &mount.source))
         {
             let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
             if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
@@ -153,7 +161,16 @@ impl Cleaner<'_> {
     /// Its daemon still serves it, so that what the kernel holds is written first; where the daemon is gone nothing can be.
     fn unmount_directory(&mut self, mount_point: &Path, source: &str) {
         while is_mounted_as(mount_point, source) {
-            match mounts::try_unmount(mount_point, WRITE_OUT_LIMIT) {
+            let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
+            if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
+                // It hangs on the daemon, and goes on with errors once that is gone.
+                let serving = self.daemons.iter().filter(|config| serves(config, source));
+                for daemon in serving.flat_map(|config| daemons_with(config)) {
+                    daemon.signal(Signal::KILL);
+                }
+                outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
+            }
+            match outcome {
                 Ok(()) => self.done(format!("unmounted {}", mount_point.display())),
                 Err(error) => {
                     self.problems.push(mounts::explain(mount_point, error).to_string());
@@ -199,7 +216,9 @@ impl Cleaner<'_> {
     fn in_use(&self, config: &Path) -> bool {
         let Some(session) = config.parent() else { return false };
         let directories = DaemonConfig::read(config).map(|config| config.directories).unwrap_or_default();
-        !loop_device::below(&session.join(EXPORT_DIRECTORY)).is_empty()
+        let export = session.join(EXPORT_DIRECTORY);
+        !loop_device::below(&export).is_empty()
+            || mounted_from(&ublk::nodes_of(&export)).is_some()
             || directories.iter().any(|found| is_mounted_as(&found.mount_point, &found.source))
     }
 
@@ -219,6 +238,19 @@ impl Cleaner<'_> {
                     return;
                 }
             }
+        }
+    }
+
+    /// Its daemon has ended by now, or is in use.
+    fn remove_ublk(&mut self, thing: &Thing) {
+        let Thing::Ublk { export } = thing else { return };
+        if let Some(mount) = mounted_from(&ublk::nodes_of(export)) {
+            let (place, device) = (mount.mount_point.display(), mount.source.display());
+            return self.problems.push(format!("{device} is still mounted on {place}"));
+        }
+        match ublk::remove(export) {
+            Ok(devices) => devices.iter().for_each(|device| self.done(format!("removed {}", device.display()))),
+            Err(error) => self.problems.push(error.to_string()),
         }
     }
 
@@ -269,15 +301,34 @@ impl Cleaner<'_> {
     }
 }
 
+/// Whether this is the loop device of the volume's file, or the ublk device of the volume's export.
+fn is_device_of(backing: &Path, device: &PathBuf) -> bool {
+    loop_device::on_file(backing).contains(device)
+        || backing.parent().is_some_and(|export| ublk::nodes_of(export).contains(device))
+}
+
+fn mounted_from(devices: &[PathBuf]) -> Option<mounts::Mount> {
+    mounts::all().into_iter().find(|mount| devices.contains(&mount.source))
+}
+
 fn fast_forward(thing: &Thing) {
     let Thing::Daemon { config, control } = thing else { return };
     if daemons_with(config).is_empty() {
         return;
     }
     if let Ok(mut connection) = Connection::open(control, CONTROL_LIMIT) {
-        // A daemon that doesn't answer is dealt with when it is ended.
-        let _ = connection.ask(&Command::SetPace { pace: Pace::Immediate });
+        // A device that a fault makes slow would not be hurried before it is through with what it has. A daemon that
+        // doesn't answer is dealt with when it is ended.
+        let _ = connection
+            .ask(&Command::ClearFaults { device: None })
+            .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
     }
+}
+
+/// Whether the daemon with this configuration serves the directory that calls itself `source`.
+fn serves(config: &Path, source: &str) -> bool {
+    DaemonConfig::read(config)
+        .is_ok_and(|config| config.directories.iter().any(|directory| directory.source == source))
 }
 
 fn is_kind(path: &Path, kind: fn(&fs::FileType) -> bool) -> bool {

@@ -55,6 +55,56 @@ fn directories() {
     }
 }
 
+/// All that this host has.
+fn modelled_attachments() -> impl Iterator<Item = Box<dyn Attachment>> {
+    let loops = fuse_loops().into_iter().map(|attachment| Box::new(attachment) as Box<dyn Attachment>);
+    loops.chain(fuse_directory().map(|attachment| Box::new(attachment) as Box<dyn Attachment>))
+}
+
+#[test]
+fn a_volume_is_split_into_directories() {
+    for attachment in modelled_attachments() {
+        let fixture = Fixture::new();
+        let mut volumes = stack(&[
+            ("data", 320 * MIB, BackingSpec::File(fixture.path("data"))),
+            ("log", 320 * MIB, BackingSpec::File(fixture.path("log"))),
+        ]);
+        volumes.volumes[0].directories = 3;
+        let mut spec = spec(volumes, Filesystem::Xfs, fixture.path("mnt"));
+        let expected = ["mnt/data/dir-0", "mnt/data/dir-1", "mnt/data/dir-2", "mnt/log"];
+        let expected = expected.map(|path| fixture.path(path));
+        for (round, format) in [true, false].into_iter().enumerate() {
+            spec.format = format;
+            let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();
+            assert_eq!(attached.paths(), expected, "{}", attachment.name());
+            for path in &expected {
+                assert_eq!(fs::read_dir(path).unwrap().count(), round, "{}", path.display());
+                fs::write(path.join("file"), "stays").unwrap();
+            }
+            assert_eq!(fs::read_dir(fixture.path("mnt/data")).unwrap().count(), 3);
+            attached.detach().unwrap();
+            fixture.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn one_mount_point_is_for_one_volume() {
+    for attachment in modelled_attachments() {
+        let fixture = Fixture::new();
+        let volumes =
+            stack(&[("data", 320 * MIB, BackingSpec::Memory), ("log", 320 * MIB, BackingSpec::Memory)]);
+        let spec = AttachSpec {
+            mount_point: Some(fixture.path("mnt")),
+            ..spec(volumes, Filesystem::Xfs, fixture.path("mnt"))
+        };
+        let refused = attachment.attach(&spec, &fixture.registry).unwrap_err().to_string();
+        assert!(refused.contains("2 volumes"), "{refused}");
+        assert!(!fixture.path("mnt").exists());
+        fixture.assert_nothing_left();
+    }
+}
+
 fn conforms(fixture: &Fixture, attachment: &dyn Attachment, spec: &AttachSpec, paths: usize) {
     attachment.probe().unwrap();
     let mut attached = attachment.attach(spec, &fixture.registry).unwrap();

@@ -71,6 +71,9 @@ const ATTACHMENT_VARIABLE: &str = "UNDERLAY_TEST_ATTACHMENT";
 /// Both transports, as far as this machine has them: for what every attachment must do.
 pub fn fuse_loops() -> Vec<FuseLoop> {
     let Some(plain) = fuse_loop() else { return Vec::new() };
+    if std::env::var(ATTACHMENT_VARIABLE).is_ok_and(|name| name == "ublk") {
+        return vec![plain];
+    }
     let over_uring = plain.clone().with_transport(Transport::Uring);
     match over_uring.probe() {
         Ok(()) => vec![plain.with_transport(Transport::DevFuse), over_uring],
@@ -86,8 +89,9 @@ pub fn fuse_loop() -> Option<FuseLoop> {
     let attachment = FuseLoop::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
     let attachment = match std::env::var(ATTACHMENT_VARIABLE).as_deref() {
         Ok("fuse-uring+loop") => attachment.with_transport(Transport::Uring),
+        Ok("ublk") => attachment.with_transport(Transport::Ublk),
         Ok("fuse+loop") | Err(_) => attachment,
-        Ok(other) => panic!("{ATTACHMENT_VARIABLE} is '{other}': expected fuse+loop or fuse-uring+loop"),
+        Ok(other) => panic!("{ATTACHMENT_VARIABLE} is '{other}': expected fuse+loop, fuse-uring+loop or ublk"),
     };
     let probed =
         attachment.probe().and_then(|()| Filesystem::Xfs.probe()).and_then(|()| Filesystem::Ext4.probe());

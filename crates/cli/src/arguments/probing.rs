@@ -27,7 +27,7 @@ pub struct MeasureArguments {
     /// Of the test file, or how much of a device is probed [default: 4 GiB at most, or all of it]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// At most so long, as "2 min" [default: 3 min, with --quick 40 s]
+    /// At most so long, as "2 min"; more than some 10 min are not used [default: 3 min, with --quick 40 s]
     #[arg(long, value_name = "DURATION")]
     pub time: Option<String>,
     /// Fewer points

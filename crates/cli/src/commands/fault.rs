@@ -197,6 +197,7 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
             for name in &names {
                 served.clear(Some(name))?;
             }
+            output::print(&format!("{}: no fault any more", names.join(", ")));
         }
         Act::Return => {
             let mut returned: Vec<&str> = Vec::new();

@@ -40,6 +40,15 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     {
         return Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")));
     }
+    if let Some(name) = &arguments.attachment
+        && !choice::WAYS.iter().any(|way| way.name == name)
+    {
+        let names: Vec<&str> = choice::WAYS.iter().map(|way| way.name).collect();
+        return Err(Failure::Mistake(format!(
+            "--attachment is '{name}': expected one of {}",
+            names.join(", ")
+        )));
+    }
     let registry = Registry::open()?;
     let disk = Disk::open(arguments.keep.as_deref(), &registry)?;
     let Wanted { title, mut stack, filesystem, attachment } = match &arguments.storage {
@@ -62,7 +71,12 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     };
     let stop = signals::stop_flag()?;
     let attachment = choice::choose(attachment.as_deref())?;
-    let mut attached = attachment.attach(&spec, &registry)?;
+    let mut attached = attachment.attach(&spec, &registry).inspect_err(|_| {
+        // What was made just now holds no file system, and must not be taken for a kept disk the next time.
+        if format {
+            remove_images(&spec.stack);
+        }
+    })?;
     if arguments.immediate {
         attached.set_pace(Pace::Immediate)?;
     }
@@ -89,10 +103,16 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
+fn remove_images(stack: &StackSpec) {
+    for image in storage::image_files(stack) {
+        let _ = std::fs::remove_file(image);
+    }
+}
+
 /// `--storage`: as a study describes it, but at the size that the study's scale makes of it.
 fn storage_of_study(arguments: &MountArguments, name: &str, images: &Path) -> Result<Wanted, Failure> {
     let file = Path::new(&arguments.medium);
-    if !file.extension().is_some_and(|extension| extension == "toml") {
+    if file.extension().is_none_or(|extension| extension != "toml") {
         return Err(Failure::Mistake(format!(
             "--storage goes with a study's file, as in `underlay mount my-study.toml DIR --storage {name}`; \
              '{}' is none",
@@ -172,6 +192,11 @@ impl Disk {
 /// `hdd-7200-sata`, `hdd-7200-satax6` or `my-disk.toml`: a medium and how many of it.
 fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
     if text.ends_with(".toml") {
+        if std::fs::read_to_string(text).is_ok_and(|file| file.contains("[storage.")) {
+            return Err(Failure::Mistake(format!(
+                "{text} is a study and no medium: say which of its storages by --storage"
+            )));
+        }
         return Ok((super::media::read(Path::new(text))?, 1));
     }
     let unknown = match catalogue::find(text) {

@@ -54,14 +54,19 @@ pub(super) struct Power {
 /// A write under way, until it completes.
 pub(super) struct Ticket(u64);
 
-/// The writes that a flush will have covered: those that had completed before this one.
-pub(super) struct Covered(u64);
+/// The writes that a flush will have covered: those that had completed before this one, if no cut came between.
+pub(super) struct Covered {
+    before: u64,
+    cuts: u64,
+}
 
 #[derive(Default)]
 pub(super) struct Log {
     off: bool,
     next_write: u64,
     next_completion: u64,
+    /// How often the power was cut.
+    cuts: u64,
     writes: BTreeMap<u64, Write>,
     /// Completed writes by the order in which they completed.
     completed: BTreeMap<u64, u64>,
@@ -171,20 +176,25 @@ impl Power {
             match log.writes.get(&number) {
                 Some(write) if write.durable_when_complete && completion.is_ok() => log.keep(number),
                 Some(_) => log.complete(number),
-                None => {}
+                // It was undone by a cut that came while it was under way, and the power is back already.
+                None => return Err(DeviceError::Gone),
             }
         }
         completion
     }
 
     pub fn flush_begins(&self) -> Covered {
-        Covered(self.lock().next_completion)
+        let log = self.lock();
+        Covered { before: log.next_completion, cuts: log.cuts }
     }
 
     /// The answer to a flush that is over: what it covers stays from now on.
-    pub fn flush_ends(&self, Covered(before): Covered, completion: Completion) -> Completion {
+    pub fn flush_ends(&self, Covered { before, cuts }: Covered, completion: Completion) -> Completion {
         let mut log = self.lock();
         log.check_power()?;
+        if log.cuts != cuts {
+            return Err(DeviceError::Gone);
+        }
         if completion.is_ok() {
             while let Some((order, number)) = log.completed.pop_first() {
                 if order >= before {
@@ -226,8 +236,8 @@ impl Power {
                 self.backing.write(block * BLOCK as u64, &content[*offset..][..BLOCK])?;
             }
         }
-        let (next_write, next_completion) = (log.next_write, log.next_completion);
-        *log = Log { off: true, next_write, next_completion, ..Log::default() };
+        let Log { next_write, next_completion, cuts, .. } = *log;
+        *log = Log { off: true, next_write, next_completion, cuts: cuts + 1, ..Log::default() };
         self.backing.sync()?;
         Ok(survival)
     }

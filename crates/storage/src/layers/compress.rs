@@ -1,6 +1,7 @@
 //! A volume whose bytes are stored compressed.
 
 pub mod codec;
+mod flush;
 mod map;
 mod space;
 
@@ -12,12 +13,12 @@ use super::join::Gather;
 use super::ranges::{Claim, Ranges};
 use super::workers::Workers;
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use crate::journal::format::Kind;
 use crate::journal::{Journal, JournalError, Snapshot};
 pub use codec::Codec;
 use map::{Entry, Map};
 use space::{Run, Space};
 
-const KIND: crate::journal::format::Kind = *b"compress";
 const BLOCK_BYTES: u64 = 4096;
 /// Space is given out in units of this size.
 pub const UNIT_BYTES: u64 = 4096;
@@ -59,7 +60,7 @@ pub enum CompressError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(
-        "the map of the compressed volume makes no sense: the device was made with other settings (chunks, capacity), or is damaged"
+        "the map of the compressed volume makes no sense: the device was made with another capacity, or is damaged"
     )]
     Map,
 }
@@ -120,6 +121,19 @@ struct Packed {
     stored_bytes: u32,
 }
 
+/// `lz4/16`, `zstd/512`: what was stored in one way can't be read in another.
+fn kind(settings: &CompressSettings) -> Kind {
+    let codec = match settings.codec {
+        Codec::Lz4 => "lz4",
+        Codec::Zstd(_) => "zstd",
+    };
+    let mut kind = *b"        ";
+    for (to, from) in kind.iter_mut().zip(format!("{codec}/{}", settings.chunk_bytes >> 10).bytes()) {
+        *to = from;
+    }
+    kind
+}
+
 impl Compress {
     /// Reads the map, so it waits for the member.
     ///
@@ -155,7 +169,7 @@ impl Compress {
             Some(capacity_bytes) => capacity_bytes / BLOCK_BYTES * BLOCK_BYTES,
             None => units * UNIT_BYTES / chunk_bytes * chunk_bytes,
         };
-        let (journal, recovered) = Journal::open(Arc::clone(&member), 0..reserved_bytes, KIND)?;
+        let (journal, recovered) = Journal::open(Arc::clone(&member), 0..reserved_bytes, kind(&settings))?;
         let mut map = Map::default();
         let mut space = Space::new(units as u32);
         let read = map.apply(&recovered.snapshot) && recovered.records.iter().all(|record| map.apply(record));
@@ -505,70 +519,6 @@ impl Inner {
             }
         }
         Ok(Vec::new())
-    }
-
-    /// One flush at a time, since the journal must get changes in their order; who comes meanwhile shares the
-    /// next one.
-    fn flush(self: &Arc<Self>, done: Done) {
-        {
-            let mut state = self.lock();
-            state.waiters.push(done);
-            if state.flushing {
-                return;
-            }
-            state.flushing = true;
-        }
-        self.begin_flush();
-    }
-
-    fn begin_flush(self: &Arc<Self>) {
-        let (waiters, changes, replaced) = {
-            let mut state = self.lock();
-            (std::mem::take(&mut state.waiters), state.map.capture(), std::mem::take(&mut state.replaced))
-        };
-        let inner = Arc::clone(self);
-        let flushed = move |completion: Completion| {
-            if let Err(error) = completion {
-                let mut state = inner.lock();
-                state.map.give_back(changes);
-                state.replaced.extend(replaced);
-                drop(state);
-                return inner.end_flush(waiters, Err(error));
-            }
-            {
-                let mut state = inner.lock();
-                map::records(&changes).into_iter().for_each(|record| {
-                    inner.journal.append(record);
-                });
-                state.map.note_journalled(&changes);
-            }
-            let next = Arc::clone(&inner);
-            inner.journal.commit(Box::new(move |result| {
-                {
-                    let mut state = next.lock();
-                    match &result {
-                        Ok(()) => replaced.into_iter().for_each(|run| state.space.release(run)),
-                        Err(_) => state.replaced.extend(replaced),
-                    }
-                }
-                next.end_flush(waiters, result);
-            }));
-        };
-        self.member.submit(Request::Flush, Box::new(flushed));
-    }
-
-    fn end_flush(self: &Arc<Self>, waiters: Vec<Done>, result: Result<(), DeviceError>) {
-        let again = {
-            let mut state = self.lock();
-            state.flushing = !state.waiters.is_empty();
-            state.flushing
-        };
-        for done in waiters {
-            done(result.clone().map(|()| Vec::new()));
-        }
-        if again {
-            self.begin_flush();
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for the parts of one request.
+//! Waiting for the parts of one request, and for one step after another.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,5 +36,75 @@ impl<T: Send + 'static> Gather<T> {
         if let Some(end) = end {
             end(parts.into_iter().flatten().collect());
         }
+    }
+}
+
+type Step = Box<dyn FnMut(Next) + Send>;
+
+/// Goes on to the next step; dropping it ends the sequence.
+pub struct Next {
+    sequence: Arc<Sequence>,
+}
+
+struct Sequence {
+    step: Mutex<Step>,
+    /// Steps that are asked for: the thread that raises it from zero takes them all.
+    turns: AtomicUsize,
+}
+
+/// Does `step` again whenever the last one goes on. Steps that are over before they return follow one another in a
+/// loop: on devices that answer at once a long sequence of calls would use up the stack.
+pub fn repeat(step: impl FnMut(Next) + Send + 'static) {
+    let sequence = Arc::new(Sequence { step: Mutex::new(Box::new(step)), turns: AtomicUsize::new(0) });
+    Next { sequence }.go_on();
+}
+
+impl Next {
+    pub fn go_on(self) {
+        let Next { sequence } = self;
+        if sequence.turns.fetch_add(1, Ordering::SeqCst) > 0 {
+            return;
+        }
+        loop {
+            let next = Next { sequence: Arc::clone(&sequence) };
+            sequence.step.lock().unwrap_or_else(PoisonError::into_inner)(next);
+            if sequence.turns.fetch_sub(1, Ordering::SeqCst) == 1 {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_million_steps_at_once_need_no_more_stack_than_one() {
+        let (sender, receiver) = mpsc::channel();
+        let mut left = 1_000_000;
+        repeat(move |next| match left {
+            0 => sender.send(()).unwrap(),
+            _ => {
+                left -= 1;
+                next.go_on();
+            }
+        });
+        receiver.try_recv().unwrap();
+    }
+
+    #[test]
+    fn a_step_may_go_on_later_from_another_thread() {
+        let (sender, receiver) = mpsc::channel();
+        repeat(move |next| sender.send(next).unwrap());
+        for _ in 0..3 {
+            let next = receiver.recv().unwrap();
+            std::thread::spawn(move || next.go_on()).join().unwrap();
+        }
+        // Whoever holds it last ends it.
+        drop(receiver.recv().unwrap());
+        assert!(receiver.recv().is_err());
     }
 }

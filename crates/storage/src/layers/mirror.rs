@@ -1,8 +1,10 @@
 //! RAID-1: the same bytes on several devices.
 
+mod resync;
+mod roles;
 mod state;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +12,7 @@ use super::join::Gather;
 use super::ranges::Ranges;
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use crate::journal::{Journal, JournalError, Snapshot};
+use roles::{Persisted, Role, State};
 use state::Kept;
 
 const KIND: crate::journal::format::Kind = *b"mirror  ";
@@ -43,8 +46,13 @@ pub enum MirrorError {
         "the smallest member has {capacity_bytes} bytes, of which a mirror needs {reserved_bytes} for its journal"
     )]
     TooSmall { capacity_bytes: u64, reserved_bytes: u64 },
-    #[error("no member of the mirror can be opened; the first says: {0}")]
+    #[error("no member of the mirror that has data can be opened; the first says: {0}")]
     NoMember(JournalError),
+    #[error(
+        "member {number} of the mirror (counted from 1) belonged to a mirror with other members, or of another size: \
+         give back the ones that it had, or begin with new devices"
+    )]
+    OtherMirror { number: usize },
     #[error("the members of the mirror could not be brought up to date: {0}")]
     Resync(#[from] DeviceError),
 }
@@ -77,16 +85,6 @@ pub struct MirrorHealth {
     pub resynced_bytes: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    InSync,
-    /// Someone may be looking whether it is there again.
-    Out {
-        looking: bool,
-    },
-    Resyncing,
-}
-
 struct Inner {
     members: Vec<Member>,
     geometry: Geometry,
@@ -104,36 +102,6 @@ struct Member {
     /// Absent where the member could not be opened: it stays out.
     journal: Option<Journal>,
     under_way: AtomicUsize,
-}
-
-struct State {
-    roles: Vec<Role>,
-    /// By member: how often it was left out. What was begun for it before is void.
-    attempts: Vec<u64>,
-    kept: Kept,
-    regions: HashMap<u32, Region>,
-    /// Counts changes of `kept`.
-    version: u64,
-    /// Up to which change the journals of all members in use have it.
-    persisted: u64,
-    persisting: bool,
-    /// The last change of who is in and who is out.
-    membership: u64,
-    waiters: Vec<(u64, Persisted)>,
-    /// Counts writes as they end.
-    writes: u64,
-}
-
-/// Called once the journals have a change, or can't have it.
-type Persisted = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
-
-/// A region that is marked.
-#[derive(Clone, Copy, Default)]
-struct Region {
-    /// The change that marked it.
-    marked: u64,
-    writing: u32,
-    last_write: u64,
 }
 
 fn layout(capacity_bytes: u64, members: usize, region_bytes: u64) -> (u64, u64) {
@@ -175,7 +143,11 @@ impl Mirror {
             let journal = match opened {
                 Ok((journal, recovered)) => {
                     let last = recovered.records.last().unwrap_or(&recovered.snapshot);
-                    let kept = Kept::decode(last, count, regions).unwrap_or_else(|| Kept::new(count));
+                    let kept = match Kept::decode(last, count, regions) {
+                        Some(kept) => kept,
+                        None if last.is_empty() => Kept::new(count),
+                        None => return Err(MirrorError::OtherMirror { number: found.len() + 1 }),
+                    };
                     found.push(Some((kept, recovered.version)));
                     Some(journal)
                 }
@@ -197,11 +169,16 @@ impl Mirror {
             let gone = JournalError::Device(DeviceError::Gone);
             return Err(MirrorError::NoMember(first_error.unwrap_or(gone)));
         };
-        // A region that any of them had marked may differ.
+        let fresh = kept.epoch == 0;
+        if let Some(error) = first_error.filter(|_| fresh) {
+            // The one that can't be opened may have all the data, and the new one has none.
+            return Err(MirrorError::NoMember(error));
+        }
+        // What any of them had marked may differ, and so may what any has written without another one.
         for (other, _) in found.iter().flatten() {
             kept.marked.extend(&other.marked);
+            other.missed.iter().for_each(|missed| kept.marked.extend(missed));
         }
-        let fresh = kept.epoch == 0;
         for (index, found) in found.iter().enumerate() {
             match found {
                 _ if fresh => {}
@@ -255,6 +232,12 @@ impl Mirror {
         Ok(Mirror { inner })
     }
 
+    /// Flushes the members, as a power cut may have taken what some of them had not made durable: those that are
+    /// without power fail it and are left out. Nobody would notice a member that came back between two requests.
+    pub(crate) fn check_members(&self) {
+        self.inner.to_members(Request::Flush, Box::new(drop));
+    }
+
     pub fn health(&self) -> MirrorHealth {
         let state = self.inner.lock();
         let count = |wanted: fn(&Role) -> bool| state.roles.iter().filter(|role| wanted(role)).count();
@@ -270,63 +253,6 @@ impl Mirror {
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// At opening: copies what may differ to every member that answers, and writes down who is in.
-    fn agree(self: &Arc<Self>) -> Result<(), DeviceError> {
-        let (source, kept) = {
-            let state = self.lock();
-            let source = state.roles.iter().position(|role| *role == Role::InSync);
-            (source.ok_or(DeviceError::Gone)?, state.kept.clone())
-        };
-        for index in (0..self.members.len()).filter(|index| *index != source) {
-            if self.members[index].journal.is_none() {
-                self.lock().kept.missed[index].extend(&kept.marked);
-                continue;
-            }
-            let regions: BTreeSet<u32> = kept.marked.union(&kept.missed[index]).copied().collect();
-            let copied = regions.iter().try_for_each(|region| self.copy_and_wait(source, index, *region));
-            let copied = copied.and_then(|()| self.members[index].device.execute(Request::Flush).map(|_| ()));
-            let mut state = self.lock();
-            match copied {
-                Ok(()) => {
-                    state.roles[index] = Role::InSync;
-                    state.kept.out[index] = false;
-                    state.kept.missed[index].clear();
-                }
-                Err(_) => {
-                    state.roles[index] = Role::Out { looking: false };
-                    state.kept.out[index] = true;
-                    state.kept.missed[index].extend(&kept.marked);
-                }
-            }
-        }
-        {
-            let mut state = self.lock();
-            state.kept.epoch += 1;
-            state.kept.marked.clear();
-        }
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let tell = move |result| {
-            let _ = sender.send(result);
-        };
-        self.when_persisted(1, Box::new(tell));
-        receiver.recv().unwrap_or(Err(DeviceError::Gone))
-    }
-
-    fn copy_and_wait(&self, from: usize, to: usize, region: u32) -> Result<(), DeviceError> {
-        let (offset_bytes, length_bytes) = self.region_extent(region);
-        let mut done = 0;
-        while done < length_bytes {
-            let piece = (length_bytes - done).min(PIECE_BYTES);
-            let offset_bytes = self.reserved_bytes + offset_bytes + done;
-            let read = Request::Read { offset_bytes, buffer: vec![0; piece as usize] };
-            let data = self.members[from].device.execute(read)?;
-            self.members[to].device.execute(Request::Write { offset_bytes, data, fua: false })?;
-            done += piece;
-        }
-        self.resynced_bytes.fetch_add(length_bytes, Ordering::Relaxed);
-        Ok(())
     }
 
     fn region_extent(&self, region: u32) -> (u64, u64) {
@@ -461,7 +387,7 @@ impl Inner {
     /// A write or a discard: one at a time on the same blocks, or members would end up different.
     fn change(self: &Arc<Self>, request: Request, done: Done) {
         let (offset_bytes, length_bytes) = request.extent();
-        let blocks = offset_bytes / BLOCK_BYTES..(offset_bytes + length_bytes) / BLOCK_BYTES;
+        let blocks = offset_bytes / BLOCK_BYTES..(offset_bytes + length_bytes).div_ceil(BLOCK_BYTES);
         let inner = Arc::clone(self);
         self.ranges.claim(blocks, false, move |claim| {
             let regions = inner.regions_of(offset_bytes, length_bytes);
@@ -488,11 +414,11 @@ impl Inner {
     fn to_members(self: &Arc<Self>, request: Request, done: Done) {
         let (offset_bytes, length_bytes) = request.extent();
         let regions = (length_bytes > 0).then(|| self.regions_of(offset_bytes, length_bytes));
-        let (targets, writes) = {
+        let (targets, attempts, writes) = {
             let state = self.lock();
             let in_use = |index: &usize| !matches!(state.roles[*index], Role::Out { .. });
             let targets: Vec<usize> = (0..self.members.len()).filter(in_use).collect();
-            (targets, state.writes)
+            (targets, state.attempts.clone(), state.writes)
         };
         let (inner, indices) = (Arc::clone(self), targets.clone());
         let end = move |completions: Vec<Completion>| {
@@ -500,12 +426,13 @@ impl Inner {
             let membership = {
                 let mut state = inner.lock();
                 for (index, completion) in indices.into_iter().zip(completions) {
-                    let was_in_sync = state.roles[index] == Role::InSync;
+                    // Who was left out meanwhile holds what was copied to it since, not what it answered for.
+                    let stayed = state.attempts[index] == attempts[index];
                     match completion {
-                        Ok(_) if was_in_sync => answer = Ok(Vec::new()),
+                        Ok(_) if stayed && state.roles[index] == Role::InSync => answer = Ok(Vec::new()),
                         Ok(_) => {}
                         Err(error) => {
-                            if !state.leave_out(index) && was_in_sync && answer.is_err() {
+                            if !state.leave_out(index) && answer.is_err() {
                                 answer = Err(error);
                             }
                         }
@@ -538,193 +465,6 @@ impl Inner {
             };
             self.members[index].device.submit(shifted(own, self.reserved_bytes), Box::new(arrived));
         }
-    }
-
-    /// Looks whether members that are out answer again.
-    fn look_for_the_lost(self: &Arc<Self>) {
-        let lost: Vec<usize> = {
-            let mut state = self.lock();
-            let mut lost = Vec::new();
-            for (index, role) in state.roles.iter_mut().enumerate() {
-                if *role == (Role::Out { looking: false }) && self.members[index].journal.is_some() {
-                    *role = Role::Out { looking: true };
-                    lost.push(index);
-                }
-            }
-            lost
-        };
-        for index in lost {
-            let inner = Arc::clone(self);
-            let answered = move |completion: Completion| {
-                let (attempt, missed) = {
-                    let mut state = inner.lock();
-                    state.roles[index] =
-                        if completion.is_ok() { Role::Resyncing } else { Role::Out { looking: false } };
-                    state.version += 1;
-                    let marked = state.kept.marked.clone();
-                    state.kept.missed[index].extend(marked);
-                    let missed: Vec<u32> = state.kept.missed[index].iter().copied().collect();
-                    (state.attempts[index], missed)
-                };
-                if completion.is_ok() {
-                    inner.resync(index, attempt, missed);
-                }
-            };
-            let buffer = vec![0; BLOCK_BYTES as usize];
-            self.members[index].device.submit(Request::Read { offset_bytes: 0, buffer }, Box::new(answered));
-        }
-    }
-
-    /// Copies the last of `regions` and goes on with the others; when none is left, the member is in again.
-    fn resync(self: &Arc<Self>, index: usize, attempt: u64, mut regions: Vec<u32>) {
-        if !self.lock().is_resyncing(index, attempt) {
-            return;
-        }
-        let inner = Arc::clone(self);
-        let Some(region) = regions.pop() else {
-            let flushed = move |completion: Completion| inner.readmit(index, attempt, completion.is_ok());
-            return self.members[index].device.submit(Request::Flush, Box::new(flushed));
-        };
-        let (offset_bytes, length_bytes) = self.region_extent(region);
-        let blocks = offset_bytes / BLOCK_BYTES..(offset_bytes + length_bytes) / BLOCK_BYTES;
-        self.ranges.claim(blocks, false, move |claim| {
-            let next = Arc::clone(&inner);
-            inner.copy(index, offset_bytes, offset_bytes + length_bytes, move |copied| {
-                drop(claim);
-                if copied {
-                    next.resynced_bytes.fetch_add(length_bytes, Ordering::Relaxed);
-                    next.resync(index, attempt, regions);
-                } else {
-                    let mut state = next.lock();
-                    if state.is_resyncing(index, attempt) {
-                        state.leave_out(index);
-                    }
-                    drop(state);
-                    next.persist();
-                }
-            });
-        });
-    }
-
-    fn copy(
-        self: &Arc<Self>,
-        to: usize,
-        from_bytes: u64,
-        end_bytes: u64,
-        then: impl FnOnce(bool) + Send + 'static,
-    ) {
-        if from_bytes >= end_bytes {
-            return then(true);
-        }
-        let length = (end_bytes - from_bytes).min(PIECE_BYTES);
-        let inner = Arc::clone(self);
-        let read = move |completion: Completion| {
-            let Ok(data) = completion else { return then(false) };
-            let offset_bytes = inner.reserved_bytes + from_bytes;
-            let next = Arc::clone(&inner);
-            let written = move |completion: Completion| match completion {
-                Ok(_) => next.copy(to, from_bytes + length, end_bytes, then),
-                Err(_) => then(false),
-            };
-            let write = Request::Write { offset_bytes, data, fua: false };
-            inner.members[to].device.submit(write, Box::new(written));
-        };
-        self.submit_read(from_bytes, vec![0; length as usize], Vec::new(), Box::new(read));
-    }
-
-    fn readmit(self: &Arc<Self>, index: usize, attempt: u64, flushed: bool) {
-        {
-            let mut state = self.lock();
-            if !state.is_resyncing(index, attempt) {
-                return;
-            }
-            if flushed {
-                state.roles[index] = Role::InSync;
-                state.kept.out[index] = false;
-                state.kept.missed[index].clear();
-                state.kept.epoch += 1;
-                state.version += 1;
-                state.membership = state.version;
-            } else {
-                state.leave_out(index);
-            }
-        }
-        self.persist();
-    }
-}
-
-impl State {
-    /// Marks regions, and says which change must be persisted before they are written.
-    fn mark(&mut self, regions: std::ops::Range<u32>) -> u64 {
-        let mut needed = self.membership;
-        for number in regions {
-            let version = self.version;
-            let region =
-                self.regions.entry(number).or_insert(Region { marked: version + 1, ..Region::default() });
-            if region.marked > version {
-                self.version = region.marked;
-                self.kept.marked.insert(number);
-            }
-            region.writing += 1;
-            needed = needed.max(region.marked);
-        }
-        needed
-    }
-
-    fn written(&mut self, regions: std::ops::Range<u32>) {
-        self.writes += 1;
-        for number in regions {
-            if let Some(region) = self.regions.get_mut(&number) {
-                region.writing -= 1;
-                region.last_write = self.writes;
-            }
-        }
-    }
-
-    /// A flush that began when `writes` writes had ended is over: most of what it covers needs no mark.
-    fn flushed(&mut self, writes: u64, marked_regions: usize) {
-        if self.regions.len() <= marked_regions {
-            return;
-        }
-        // What a member has missed is noted beside the marks.
-        let kept = &mut self.kept;
-        self.regions.retain(|number, region| {
-            let needed = region.writing > 0 || region.last_write > writes;
-            if !needed {
-                kept.marked.remove(number);
-                for (missed, out) in kept.missed.iter_mut().zip(&kept.out) {
-                    if *out {
-                        missed.insert(*number);
-                    }
-                }
-            }
-            needed
-        });
-        self.version += 1;
-    }
-
-    fn is_resyncing(&self, index: usize, attempt: u64) -> bool {
-        self.roles[index] == Role::Resyncing && self.attempts[index] == attempt
-    }
-
-    /// Leaves a member out, unless it is the last one with all data. It has missed whatever was not flushed.
-    fn leave_out(&mut self, index: usize) -> bool {
-        if matches!(self.roles[index], Role::Out { .. }) {
-            return true;
-        }
-        let others = self.roles.iter().enumerate().filter(|(i, role)| *i != index && **role == Role::InSync);
-        if self.roles[index] == Role::InSync && others.count() == 0 {
-            return false;
-        }
-        self.roles[index] = Role::Out { looking: false };
-        self.attempts[index] += 1;
-        self.kept.out[index] = true;
-        let marked = self.kept.marked.clone();
-        self.kept.missed[index].extend(marked);
-        self.kept.epoch += 1;
-        self.version += 1;
-        self.membership = self.version;
-        true
     }
 }
 

@@ -59,11 +59,18 @@ impl Stack {
     /// When one of them does not exist, is not armed or has no power: then nothing has happened. When a backing
     /// fails: then the power is off.
     pub fn cut_power(&self, devices: &[&str], cut: PowerCut) -> Result<Survival, FaultError> {
-        let named = match devices {
-            [] => self.devices.iter().map(|device| &device.faulty).collect(),
-            names => names.iter().map(|name| self.faulty(name)).collect::<Result<Vec<_>, _>>()?,
-        };
-        FaultyDevice::cut_power(&named, cut)
+        for name in devices {
+            self.faulty(name)?;
+        }
+        // In the stack's order and each once: a cut holds all of them at the same time, and others may be cutting.
+        let is_named = |device: &&Device| devices.is_empty() || devices.contains(&device.faulty.name());
+        let named: Vec<&FaultyDevice> =
+            self.devices.iter().filter(is_named).map(|device| &device.faulty).collect();
+        let survival = FaultyDevice::cut_power(&named, cut);
+        if !matches!(survival, Err(FaultError::NotArmed { .. } | FaultError::NoPower { .. })) {
+            self.mirrors.iter().for_each(|mirror| mirror.check_members());
+        }
+        survival
     }
 
     /// Whether the power may come back while the stack runs. A layer keeps in memory what it knows of its devices, and

@@ -129,6 +129,7 @@ impl Stack {
                     ]
                 };
                 self.add_layer(opening, "mirror", Box::new(read));
+                self.mirrors.push(Arc::clone(&mirror));
                 Ok(mirror)
             }
             Node::Compress { codec, chunk_bytes, capacity_bytes, member } => {

@@ -129,15 +129,20 @@ impl UnderWay {
     }
 
     fn halt(&mut self) -> Result<(), AttachError> {
+        // A panic of that thread is a bug of ours: it goes on here.
+        self.ended_thread().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn ended_thread(&mut self) -> std::thread::Result<Result<(), AttachError>> {
         *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.1.notify_all();
-        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())))
+        self.thread.take().map_or(Ok(Ok(())), std::thread::JoinHandle::join)
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let _ = self.halt();
+        let _ = self.ended_thread();
     }
 }
 

@@ -163,7 +163,18 @@ pub fn describe(storage: &StorageSpec, attachment: &str) -> StorageRecord {
             (None, "paths".to_owned(), paths.iter().map(described).collect())
         }
     };
-    StorageRecord { attachment: attachment.to_owned(), filesystem, layout, devices }
+    let usable_bytes = usable_bytes(storage);
+    StorageRecord { attachment: attachment.to_owned(), filesystem, layout, devices, usable_bytes }
+}
+
+/// What the devices hold as they are sold, each byte once; `None` for real paths.
+fn usable_bytes(storage: &StorageSpec) -> Option<u64> {
+    let StorageSource::Modelled { layout, .. } = &storage.source else { return None };
+    let each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
+    match layout {
+        Layout::Mirror => each.min(),
+        _ => Some(each.sum()),
+    }
 }
 
 /// `mirror, write-back cache of 64 GB, zstd`
@@ -233,6 +244,8 @@ mod tests {
         assert_eq!(record.layout, "mirror, write-back cache of 64 GB, zstd, link of 3125 MB/s and 20 us");
         let described: Vec<&str> = record.devices.iter().map(|device| device.name.as_str()).collect();
         assert_eq!(described, names);
+        // Of a mirror of two with a cache, the size of one.
+        assert_eq!(record.usable_bytes, Some(6_000_000_000_000));
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::units::format_bytes;
 
 /// Below this no data system keeps to its budget: its program alone needs as much.
 const MEMORY_MIN_BYTES: u64 = 32 << 20;
+/// Devices are made in whole units of this.
+const CACHE_MIN_BYTES: u64 = 1 << 20;
 /// A volume's own needs on this machine, whatever its size: journal, inodes, allocation groups. XFS refuses
 /// to be made on less than 300 MiB (mkfs.xfs(8)); ext4 gets by with less.
 const XFS_VOLUME_MIN_BYTES: u64 = 300 << 20;
@@ -227,8 +229,19 @@ fn check_pace(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) 
 /// Whether the filesystem can be made on each volume, and the data be stored in it.
 fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
     use OperationKind::{Delete, Insert, ReadModifyWrite, Update};
-    let StorageSource::Modelled { filesystem, .. } = &storage.spec.source else { return };
+    let StorageSource::Modelled { filesystem, layers, .. } = &storage.spec.source else { return };
     let scale = sites.scale.value.data;
+    if let (Some(cache), Some(span)) = (&layers.cache, &storage.cache_span)
+        && cache.capacity_bytes as f64 / scale < CACHE_MIN_BYTES as f64
+    {
+        let here = short_size((cache.capacity_bytes as f64 / scale) as u64);
+        let message = format!("the cache of [storage.{}] is only {here} on this machine", storage.spec.name);
+        let label = format!("expected at least {} after the data scale", format_bytes(CACHE_MIN_BYTES));
+        findings.push(
+            Diagnostic::error(span.clone(), message, label)
+                .with_help("give it more `capacity`, or lower `data` in [scale]"),
+        );
+    }
     let volumes: Vec<u64> =
         storage.volumes_bytes().into_iter().map(|bytes| scaled_down(bytes, scale)).collect();
     let smallest_allowed = match filesystem {

@@ -1,5 +1,7 @@
 //! The layers of a `[storage.NAME]`: a cache, compression, a link.
 
+use std::ops::Range;
+
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 
@@ -29,6 +31,11 @@ impl<'a> LayerFields<'a> {
         }
     }
 
+    /// Where the cache is described.
+    pub fn cache_span(&self) -> Option<Range<usize>> {
+        self.cache.as_ref().map(|field| field.span.clone())
+    }
+
     pub fn into_fields(self) -> impl Iterator<Item = Field<'a>> {
         [self.cache, self.compress, self.link].into_iter().flatten()
     }
@@ -43,7 +50,7 @@ impl<'a> LayerFields<'a> {
             })
         });
         let link = self.link.as_ref().map(|field| read_link(field, findings));
-        Some(Layers { cache: sound(cache)?, compress: sound(compress)?, link: sound(link)? })
+        Some(Layers { cache: sound(cache)?.map(Box::new), compress: sound(compress)?, link: sound(link)? })
     }
 }
 

@@ -149,7 +149,7 @@ pub enum Layout {
 /// What each volume of a storage has above its devices, from the devices up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layers {
-    pub cache: Option<CacheSpec>,
+    pub cache: Option<Box<CacheSpec>>,
     pub compress: Option<Codec>,
     pub link: Option<LinkSpec>,
 }

@@ -29,6 +29,7 @@ pub(super) struct StorageSite {
     pub source_span: Range<usize>,
     /// `layout` where it is written, else `devices`.
     pub layout_span: Range<usize>,
+    pub cache_span: Option<Range<usize>>,
 }
 
 impl StorageSite {
@@ -122,6 +123,7 @@ fn read_storage(
                 spec: StorageSpec { name, source },
                 source_span: field.span.clone(),
                 layout_span: field.span,
+                cache_span: layer_fields.cache_span(),
             })
         }
         (None, None) => {
@@ -154,6 +156,7 @@ fn read_storage(
                 spec: StorageSpec { name, source },
                 source_span: paths.span.clone(),
                 layout_span: paths.span,
+                cache_span: None,
             })
         }
         (Some(devices), None) => {
@@ -171,7 +174,8 @@ fn read_storage(
                 initial: initial?,
                 filesystem: filesystem?,
             };
-            Some(StorageSite { spec: StorageSpec { name, source }, source_span, layout_span })
+            let cache_span = layer_fields.cache_span();
+            Some(StorageSite { spec: StorageSpec { name, source }, source_span, layout_span, cache_span })
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The device is divided into groups. A directory has a home in one of them, its files begin there, and a file goes
 //! on behind its own last block where it can. So what belongs together lies together, and a disk's arm stays near.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -24,6 +25,8 @@ pub struct Allocator {
     /// The same by length.
     by_length: BTreeSet<(u64, u64)>,
     free_in_group: Vec<u64>,
+    /// How many directories were told to begin there: they are made before their files are.
+    homes_in_group: Vec<u64>,
     free_blocks: u64,
 }
 
@@ -43,6 +46,7 @@ impl Allocator {
             free: BTreeMap::new(),
             by_length: BTreeSet::new(),
             free_in_group: vec![0; groups as usize],
+            homes_in_group: vec![0; groups as usize],
             free_blocks: 0,
             range: range.clone(),
         };
@@ -145,17 +149,29 @@ impl Allocator {
     }
 
     /// Where a new directory's files shall begin: near its parent, or for one at the top, and where the parent's group
-    /// is nearly full, in the emptiest group.
-    pub fn home(&self, parent_home: u64, at_the_top: bool) -> u64 {
+    /// is nearly full, in the emptiest group; of several in the one that the fewest directories have.
+    pub fn home(&mut self, parent_home: u64, at_the_top: bool) -> u64 {
         let group = self.group(parent_home);
         let crowded = self.free_in_group.get(group).is_none_or(|free| *free < self.group_blocks / 8);
         if !at_the_top && !crowded {
             return parent_home;
         }
         let emptiest = (0..self.free_in_group.len())
-            .max_by_key(|&index| (self.free_in_group[index], std::cmp::Reverse(index)))
+            .max_by_key(|&index| {
+                (self.free_in_group[index], Reverse(self.homes_in_group[index]), Reverse(index))
+            })
             .unwrap_or(0);
-        self.range.start + emptiest as u64 * self.group_blocks
+        let home = self.range.start + emptiest as u64 * self.group_blocks;
+        self.settle(home);
+        home
+    }
+
+    /// A directory has its home there.
+    pub fn settle(&mut self, home: u64) {
+        let group = self.group(home);
+        if let Some(homes) = self.homes_in_group.get_mut(group) {
+            *homes += 1;
+        }
     }
 
     fn group(&self, block: u64) -> usize {
@@ -236,6 +252,13 @@ mod tests {
         assert_eq!(allocator.home(second, false), second);
         allocator.allocate(second, 95).unwrap();
         assert_ne!(allocator.home(second, false) / 100, second / 100);
+    }
+
+    #[test]
+    fn directories_that_are_made_before_their_files_spread_as_well() {
+        let mut allocator = Allocator::new(0..800);
+        let homes: BTreeSet<u64> = (0..8).map(|_| allocator.home(0, true)).collect();
+        assert_eq!(homes.len(), 8, "{homes:?}");
     }
 
     proptest! {

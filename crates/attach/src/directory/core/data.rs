@@ -131,10 +131,8 @@ impl Core {
         blocks: Range<u64>,
         then: impl FnOnce(Outcome, Vec<u8>) + Send + 'static,
     ) {
-        let segments = match self.state().tree.get(inode) {
-            Some(file) => file.extents.segments(blocks.clone()),
-            None => return then(Err(Errno::NOENT), Vec::new()),
-        };
+        let segments = self.state().tree.get(inode).map(|file| file.extents.segments(blocks.clone()));
+        let Some(segments) = segments else { return then(Err(Errno::NOENT), Vec::new()) };
         let length = ((blocks.end - blocks.start) * BLOCK_BYTES) as usize;
         if let [Segment { place: Place::Written(device), .. }] = segments.as_slice() {
             let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer: vec![0; length] };

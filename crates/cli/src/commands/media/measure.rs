@@ -137,10 +137,13 @@ fn refuse_existing(path: &Path) -> Result<(), Failure> {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .map_or(PathBuf::from("."), Path::to_path_buf);
-    if folder.is_dir() {
-        return Ok(());
+    if !folder.is_dir() {
+        return Err(Failure::Mistake(format!("{} is no directory", folder.display())));
     }
-    Err(Failure::Mistake(format!("{} is no directory", folder.display())))
+    // Better known now than after minutes of measuring.
+    std::fs::File::create_new(path)
+        .and_then(|_| std::fs::remove_file(path))
+        .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

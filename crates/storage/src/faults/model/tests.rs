@@ -100,7 +100,7 @@ proptest! {
         let mut submitted = std::collections::HashMap::new();
         let mut finished = Vec::new();
         for (span, kind, factor) in steps {
-            now = now + Duration::from_nanos(span);
+            now += Duration::from_nanos(span);
             while let Some(next) = model.next_completion().filter(|next| *next <= now) {
                 model.complete(next, &mut finished);
             }

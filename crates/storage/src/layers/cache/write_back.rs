@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::lines::Standing;
 use super::{BLOCK_BYTES, Inner, State, segments};
 use crate::device::{Completion, DeviceError, Done, Request};
-use crate::layers::join::Gather;
+use crate::layers::join::{Gather, Next, repeat};
 
 /// Dirty blocks written back together.
 const BATCH_BLOCKS: usize = 128;
@@ -104,14 +104,26 @@ impl Inner {
 
     /// Writes dirty blocks back, a batch at a time, while there are more than there should be.
     pub(super) fn write_back(self: &Arc<Self>) {
-        let batch: Vec<(u32, u32, u32)> = {
+        {
             let mut state = self.lock();
             if state.writing_back || state.lines.dirty.len() as u64 <= self.dirty_blocks {
                 return;
             }
+            state.writing_back = true;
+        }
+        let inner = Arc::clone(self);
+        repeat(move |next| inner.write_back_batch(next));
+    }
+
+    fn write_back_batch(self: &Arc<Self>, after: Next) {
+        let batch: Vec<(u32, u32, u32)> = {
+            let mut state = self.lock();
+            if state.lines.dirty.len() as u64 <= self.dirty_blocks {
+                state.writing_back = false;
+                return;
+            }
             let found = state.lines.dirty_from(state.hand, BATCH_BLOCKS);
             state.hand = found.last().map_or(0, |(block, _)| block + 1);
-            state.writing_back = true;
             found.into_iter().map(|(block, slot)| (block, slot, state.lines.get(slot).version)).collect()
         };
         let runs = segments(&batch, |(block, ..), (next, ..)| block + 1 == *next);
@@ -124,7 +136,7 @@ impl Inner {
             }
             let next = Arc::clone(&inner);
             let flushed = move |completion: Completion| match completion {
-                Ok(_) => next.release(&written),
+                Ok(_) => next.release(&written, after),
                 Err(_) => next.lock().writing_back = false,
             };
             inner.slow.submit(Request::Flush, Box::new(flushed));
@@ -164,7 +176,7 @@ impl Inner {
     }
 
     /// What did not change meanwhile is clean, and its slot may be reused once the journal says so.
-    fn release(self: &Arc<Self>, written: &[(u32, u32, u32)]) {
+    fn release(self: &Arc<Self>, written: &[(u32, u32, u32)], after: Next) {
         let released: Vec<(u32, u32)> = {
             let mut state = self.lock();
             let State { lines, .. } = &mut *state;
@@ -188,11 +200,11 @@ impl Inner {
             released
         };
         let Some(journal) = self.journal.as_ref().filter(|_| !released.is_empty()) else {
-            return self.end_batch(&[]);
+            return self.end_batch(&[], after);
         };
         let inner = Arc::clone(self);
         journal.commit(Box::new(move |result| match result {
-            Ok(()) => inner.end_batch(&released),
+            Ok(()) => inner.end_batch(&released, after),
             Err(_) => {
                 // The record is kept and goes out with the next commit; until then nobody takes these slots.
                 let mut state = inner.lock();
@@ -202,10 +214,10 @@ impl Inner {
         }));
     }
 
-    fn end_batch(self: &Arc<Self>, released: &[(u32, u32)]) {
+    fn end_batch(&self, released: &[(u32, u32)], after: Next) {
         {
             let mut state = self.lock();
-            let State { lines, unreleased, writing_back, .. } = &mut *state;
+            let State { lines, unreleased, .. } = &mut *state;
             // A commit takes along what an earlier one could not.
             let earlier = if released.is_empty() { Vec::new() } else { std::mem::take(unreleased) };
             for (slot, tenancy) in released.iter().chain(&earlier) {
@@ -214,8 +226,7 @@ impl Inner {
                     lines.set_standing(*slot, Standing::Clean);
                 }
             }
-            *writing_back = false;
         }
-        self.write_back();
+        after.go_on();
     }
 }

@@ -1,0 +1,241 @@
+//! ublk as the kernel lays it out, after `<linux/ublk_cmd.h>`: commands, parameters, and the requests read from a
+//! queue's descriptors.
+
+// Commands to `/dev/ublk-control`, as ioctl numbers.
+pub const GET_DEVICE_INFO: u32 = 0x8020_7502;
+pub const ADD_DEVICE: u32 = 0xC020_7504;
+pub const DELETE_DEVICE: u32 = 0xC020_7505;
+pub const START_DEVICE: u32 = 0xC020_7506;
+pub const STOP_DEVICE: u32 = 0xC020_7507;
+pub const SET_PARAMETERS: u32 = 0xC020_7508;
+/// Deletes without waiting for those who still hold the device; from Linux 6.9 on.
+pub const DELETE_DEVICE_LATER: u32 = 0x8020_7514;
+
+// Commands to a device's queue.
+pub const FETCH: u32 = 0xC010_7520;
+pub const COMMIT_AND_FETCH: u32 = 0xC010_7521;
+
+/// Commands are ioctl numbers, not the plain ones of the first kernels.
+const FLAG_IOCTL_ENCODED: u64 = 1 << 6;
+
+const SECTOR_SHIFT: u32 = 9;
+/// The page size: no request is smaller, as with the loop devices.
+const BLOCK_SHIFT: u8 = 12;
+pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
+
+/// Lets the kernel choose the device's number.
+pub const ANY_NUMBER: u32 = u32::MAX;
+
+pub const INFO_BYTES: usize = 64;
+pub const DESCRIPTOR_BYTES: usize = 24;
+
+/// `struct ublksrv_ctrl_dev_info`, the part that matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    pub number: u32,
+    pub queue_depth: u16,
+    pub largest_request_bytes: u32,
+    /// The kernel keeps it for the server and gives it to anyone who asks: by it we know our devices.
+    pub tag: u64,
+}
+
+impl Info {
+    pub fn to_bytes(self) -> [u8; INFO_BYTES] {
+        let mut bytes = [0; INFO_BYTES];
+        let queues = 1_u16;
+        bytes[0..2].copy_from_slice(&queues.to_ne_bytes());
+        bytes[2..4].copy_from_slice(&self.queue_depth.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.largest_request_bytes.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.number.to_ne_bytes());
+        bytes[24..32].copy_from_slice(&FLAG_IOCTL_ENCODED.to_ne_bytes());
+        bytes[32..40].copy_from_slice(&self.tag.to_ne_bytes());
+        bytes
+    }
+
+    pub fn parse(bytes: &[u8; INFO_BYTES]) -> Info {
+        Info {
+            number: u32::from_ne_bytes(take(bytes, 12)),
+            queue_depth: u16::from_ne_bytes(take(bytes, 2)),
+            largest_request_bytes: u32::from_ne_bytes(take(bytes, 8)),
+            tag: u64::from_ne_bytes(take(bytes, 32)),
+        }
+    }
+}
+
+/// `struct ublksrv_ctrl_cmd`
+pub fn control_command(number: u32, address: u64, length: u16, data: u64) -> [u8; 80] {
+    const NO_QUEUE: u16 = u16::MAX;
+    let mut bytes = [0; 80];
+    bytes[0..4].copy_from_slice(&number.to_ne_bytes());
+    bytes[4..6].copy_from_slice(&NO_QUEUE.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&length.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&address.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&data.to_ne_bytes());
+    bytes
+}
+
+/// `struct ublksrv_io_cmd` for the only queue.
+pub fn queue_command(slot: u16, result: i32, address: u64) -> [u8; 80] {
+    let mut bytes = [0; 80];
+    bytes[2..4].copy_from_slice(&slot.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&result.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&address.to_ne_bytes());
+    bytes
+}
+
+pub const PARAMETERS_BYTES: usize = 60;
+
+/// `struct ublk_params` with its basic part and that for discards: a disk with a volatile cache that knows FUA.
+pub fn parameters(
+    capacity_bytes: u64,
+    largest_request_bytes: u32,
+    is_rotational: bool,
+) -> [u8; PARAMETERS_BYTES] {
+    const ROTATIONAL: u32 = 1 << 1;
+    const VOLATILE_CACHE: u32 = 1 << 2;
+    const FUA: u32 = 1 << 3;
+    const BASIC_AND_DISCARD: u32 = 0b11;
+    let attributes = VOLATILE_CACHE | FUA | if is_rotational { ROTATIONAL } else { 0 };
+    let capacity_sectors = (capacity_bytes / BLOCK_BYTES * BLOCK_BYTES) >> SECTOR_SHIFT;
+    let most_discarded_sectors = u32::MAX >> SECTOR_SHIFT;
+    let granularity_bytes = 1_u32 << BLOCK_SHIFT;
+    let segments = 1_u16;
+
+    let mut bytes = [0; PARAMETERS_BYTES];
+    bytes[0..4].copy_from_slice(&(PARAMETERS_BYTES as u32).to_ne_bytes());
+    bytes[4..8].copy_from_slice(&BASIC_AND_DISCARD.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&attributes.to_ne_bytes());
+    // Logical, physical, optimal and smallest request alike.
+    bytes[12..16].fill(BLOCK_SHIFT);
+    bytes[16..20].copy_from_slice(&(largest_request_bytes >> SECTOR_SHIFT).to_ne_bytes());
+    bytes[24..32].copy_from_slice(&capacity_sectors.to_ne_bytes());
+    bytes[44..48].copy_from_slice(&granularity_bytes.to_ne_bytes());
+    bytes[48..52].copy_from_slice(&most_discarded_sectors.to_ne_bytes());
+    bytes[52..56].copy_from_slice(&most_discarded_sectors.to_ne_bytes());
+    bytes[56..58].copy_from_slice(&segments.to_ne_bytes());
+    bytes
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Call {
+    Read {
+        offset_bytes: u64,
+        length_bytes: usize,
+    },
+    Write {
+        offset_bytes: u64,
+        length_bytes: usize,
+        fua: bool,
+    },
+    Flush,
+    /// Writing zeros too: discarded ranges of our devices read as zeros.
+    Discard {
+        offset_bytes: u64,
+        length_bytes: u64,
+    },
+    /// Anything else, by its opcode.
+    Other(u8),
+}
+
+/// Reads a `struct ublksrv_io_desc`. `None` for a request longer than was allowed, or beyond any device, which no
+/// kernel sends.
+pub fn parse(descriptor: &[u8; DESCRIPTOR_BYTES], largest_request_bytes: usize) -> Option<Call> {
+    const FUA: u32 = 1 << 13;
+    let word = u32::from_ne_bytes(take(descriptor, 0));
+    let length_bytes = u64::from(u32::from_ne_bytes(take(descriptor, 4))) << SECTOR_SHIFT;
+    let offset_bytes = u64::from_ne_bytes(take(descriptor, 8)).checked_mul(1 << SECTOR_SHIFT);
+    let length = usize::try_from(length_bytes).ok().filter(|length| *length <= largest_request_bytes);
+    Some(match word as u8 {
+        0 => Call::Read { offset_bytes: offset_bytes?, length_bytes: length? },
+        1 => Call::Write { offset_bytes: offset_bytes?, length_bytes: length?, fua: word & FUA != 0 },
+        2 => Call::Flush,
+        3 | 5 => Call::Discard { offset_bytes: offset_bytes?, length_bytes },
+        other => Call::Other(other),
+    })
+}
+
+fn take<const N: usize, const M: usize>(bytes: &[u8; M], at: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[at + index])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn descriptor(word: u32, sectors: u32, start_sector: u64) -> [u8; DESCRIPTOR_BYTES] {
+        let mut bytes = [0; DESCRIPTOR_BYTES];
+        bytes[0..4].copy_from_slice(&word.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&sectors.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&start_sector.to_ne_bytes());
+        bytes
+    }
+
+    /// `_IOC` of `<asm-generic/ioctl.h>`.
+    fn ioctl(direction: u32, number: u32, bytes: u32) -> u32 {
+        direction << 30 | bytes << 16 | u32::from(b'u') << 8 | number
+    }
+
+    #[test]
+    fn commands_are_the_kernels_numbers() {
+        const READ: u32 = 2;
+        const BOTH: u32 = 3;
+        assert_eq!(GET_DEVICE_INFO, ioctl(READ, 0x02, 32));
+        assert_eq!(DELETE_DEVICE_LATER, ioctl(READ, 0x14, 32));
+        for (command, number) in
+            [(ADD_DEVICE, 4), (DELETE_DEVICE, 5), (START_DEVICE, 6), (STOP_DEVICE, 7), (SET_PARAMETERS, 8)]
+        {
+            assert_eq!(command, ioctl(BOTH, number, 32));
+        }
+        assert_eq!([FETCH, COMMIT_AND_FETCH], [ioctl(BOTH, 0x20, 16), ioctl(BOTH, 0x21, 16)]);
+    }
+
+    #[test]
+    fn requests_are_read_from_their_descriptors() {
+        const FUA: u32 = 1 << 13;
+        let parse = |word, sectors, start| parse(&descriptor(word, sectors, start), 1 << 20);
+        assert_eq!(parse(0, 8, 16), Some(Call::Read { offset_bytes: 8192, length_bytes: 4096 }));
+        let write = |fua| Some(Call::Write { offset_bytes: 4096, length_bytes: 1 << 20, fua });
+        assert_eq!(parse(1, 2048, 8), write(false));
+        assert_eq!(parse(1 | FUA, 2048, 8), write(true));
+        assert_eq!(parse(2, 0, u64::MAX), Some(Call::Flush));
+        let discard = Some(Call::Discard { offset_bytes: 0, length_bytes: 1 << 30 });
+        assert_eq!(
+            [parse(3, 1 << 21, 0), parse(5, 1 << 21, 0)],
+            [discard, Some(Call::Discard { offset_bytes: 0, length_bytes: 1 << 30 })]
+        );
+        assert_eq!(parse(13, 8, 0), Some(Call::Other(13)));
+        assert_eq!(parse(1, 2049, 0), None, "longer than was agreed");
+        assert_eq!(parse(0, 8, u64::MAX), None, "beyond what a device can hold");
+    }
+
+    #[test]
+    fn the_parameters_lie_where_the_kernel_reads_them() {
+        let bytes = parameters((1 << 30) + 512, 1 << 20, true);
+        let word = |at| u32::from_ne_bytes(take(&bytes, at));
+        assert_eq!([word(0), word(4), word(8)], [60, 3, 0b1110]);
+        assert_eq!(bytes[12..16], [12; 4]);
+        assert_eq!(word(16), 2048);
+        assert_eq!(u64::from_ne_bytes(take(&bytes, 24)), 1 << 21, "whole blocks only");
+        assert_eq!([word(40), word(44), word(48), word(56)], [0, 4096, 8_388_607, 1]);
+        assert_eq!(u32::from_ne_bytes(take(&parameters(1 << 30, 1 << 20, false), 8)), 0b1100);
+    }
+
+    proptest! {
+        #[test]
+        fn a_devices_info_reads_back(
+            number in any::<u32>(), queue_depth in any::<u16>(), largest_request_bytes in any::<u32>(), tag in any::<u64>(),
+        ) {
+            let info = Info { number, queue_depth, largest_request_bytes, tag };
+            prop_assert_eq!(Info::parse(&info.to_bytes()), info);
+        }
+
+        #[test]
+        fn no_request_is_longer_than_its_memory(noise in any::<[u8; DESCRIPTOR_BYTES]>()) {
+            if let Some(Call::Read { length_bytes, .. } | Call::Write { length_bytes, .. }) = parse(&noise, 1 << 20) {
+                prop_assert!(length_bytes <= 1 << 20);
+            }
+        }
+    }
+}

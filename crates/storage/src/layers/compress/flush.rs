@@ -1,0 +1,72 @@
+//! What makes changes durable, and gives back what they replaced.
+
+use std::sync::Arc;
+
+use super::{Inner, map};
+use crate::device::{Completion, DeviceError, Done, Request};
+
+impl Inner {
+    /// One flush at a time, since the journal must get changes in their order; who comes meanwhile shares the
+    /// next one.
+    pub(super) fn flush(self: &Arc<Self>, done: Done) {
+        {
+            let mut state = self.lock();
+            state.waiters.push(done);
+            if state.flushing {
+                return;
+            }
+            state.flushing = true;
+        }
+        self.begin_flush();
+    }
+
+    fn begin_flush(self: &Arc<Self>) {
+        let (waiters, changes, replaced) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.waiters), state.map.capture(), std::mem::take(&mut state.replaced))
+        };
+        let inner = Arc::clone(self);
+        let flushed = move |completion: Completion| {
+            if let Err(error) = completion {
+                let mut state = inner.lock();
+                state.map.give_back(changes);
+                state.replaced.extend(replaced);
+                drop(state);
+                return inner.end_flush(waiters, Err(error));
+            }
+            {
+                let mut state = inner.lock();
+                map::records(&changes).into_iter().for_each(|record| {
+                    inner.journal.append(record);
+                });
+                state.map.note_journalled(&changes);
+            }
+            let next = Arc::clone(&inner);
+            inner.journal.commit(Box::new(move |result| {
+                {
+                    let mut state = next.lock();
+                    match &result {
+                        Ok(()) => replaced.into_iter().for_each(|run| state.space.release(run)),
+                        Err(_) => state.replaced.extend(replaced),
+                    }
+                }
+                next.end_flush(waiters, result);
+            }));
+        };
+        self.member.submit(Request::Flush, Box::new(flushed));
+    }
+
+    fn end_flush(self: &Arc<Self>, waiters: Vec<Done>, result: Result<(), DeviceError>) {
+        let again = {
+            let mut state = self.lock();
+            state.flushing = !state.waiters.is_empty();
+            state.flushing
+        };
+        for done in waiters {
+            done(result.clone().map(|()| Vec::new()));
+        }
+        if again {
+            self.begin_flush();
+        }
+    }
+}
