@@ -16,9 +16,6 @@ use crate::time::Time;
 /// virtual machines, where timers are 50 us late at the median.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// Of real time, the least: above every ordinary thread is enough.
-const PRIORITY: libc::c_int = 1;
-
 /// What a device calls when its next event may be earlier than the one the pacer sleeps for.
 pub(crate) struct Waker {
     /// Until when the pacer sleeps, in the model's nanoseconds; 0 while it is awake and looks by itself.
@@ -113,7 +110,6 @@ fn pace_or_close(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
 
 fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
     narrow_timer_slack();
-    run_before_others();
     while !waker.stop.load(Ordering::SeqCst) {
         let (next_ns, core) = earliest(cores);
         let Some(core) = core else {
@@ -142,18 +138,6 @@ fn sleep(cores: &[Arc<Core>], waker: &Waker, until_ns: u64, wait: Option<Duratio
         }
     }
     waker.sleeping_until_ns.store(0, Ordering::SeqCst);
-}
-
-/// A disk does not wait for the programs that use it to leave the processor: without this, one of them may hold it
-/// for milliseconds after an answer was due.
-fn run_before_others() {
-    let parameters = libc::sched_param { sched_priority: PRIORITY };
-    // SAFETY: it concerns this thread alone, and only reads the parameters.
-    let result = unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameters)
-    };
-    // Not everyone may: answers then come when the scheduler gets round to them, and the record shows how late.
-    debug_assert!(result == 0 || result == -1);
 }
 
 /// Linux adds up to 50 us to a thread's timers unless told not to.
