@@ -30,6 +30,9 @@ pub(crate) const CONFIG_FILE: &str = "daemon.json";
 pub(crate) const EXPORT_DIRECTORY: &str = "export";
 const CONTROL_SOCKET: &str = "control";
 const LOG_FILE: &str = "log";
+/// How long a daemon that has stopped answering is watched for its end, and how often.
+const LAST_BREATH_POLL: Duration = Duration::from_millis(10);
+const LAST_BREATH_POLLS: u32 = 100;
 
 /// What a socket's path may have at most, from `struct sockaddr_un` with its final zero.
 const LONGEST_SOCKET_PATH_BYTES: usize = 107;
@@ -303,10 +306,19 @@ impl DaemonProcess {
 
     /// `Err` when the daemon has ended.
     pub(crate) fn health(&self) -> Result<(), AttachError> {
-        match self.exit_status() {
-            Some(status) => Err(self.with_log(format!("the device daemon ended ({status})"))),
-            None => self.ask(&Command::Ping).map(|_| ()),
+        let ended = |status: std::process::ExitStatus| Err(self.with_log(format!("the device daemon ended ({status})")));
+        if let Some(status) = self.exit_status() {
+            return ended(status);
         }
+        let Err(unanswered) = self.ask(&Command::Ping) else { return Ok(()) };
+        // The threads of a killed process go one by one: it may not answer any more and not have ended yet.
+        for _ in 0..LAST_BREATH_POLLS {
+            if let Some(status) = self.exit_status() {
+                return ended(status);
+            }
+            std::thread::sleep(LAST_BREATH_POLL);
+        }
+        Err(unanswered)
     }
 
     pub(crate) fn tell(&self, command: &Command) -> Result<(), AttachError> {

@@ -4,6 +4,7 @@ mod lines;
 mod write_back;
 mod writes;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -126,8 +127,8 @@ struct State {
     writing_back: bool,
     /// Where the next batch begins.
     hand: u32,
-    /// Slots whose release the journal could not take yet.
-    unreleased: Vec<(u32, u32)>,
+    /// Slots whose release the journal could not take yet, with their tenancies.
+    unreleased: BTreeSet<(u32, u32)>,
 }
 
 /// Where part of a request goes.
@@ -220,7 +221,7 @@ impl Cache {
                 waiters: Vec::new(),
                 writing_back: false,
                 hand: 0,
-                unreleased: Vec::new(),
+                unreleased: BTreeSet::new(),
             }),
         });
         if let Some(journal) = &inner.journal {

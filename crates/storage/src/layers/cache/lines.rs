@@ -27,6 +27,8 @@ pub struct Line {
     used: bool,
     /// Reads under way from the slot.
     pub pins: u16,
+    /// What is dirty in the slot is being written over: its content changes once more.
+    pub writing: bool,
     /// Counts changes of the content, and of the block.
     pub version: u32,
     /// Counts blocks that the slot was given to.
@@ -57,6 +59,7 @@ impl Lines {
             journalled: false,
             used: false,
             pins: 0,
+            writing: false,
             version: 0,
             tenancy: 0,
         };
@@ -143,9 +146,10 @@ impl Lines {
         None
     }
 
-    /// The content is about to change, or has changed.
-    pub fn touch(&mut self, slot: u32) {
+    /// The content is about to change (`writing`), or has changed.
+    pub fn touch(&mut self, slot: u32, writing: bool) {
         let line = &mut self.lines[slot as usize];
+        line.writing = writing;
         line.version = line.version.wrapping_add(1);
         line.used = true;
     }
@@ -206,10 +210,12 @@ impl Lines {
         known.map(|(block, slot)| (*slot, *block))
     }
 
-    /// Up to `most` dirty blocks from `from` on, and from the beginning again.
+    /// Up to `most` dirty blocks from `from` on, and from the beginning again. Not those being written: what
+    /// is read from them now is old, and nothing would tell once it has been written back.
     pub fn dirty_from(&self, from: u32, most: usize) -> Vec<(u32, u32)> {
         let behind = self.dirty.range(from..).chain(self.dirty.range(..from));
-        let mut found: Vec<(u32, u32)> = behind.take(most).map(|(block, slot)| (*block, *slot)).collect();
+        let still = behind.filter(|(_, slot)| !self.get(**slot).writing);
+        let mut found: Vec<(u32, u32)> = still.take(most).map(|(block, slot)| (*block, *slot)).collect();
         found.sort_unstable();
         found
     }

@@ -1,5 +1,6 @@
 //! What makes dirty blocks durable, and what brings them to the slow device.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -123,6 +124,11 @@ impl Inner {
                 return;
             }
             let found = state.lines.dirty_from(state.hand, BATCH_BLOCKS);
+            if found.is_empty() {
+                // All are being written, and each of these writes begins anew when it is over.
+                state.writing_back = false;
+                return;
+            }
             state.hand = found.last().map_or(0, |(block, _)| block + 1);
             found.into_iter().map(|(block, slot)| (block, slot, state.lines.get(slot).version)).collect()
         };
@@ -179,14 +185,15 @@ impl Inner {
     fn release(self: &Arc<Self>, written: &[(u32, u32, u32)], after: Next) {
         let released: Vec<(u32, u32)> = {
             let mut state = self.lock();
-            let State { lines, .. } = &mut *state;
+            let State { lines, unreleased, .. } = &mut *state;
             let mut released = Vec::new();
             for &(_, slot, version) in written {
                 let line = *lines.get(slot);
                 if line.version != version || line.standing != Standing::Dirty {
                     continue;
                 }
-                if line.journalled {
+                // Where a release failed, the record on the device is still the one that calls it dirty.
+                if line.journalled || unreleased.contains(&(slot, line.tenancy)) {
                     lines.set_standing(slot, Standing::Releasing);
                     lines.set_journalled(slot, false);
                     released.push((slot, line.tenancy));
@@ -219,7 +226,7 @@ impl Inner {
             let mut state = self.lock();
             let State { lines, unreleased, .. } = &mut *state;
             // A commit takes along what an earlier one could not.
-            let earlier = if released.is_empty() { Vec::new() } else { std::mem::take(unreleased) };
+            let earlier = if released.is_empty() { BTreeSet::new() } else { std::mem::take(unreleased) };
             for (slot, tenancy) in released.iter().chain(&earlier) {
                 let line = *lines.get(*slot);
                 if line.tenancy == *tenancy && line.standing == Standing::Releasing {

@@ -116,7 +116,7 @@ impl Inner {
                 let mut kept = state.lines.find_all(blocks.clone());
                 kept.retain(|(_, slot)| match state.lines.get(*slot).standing {
                     Standing::Dirty | Standing::Releasing => {
-                        state.lines.touch(*slot);
+                        state.lines.touch(*slot, true);
                         state.lines.set_standing(*slot, Standing::Dirty);
                         true
                     }
@@ -150,6 +150,7 @@ impl Inner {
                 }
                 drop(claim);
                 done(completions.into_iter().find(Result::is_err).unwrap_or(Ok(Vec::new())));
+                next.write_back();
             });
             let zeroed = runs.len();
             for (part, run) in runs.into_iter().enumerate() {
@@ -176,7 +177,7 @@ impl State {
         let lines = &mut self.lines;
         let slot = match lines.find(block) {
             Some(slot) if matches!(lines.get(slot).standing, Standing::Dirty | Standing::Releasing) => {
-                lines.touch(slot);
+                lines.touch(slot, true);
                 // At once: one that became clean while this is under way could be given to another block.
                 lines.set_standing(slot, Standing::Dirty);
                 return Place::Fast(slot);
@@ -187,7 +188,7 @@ impl State {
             }
             Some(slot) => {
                 lines.set_standing(slot, Standing::Filling);
-                lines.touch(slot);
+                lines.touch(slot, true);
                 Some(slot)
             }
             None if passes => None,
@@ -204,7 +205,7 @@ impl State {
             self.direct = true;
             return;
         };
-        self.lines.touch(slot);
+        self.lines.touch(slot, false);
         match (self.lines.get(slot).standing, good) {
             // Old or new, block by block, as any write that failed; and the only copy.
             (Standing::Dirty, _) | (_, true) => self.lines.set_standing(slot, Standing::Dirty),
