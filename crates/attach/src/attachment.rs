@@ -60,10 +60,7 @@ pub trait Attachment: Send + Sync {
 }
 
 /// Makes the directories of volumes that are shown as several, `paths` being where the volumes are.
-pub(crate) fn split_directories(
-    paths: Vec<PathBuf>,
-    stack: &StackSpec,
-) -> Result<Vec<PathBuf>, AttachError> {
+pub(crate) fn split_directories(paths: Vec<PathBuf>, stack: &StackSpec) -> Result<Vec<PathBuf>, AttachError> {
     let mut split = Vec::new();
     for (path, volume) in paths.into_iter().zip(&stack.volumes) {
         if volume.directories <= 1 {

@@ -16,8 +16,8 @@ use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachment::AttachError;
-use crate::daemon::{DaemonConfig, Transport};
 use crate::daemon::control::{Command, Reply, VolumeInfo};
+use crate::daemon::{DaemonConfig, Transport};
 use crate::directory::DirectoryConfig;
 use crate::mounts;
 use crate::processes::{self, ProcessId};
@@ -306,7 +306,9 @@ impl DaemonProcess {
 
     /// `Err` when the daemon has ended.
     pub(crate) fn health(&self) -> Result<(), AttachError> {
-        let ended = |status: std::process::ExitStatus| Err(self.with_log(format!("the device daemon ended ({status})")));
+        let ended = |status: std::process::ExitStatus| {
+            Err(self.with_log(format!("the device daemon ended ({status})")))
+        };
         if let Some(status) = self.exit_status() {
             return ended(status);
         }
@@ -405,7 +407,9 @@ impl DaemonProcess {
                 && let Some(code) = status.code().filter(|code| *code != 0)
             {
                 self.ended_badly = Some(AttachError::Failed {
-                    what: format!("the device daemon ended with code {code}: what was not flushed before is lost"),
+                    what: format!(
+                        "the device daemon ended with code {code}: what was not flushed before is lost"
+                    ),
                     output: log_tail(&self.session.join(LOG_FILE)).ok(),
                 });
             }

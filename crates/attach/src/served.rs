@@ -60,7 +60,9 @@ impl Served {
 
     /// Those of which the daemon is the file system itself.
     fn own_directories(&self) -> Vec<DirectoryConfig> {
-        DaemonConfig::read(&self.session.join(CONFIG_FILE)).map(|config| config.directories).unwrap_or_default()
+        DaemonConfig::read(&self.session.join(CONFIG_FILE))
+            .map(|config| config.directories)
+            .unwrap_or_default()
     }
 
     /// The filesystems on block devices that stand on its export.

@@ -12,7 +12,9 @@ pub mod run;
 
 pub use cell::{Cell, CellStatus, MemoryRecord, RunRecord, Scale, StorageRecord};
 pub use certificate::{Certificate, Check, Verdict};
-pub use devices::{DeviceActivity, DeviceDescription, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear};
+pub use devices::{
+    DeviceActivity, DeviceDescription, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
+};
 pub use histogram::{Histogram, HistogramError};
 pub use measured::{Generator, Latency, LatencySummary, Measured, OperationStats, SeriesPoint};
 pub use run::{Figure, Machine, PlannedCell, ReferenceTable, Run};

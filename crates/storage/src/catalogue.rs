@@ -2,8 +2,8 @@
 
 mod curves;
 mod files;
-mod layouts;
 mod kinds;
+mod layouts;
 pub mod parameters;
 mod reader;
 
@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 pub use curves::{Curve, Distribution};
 pub use kinds::{MediumKind, ModelParameters};
+pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
 pub use parameters::{
     CloudParameters, Entry, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredDevice,
     MeasuredLoad, MeasuredOrder, MeasuredParameters, NetworkParameters, OrderProperty, PmemParameters,
     Property, Quantity, Service, Tail, TailDistributions, TailMeasure,
 };
-pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
 pub use reader::{CatalogueError, Mistake};
 
 use crate::medium::MediumModel;

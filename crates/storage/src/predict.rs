@@ -134,13 +134,13 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
     // What a volume keeps up when its credits are spent, and what a burst lets it do, are figures of their own.
     // Flash is filled at random before its random writes are measured, and not before sequential ones.
     let initial = match (medium.kind, published.figure) {
-        (MediumKind::Cloud, _)
-        | (MediumKind::Flash | MediumKind::Network, Figure::RandomWriteIops) => InitialState::Steady,
+        (MediumKind::Cloud, _) | (MediumKind::Flash | MediumKind::Network, Figure::RandomWriteIops) => {
+            InitialState::Steady
+        }
         _ => InitialState::Fresh,
     };
-    let run = |load: ClosedLoop| {
-        closed_loop(&mut *medium.model(medium.capacity_bytes(), seed, initial), &load)
-    };
+    let run =
+        |load: ClosedLoop| closed_loop(&mut *medium.model(medium.capacity_bytes(), seed, initial), &load);
     // A disk's second holds a hundred requests, a flash device's many thousands: both take milliseconds here.
     let random = match medium.kind {
         MediumKind::Hdd | MediumKind::Measured => 4_000,
@@ -173,9 +173,7 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
         Figure::BurstReadIops => closed_loop(&mut *fresh(), &load(Pattern::RandomRead, random, 200)).iops,
         Figure::BurstWriteIops => closed_loop(&mut *fresh(), &load(Pattern::RandomWrite, random, 200)).iops,
         Figure::BurstReadMbS => closed_loop(&mut *fresh(), &load(Pattern::SequentialRead, 4_000, 200)).mb_s,
-        Figure::BurstWriteMbS => {
-            closed_loop(&mut *fresh(), &load(Pattern::SequentialWrite, 4_000, 200)).mb_s
-        }
+        Figure::BurstWriteMbS => closed_loop(&mut *fresh(), &load(Pattern::SequentialWrite, 4_000, 200)).mb_s,
         Figure::BurstDurationS => {
             let steady_iops = run(load(Pattern::RandomRead, 4_000, 200)).iops;
             burst_duration_s(&mut *fresh(), &load(Pattern::RandomRead, 1, 0), steady_iops)?

@@ -108,7 +108,8 @@ fn a_scaled_disk_keeps_its_positioning_time() {
         warmup: 10,
         seed: 5,
     };
-    let iops = |capacity| predict::closed_loop(&mut *medium.model(capacity, 1, InitialState::Fresh), &load).iops;
+    let iops =
+        |capacity| predict::closed_loop(&mut *medium.model(capacity, 1, InitialState::Fresh), &load).iops;
     let (whole, scaled) = (iops(medium.capacity_bytes()), iops(1 << 30));
     assert!((scaled / whole - 1.0).abs() < 0.05, "{whole} whole, {scaled} scaled");
 }

@@ -263,7 +263,14 @@ fn a_failing_backing_shows_through_and_the_device_lives_on() {
     let good: Arc<dyn Backing> = Arc::new(MemoryBacking::new());
     let devices: Vec<Paced> = [failing.clone() as Arc<dyn Backing>, good]
         .into_iter()
-        .map(|backing| Paced::new(1 << 20, backing, Some(medium.model(1 << 20, 1, InitialState::Fresh)), Arc::clone(&shared)))
+        .map(|backing| {
+            Paced::new(
+                1 << 20,
+                backing,
+                Some(medium.model(1 << 20, 1, InitialState::Fresh)),
+                Arc::clone(&shared),
+            )
+        })
         .collect();
     let members = devices.iter().map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect();
     let drive = {

@@ -167,7 +167,10 @@ fn random_writes_within_a_few_files_are_random() {
     for name in ["nvme-p4500", "ssd-sata"] {
         let medium = catalogue::find(name).unwrap();
         let steady = |window_bytes: u64| {
-            let mut model = Confined { model: medium.model(medium.capacity_bytes(), 1, InitialState::Steady), window_bytes };
+            let mut model = Confined {
+                model: medium.model(medium.capacity_bytes(), 1, InitialState::Steady),
+                window_bytes,
+            };
             let load = ClosedLoop { requests: 40_000, ..random(Pattern::RandomWrite, 64, 100_000) };
             predict::closed_loop(&mut model, &load).iops
         };

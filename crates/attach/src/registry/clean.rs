@@ -136,9 +136,7 @@ impl Cleaner<'_> {
         }
         let Thing::Mount { mount_point, backing } = thing else { return };
         // Someone may have mounted something else there since.
-        while mounts::at(mount_point)
-            .is_some_and(|mount| is_device_of(backing, &mount.source))
-        {
+        while mounts::at(mount_point).is_some_and(|mount| is_device_of(backing, &mount.source)) {
             let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
             if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
                 if let Some(session) = backing.parent().and_then(Path::parent) {
@@ -249,7 +247,9 @@ impl Cleaner<'_> {
             return self.problems.push(format!("{device} is still mounted on {place}"));
         }
         match ublk::remove(export) {
-            Ok(devices) => devices.iter().for_each(|device| self.done(format!("removed {}", device.display()))),
+            Ok(devices) => {
+                devices.iter().for_each(|device| self.done(format!("removed {}", device.display())))
+            }
             Err(error) => self.problems.push(error.to_string()),
         }
     }

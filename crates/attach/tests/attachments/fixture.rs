@@ -91,7 +91,9 @@ pub fn fuse_loop() -> Option<FuseLoop> {
         Ok("fuse-uring+loop") => attachment.with_transport(Transport::Uring),
         Ok("ublk") => attachment.with_transport(Transport::Ublk),
         Ok("fuse+loop") | Err(_) => attachment,
-        Ok(other) => panic!("{ATTACHMENT_VARIABLE} is '{other}': expected fuse+loop, fuse-uring+loop or ublk"),
+        Ok(other) => {
+            panic!("{ATTACHMENT_VARIABLE} is '{other}': expected fuse+loop, fuse-uring+loop or ublk")
+        }
     };
     let probed =
         attachment.probe().and_then(|()| Filesystem::Xfs.probe()).and_then(|()| Filesystem::Ext4.probe());

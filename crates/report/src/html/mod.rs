@@ -5,12 +5,12 @@ mod cost;
 mod devices;
 mod drawing;
 mod latency;
+mod layers;
 mod method;
 mod published;
 mod summary;
 mod throughput;
 mod time_series;
-mod layers;
 mod wear;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};

@@ -165,9 +165,7 @@ mod pmem;
 mod tail;
 
 pub use cloud::CloudParameters;
-pub use measured::{
-    MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, OrderProperty, Service,
-};
+pub use measured::{MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, OrderProperty, Service};
 pub use network::{Inner, LinkParameters, NetworkParameters};
 pub use pmem::PmemParameters;
 pub use tail::{Tail, TailDistributions, TailMeasure};

@@ -200,7 +200,12 @@ impl<'a> TableReader<'a> {
     }
 
     /// The reader of a table inside this one.
-    pub(super) fn inside(&mut self, key: &'static str, name: &str, expected: &str) -> Option<TableReader<'a>> {
+    pub(super) fn inside(
+        &mut self,
+        key: &'static str,
+        name: &str,
+        expected: &str,
+    ) -> Option<TableReader<'a>> {
         let (item, at) = self.entry(key, Some(expected))?;
         match item.as_table_like() {
             Some(table) => Some(TableReader::new(self.ledger, table, name, at)),
