@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
@@ -339,7 +340,14 @@ impl Twin {
     fn direct_read(&mut self, offset: u64, length: u64) -> Result<(), String> {
         let file = open_direct(&self.path).map_err(said("open for direct I/O"))?;
         let mut aligned = Aligned::new(length as usize);
-        let count = file.read_at(aligned.bytes(), offset).map_err(said("direct read"))?;
+        let count = match file.read_at(aligned.bytes(), offset) {
+            Err(error) if error.raw_os_error() == Some(libc::EIO) && self.has_delayed_allocation()? => {
+                let inside = length.min((self.content.len() as u64).saturating_sub(offset));
+                self.forget()?;
+                return self.compare(offset, inside, |file, found| file.read_exact_at(found, offset));
+            }
+            outcome => outcome.map_err(said("direct read"))?,
+        };
         let expected = length.min((self.content.len() as u64).saturating_sub(offset));
         if count as u64 != expected {
             return Err(format!(
@@ -347,6 +355,15 @@ impl Twin {
             ));
         }
         self.differs(offset, &aligned.bytes()[..count])
+    }
+
+    /// Whether space is still only promised after an fsync: Linux 6.18's XFS can leave such an extent behind a zero
+    /// range that reaches over the end of a file, on any disk. It refuses to read that directly ("Direct I/O collision
+    /// with buffered writes"), without asking the device.
+    fn has_delayed_allocation(&self) -> Result<bool, String> {
+        self.file.sync_all().map_err(said("fsync"))?;
+        let output = Command::new("filefrag").arg("-v").arg(&self.path).output().map_err(said("filefrag"))?;
+        Ok(String::from_utf8_lossy(&output.stdout).contains("delalloc"))
     }
 
     fn allocate(&self, flags: FallocateFlags, offset: u64, length: u64) -> Result<(), String> {

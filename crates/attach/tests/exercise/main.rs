@@ -1,7 +1,8 @@
 //! The exerciser: random operations with a copy in memory beside, on every attachment that this host has and every
 //! stack of layers. `make exercise` does a million on each and prints a table.
 //!
-//! `UNDERLAY_EXERCISE_OPERATIONS` sets the number, `UNDERLAY_EXERCISE_SEED` repeats a run that found a difference,
+//! `UNDERLAY_EXERCISE_OPERATIONS` sets the number, `UNDERLAY_EXERCISE_SEED` another sequence (`make exercise` takes a new
+//! one every time and prints it),
 //! `UNDERLAY_EXERCISE_ONLY` takes the lines of the table with this text in them: an attachment, a stack.
 
 mod aligned;
@@ -24,6 +25,7 @@ use fixture::{Fixture, MIB};
 /// So many at once, each in a part of its own, that requests overtake each other.
 const WORKERS: u64 = 4;
 const DEFAULT_OPERATIONS: u64 = 20_000;
+const DEFAULT_SEED: u64 = 18_572;
 
 fn number_from(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
@@ -37,7 +39,7 @@ fn operations() -> u64 {
 }
 
 fn seed() -> u64 {
-    number_from("UNDERLAY_EXERCISE_SEED", u64::from(std::process::id()))
+    number_from("UNDERLAY_EXERCISE_SEED", DEFAULT_SEED)
 }
 
 fn is_wanted(attachment: &str, stack: &str) -> bool {
