@@ -5,18 +5,22 @@ AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=CI)
 
 # How many operations `make exercise` does on each stack.
 OPERATIONS = 1000000
+# How often `make volume-kills` kills the server.
+KILLS = 500
 
-.PHONY: quickstart build test lint exercise power-cuts overhead fidelity slow-motion schema vm clean help
+.PHONY: quickstart build test lint exercise power-cuts volume-kills overhead fidelity volume-performance slow-motion schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
 	@echo "make test         everything that must pass before a commit"
 	@echo "make lint         formatting and clippy"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
-	@echo "make vm           test the attachment ublk in a virtual machine, for hosts without the driver"
+	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB: what was acknowledged must be there"
+	@echo "make volume-kills 500 kills of the volume server under load: what a flush acknowledged must be there"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
+	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
 	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, and see whether they agree (about 15 minutes)"
 	@echo "make schema       write docs/run-record.schema.json anew"
 
@@ -27,9 +31,11 @@ build:
 	@scripts/install-packages run
 	cargo build --release --locked
 
+# A stock kernel's initiator meets the volume server too: the programs are built by then.
 test:
 	@scripts/install-packages test
 	@scripts/test
+	tests/vm/run-nvme-tcp target/vm
 
 lint:
 	cargo fmt --all --check
@@ -43,10 +49,15 @@ vm:
 	@scripts/install-packages test
 	cargo build --locked -p underlay-cli -p underlay-attach --bins
 	tests/vm/run target/vm
+	tests/vm/run-nvme-tcp target/vm
 
 power-cuts:
 	@scripts/install-packages test
 	@scripts/power-cuts
+
+volume-kills:
+	@scripts/install-packages test
+	@UNDERLAY_VOLUME_KILLS=$(KILLS) scripts/volume-kills
 
 overhead:
 	@scripts/install-packages test
@@ -56,6 +67,10 @@ overhead:
 fidelity: build
 	@scripts/install-packages test
 	$(AS_ROOT) benches/fidelity
+
+volume-performance:
+	cargo build --release --locked -p underlay-volume --example volume_bench
+	$(AS_ROOT) benches/volume
 
 slow-motion: build
 	@scripts/install-packages run

@@ -1,4 +1,5 @@
-//! Checks that the RocksDB that was asked for can be had, and says how to get it, before a compiler says it worse.
+//! Checks that the RocksDB that was asked for can be had, and says how to get it, before a compiler says it worse. Notes
+//! the versions of clients for the record.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ fn main() {
         eprintln!("\n{problem}\n");
         std::process::exit(1);
     }
-    println!("cargo:rustc-env=UNDERLAY_RUST_ROCKSDB_VERSION={}", locked_version());
+    println!("cargo:rustc-env=UNDERLAY_RUST_ROCKSDB_VERSION={}", locked_version("rocksdb"));
+    println!("cargo:rustc-env=UNDERLAY_RUST_SCYLLA_VERSION={}", locked_version("scylla"));
 }
 
 /// What keeps the rocksdb crate from building, and what to do about it.
@@ -44,14 +46,14 @@ fn problem() -> Option<String> {
     }
 }
 
-/// The version of the rocksdb crate in Cargo.lock, for the record of a run.
-fn locked_version() -> String {
+/// The version of a crate in Cargo.lock, for the record of a run.
+fn locked_version(name: &str) -> String {
     let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
     println!("cargo:rerun-if-changed={}", lock.display());
     let text = std::fs::read_to_string(lock).unwrap_or_default();
     let version = text.split("[[package]]").find_map(|package| {
         let mut lines = package.lines().map(str::trim);
-        lines.find(|&line| line == "name = \"rocksdb\"")?;
+        lines.find(|&line| line == format!("name = \"{name}\""))?;
         Some(lines.next()?.strip_prefix("version = \"")?.strip_suffix('"')?.to_owned())
     });
     version.unwrap_or_else(|| "unknown".to_owned())

@@ -29,6 +29,7 @@ use crate::attachment::AttachError;
 use crate::directory::DirectoryConfig;
 use crate::fuse_uring;
 use crate::mounts;
+use crate::remote::NvmeTcp;
 use export::{Export, Files};
 
 /// What the launcher hands to the daemon, as a JSON file.
@@ -93,7 +94,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     abort_on_panic();
     let config = DaemonConfig::read(config_path)?;
     raise_privileges();
-    let stack = Stack::open(&config.stack)
+    let stack = Stack::open_with(&config.stack, &NvmeTcp)
         .map_err(|error| AttachError::failed(format!("could not open the devices: {error}")))?;
     let stack = Arc::new(stack);
     if !config.directories.is_empty() {

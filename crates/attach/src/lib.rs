@@ -23,6 +23,7 @@ pub mod processes;
 pub mod real_activity;
 pub mod real_paths;
 pub mod registry;
+pub mod remote;
 pub mod served;
 pub mod ublk;
 

@@ -73,6 +73,10 @@ pub enum Thing {
     File {
         path: PathBuf,
     },
+    /// A Unix socket that its owner listens on.
+    Socket {
+        path: PathBuf,
+    },
     /// A directory that is ours with everything below it.
     Tree {
         path: PathBuf,
@@ -109,6 +113,7 @@ impl std::fmt::Display for Thing {
             Thing::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
             Thing::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
             Thing::File { path } => write!(formatter, "the file {}", path.display()),
+            Thing::Socket { path } => write!(formatter, "the socket {}", path.display()),
             Thing::Tree { path } | Thing::EmptyDirectory { path } => {
                 write!(formatter, "the directory {}", path.display())
             }

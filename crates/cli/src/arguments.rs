@@ -2,6 +2,7 @@
 
 mod fault;
 mod probing;
+mod volume;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
 pub use probing::{MeasureArguments, ServeArguments, VerifyArguments};
+pub use volume::{
+    CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand,
+};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -42,6 +46,8 @@ pub enum Command {
     Mount(MountArguments),
     /// Let a device fail while a program uses it: errors, slowness, a pulled cable, a power cut
     Fault(FaultArguments),
+    /// Volumes of a pool of devices, served over NVMe/TCP
+    Volume(VolumeArguments),
     /// The catalogue of media
     Media(MediaArguments),
     /// What this host can do, and how to get the rest
@@ -176,7 +182,7 @@ pub enum Initial {
 #[derive(Debug, Args)]
 pub struct MountArguments {
     /// A medium of the catalogue, or several striped by 64 KiB: hdd-7200-sata, nvme-9300-maxx2; or a medium's file; with
-    /// --storage a study's
+    /// --storage a study's; or a volume of a server: nvme-tcp://127.0.0.1:4420/data
     #[arg(value_name = "MEDIUM[xN]")]
     pub medium: String,
     /// The directory to mount on; made when it is not there
@@ -208,6 +214,12 @@ pub struct MountArguments {
     /// Keep what is needed to cut its power (`underlay fault DIR power-cut`)
     #[arg(long)]
     pub power_cut: bool,
+    /// Of a server's volume: the qualified name by which this host is known there [default: the host's own]
+    #[arg(long, value_name = "NQN")]
+    pub host_nqn: Option<String>,
+    /// Of a server's volume: the environment variable with this host's secret (DH-HMAC-CHAP)
+    #[arg(long, value_name = "VARIABLE")]
+    pub secret_env: Option<String>,
     /// Write what the devices did to this file, as JSON, at the end
     #[arg(long, value_name = "FILE")]
     pub activity: Option<PathBuf>,

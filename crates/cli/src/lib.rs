@@ -45,6 +45,7 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         Command::Ycsb(arguments) => commands::ycsb::ycsb(&arguments),
         Command::Mount(arguments) => commands::mount::mount(&arguments),
         Command::Fault(arguments) => commands::fault::fault(&arguments),
+        Command::Volume(arguments) => commands::volume::volume(&arguments),
         Command::Media(arguments) => match arguments.command {
             MediaCommand::List { json } => commands::media::list(json),
             MediaCommand::Show { name } => commands::media::show(&name),

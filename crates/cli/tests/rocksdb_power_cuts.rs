@@ -94,13 +94,18 @@ impl Disk {
     }
 
     fn open(&self) -> Result<Box<dyn Running>, String> {
-        let paths = StoragePaths { data: vec![self.directory.clone()], scratch: self.scratch.clone() };
+        let paths = StoragePaths {
+            data: vec![self.directory.clone()],
+            scratch: self.scratch.clone(),
+            ..StoragePaths::default()
+        };
         let memory = Memory { budget_bytes: 32 << 20, cgroup_procs: Vec::new() };
         let settings = Settings {
             values: [("wal".to_owned(), "sync".to_owned())].into(),
             fields: 1,
             field_bytes: VALUE_BYTES as u32,
             timeout: Duration::from_secs(30),
+            ..Settings::default()
         };
         std::fs::create_dir_all(&self.directory).map_err(|error| error.to_string())?;
         Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay"))

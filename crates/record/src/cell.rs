@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::certificate::Certificate;
 use crate::devices::{DeviceActivity, DeviceDescription, LayerActivity};
 use crate::measured::Measured;
+use crate::network::NetworkRecord;
 use crate::run::Machine;
 
 /// A point of the matrix: one system on one storage under one workload.
@@ -23,11 +24,18 @@ pub struct Cell {
     pub mix: String,
     pub distribution: String,
     pub threads: u32,
+    /// Stand-alone servers that share data, threads and rate.
+    #[serde(default = "one")]
+    pub servers: u32,
     /// Offered operations per second; absent for a closed loop (`rate = "max"`).
     pub rate_per_s: Option<f64>,
     pub records: u64,
     /// What the records hold, keys included, unscaled: the size that the study speaks of.
     pub data_bytes: u64,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// The factors by which this machine stands for the modelled one.
@@ -63,11 +71,11 @@ pub enum CellStatus {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryRecord {
-    /// The cell's budget on this machine (after `scale.data`): heap and page cache together.
+    /// One server's budget on this machine (after `scale.data`): heap and page cache together.
     pub budget_bytes: u64,
     /// What keeps the system to it: `cgroup v1`, `cgroup v2` or `none`.
     pub enforced_by: String,
-    /// The stored data on this machine, by the records' size.
+    /// One server's stored data on this machine, by the records' size.
     pub data_bytes: u64,
     /// `data_bytes : budget_bytes`.
     pub data_to_memory: f64,
@@ -116,6 +124,9 @@ pub struct RunRecord {
     pub devices: Vec<DeviceActivity>,
     #[serde(default)]
     pub layers: Vec<LayerActivity>,
+    /// Absent where the storage was no volume of a pool.
+    #[serde(default)]
+    pub network: Option<NetworkRecord>,
     /// The system's own figures over the measured time: `block_cache_hits`, `compaction_write_bytes` ...
     pub system_figures: BTreeMap<String, f64>,
     pub certificate: Option<Certificate>,

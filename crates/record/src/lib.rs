@@ -8,6 +8,7 @@ pub mod certificate;
 pub mod devices;
 pub mod histogram;
 pub mod measured;
+pub mod network;
 pub mod run;
 
 pub use cell::{Cell, CellStatus, MemoryRecord, RunRecord, Scale, StorageRecord};
@@ -17,7 +18,8 @@ pub use devices::{
 };
 pub use histogram::{Histogram, HistogramError};
 pub use measured::{Generator, Latency, LatencySummary, Measured, OperationStats, SeriesPoint};
-pub use run::{Figure, Machine, PlannedCell, ReferenceTable, Run};
+pub use network::NetworkRecord;
+pub use run::{Claim, ClaimCheck, Expectation, Figure, Machine, PlannedCell, ReferenceTable, Run};
 
 /// Raised by one whenever a reader of the previous version would misread a record.
 pub const SCHEMA_VERSION: u32 = 1;

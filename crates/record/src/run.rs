@@ -43,6 +43,45 @@ pub struct Figure {
     pub from: String,
 }
 
+/// A finding that a paper states in words.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Claim {
+    /// What it is about.
+    pub what: String,
+    /// What is said of it.
+    pub value: String,
+    /// How a run may be held against it; empty where it is for people to judge.
+    #[serde(default)]
+    pub checks: Vec<ClaimCheck>,
+}
+
+/// What a claim says about one figure on one storage against another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClaimCheck {
+    /// As in [`Figure`]: `throughput_per_s`, `read_mean_latency_ms`.
+    pub metric: String,
+    pub storage: String,
+    pub against: String,
+    /// Any mix when absent.
+    pub mix: Option<String>,
+    /// Offered rates of one server that it is about: from this one on ...
+    pub rate_from_per_s: Option<f64>,
+    /// ... and below this one. Without the two, no offered rate.
+    pub rate_below_per_s: Option<f64>,
+    /// About what nothing holds back.
+    pub unthrottled: bool,
+    pub expect: Expectation,
+}
+
+/// How the figure on the storage compares with the one that it is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Expectation {
+    Same,
+    More,
+    Less,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReferenceTable {
     /// `oracle-nosql-flash`.
@@ -50,6 +89,8 @@ pub struct ReferenceTable {
     pub title: String,
     pub source: String,
     pub figures: Vec<Figure>,
+    #[serde(default)]
+    pub claims: Vec<Claim>,
     /// Where the study departs from the paper, each a sentence.
     pub departures: Vec<String>,
 }

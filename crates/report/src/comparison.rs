@@ -9,6 +9,7 @@ use underlay_record::{
 
 use crate::cost::StorageCost;
 use crate::load::LoadedRun;
+use crate::statistics::operation::{OperationFigures, by_operation};
 use crate::statistics::quantile::{merged, quantile_us};
 use crate::statistics::ratio::Ratio;
 use crate::statistics::throughput::{mean_latency_us, throughput};
@@ -73,6 +74,8 @@ pub struct Figures {
     pub p50_us: Option<Estimate>,
     pub p99_us: Option<Estimate>,
     pub p999_us: Option<Estimate>,
+    /// By the kind of operation: `read`, `update`.
+    pub operations: BTreeMap<String, OperationFigures>,
     /// Throughput to that of the baseline in the same row; absent on the baseline itself, and where it has none.
     pub ratio: Option<Ratio>,
     pub latency: Histogram,
@@ -209,6 +212,7 @@ fn is_same_row(a: &Cell, b: &Cell) -> bool {
         && a.mix == b.mix
         && a.distribution == b.distribution
         && a.threads == b.threads
+        && a.servers == b.servers
         && a.rate_per_s == b.rate_per_s
         && a.records == b.records
         && a.data_bytes == b.data_bytes
@@ -310,6 +314,7 @@ fn figures(records: &[&RunRecord]) -> Option<Figures> {
         p50_us,
         p99_us,
         p999_us,
+        operations: by_operation(&measured),
         ratio: None,
         verdict,
         cost: records.first().and_then(|record| StorageCost::of(&record.storage)),

@@ -4,10 +4,13 @@
 //! microseconds, throughput in operations per second, prices in US dollars, and all of them in modelled time.
 //! An interval is a pair `{ "low", "high" }` of 95 % confidence.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use underlay_record::{ReferenceTable, Verdict};
 
-use crate::comparison::{CellResult, Comparison, Outcome, Row};
+use crate::claims::{self, ClaimVerdict};
+use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row};
 use crate::load::LoadedRun;
 use crate::reference::{self, Beside, Reading};
 use crate::statistics::{Estimate, Interval};
@@ -18,6 +21,8 @@ use crate::warnings;
 pub struct Export {
     pub run: RunExport,
     pub cells: Vec<CellExport>,
+    /// What the reference's paper says in words.
+    pub claims: Vec<ClaimExport>,
     pub warnings: Vec<WarningExport>,
 }
 
@@ -39,6 +44,27 @@ pub struct RunExport {
 }
 
 #[derive(Debug, Serialize)]
+pub struct ClaimExport {
+    pub what: String,
+    pub value: String,
+    pub verdict: ClaimVerdict,
+    /// What each check found, in words.
+    pub findings: Vec<String>,
+    /// Where the paper's own figures contradict it, in words.
+    pub contradictions: Vec<String>,
+}
+
+/// One kind of operation of a cell.
+#[derive(Debug, Serialize)]
+pub struct OperationExport {
+    pub count: u64,
+    pub mean_us: f64,
+    pub mean_interval_us: Option<Interval>,
+    pub p999_us: Option<f64>,
+    pub p999_interval_us: Option<Interval>,
+}
+
+#[derive(Debug, Serialize)]
 pub struct WarningExport {
     pub text: String,
     pub cells: Vec<String>,
@@ -55,6 +81,8 @@ pub struct CellExport {
     pub mix: String,
     pub distribution: String,
     pub threads: u32,
+    /// Stand-alone servers that share data, threads and rate.
+    pub servers: u32,
     /// Offered operations per second; null in a closed loop.
     pub rate_per_s: Option<f64>,
     pub records: u64,
@@ -69,6 +97,8 @@ pub struct CellExport {
     pub throughput_interval: Option<Interval>,
     pub latency_us: LatencyExport<Option<f64>>,
     pub latency_interval_us: LatencyExport<Option<Interval>>,
+    /// By the kind of operation: `read`, `update`.
+    pub operations: BTreeMap<String, OperationExport>,
     pub ratio_to_baseline: Option<f64>,
     pub ratio_interval: Option<Interval>,
     pub certificate: CertificateExport,
@@ -149,6 +179,15 @@ pub fn export(loaded: &LoadedRun) -> Export {
             remedy: warning.remedy,
         })
         .collect();
+    let judged = table.map(|table| claims::judge(table, &comparison)).unwrap_or_default();
+    let claims = judged.into_iter().map(|one| ClaimExport {
+        what: one.claim.what.clone(),
+        value: one.claim.value.clone(),
+        verdict: one.verdict,
+        findings: one.findings,
+        contradictions: one.contradictions,
+    });
+    let claims = claims.collect();
     Export {
         run: RunExport {
             name: run.name.clone(),
@@ -165,6 +204,7 @@ pub fn export(loaded: &LoadedRun) -> Export {
             planned: loaded.planned(),
         },
         cells,
+        claims,
         warnings,
     }
 }
@@ -183,7 +223,7 @@ fn cell_export(
         Outcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
         Outcome::Pending => ("pending", None),
     };
-    let latency = |pick: fn(&crate::comparison::Figures) -> Option<Estimate>| figures.and_then(pick);
+    let latency = |pick: fn(&Figures) -> Option<Estimate>| figures.and_then(pick);
     let each = [
         latency(|figures| figures.mean_us),
         latency(|figures| figures.p50_us),
@@ -208,6 +248,7 @@ fn cell_export(
         mix: cell.mix.clone(),
         distribution: cell.distribution.clone(),
         threads: cell.threads,
+        servers: cell.servers,
         rate_per_s: cell.rate_per_s,
         records: cell.records,
         data_bytes: cell.data_bytes,
@@ -223,6 +264,7 @@ fn cell_export(
             p99: intervals[2],
             p999: intervals[3],
         },
+        operations: figures.map(operations).unwrap_or_default(),
         ratio_to_baseline: ratio.map(|ratio| ratio.value),
         ratio_interval: ratio.and_then(|ratio| ratio.interval),
         certificate: CertificateExport {
@@ -253,6 +295,20 @@ fn cell_export(
             })
             .collect(),
     }
+}
+
+fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
+    let each = figures.operations.iter().map(|(kind, one)| {
+        let export = OperationExport {
+            count: one.count,
+            mean_us: one.mean_us.value,
+            mean_interval_us: one.mean_us.interval,
+            p999_us: one.p999_us.map(|estimate| estimate.value),
+            p999_interval_us: one.p999_us.and_then(|estimate| estimate.interval),
+        };
+        (kind.clone(), export)
+    });
+    each.collect()
 }
 
 /// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.

@@ -4,12 +4,14 @@
 //! needs the machine that measured.
 
 pub mod answer;
+pub mod claims;
 pub mod comparison;
 pub mod cost;
 pub mod export;
 pub mod html;
 pub mod load;
 pub mod quantity;
+pub mod rates;
 pub mod reference;
 pub mod statistics;
 pub mod terminal;

@@ -199,9 +199,9 @@ fn published_ratio(figure: &Figure, table: &ReferenceTable, baseline: &str) -> O
     (base.value > 0.0).then(|| figure.value / base.value)
 }
 
-/// Our figure for a metric, in the metric's unit: `throughput_per_s`, or a latency such as `mean_latency_ms` or
-/// `p99_latency_us`. None for a metric that cells don't have.
-fn ours(figures: &Figures, metric: &str) -> Option<Estimate> {
+/// Our figure for a metric, in the metric's unit: `throughput_per_s`, or a latency such as `mean_latency_ms`,
+/// `p99_latency_us`, or of one kind of operation `read_p999_latency_ms`. None for a metric that cells don't have.
+pub(crate) fn ours(figures: &Figures, metric: &str) -> Option<Estimate> {
     if metric == "throughput_per_s" {
         return Some(figures.throughput_per_s);
     }
@@ -212,11 +212,13 @@ fn ours(figures: &Figures, metric: &str) -> Option<Estimate> {
         "s" => 1e-6,
         _ => return None,
     };
-    let estimate = match statistic {
-        "mean" => figures.mean_us,
-        "p50" | "median" => figures.p50_us,
-        "p99" => figures.p99_us,
-        "p999" => figures.p999_us,
+    let estimate = match (statistic, statistic.rsplit_once('_')) {
+        ("mean", _) => figures.mean_us,
+        ("p50" | "median", _) => figures.p50_us,
+        ("p99", _) => figures.p99_us,
+        ("p999", _) => figures.p999_us,
+        (_, Some((operation, "mean"))) => figures.operations.get(operation).map(|one| one.mean_us),
+        (_, Some((operation, "p999"))) => figures.operations.get(operation).and_then(|one| one.p999_us),
         _ => None,
     }?;
     Some(Estimate {
@@ -227,13 +229,17 @@ fn ours(figures: &Figures, metric: &str) -> Option<Estimate> {
     })
 }
 
-/// A metric in words: `throughput, ops/s`, `mean latency, ms`.
+/// A metric in words: `throughput, ops/s`, `mean latency, ms`, `p99.9 read latency, ms`.
 pub fn metric_in_words(metric: &str) -> String {
     match metric.split_once("_latency_") {
         Some((statistic, unit)) => {
+            let (operation, statistic) = match statistic.rsplit_once('_') {
+                Some((operation, statistic)) => (format!("{operation} "), statistic),
+                None => (String::new(), statistic),
+            };
             let statistic = if statistic == "p999" { "p99.9" } else { statistic };
             let unit = if unit == "us" { "µs" } else { unit };
-            format!("{statistic} latency, {unit}")
+            format!("{statistic} {operation}latency, {unit}")
         }
         None if metric == "throughput_per_s" => "throughput, ops/s".to_owned(),
         None => metric.replace('_', " "),

@@ -1,10 +1,13 @@
 //! The comparison as a table for a terminal.
 
+mod steps;
+
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use underlay_record::Verdict;
 
 use crate::answer;
+use crate::claims::{self, Judged};
 use crate::comparison::{
     CellResult, Comparison, Figures, Outcome, Row, mix_title, storage_records, system_title,
 };
@@ -66,10 +69,12 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
             }
         }
     }
+    out += &steps::text(&comparison, width, paint);
     out += &cost_text(&comparison, detail, width, paint);
     if let Some(table) = &loaded.run.reference {
         out +=
             &reference_text(&comparison, &reference::beside(table, &comparison), &table.title, width, paint);
+        out += &claims_text(&claims::judge(table, &comparison), width, paint);
     }
     out += &warning_lines(&warnings::collect(loaded, &comparison), width, paint);
     out
@@ -365,6 +370,27 @@ fn reference_text(
         out.push('\n');
     }
     out + &layout.render(paint)
+}
+
+/// What the paper says in words, each with what is found of it.
+fn claims_text(judged: &[Judged], width: usize, paint: Paint) -> String {
+    if judged.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}\n", paint.bold("What the paper says, and what is found of it"));
+    for one in judged {
+        let verdict = one.verdict.in_words();
+        let text = format!("{}: {}: {verdict}", one.claim.what, one.claim.value);
+        let contradicted = one.contradictions.iter().map(|words| format!("its own figures say otherwise: {words}"));
+        let details: Vec<String> = one.findings.iter().cloned().chain(contradicted).collect();
+        for line in wrap(&text, width - 2, "  ") {
+            out += &format!("  {line}\n");
+        }
+        for line in details.iter().flat_map(|detail| wrap(detail, width - 4, "  ")) {
+            out += &format!("    {}\n", paint.dim(&line));
+        }
+    }
+    out
 }
 
 fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals: bool) -> Layout {

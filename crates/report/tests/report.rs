@@ -3,9 +3,10 @@
 mod fixture;
 
 use underlay_record::{CellStatus, FaultRecord, Scale, Verdict, Wear};
+use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::Comparison;
 use underlay_report::reference::{Reading, beside};
-use underlay_report::{LoadedRun, answer, export, html, terminal};
+use underlay_report::{LoadedRun, answer, export, html, rates, terminal};
 
 #[test]
 fn the_answer_is_one_sentence() {
@@ -71,7 +72,7 @@ fn the_table_for_a_terminal() {
 
 #[test]
 fn no_line_is_wider_than_asked() {
-    for loaded in [fixture::small(), fixture::large(), fixture::interrupted(4), same_storage_twice()] {
+    for loaded in [fixture::small(), fixture::large(), fixture::interrupted(4), same_storage_twice(), fixture::stepped::stepped()] {
         for width in [80, 100, 120, 160] {
             let text = terminal::comparison(&loaded, width, false);
             let widest = text.lines().max_by_key(|line| line.chars().count()).expect("lines");
@@ -346,4 +347,57 @@ fn odd_runs_are_reported_without_a_panic() {
     loaded.records.clear();
     assert!(answer::sentence(&loaded).starts_with("No answer yet"));
     assert!(html::render(&loaded).contains("No answer yet"));
+}
+
+#[test]
+fn offered_rates_are_one_series_with_claims_beside_them() {
+    let loaded = fixture::stepped::stepped();
+    insta::assert_snapshot!("terminal_stepped", terminal::comparison(&loaded, 110, false));
+    let comparison = Comparison::of(&loaded);
+    let series = rates::series(&comparison);
+    assert_eq!(series.len(), 1);
+    let offered: Vec<Option<f64>> = series[0].steps.iter().map(|row| row.cell.rate_per_s).collect();
+    assert_eq!(offered, [Some(80e3), Some(240e3), None], "what nothing holds back comes last");
+}
+
+#[test]
+fn claims_are_judged_by_the_run_and_by_the_papers_own_figures() {
+    let loaded = fixture::stepped::stepped();
+    let comparison = Comparison::of(&loaded);
+    let judged = claims::judge(loaded.run.reference.as_ref().unwrap(), &comparison);
+    let verdicts: Vec<ClaimVerdict> = judged.iter().map(|one| one.verdict).collect();
+    use ClaimVerdict::{Agrees, NotCompared};
+    assert_eq!(verdicts, [Agrees, Agrees, Agrees, NotCompared, NotCompared]);
+    let contradicted: Vec<usize> = judged.iter().map(|one| one.contradictions.len()).collect();
+    assert_eq!(contradicted, [0, 0, 1, 0, 0], "the paper prints 40.7 ms for what it calls the better one");
+    assert!(judged[2].contradictions[0].contains("40.7"), "{}", judged[2].contradictions[0]);
+
+    // The other way round, what was claimed is not found.
+    let mut swapped = fixture::stepped::stepped();
+    for record in &mut swapped.records {
+        record.cell.storage = if record.cell.storage == "local" { "remote" } else { "local" }.to_owned();
+    }
+    let comparison = Comparison::of(&swapped);
+    let judged = claims::judge(swapped.run.reference.as_ref().unwrap(), &comparison);
+    assert_eq!(judged[0].verdict, Agrees);
+    assert_eq!(judged[1].verdict, ClaimVerdict::AgreesInPart);
+    assert_eq!(judged[2].verdict, ClaimVerdict::Differs);
+}
+
+#[test]
+fn the_page_shows_rates_claims_and_the_network() {
+    let page = html::render(&fixture::stepped::stepped());
+    for words in [
+        "Over offered rates",
+        "What the network added",
+        "own initiator",
+        "What the paper says",
+        "Its own figures say otherwise",
+        "less than offered",
+        "update, p99.9",
+    ] {
+        assert!(page.contains(words), "'{words}' is not on the page");
+    }
+    let without = html::render(&fixture::small());
+    assert!(!without.contains("Over offered rates") && !without.contains("What the network added"));
 }

@@ -125,6 +125,8 @@ pub enum FaultError {
          power-cut fault), so that what it needs to lose writes is kept from the beginning"
     )]
     NotArmed { device: String },
+    #[error("{device} is served by another program: put the fault on one of that program's own devices")]
+    Elsewhere { device: String },
     #[error("{device} has no power already")]
     NoPower { device: String },
     #[error(

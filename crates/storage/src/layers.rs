@@ -2,7 +2,7 @@
 
 pub mod cache;
 pub mod compress;
-mod join;
+pub mod join;
 pub mod link;
 pub mod mirror;
 mod ranges;

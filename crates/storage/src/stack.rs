@@ -2,6 +2,7 @@
 
 mod faults;
 mod layers;
+mod remote;
 pub mod spec;
 
 use std::collections::BTreeSet;
@@ -22,7 +23,9 @@ use crate::paced::{self, BLOCK_BYTES, Paced};
 use crate::pacer::Pacer;
 use crate::time::Time;
 use layers::Layer;
-pub use spec::{BackingSpec, DeviceSpec, InitialState, Node, StackSpec, VolumeSpec};
+use remote::{NoOpener, Remote};
+pub use remote::{Figure, OpenedRemote, Opener, Way};
+pub use spec::{BackingSpec, DeviceSpec, InitialState, Node, RemoteSpec, StackSpec, VolumeSpec};
 
 /// Whether requests take their modelled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +50,8 @@ pub enum StackError {
 pub struct Stack {
     volumes: Vec<Arc<dyn BlockDevice>>,
     devices: Vec<Device>,
+    /// Devices that are elsewhere.
+    remotes: Vec<Arc<Remote>>,
     /// The lines of links: driven as devices are, but no devices.
     lines: Vec<Paced>,
     layers: Vec<Layer>,
@@ -70,6 +75,7 @@ impl Drop for Stack {
         self.volumes.clear();
         self.layers.clear();
         self.mirrors.clear();
+        self.remotes.clear();
         self.workers.stop();
     }
 }
@@ -103,10 +109,18 @@ impl Stack {
     /// # Errors
     /// When the spec makes no sense, naming the device or volume, or a backing file can't be had.
     pub fn open(spec: &StackSpec) -> Result<Stack, StackError> {
+        Stack::open_with(spec, &NoOpener)
+    }
+
+    /// As [`Stack::open`], with what connects to devices that are elsewhere.
+    ///
+    /// # Errors
+    /// As `open`, and when one of them can't be reached.
+    pub fn open_with(spec: &StackSpec, opener: &dyn Opener) -> Result<Stack, StackError> {
         check_spec(spec)?;
         let clock: Arc<dyn Clock> = Arc::new(RealClock::new(spec.dilation));
         let workers = layers::workers(spec).map_err(StackError::Pacer)?;
-        let mut stack = Stack::build(spec, &clock, workers)?;
+        let mut stack = Stack::build(spec, &clock, workers, opener)?;
         let devices = stack.driven();
         stack.pacer = Some(Pacer::start(devices, clock).map_err(StackError::Pacer)?);
         Ok(stack)
@@ -120,15 +134,21 @@ impl Stack {
         check_spec(spec)?;
         let clock = Arc::new(VirtualClock::default());
         let shared: Arc<dyn Clock> = clock.clone();
-        let stack = Stack::build(spec, &shared, Workers::at_once())?;
+        let stack = Stack::build(spec, &shared, Workers::at_once(), &NoOpener)?;
         let devices = stack.driven();
         Ok((stack, VirtualDriver { clock, devices }))
     }
 
-    fn build(spec: &StackSpec, clock: &Arc<dyn Clock>, workers: Workers) -> Result<Stack, StackError> {
+    fn build(
+        spec: &StackSpec,
+        clock: &Arc<dyn Clock>,
+        workers: Workers,
+        opener: &dyn Opener,
+    ) -> Result<Stack, StackError> {
         let mut stack = Stack {
             volumes: Vec::new(),
             devices: Vec::new(),
+            remotes: Vec::new(),
             lines: Vec::new(),
             layers: Vec::new(),
             mirrors: Vec::new(),
@@ -136,7 +156,8 @@ impl Stack {
             pacer: None,
         };
         for volume in &spec.volumes {
-            let opening = layers::Opening { volume: &volume.name, seed: spec.seed, clock, workers: &workers };
+            let (volume_name, seed, workers) = (&volume.name, spec.seed, &workers);
+            let opening = layers::Opening { volume: volume_name, seed, clock, workers, opener };
             let device = stack.open_node(&volume.root, &opening)?;
             stack.volumes.push(device);
         }
@@ -168,11 +189,16 @@ impl Stack {
         for device in &self.devices {
             device.faulty.begin_measurement(interval.unwrap_or(Duration::MAX));
         }
+        for remote in &self.remotes {
+            remote.begin_measurement(interval.unwrap_or(Duration::MAX));
+        }
         self.layers.iter().for_each(Layer::begin_measurement);
     }
 
-    /// What every device (in order, over all volumes) did since `begin_measurement`; measuring ends.
+    /// What every device did since `begin_measurement`, in order over all volumes, those last that are elsewhere;
+    /// measuring ends.
     pub fn end_measurement(&self) -> Vec<DeviceActivity> {
+        let remotes = self.remotes.iter().map(|remote| remote.end_measurement());
         self.devices
             .iter()
             .map(|device| {
@@ -188,6 +214,7 @@ impl Stack {
                     faults: device.faulty.fault_records(),
                 }
             })
+            .chain(remotes)
             .collect()
     }
 }
@@ -203,9 +230,12 @@ fn check_spec(spec: &StackSpec) -> Result<(), StackError> {
     let mut names = BTreeSet::new();
     let mut files = BTreeSet::new();
     for volume in &spec.volumes {
-        let devices = volume.devices();
-        if devices.is_empty() {
+        let (devices, remotes) = (volume.devices(), volume.remotes());
+        if devices.is_empty() && remotes.is_empty() {
             return Err(invalid(&volume.name, "a volume needs at least one device"));
+        }
+        if let Some(remote) = remotes.into_iter().find(|remote| !names.insert(&remote.name)) {
+            return Err(invalid(&remote.name, "two devices have this name; number them"));
         }
         for device in devices {
             if !names.insert(&device.name) {

@@ -49,18 +49,21 @@ pub fn order(study: &Study) -> Vec<PlannedCell> {
 /// Names a loaded data set: cells with the same key can start from copies of one.
 ///
 /// It depends on everything that shapes the files: the system, its settings and memory, the records stored
-/// on this machine, their shape and properties, and the seed; not on the storage, which the files don't show.
+/// by a server on this machine, their shape and properties, and the seed; not on the storage, which the files don't
+/// show, but for the settings that hold on it.
 /// Lower-case letters, digits and dashes.
 pub fn dataset_key(study: &Study, cell: &Cell) -> String {
-    let records = study.records_here(cell.records);
     let entry = entries(study).into_iter().find(|entry| entry.cell.id == cell.id);
+    let servers = entry.as_ref().map_or(1, |entry| u64::from(entry.system.servers));
+    // Every server holds as many, so one set serves all.
+    let records = study.records_here(cell.records / servers);
     let parts = match &entry {
-        Some(Entry { system, workload, .. }) => format!(
+        Some(Entry { system, storage, workload, .. }) => format!(
             "{} {} {} {:?} {} {} {} {:?} {}",
             system.kind,
             study.bytes_here(system.memory_bytes),
             system.nodes,
-            system.settings,
+            storage.settings_of(system),
             records,
             workload.fields,
             workload.field_bytes,
@@ -97,6 +100,7 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
                     mix: point.mix.to_owned(),
                     distribution: point.distribution.to_owned(),
                     threads: point.threads,
+                    servers: system.servers,
                     rate_per_s: point.rate_per_s,
                     records: point.size.records,
                     data_bytes: point.size.records.saturating_mul(point.workload.record_bytes()),

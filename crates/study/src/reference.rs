@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use underlay_record::{Figure, ReferenceTable};
+use underlay_record::{Claim, ClaimCheck, Expectation, Figure, ReferenceTable};
 
 const FILES: [(&str, &str); 5] = [
     ("accumulo-flash", include_str!("../../../studies/references/accumulo-flash.toml")),
@@ -29,19 +29,13 @@ pub struct Reference {
     pub claims: Vec<Claim>,
 }
 
-/// A finding that the paper states in words.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Claim {
-    pub what: String,
-    pub value: String,
-}
-
 /// Why a reference file could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     #[error("{paper}: {problem}")]
     Syntax { paper: String, problem: String },
+    #[error("{paper}: claim '{claim}': {problem}")]
+    Claim { paper: String, claim: String, problem: String },
     #[error("{paper}: table '{table}', row {row}: {problem}")]
     Row { paper: String, table: String, row: usize, problem: String },
 }
@@ -72,6 +66,10 @@ impl Reference {
     /// as a key instead. Every other column holds figures, and `across` tells what its name is: a `metric`
     /// (the default), a `data` size or a `mix`.
     ///
+    /// A `[[claim]]` says `what` is claimed to be of what `value`. Its `[[claim.check]]`s say how a run is held against it:
+    /// the `metric` on `storage` `against` another storage shall be the `same`, `more` or `less`, at offered rates of a
+    /// server of `rate_from` and more, or of less than `rate_below`, or where nothing holds back (`unthrottled = true`).
+    ///
     /// # Errors
     /// The TOML's own error, or the table and row (from 1) that does not fit its columns.
     pub fn parse(paper: &str, text: &str) -> Result<Reference, ReferenceError> {
@@ -91,12 +89,16 @@ impl Reference {
                 })?;
             }
         }
+        let claims = file.claims.into_iter().map(|claim| {
+            let name = claim.what.clone();
+            claim.read().map_err(|problem| ReferenceError::Claim { paper: paper.to_owned(), claim: name, problem })
+        });
         Ok(Reference {
             paper: paper.to_owned(),
             title: file.title,
             source: file.source,
             figures,
-            claims: file.claims,
+            claims: claims.collect::<Result<_, _>>()?,
         })
     }
 
@@ -107,6 +109,7 @@ impl Reference {
             title: self.title.clone(),
             source: self.source.clone(),
             figures: self.figures.clone(),
+            claims: self.claims.clone(),
             departures,
         }
     }
@@ -119,7 +122,59 @@ struct File {
     #[serde(default, rename = "table")]
     tables: Vec<Table>,
     #[serde(default, rename = "claim")]
-    claims: Vec<Claim>,
+    claims: Vec<WrittenClaim>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenClaim {
+    what: String,
+    value: String,
+    #[serde(default, rename = "check")]
+    checks: Vec<WrittenCheck>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCheck {
+    metric: String,
+    storage: String,
+    against: String,
+    mix: Option<String>,
+    rate_from: Option<f64>,
+    rate_below: Option<f64>,
+    #[serde(default)]
+    unthrottled: bool,
+    expect: Expectation,
+}
+
+impl WrittenClaim {
+    fn read(self) -> Result<Claim, String> {
+        let checks = self.checks.into_iter().map(WrittenCheck::read).collect::<Result<_, _>>()?;
+        Ok(Claim { what: self.what, value: self.value, checks })
+    }
+}
+
+impl WrittenCheck {
+    fn read(self) -> Result<ClaimCheck, String> {
+        let is_latency = self.metric.split_once("_latency_").is_some_and(|(_, unit)| matches!(unit, "us" | "ms" | "s"));
+        if self.metric != "throughput_per_s" && !is_latency {
+            return Err(format!("'{}' is no metric", self.metric));
+        }
+        if !self.unthrottled && self.rate_from.is_none() && self.rate_below.is_none() {
+            return Err("a check is about no rate at all: give rate_from, rate_below or unthrottled".to_owned());
+        }
+        Ok(ClaimCheck {
+            metric: self.metric,
+            storage: self.storage,
+            against: self.against,
+            mix: self.mix,
+            rate_from_per_s: self.rate_from,
+            rate_below_per_s: self.rate_below,
+            unthrottled: self.unthrottled,
+            expect: self.expect,
+        })
+    }
 }
 
 /// What the names of figure columns are.
@@ -268,5 +323,21 @@ mod tests {
             "p: table 'n', row 1: 'fast' in column 'throughput_per_s' is no figure"
         );
         assert_eq!(error("[['', 1]]"), "p: table 'n', row 1: the storage is not given");
+    }
+
+    #[test]
+    fn a_check_is_about_a_metric_and_a_rate() {
+        let claim = |check: &str| {
+            let text = format!(
+                "title = 't'\nsource = 's'\n[[claim]]\nwhat = 'w'\nvalue = 'v'\n[[claim.check]]\n\
+                 storage = 'a'\nagainst = 'b'\nexpect = 'less'\n{check}"
+            );
+            Reference::parse("p", &text).map(|reference| reference.claims[0].checks[0].clone())
+        };
+        let check = claim("metric = 'read_mean_latency_ms'\nrate_from = 60_000\nunthrottled = true").unwrap();
+        assert_eq!((check.rate_from_per_s, check.unthrottled, check.expect), (Some(60e3), true, Expectation::Less));
+        let error = |check: &str| claim(check).unwrap_err().to_string();
+        assert_eq!(error("metric = 'speed'\nunthrottled = true"), "p: claim 'w': 'speed' is no metric");
+        assert!(error("metric = 'throughput_per_s'").contains("no rate at all"));
     }
 }

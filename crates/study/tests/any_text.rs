@@ -11,6 +11,7 @@ baseline = "nvme"
 [system.rocksdb]
 kind = "rocksdb"
 nodes = 1
+servers = 1
 memory = "2 GiB"
 compression = "none"
 [storage.nvme]
@@ -26,6 +27,18 @@ initial = "fresh"
 preset = "oracle-flash"
 [storage.mine]
 paths = ["/mnt/nvme0"]
+[pool.shared]
+devices = [{ medium = "nvme-9300-max", count = 2 }]
+initial = "fresh"
+[storage.remote]
+pool = "shared"
+transport = "nvme-tcp"
+capacity = "4 TB"
+compress = "lz4"
+mirror = true
+link = { bandwidth = "25 Gbit/s", latency = "20 us" }
+filesystem = "ext4"
+system = { compression = "lz4" }
 [workload.ycsb]
 kind = "ycsb"
 records = [20_000_000, 40_000_000]
@@ -54,6 +67,9 @@ distribution = "uniform"
 threads = 8
 rate = "max"
 data = "20 GB"
+pool_devices = 3
+time = 1
+data_scale = 11
 [reference]
 paper = "oracle-nosql-flash"
 departures = ["It differs."]

@@ -51,7 +51,7 @@ fn the_examples_in_the_documentation_are_one_sound_study() {
     let study = Study::parse_with_media("docs/study.md", &blocks.concat(), false, &medium)
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     assert!(study.notes.is_empty(), "{}", study.notes);
-    assert_eq!((blocks.len(), study.storages.len(), study.faults.len()), (3, 7, 1));
+    assert_eq!((blocks.len(), study.storages.len(), study.faults.len()), (5, 9, 1));
 }
 
 #[test]
@@ -105,4 +105,40 @@ fn the_short_form_changes_what_it_names_and_nothing_else() {
     assert!(short.run.duration < full.run.duration);
     assert_eq!((full.run.cache, full.run.seed), (Cache::Warm, short.run.seed));
     assert_eq!(plan::expand(&full), plan::expand(&short));
+}
+
+#[test]
+fn the_cassandra_study_has_as_many_drives_on_both_sides_in_both_forms() {
+    for (short, servers, rates) in [(false, 4, 5), (true, 2, 3)] {
+        let study = study("cassandra-nvme-tcp.toml", short);
+        assert_eq!(study.systems[0].servers, servers);
+        let cells = plan::expand(&study);
+        assert_eq!(cells.len(), 3 * rates);
+        let StorageSource::Modelled { devices, .. } = &study.storages[0].source else { panic!("drives") };
+        for remote in &study.storages[1..] {
+            let StorageSource::Volume(volume) = &remote.source else { panic!("{} is a volume", remote.name) };
+            assert_eq!(volume.pool.devices[0].count, devices[0].count * servers);
+            assert_eq!(volume.pool.devices[0].medium, devices[0].medium);
+            // The volumes that the paper gives fill its pool, and not more.
+            assert!(volume.capacity_bytes * u64::from(servers) <= volume.pool_bytes());
+        }
+        // Compression is in the database or in the volume server, and never in both.
+        let compressed: Vec<(bool, bool)> = study
+            .storages
+            .iter()
+            .map(|storage| {
+                let by_server = matches!(&storage.source, StorageSource::Volume(volume) if volume.compress.is_some());
+                (storage.settings["compression"] != "none", by_server)
+            })
+            .collect();
+        assert_eq!(compressed, [(true, false), (false, true), (true, false)]);
+        // The paper's 60,000 operations a server are among the steps, and every claim but the words about others is checked.
+        let named = f64::from(servers) * 60_000.0;
+        assert!(cells.iter().any(|cell| cell.rate_per_s == Some(named)));
+        let claims = &study.reference.as_ref().unwrap().claims;
+        assert!(!claims.is_empty() && claims.iter().all(|claim| !claim.checks.is_empty()));
+        let keys: std::collections::BTreeSet<String> =
+            cells.iter().map(|cell| plan::dataset_key(&study, cell)).collect();
+        assert_eq!(keys.len(), 2, "data compressed by the database, and data that is not");
+    }
 }

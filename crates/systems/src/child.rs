@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid};
 
 use crate::system::{Memory, SystemError};
 
@@ -197,6 +197,20 @@ impl ChildState {
 
     pub fn is_running(&self) -> bool {
         !self.lock().over
+    }
+
+    /// Asks the process, and nothing else of its group, to end in order (SIGTERM).
+    pub fn terminate(&self) {
+        let end = self.lock();
+        if !end.over {
+            // Fails only if it has ended, which is what is wanted.
+            let _ = kill_process(self.pid, Signal::TERM);
+        }
+    }
+
+    /// The status that it exited with; `None` while it runs, and for one that a signal ended.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.lock().status?.code()
     }
 
     /// It ended by itself, with status 0.

@@ -4,6 +4,8 @@
 //! Systems that run in a process of ours are children ([`child`]) and speak framed messages ([`wire`]) over a
 //! Unix socket ([`connection`]).
 
+pub mod artifacts;
+pub mod cassandra;
 pub mod child;
 pub mod connection;
 pub mod figures;

@@ -7,11 +7,24 @@ use std::time::Duration;
 use underlay_workload::client::Client;
 
 /// Where a system may keep its data: one directory for each volume of the cell's storage.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoragePaths {
     pub data: Vec<PathBuf>,
+    /// A directory of its own for a part of what it stores, by the role's name in [`Capabilities::roles`]. A role that is
+    /// not here lies on the first data directory.
+    pub roles: BTreeMap<String, PathBuf>,
+    /// The storage of the second and each later node, for a system of several nodes. Empty: the nodes share `data` and
+    /// `roles`, with a directory each.
+    pub further_nodes: Vec<NodePaths>,
     /// For what is not data: logs, sockets, configuration. Not on the storage under test.
     pub scratch: PathBuf,
+}
+
+/// The storage of one node among several: see [`StoragePaths`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePaths {
+    pub data: Vec<PathBuf>,
+    pub roles: BTreeMap<String, PathBuf>,
 }
 
 /// The memory that a system and its page cache share.
@@ -23,18 +36,24 @@ pub struct Memory {
 }
 
 /// What a system can do, so that a study that asks for more is refused before it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     pub scan: bool,
+    /// Scans in an order of its own, a hash of the key, and not in key order.
+    pub scans_by_hash: bool,
     pub delete: bool,
     /// Uses several data directories by itself.
     pub many_directories: bool,
+    /// May be started as several nodes, by its setting `nodes`.
+    pub many_nodes: bool,
+    /// What it can keep on a storage of its own, each role with what it holds.
+    pub roles: &'static [(&'static str, &'static str)],
     /// The setting names that a study may give it, each with what it means.
     pub settings: &'static [(&'static str, &'static str)],
 }
 
 /// How a system shall be set up: the study's `[system.NAME]` after scaling.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The system's own settings, by the names in its [`Capabilities`].
     pub values: BTreeMap<String, String>,
@@ -43,6 +62,20 @@ pub struct Settings {
     pub field_bytes: u32,
     /// How long a client waits for an answer, stretched under slow motion already.
     pub timeout: Duration,
+    /// How many times slower than its model the storage is here; 1 undilated. A system's own timeouts follow it.
+    pub slow_motion: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            values: BTreeMap::new(),
+            fields: 0,
+            field_bytes: 0,
+            timeout: Duration::ZERO,
+            slow_motion: 1.0,
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +91,15 @@ pub enum SystemError {
     Failed { system: &'static str, during: &'static str, problem: String, log_tail: Option<String> },
 }
 
+/// How far a preparation has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// In words: `fetching cassandra, 100 files`.
+    pub what: String,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+}
+
 /// A system that a study can name.
 pub trait System: Send + Sync {
     /// As a study names it: `rocksdb`.
@@ -67,6 +109,11 @@ pub trait System: Send + Sync {
     fn versions(&self) -> BTreeMap<String, String>;
     /// Finds every mistake in the settings without starting anything: (setting, what was expected).
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)>;
+    /// Gets what it needs from outside this host, such as its programs: nothing for most. [`System::start`] does so too,
+    /// without a word meanwhile.
+    fn prepare(&self, _progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+        Ok(())
+    }
     /// Starts it on storage that is empty or that it used before.
     fn start(
         &self,

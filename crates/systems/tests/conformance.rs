@@ -27,13 +27,15 @@ fn start_on(
 ) -> Result<Box<dyn Running>, SystemError> {
     let data = directory.join("data");
     std::fs::create_dir_all(&data).unwrap();
-    let paths = StoragePaths { data: vec![data], scratch: directory.join("scratch") };
+    let paths =
+        StoragePaths { data: vec![data], scratch: directory.join("scratch"), ..StoragePaths::default() };
     let memory = Memory { budget_bytes: BUDGET_BYTES, cgroup_procs: Vec::new() };
     let settings = Settings {
         values: settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
         fields: FIELDS,
         field_bytes: 10,
         timeout: Duration::from_secs(30),
+        ..Settings::default()
     };
     system.start(&paths, &memory, &settings)
 }
@@ -199,8 +201,11 @@ fn wrong_settings_are_all_found_before_the_start() {
 fn a_budget_that_is_too_small_is_refused() {
     for system in systems() {
         let directory = TempDir::new().unwrap();
-        let paths =
-            StoragePaths { data: vec![directory.path().into()], scratch: directory.path().join("scratch") };
+        let paths = StoragePaths {
+            data: vec![directory.path().into()],
+            scratch: directory.path().join("scratch"),
+            ..StoragePaths::default()
+        };
         let memory = Memory { budget_bytes: 1 << 20, cgroup_procs: Vec::new() };
         let error = system.start(&paths, &memory, &Settings::default()).err().unwrap();
         assert!(error.to_string().contains("1.0 MiB is too small"), "{error}");
@@ -216,13 +221,18 @@ fn a_directory_that_cannot_be_used_is_named() {
         let memory = Memory { budget_bytes: BUDGET_BYTES, cgroup_procs: Vec::new() };
         // Not even root can make a directory in /proc.
         for data in [Path::new("/proc"), &directory.path().join("missing"), &file] {
-            let paths = StoragePaths { data: vec![data.into()], scratch: directory.path().join("scratch") };
+            let paths = StoragePaths {
+                data: vec![data.into()],
+                scratch: directory.path().join("scratch"),
+                ..StoragePaths::default()
+            };
             let error = system.start(&paths, &memory, &Settings::default()).err().unwrap().to_string();
             assert!(error.contains(&data.display().to_string()), "{error}");
         }
         if !system.capabilities().many_directories {
             let data = vec![directory.path().join("a"), directory.path().join("b")];
-            let paths = StoragePaths { data, scratch: directory.path().join("scratch") };
+            let paths =
+                StoragePaths { data, scratch: directory.path().join("scratch"), ..StoragePaths::default() };
             let error = system.start(&paths, &memory, &Settings::default()).err().unwrap().to_string();
             assert!(error.contains("not 2"), "{error}");
         }

@@ -28,6 +28,7 @@ impl Bench {
             fields: 1,
             field_bytes: 100,
             timeout: Duration::from_secs(30),
+            ..Settings::default()
         };
         let memory = Memory { budget_bytes: 32 << 20, cgroup_procs: Vec::new() };
         Bench { directory: TempDir::new().unwrap(), memory, settings }
@@ -38,7 +39,11 @@ impl Bench {
     }
 
     fn try_start(&self) -> Result<Box<dyn Running>, SystemError> {
-        let paths = StoragePaths { data: vec![self.directory.path().into()], scratch: self.scratch() };
+        let paths = StoragePaths {
+            data: vec![self.directory.path().into()],
+            scratch: self.scratch(),
+            ..StoragePaths::default()
+        };
         Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine")).start(
             &paths,
             &self.memory,
@@ -205,7 +210,8 @@ fn a_terminals_interrupt_does_not_reach_the_engine() {
 fn a_scratch_path_too_long_for_a_socket_is_no_obstacle() {
     let bench = Bench::new(&[]);
     let scratch = bench.directory.path().join("s".repeat(120));
-    let paths = StoragePaths { data: vec![bench.directory.path().into()], scratch };
+    let paths =
+        StoragePaths { data: vec![bench.directory.path().into()], scratch, ..StoragePaths::default() };
     let system = Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine"));
     let running = system.start(&paths, &bench.memory, &bench.settings).unwrap();
     running.health().unwrap();
@@ -222,7 +228,11 @@ fn a_scratch_path_too_long_for_a_socket_is_no_obstacle() {
 #[test]
 fn a_program_that_does_not_start_is_explained() {
     let bench = Bench::new(&[]);
-    let paths = StoragePaths { data: vec![bench.directory.path().into()], scratch: bench.scratch() };
+    let paths = StoragePaths {
+        data: vec![bench.directory.path().into()],
+        scratch: bench.scratch(),
+        ..StoragePaths::default()
+    };
     let start = |program: &str| {
         let error = Rocksdb::with_program(program).start(&paths, &bench.memory, &bench.settings);
         error.err().unwrap().to_string()

@@ -1,6 +1,8 @@
 //! Undoing what dead owners left, in the order that each step makes the next one possible.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -268,6 +270,10 @@ impl Cleaner<'_> {
     fn remove_path(&mut self, thing: &Thing) {
         let (path, outcome) = match thing {
             Thing::File { path } if is_kind(path, fs::FileType::is_file) => (path, fs::remove_file(path)),
+            // At the same place another process may listen by now.
+            Thing::Socket { path } if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) => {
+                (path, fs::remove_file(path))
+            }
             // What is mounted there has been told of.
             Thing::EmptyDirectory { path } if mounts::at(path).is_some() => return,
             Thing::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
@@ -329,6 +335,10 @@ fn fast_forward(thing: &Thing) {
 fn serves(config: &Path, source: &str) -> bool {
     DaemonConfig::read(config)
         .is_ok_and(|config| config.directories.iter().any(|directory| directory.source == source))
+}
+
+fn is_listened_on(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
 }
 
 fn is_kind(path: &Path, kind: fn(&fs::FileType) -> bool) -> bool {

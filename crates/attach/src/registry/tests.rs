@@ -212,3 +212,18 @@ proptest! {
         parse_journal(ProcessId { pid: 1, start_ticks: 1 }, &bytes);
     }
 }
+
+#[test]
+fn a_socket_goes_when_nobody_listens_on_it_any_more() {
+    use std::os::unix::net::UnixListener;
+    let (keep, registry) = registry();
+    let (left, taken) = (keep.path().join("left"), keep.path().join("taken"));
+    drop(UnixListener::bind(&left).unwrap());
+    // Somebody else has bound the place of the dead owner anew.
+    let _listener = UnixListener::bind(&taken).unwrap();
+    let things = [Thing::Socket { path: left.clone() }, Thing::Socket { path: taken.clone() }];
+    journal_of(&registry, dead_process(), &processes::boot_id(), &things);
+    let (outcome, said) = clean(&registry);
+    assert_eq!(outcome, Ok(Cleaned { removed: 1, in_use: 0 }), "{said:?}");
+    assert!(!left.exists() && taken.exists());
+}

@@ -9,4 +9,5 @@ pub mod mount;
 pub mod report;
 pub mod run;
 pub mod schema;
+pub mod volume;
 pub mod ycsb;

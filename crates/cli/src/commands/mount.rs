@@ -1,4 +1,6 @@
-//! `underlay mount`: a modelled disk for any program.
+//! `underlay mount`: a modelled disk for any program, or a volume of a server.
+
+mod volume;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -31,6 +33,8 @@ struct Wanted {
     filesystem: Filesystem,
     /// The name of the attachment, where one is asked for.
     attachment: Option<String>,
+    /// Of a volume that is elsewhere: whether it holds nothing.
+    is_blank: Option<bool>,
 }
 
 pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
@@ -51,7 +55,8 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     let registry = Registry::open()?;
     let disk = Disk::open(arguments.keep.as_deref(), &registry)?;
-    let Wanted { title, mut stack, filesystem, attachment } = match &arguments.storage {
+    let Wanted { title, mut stack, filesystem, attachment, is_blank } = match &arguments.storage {
+        _ if volume::is_url(&arguments.medium) => remote_volume(arguments)?,
         Some(name) => storage_of_study(arguments, name, &disk.folder)?,
         None => striped_medium(arguments, &disk.folder)?,
     };
@@ -59,7 +64,10 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         volume.root.for_each_device(&mut |device| device.power_cut_armed = arguments.power_cut);
     }
     let devices: Vec<&DeviceSpec> = stack.volumes.iter().flat_map(VolumeSpec::devices).collect();
-    let format = holds_nothing(&devices)?;
+    let format = match is_blank {
+        Some(is_blank) => is_blank,
+        None => holds_nothing(&devices)?,
+    };
     let dilation = stack.dilation;
     let spec = AttachSpec {
         filesystem,
@@ -86,7 +94,7 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
             "{title} is mounted on {} by {}; Ctrl-C takes it away{}",
             arguments.dir.display(),
             attached.name(),
-            if arguments.keep.is_some() { "" } else { " with all its content" }
+            if arguments.keep.is_some() || is_blank.is_some() { "" } else { " with all its content" }
         ));
         if attached.paths().len() > 1 {
             for path in attached.paths() {
@@ -140,15 +148,33 @@ fn storage_of_study(arguments: &MountArguments, name: &str, images: &Path) -> Re
         stack,
         filesystem: storage::filesystem(storage),
         attachment: arguments.attachment.clone().or(study.run.attachment),
+        is_blank: None,
     })
 }
 
+/// The file system that a volume of a server holds stays; a blank one gets what is asked for.
+fn remote_volume(arguments: &MountArguments) -> Result<Wanted, Failure> {
+    let asked = filesystem(arguments)?;
+    let found = volume::find(arguments)?;
+    Ok(Wanted {
+        title: arguments.medium.clone(),
+        stack: found.stack,
+        filesystem: found.filesystem.unwrap_or(asked),
+        attachment: arguments.attachment.clone(),
+        is_blank: Some(found.is_blank),
+    })
+}
+
+fn filesystem(arguments: &MountArguments) -> Result<Filesystem, Failure> {
+    match arguments.filesystem.as_str() {
+        "xfs" => Ok(Filesystem::Xfs),
+        "ext4" => Ok(Filesystem::Ext4),
+        other => Err(Failure::Mistake(format!("--filesystem is '{other}': expected xfs or ext4"))),
+    }
+}
+
 fn striped_medium(arguments: &MountArguments, images: &Path) -> Result<Wanted, Failure> {
-    let filesystem = match arguments.filesystem.as_str() {
-        "xfs" => Filesystem::Xfs,
-        "ext4" => Filesystem::Ext4,
-        other => return Err(Failure::Mistake(format!("--filesystem is '{other}': expected xfs or ext4"))),
-    };
+    let filesystem = filesystem(arguments)?;
     let devices = devices(arguments, images)?;
     Ok(Wanted {
         title: arguments.medium.clone(),
@@ -159,6 +185,7 @@ fn striped_medium(arguments: &MountArguments, images: &Path) -> Result<Wanted, F
         },
         filesystem,
         attachment: arguments.attachment.clone(),
+        is_blank: None,
     })
 }
 

@@ -61,7 +61,11 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         }
         Err(other) => return Err(other.into()),
     };
-    let paths = StoragePaths { data: vec![absolute(&arguments.dir)?], scratch: scratch.path().to_path_buf() };
+    let paths = StoragePaths {
+        data: vec![absolute(&arguments.dir)?],
+        scratch: scratch.path().to_path_buf(),
+        ..StoragePaths::default()
+    };
     let cgroup_procs = budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default();
     // Pages of its files that others have read are not charged to the budget.
     underlay_attach::memory_budget::drop_file_caches(&paths.data)?;

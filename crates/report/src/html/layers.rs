@@ -72,6 +72,12 @@ fn in_words(layer: &LayerActivity) -> String {
                 bytes("space_bytes"),
             )
         }
+        "volume" => format!(
+            "{} of {} written, stored as {}",
+            bytes("used_bytes"),
+            bytes("capacity_bytes"),
+            bytes("stored_bytes"),
+        ),
         "mirror" => format!(
             "{} members in sync, {} out, {} coming back; {} brought back",
             figure("members_in_sync"),

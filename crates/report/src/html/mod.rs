@@ -7,7 +7,9 @@ mod drawing;
 mod latency;
 mod layers;
 mod method;
+mod network;
 mod published;
+mod rates;
 mod summary;
 mod throughput;
 mod time_series;
@@ -122,8 +124,10 @@ pub fn render(loaded: &LoadedRun) -> String {
         ("figures", "Figures", summary::table(&page)),
         ("throughput", "Throughput", throughput::section(&page)),
         ("latency", "Latency", latency::section(&page)),
+        ("rates", "Over offered rates", rates::section(&page)),
         ("time", "Over time", time_series::section(&page)),
         ("devices", "Devices", devices::section(&page)),
+        ("network", "What the network added", network::section(&page)),
         ("cost", "Cost", cost::section(&page)),
         ("published", "Published figures", published::section(&page)),
         ("method", "How it was measured", method::section(&page)),

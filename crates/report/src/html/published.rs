@@ -6,6 +6,7 @@ use super::charts::{Group, Groups, Mark};
 use super::drawing::Words;
 use super::throughput::GROUPS_ACROSS;
 use super::{Page, figure, swatch};
+use crate::claims::{self, ClaimVerdict, Judged};
 use crate::quantity::{self, ABSENT};
 use crate::reference::{self, Beside, Reading};
 use crate::terminal::figure_label;
@@ -32,6 +33,7 @@ pub fn section(page: &Page) -> Option<Markup> {
             h3 { "Where this study departs from the paper" }
             ul { @for departure in &table.departures { li { (departure) } } }
         }
+        (claims_table(page, table))
         @if !ratios.is_empty() {
             h3 { "Ratio to " (page.comparison.baseline) }
             (ratio_pictures(page, &ratios))
@@ -52,6 +54,43 @@ pub fn section(page: &Page) -> Option<Markup> {
             } }
         }
     })
+}
+
+/// What the paper says in words, and what is found of it.
+fn claims_table(page: &Page, table: &underlay_record::ReferenceTable) -> Markup {
+    let judged = claims::judge(table, &page.comparison);
+    html! {
+        @if !judged.is_empty() {
+            h3 { "What the paper says" }
+            div.scroll { table {
+                thead { tr { th.l { "About" } th.l { "Said to be" } th.l { "Here" } th.l { "Found" } } }
+                tbody { @for one in &judged { (claim_row(one)) } }
+            } }
+        }
+    }
+}
+
+fn claim_row(one: &Judged) -> Markup {
+    html! {
+        tr {
+            th.l scope="row" { (one.claim.what) }
+            td.l { (one.claim.value) }
+            td.l {
+                @match one.verdict {
+                    ClaimVerdict::Agrees => span.badge.faithful { (one.verdict.in_words()) },
+                    ClaimVerdict::Differs => span.badge.doubtful { (one.verdict.in_words()) },
+                    ClaimVerdict::NotCompared => span.dim { (one.verdict.in_words()) },
+                    _ => span.badge.plain { (one.verdict.in_words()) },
+                }
+            }
+            td.w {
+                @for finding in &one.findings { p { (finding) } }
+                @for words in &one.contradictions {
+                    p { strong { "Its own figures say otherwise: " } (words) "." }
+                }
+            }
+        }
+    }
 }
 
 /// Colours that no storage of a study of two or three has.

@@ -5,6 +5,7 @@
 //! placement, compaction and luck differ. Both are estimated, and the larger rules ([`Estimate::combine`]).
 
 pub mod distributions;
+pub mod operation;
 pub mod quantile;
 pub mod ratio;
 pub mod series;

@@ -49,7 +49,8 @@ impl Stack {
     /// Every device in order, with what is wrong with it.
     pub fn faults(&self) -> Vec<DeviceFaults> {
         let describe = |device: &Device| device.faulty.describe(device.description.medium.clone());
-        self.devices.iter().map(describe).collect()
+        let remotes = self.remotes.iter().map(|remote| remote.faults());
+        self.devices.iter().map(describe).chain(remotes).collect()
     }
 
     /// Cuts the power of these devices in one instant, of all when none is named: requests under way fail, and so do
@@ -61,6 +62,9 @@ impl Stack {
     pub fn cut_power(&self, devices: &[&str], cut: PowerCut) -> Result<Survival, FaultError> {
         for name in devices {
             self.faulty(name)?;
+        }
+        if let (true, Some(remote)) = (devices.is_empty(), self.remotes.first()) {
+            return Err(FaultError::Elsewhere { device: remote.name().to_owned() });
         }
         // In the stack's order and each once: a cut holds all of them at the same time, and others may be cutting.
         let is_named = |device: &&Device| devices.is_empty() || devices.contains(&device.faulty.name());
@@ -81,6 +85,8 @@ impl Stack {
     pub fn check_restart(&self) -> Result<(), FaultError> {
         let dark = self.devices.iter().filter(|device| !device.faulty.has_power()).count();
         let mut kinds: Vec<String> = self.layers().into_iter().map(|layer| layer.kind).collect();
+        // The way to a device that is elsewhere keeps nothing of what was written.
+        kinds.retain(|kind| kind != "remote");
         kinds.dedup();
         if kinds.is_empty()
             || (dark <= 1 && self.devices.len() > 1 && kinds.iter().all(|kind| kind == "mirror"))
@@ -100,6 +106,9 @@ impl Stack {
     }
 
     fn faulty(&self, name: &str) -> Result<&FaultyDevice, FaultError> {
+        if self.remotes.iter().any(|remote| remote.name() == name) {
+            return Err(FaultError::Elsewhere { device: name.to_owned() });
+        }
         let found = self.devices.iter().find(|device| device.faulty.name() == name);
         found.map(|device| &device.faulty).ok_or_else(|| FaultError::UnknownDevice {
             name: name.to_owned(),

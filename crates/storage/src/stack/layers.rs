@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use underlay_record::LayerActivity;
 
+use super::remote::{Figure, Opener, Remote};
 use super::{Device, Node, Pace, Stack, StackError, StackSpec, device_seed, invalid, open_device};
 use crate::clock::Clock;
 use crate::device::BlockDevice;
@@ -24,6 +25,7 @@ pub(super) struct Opening<'a> {
     pub seed: u64,
     pub clock: &'a Arc<dyn Clock>,
     pub workers: &'a Workers,
+    pub opener: &'a dyn Opener,
 }
 
 /// The threads that a stack needs: none if nothing in it computes.
@@ -37,14 +39,6 @@ pub(super) fn workers(spec: &StackSpec) -> io::Result<Workers> {
     }
 }
 
-/// One figure of a layer.
-struct Figure {
-    name: &'static str,
-    value: u64,
-    /// It only grows: what counts is by how much during a measurement.
-    counts: bool,
-}
-
 fn count(name: &'static str, value: u64) -> Figure {
     Figure { name, value, counts: true }
 }
@@ -54,17 +48,23 @@ fn level(name: &'static str, value: u64) -> Figure {
 }
 
 type Read = Box<dyn Fn() -> Vec<Figure> + Send + Sync>;
+type Begin = Box<dyn Fn() + Send + Sync>;
 
 /// What is asked for a layer's figures.
 pub(super) struct Layer {
     name: String,
     kind: &'static str,
     read: Read,
+    /// Has it forget what is no count.
+    begin: Option<Begin>,
     began: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Layer {
     pub(super) fn begin_measurement(&self) {
+        if let Some(begin) = &self.begin {
+            begin();
+        }
         let figures = (self.read)().into_iter().map(|figure| (figure.name, figure.value)).collect();
         *self.began.lock().unwrap_or_else(PoisonError::into_inner) = figures;
     }
@@ -90,7 +90,7 @@ impl Stack {
     fn add_layer(&mut self, opening: &Opening<'_>, kind: &'static str, read: Read) {
         let same = self.layers.iter().filter(|layer| layer.kind == kind).count();
         let name = format!("{}.{kind}.{same}", opening.volume);
-        self.layers.push(Layer { name, kind, read, began: Mutex::default() });
+        self.layers.push(Layer { name, kind, read, begin: None, began: Mutex::default() });
     }
 
     /// Layers read what they keep as they are opened: nothing takes time before all are.
@@ -108,6 +108,20 @@ impl Stack {
                 paced.set_pace(Pace::Immediate);
                 self.devices.push(Device { paced, faulty: faulty.clone(), description: device.describe() });
                 Ok(Arc::new(faulty))
+            }
+            Node::Remote(spec) => {
+                let opened = opening.opener.open(spec).map_err(|problem| invalid(&spec.name, problem))?;
+                let remote = Arc::new(Remote::new(opened.device, spec, opening.clock));
+                let (told, begun) = (Arc::clone(&opened.way), opened.way);
+                self.layers.push(Layer {
+                    name: spec.name.clone(),
+                    kind: "remote",
+                    read: Box::new(move || told.figures()),
+                    begin: Some(Box::new(move || begun.begin_measurement())),
+                    began: Mutex::default(),
+                });
+                self.remotes.push(Arc::clone(&remote));
+                Ok(remote)
             }
             Node::Stripe { chunk_bytes, members } => {
                 let members = self.open_nodes(members, opening)?;

@@ -63,6 +63,88 @@ impl DeviceSpec {
     }
 }
 
+/// A namespace of an NVMe subsystem that is reached over TCP.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RemoteSpec {
+    /// As records call it: `pool/data`
+    pub name: String,
+    /// `127.0.0.1:4420`
+    pub address: String,
+    pub subsystem_nqn: String,
+    pub nsid: u32,
+    /// One that this host made for itself unless told.
+    #[serde(default)]
+    pub host_nqn: Option<String>,
+    /// I/O queues, each a connection.
+    #[serde(default = "remote_queues")]
+    pub queues: u16,
+    /// Commands that a queue may have under way.
+    #[serde(default = "remote_queue_depth")]
+    pub queue_depth: u16,
+    #[serde(default)]
+    pub header_digest: bool,
+    #[serde(default)]
+    pub data_digest: bool,
+    /// The environment variable with the host's secret for DH-HMAC-CHAP. The secret itself is in no spec or record.
+    #[serde(default)]
+    pub secret_env: Option<String>,
+    /// The one with the controller's, which then has to prove that it knows it.
+    #[serde(default)]
+    pub controller_secret_env: Option<String>,
+    /// How long a lost connection is looked for before requests fail, in seconds.
+    #[serde(default = "remote_loss_timeout_s")]
+    pub loss_timeout_s: u32,
+}
+
+fn remote_queues() -> u16 {
+    2
+}
+
+fn remote_queue_depth() -> u16 {
+    128
+}
+
+/// What the kernel's initiator takes.
+fn remote_loss_timeout_s() -> u32 {
+    600
+}
+
+impl RemoteSpec {
+    /// With the usual queues, without digests and secrets.
+    pub fn new(
+        name: impl Into<String>,
+        address: impl Into<String>,
+        subsystem_nqn: impl Into<String>,
+        nsid: u32,
+    ) -> RemoteSpec {
+        RemoteSpec {
+            name: name.into(),
+            address: address.into(),
+            subsystem_nqn: subsystem_nqn.into(),
+            nsid,
+            host_nqn: None,
+            queues: remote_queues(),
+            queue_depth: remote_queue_depth(),
+            header_digest: false,
+            data_digest: false,
+            secret_env: None,
+            controller_secret_env: None,
+            loss_timeout_s: remote_loss_timeout_s(),
+        }
+    }
+
+    /// What a record says of it.
+    pub fn describe(&self) -> DeviceDescription {
+        DeviceDescription {
+            name: self.name.clone(),
+            medium: None,
+            capacity_bytes: None,
+            price_usd: None,
+            price_source: None,
+        }
+    }
+}
+
 /// What a device went through before it is first used. It matters to flash, whose free space is spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -95,6 +177,8 @@ fn one() -> u32 {
 #[serde(rename_all = "kebab-case")]
 pub enum Node {
     Device(DeviceSpec),
+    /// It is elsewhere. Nothing is modelled of it here, and the network to it is a real one.
+    Remote(RemoteSpec),
     Stripe {
         /// Bytes on one member before the stripe goes on to the next.
         chunk_bytes: u64,
@@ -164,14 +248,22 @@ impl Node {
     /// What lies directly below.
     pub fn members(&self) -> Vec<&Node> {
         match self {
-            Node::Device(_) => Vec::new(),
+            Node::Device(_) | Node::Remote(_) => Vec::new(),
             Node::Stripe { members, .. } | Node::Mirror { members } => members.iter().collect(),
             Node::Compress { member, .. } | Node::Link { member, .. } => vec![member],
             Node::Cache { fast, slow, .. } => vec![fast, slow],
         }
     }
 
-    /// All devices below, in order.
+    /// All devices below that are elsewhere, in order.
+    pub fn remotes(&self) -> Vec<&RemoteSpec> {
+        match self {
+            Node::Remote(remote) => vec![remote],
+            layer => layer.members().into_iter().flat_map(Node::remotes).collect(),
+        }
+    }
+
+    /// All devices below, in order, but for those that are elsewhere.
     pub fn devices(&self) -> Vec<&DeviceSpec> {
         match self {
             Node::Device(device) => vec![device],
@@ -179,10 +271,11 @@ impl Node {
         }
     }
 
-    /// Changes every device below, in order.
+    /// Changes every device below, in order, but for those that are elsewhere.
     pub fn for_each_device(&mut self, change: &mut impl FnMut(&mut DeviceSpec)) {
         match self {
             Node::Device(device) => change(device),
+            Node::Remote(_) => {}
             Node::Stripe { members, .. } | Node::Mirror { members } => {
                 members.iter_mut().for_each(|member| member.for_each_device(change));
             }
@@ -213,6 +306,10 @@ impl VolumeSpec {
 
     pub fn devices(&self) -> Vec<&DeviceSpec> {
         self.root.devices()
+    }
+
+    pub fn remotes(&self) -> Vec<&RemoteSpec> {
+        self.root.remotes()
     }
 }
 

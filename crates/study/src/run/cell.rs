@@ -6,20 +6,23 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use underlay_attach::{Attached, MemoryBudget, Registry, choice, overhead};
+use underlay_attach::{MemoryBudget, Registry, choice, overhead};
 use underlay_record::{
     Cell, CellStatus, Machine, Measured, MemoryRecord, PlannedCell, RunRecord, SCHEMA_VERSION, Scale,
 };
 use underlay_storage::stack::Pace;
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System};
+use underlay_systems::system::{Memory, Settings, StoragePaths, System};
 use underlay_workload::Aftermath;
 
+use super::attached::Storages;
 use super::certificate::{Evidence, certify};
-use super::dataset::{Datasets, copy_onto_paths};
-use super::drive::{self, Hooks};
-use super::{CellError, Observer, check_stop, faults, images, schedule, storage};
+use super::dataset::Datasets;
+use super::drive;
+use super::servers::{Ground, Servers};
+use super::window::{Taken, Window};
+use super::{CellError, Observer, check_stop, faults, schedule, storage};
 use crate::plan;
-use crate::spec::{Cache, FaultSpec, StorageSource, StorageSpec, Study, SystemSpec, WorkloadSpec};
+use crate::spec::{Cache, StorageSpec, Study, SystemSpec, WorkloadSpec};
 
 /// A client waits this long for an answer, in modelled time: stretched by slow motion.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,6 +46,7 @@ pub struct CellPlan<'a> {
     pub workload: &'a WorkloadSpec,
     pub scale: Scale,
     pub seed: u64,
+    /// Of one server; so are the next two.
     pub records_here: u64,
     pub data_bytes_here: u64,
     pub budget_bytes: u64,
@@ -53,7 +57,7 @@ impl<'a> CellPlan<'a> {
     /// `None` when the study has no such cell.
     pub fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
         let entry = plan::entries(study).into_iter().find(|entry| entry.cell.id == planned.cell.id)?;
-        let records_here = study.records_here(planned.cell.records);
+        let records_here = study.records_here(entry.system.share(planned.cell.records));
         Some(CellPlan {
             study,
             planned,
@@ -75,6 +79,12 @@ impl<'a> CellPlan<'a> {
         &self.planned.cell
     }
 
+    /// What every server has besides the storage that is compared: the system's role, and its storage.
+    pub fn roles(&self) -> Vec<(&'a str, &'a StorageSpec)> {
+        let found = |name: &String| self.study.role_storages.iter().find(|storage| storage.name == *name);
+        self.system.roles.iter().filter_map(|(role, name)| Some((role.as_str(), found(name)?))).collect()
+    }
+
     /// `load` begins with an empty storage, everything else with the loaded data.
     fn begins_empty(&self) -> bool {
         self.cell().mix == "load"
@@ -83,11 +93,16 @@ impl<'a> CellPlan<'a> {
 
 /// The settings that a cell's system is started with.
 pub fn settings(plan: &CellPlan<'_>) -> Settings {
+    let mut values = plan.storage.settings_of(plan.system);
+    if plan.system.nodes > 1 {
+        values.insert("nodes".to_owned(), plan.system.nodes.to_string());
+    }
     Settings {
-        values: plan.system.settings.clone(),
+        values,
         fields: plan.workload.fields,
         field_bytes: plan.workload.field_bytes,
         timeout: CLIENT_TIMEOUT.mul_f64(plan.scale.time),
+        slow_motion: plan.scale.time,
     }
 }
 
@@ -111,9 +126,7 @@ pub struct Bench {
 /// What a measured cell leaves besides the generator's figures.
 struct Observed {
     measured: Measured,
-    devices: Vec<underlay_record::DeviceActivity>,
-    layers: Vec<underlay_record::LayerActivity>,
-    figures: BTreeMap<String, f64>,
+    taken: Taken,
     settings: BTreeMap<String, String>,
     memory_enforced_by: Option<&'static str>,
     memory_peak_bytes: Option<u64>,
@@ -139,7 +152,8 @@ impl Bench {
             missing: format!("the system '{}'", plan.system.kind),
             remedy: format!("this program knows {}", underlay_systems::names().join(", ")),
         })?;
-        let modelled = matches!(plan.storage.source, StorageSource::Modelled { .. });
+        prepare(system, observer)?;
+        let modelled = plan.storage.is_modelled();
         if modelled {
             choice::choose(plan.study.run.attachment.as_deref())?;
             if self.floor_wall_us.is_none() {
@@ -171,7 +185,7 @@ impl Bench {
         let ceiling_per_s = self.ceiling(plan)?;
         let mut record = self.record(plan, CellStatus::Completed, begun.elapsed());
         let certificate = certify(&Evidence {
-            devices: &observed.devices,
+            devices: &observed.taken.devices,
             measured: &observed.measured,
             floor_us: self.floor_wall_us.filter(|_| modelled).map(|us| us / plan.scale.time),
             aftermath: &observed.aftermath,
@@ -180,15 +194,16 @@ impl Bench {
             open_loop: plan.cell().rate_per_s.is_some(),
             time_scale: plan.scale.time,
         });
-        record.storage = storage::describe(plan.storage, observed.attachment);
+        record.storage = storage::describe(plan.storage, &plan.roles(), plan.system.servers, observed.attachment);
         if let Some(group) = observed.memory_enforced_by {
             record.memory.enforced_by = group.to_owned();
         }
         record.memory.peak_bytes = observed.memory_peak_bytes;
         record.settings = observed.settings;
-        record.system_figures = observed.figures;
-        record.devices = observed.devices;
-        record.layers = observed.layers;
+        record.system_figures = observed.taken.figures;
+        record.devices = observed.taken.devices;
+        record.layers = observed.taken.layers;
+        record.network = observed.taken.network;
         for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
             activity.description = description.clone();
         }
@@ -213,7 +228,7 @@ impl Bench {
             scale: plan.scale,
             machine: self.here.machine.clone(),
             versions: self.here.versions.clone(),
-            settings: plan.system.settings.clone(),
+            settings: plan.storage.settings_of(plan.system),
             seed: plan.seed,
             memory: MemoryRecord {
                 budget_bytes: plan.budget_bytes,
@@ -222,10 +237,11 @@ impl Bench {
                 data_to_memory: plan.data_bytes_here as f64 / plan.budget_bytes.max(1) as f64,
                 peak_bytes: None,
             },
-            storage: storage::describe(plan.storage, "none"),
+            storage: storage::describe(plan.storage, &plan.roles(), plan.system.servers, "none"),
             measured: None,
             devices: Vec::new(),
             layers: Vec::new(),
+            network: None,
             system_figures: BTreeMap::new(),
             certificate: None,
             warnings: Vec::new(),
@@ -243,63 +259,49 @@ impl Bench {
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<Observed, CellError> {
-        let mut attached = self.attach(plan, source, folder)?;
-        let directories = attached.paths().to_vec();
-        if directories.len() > 1 && !system.capabilities().many_directories {
-            return Err(CellError::Failed(format!(
-                "{} keeps its data in one directory, and this storage is {} of them: use layout = \"stripe\"",
-                system.name(),
-                directories.len()
-            )));
+        let storages = Storages::attach(plan, source, folder, &self.registry)?;
+        for attached in storages.servers() {
+            let directories = attached.paths().len();
+            if directories > 1 && !system.capabilities().many_directories {
+                return Err(CellError::Failed(format!(
+                    "{} keeps its data in one directory, and this storage is {directories} of them: use layout = \"stripe\"",
+                    system.name(),
+                )));
+            }
         }
         let mut warnings = Vec::new();
-        let mut budget = match MemoryBudget::create("cell", plan.budget_bytes, &self.registry) {
-            Ok(budget) => Some(budget),
-            Err(underlay_attach::AttachError::Missing(missing)) => {
-                warnings.push(format!(
-                    "the memory budget was not enforced: {}; {}. The page cache may hold all the data.",
-                    missing.what, missing.remedy
-                ));
-                None
-            }
-            Err(other) => return Err(other.into()),
-        };
-        attached.set_pace(Pace::Immediate)?;
-        let scratch = folder.join("scratch");
-        fs::create_dir_all(&scratch)?;
-        let paths = StoragePaths { data: directories, scratch };
-        let memory = Memory {
-            budget_bytes: plan.budget_bytes,
-            cgroup_procs: budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default(),
-        };
+        let mut budgets = self.budgets(plan, &mut warnings)?;
+        storages.set_pace(Pace::Immediate)?;
+        let mut grounds = Vec::new();
+        for (server, attached) in storages.servers().iter().enumerate() {
+            let scratch = folder.join(format!("scratch-{server}"));
+            fs::create_dir_all(&scratch)?;
+            let (data, roles) = (attached.paths().to_vec(), storages.roles_of(server));
+            let paths = StoragePaths { data, roles, scratch, ..StoragePaths::default() };
+            let cgroup_procs = budgets.get(server).map(MemoryBudget::procs_files).unwrap_or_default();
+            grounds.push(Ground { paths, memory: Memory { budget_bytes: plan.budget_bytes, cgroup_procs } });
+        }
         // Pages that this process read or wrote while it put the data there are not charged to the cell.
-        underlay_attach::memory_budget::drop_file_caches(attached.paths())?;
-        let running = system.start(&paths, &memory, &settings(plan))?;
-        warnings.extend(self.fill_caches(
-            plan,
-            running.as_ref(),
-            budget.as_ref(),
-            &attached,
-            observer,
-            stop,
-        )?);
-        attached.set_pace(Pace::Modelled)?;
+        underlay_attach::memory_budget::drop_file_caches(&storages.paths())?;
+        let servers = Servers::start(system, &grounds, &settings(plan))?;
+        warnings.extend(self.fill_caches(plan, &servers, &budgets, &storages, observer, stop)?);
+        storages.set_pace(Pace::Modelled)?;
         check_stop(stop)?;
 
         let spec = drive::measuring_spec(plan)?;
-        let schedule = faults::Schedule::of(plan, &attached)?;
-        let window = Window::new(running.as_ref(), &attached, drive::interval_s(&spec), schedule);
-        let driven = drive::drive(&spec, running.as_ref(), &window, observer, stop, "measuring");
+        let schedule = faults::Schedule::of(plan, &storages.servers()[0])?;
+        let window = Window::new(&servers, &storages, drive::interval_s(&spec), schedule);
+        let driven = drive::drive(&spec, &servers, &window, observer, stop, "measuring");
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
-        let _ = attached.set_pace(Pace::Immediate);
+        let _ = storages.set_pace(Pace::Immediate);
         let driven = match driven {
             Err(CellError::Failed(reason)) => {
-                return Err(self.explain(reason, running.as_ref(), budget.as_ref(), &attached));
+                return Err(explain(reason, &servers, &budgets, &storages));
             }
             other => other?,
         };
-        running.health()?;
-        attached.health()?;
+        servers.health()?;
+        storages.health()?;
         if driven.measured.operations < plan.records_here
             && matches!(plan.cell().mix.as_str(), "load" | "delete")
         {
@@ -308,7 +310,7 @@ impl Bench {
                 driven.measured.operations, plan.records_here
             ));
         }
-        let (devices, layers, figures) = window.taken()?;
+        let taken = window.taken()?;
         if driven.measured.errors > 0 {
             warnings.push(format!(
                 "{} operations failed; the first said: {}",
@@ -316,20 +318,19 @@ impl Bench {
                 driven.measured.error_samples.first().map_or("nothing", String::as_str)
             ));
         }
-        let observed_settings = running.applied_settings();
-        running.stop()?;
-        let memory_enforced_by = budget.as_ref().map(MemoryBudget::enforced_by);
-        let memory_peak_bytes = budget.as_ref().and_then(MemoryBudget::peak_bytes);
-        let attachment = attached.name();
-        if let Some(budget) = &mut budget {
+        let observed_settings = servers.applied_settings();
+        servers.stop()?;
+        let memory_enforced_by = budgets.first().map(MemoryBudget::enforced_by);
+        // Of several, the one that came closest to its budget.
+        let memory_peak_bytes = budgets.iter().filter_map(MemoryBudget::peak_bytes).max();
+        let attachment = storages.name();
+        for budget in &mut budgets {
             budget.remove()?;
         }
-        attached.detach()?;
+        storages.detach()?;
         Ok(Observed {
             measured: driven.measured,
-            devices,
-            layers,
-            figures,
+            taken,
             settings: observed_settings,
             memory_enforced_by,
             memory_peak_bytes,
@@ -339,43 +340,27 @@ impl Bench {
         })
     }
 
-    fn attach(
+    /// A budget for each server; none, with a warning, where this host can't hold anything to one.
+    fn budgets(
         &self,
         plan: &CellPlan<'_>,
-        source: Option<&Path>,
-        folder: &Path,
-    ) -> Result<Attached, CellError> {
-        let mount_root = folder.join("mnt");
-        let images_folder = folder.join("images");
-        fs::create_dir_all(&images_folder)?;
-        let mut stack =
-            storage::stack(plan.storage, &images_folder, plan.scale.data, plan.scale.time, plan.seed);
-        if faults::concerning(plan.study, plan.storage).into_iter().any(FaultSpec::needs_arming) {
-            for volume in stack.iter_mut().flat_map(|stack| &mut stack.volumes) {
-                volume.root.for_each_device(&mut |device| device.power_cut_armed = true);
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<MemoryBudget>, CellError> {
+        let mut budgets = Vec::new();
+        for server in 0..plan.system.servers {
+            match MemoryBudget::create(&format!("cell-{server}"), plan.budget_bytes, &self.registry) {
+                Ok(budget) => budgets.push(budget),
+                Err(underlay_attach::AttachError::Missing(missing)) => {
+                    warnings.push(format!(
+                        "the memory budget was not enforced: {}; {}. The page cache may hold all the data.",
+                        missing.what, missing.remedy
+                    ));
+                    return Ok(Vec::new());
+                }
+                Err(other) => return Err(other.into()),
             }
         }
-        match (stack, source) {
-            (Some(stack), Some(prepared)) => {
-                for image in storage::image_files(&stack) {
-                    let name = image.file_name().expect("an image has a name");
-                    images::clone_image(&prepared.join(name), &image)?;
-                }
-                let spec = storage::attach_spec(plan.storage, stack, &mount_root, false);
-                Ok(choice::choose(plan.study.run.attachment.as_deref())?.attach(&spec, &self.registry)?)
-            }
-            (Some(stack), None) => {
-                let spec = storage::attach_spec(plan.storage, stack, &mount_root, true);
-                Ok(choice::choose(plan.study.run.attachment.as_deref())?.attach(&spec, &self.registry)?)
-            }
-            (None, source) => {
-                let attached = storage::attach_paths(plan.storage, &self.registry)?;
-                if let Some(files) = source {
-                    copy_onto_paths(plan, files, attached.paths())?;
-                }
-                Ok(attached)
-            }
-        }
+        Ok(budgets)
     }
 
     /// Brings the caches to what the study asks for: empty, or as a long run of this mix would leave them. A warning
@@ -383,50 +368,33 @@ impl Bench {
     fn fill_caches(
         &self,
         plan: &CellPlan<'_>,
-        running: &dyn Running,
-        budget: Option<&MemoryBudget>,
-        attached: &Attached,
+        servers: &Servers,
+        budgets: &[MemoryBudget],
+        storages: &Storages,
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<Option<String>, CellError> {
         if plan.study.run.cache == Cache::Warm && !matches!(plan.cell().mix.as_str(), "load" | "delete") {
-            let operations = (CACHE_FILLS * plan.budget_bytes / PAGE_BYTES).max(MIN_FILL_OPERATIONS);
+            // No more than there is to read: a budget that holds everything is full after once through it.
+            let cached_bytes = plan.budget_bytes.min(plan.data_bytes_here);
+            let each = (CACHE_FILLS * cached_bytes / PAGE_BYTES).max(MIN_FILL_OPERATIONS);
+            let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
-            let filled = drive::drive(&spec, running, &(), observer, stop, "filling caches")?;
+            let filled = drive::drive(&spec, servers, &(), observer, stop, "filling caches")?;
             // What the fill wrote was written faster than the device could: no storage shall begin with that debt.
-            running.settle(SETTLE_LIMIT)?;
+            servers.settle(SETTLE_LIMIT)?;
             if filled.measured.operations < operations {
                 return Ok(Some(format!(
                     "caches were filled by {} operations of {operations}: the storage was too slow for more",
                     filled.measured.operations
                 )));
             }
-        } else if let Some(budget) = budget {
-            budget.drop_caches(attached.paths(), false)?;
+        } else {
+            for (budget, attached) in budgets.iter().zip(storages.servers()) {
+                budget.drop_caches(attached.paths(), false)?;
+            }
         }
         Ok(None)
-    }
-
-    /// A failure with what the system, the budget and the storage say of it.
-    fn explain(
-        &self,
-        reason: String,
-        running: &dyn Running,
-        budget: Option<&MemoryBudget>,
-        attached: &Attached,
-    ) -> CellError {
-        let mut text = reason;
-        if let Err(error) = running.health() {
-            text.push_str(&format!("\n{error}"));
-        }
-        if let Err(error) = attached.health() {
-            text.push_str(&format!("\n{error}"));
-        }
-        let kills = budget.map_or(0, MemoryBudget::oom_kills);
-        if kills > 0 {
-            text.push_str("\nthe kernel killed it for want of memory: give [system] more memory");
-        }
-        CellError::Failed(text)
     }
 
     /// The generator's own highest rate in modelled operations per second, measured once for a mix and threads.
@@ -443,76 +411,38 @@ impl Bench {
     }
 }
 
-/// Begins and ends what is counted, exactly at the edges of the measured window.
-struct Window<'a> {
-    running: &'a dyn Running,
-    attached: &'a Attached,
-    interval_s: f64,
-    found: std::sync::Mutex<Found>,
-}
-
-#[derive(Default)]
-struct Found {
-    before: BTreeMap<String, f64>,
-    after: BTreeMap<String, f64>,
-    devices: Vec<underlay_record::DeviceActivity>,
-    layers: Vec<underlay_record::LayerActivity>,
-    schedule: Option<faults::Schedule>,
-    faults: Option<faults::UnderWay>,
-    problem: Option<CellError>,
-}
-
-/// What devices and layers did, and the system's figures.
-type Taken =
-    (Vec<underlay_record::DeviceActivity>, Vec<underlay_record::LayerActivity>, BTreeMap<String, f64>);
-
-impl<'a> Window<'a> {
-    fn new(
-        running: &'a dyn Running,
-        attached: &'a Attached,
-        interval_s: f64,
-        schedule: faults::Schedule,
-    ) -> Self {
-        let found = Found { schedule: Some(schedule), ..Found::default() };
-        Window { running, attached, interval_s, found: std::sync::Mutex::new(found) }
+/// A failure with what the system, the budgets and the storages say of it.
+fn explain(
+    reason: String,
+    servers: &Servers,
+    budgets: &[MemoryBudget],
+    storages: &Storages,
+) -> CellError {
+    let mut text = reason;
+    if let Err(error) = servers.health() {
+        text.push_str(&format!("\n{error}"));
     }
+    if let Err(CellError::Failed(error)) = storages.health() {
+        text.push_str(&format!("\n{error}"));
+    }
+    let kills: u64 = budgets.iter().map(MemoryBudget::oom_kills).sum();
+    if kills > 0 {
+        text.push_str("\nthe kernel killed it for want of memory: give [system] more memory");
+    }
+    CellError::Failed(text)
+}
 
-    fn taken(self) -> Result<Taken, CellError> {
-        let found = self.found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(problem) = found.problem {
-            return Err(problem);
+/// Gets what the system needs from outside this host, telling how far it is.
+fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellError> {
+    let told = std::sync::Mutex::new(String::new());
+    system.prepare(&|progress| {
+        let mut told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *told != progress.what {
+            told.clone_from(&progress.what);
+            observer.preparing(&progress.what);
         }
-        let figures = underlay_systems::figures::between(&found.before, &found.after);
-        Ok((found.devices, found.layers, figures))
-    }
-
-    fn note(&self, act: impl FnOnce(&mut Found) -> Result<(), CellError>) {
-        let mut found = self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Err(problem) = act(&mut found) {
-            found.problem.get_or_insert(problem);
-        }
-    }
-}
-
-impl Hooks for Window<'_> {
-    fn measuring_begins(&self) {
-        self.note(|found| {
-            found.before = self.running.figures()?;
-            self.attached.begin_measurement(self.interval_s)?;
-            found.faults = found.schedule.take().map(faults::Schedule::start).transpose()?;
-            Ok(())
-        });
-    }
-
-    fn measuring_ended(&self) {
-        self.note(|found| {
-            found.devices = self.attached.end_measurement()?;
-            found.layers = self.attached.layers()?;
-            found.faults.take().map_or(Ok(()), faults::UnderWay::end)?;
-            found.after = self.running.figures()?;
-            Ok(())
-        });
-    }
+    })?;
+    Ok(())
 }
 
 /// The folder of one cell's images, gone when the cell is.

@@ -14,7 +14,9 @@ use underlay_attach::{Registry, choice};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{Memory, StoragePaths, System};
 
+use super::attached::Storages;
 use super::cell::{CellPlan, settings};
+use super::servers::{Ground, Servers};
 use super::{CellError, Live, Observer, check_stop, drive, images, storage};
 use crate::spec::StorageSource;
 
@@ -60,12 +62,13 @@ impl Datasets {
             plan.data_bytes_here as f64 / 1e6,
             plan.system.name
         ));
-        let paths = StoragePaths { data: vec![folder.clone()], scratch: scratch.clone() };
+        let paths =
+            StoragePaths { data: vec![folder.clone()], scratch: scratch.clone(), ..StoragePaths::default() };
         // No cgroup: the budget still divides the system's own memory, only the page cache is free.
         let memory = Memory { budget_bytes: plan.budget_bytes, cgroup_procs: Vec::new() };
-        let running = system.start(&paths, &memory, &settings(plan))?;
+        let servers = Servers::start(system, &[Ground { paths, memory }], &settings(plan))?;
         let spec = drive::loading_spec(plan)?;
-        let outcome = drive::drive(&spec, running.as_ref(), &(), observer, stop, "loading")?.measured;
+        let outcome = drive::drive(&spec, &servers, &(), observer, stop, "loading")?.measured;
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(
                 "{} of {} records could not be loaded: {}",
@@ -81,8 +84,8 @@ impl Datasets {
             )));
         }
         observer.live(&Live { phase: "compacting", ..Live::default() });
-        running.settle(SETTLE_LIMIT)?;
-        running.stop()?;
+        servers.settle(SETTLE_LIMIT)?;
+        servers.stop()?;
         let _ = fs::remove_dir_all(&scratch);
         check_stop(stop)?;
         self.loaded.insert(plan.dataset_key.clone(), folder.clone());
@@ -106,6 +109,27 @@ impl Datasets {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         observer.preparing(&format!("putting the data on {}", plan.storage.name));
+        let fitted = |error: std::io::Error| {
+            CellError::Failed(format!(
+                "the data set of {:.0} MB does not fit on {}: {error}",
+                images::tree_bytes(&files).unwrap_or(0) as f64 / 1e6,
+                plan.storage.name
+            ))
+        };
+        if let StorageSource::Volume(_) = plan.storage.source {
+            // All servers' volumes lie in one pool, so all of them are filled.
+            let storages = Storages::attach(plan, None, &folder, &self.registry)?;
+            for attached in storages.servers() {
+                attached.set_pace(Pace::Immediate)?;
+                images::copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
+            }
+            storages.detach()?;
+            // What a cell clones is the pool alone.
+            let pool = folder.join("pool");
+            check_stop(stop)?;
+            self.imaged.insert(key, pool.clone());
+            return Ok(pool);
+        }
         let stack = storage::stack(plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)
             .expect("images are made for modelled storage only");
         let spec = storage::attach_spec(plan.storage, stack, &self.root.join("mnt"), true);
@@ -113,13 +137,7 @@ impl Datasets {
             choice::choose(plan.study.run.attachment.as_deref())?.attach(&spec, &self.registry)?;
         attached.set_pace(Pace::Immediate)?;
         // A system that uses one directory has all its files in the first one.
-        images::copy_tree(&files, &attached.paths()[0]).map_err(|error| {
-            CellError::Failed(format!(
-                "the data set of {:.0} MB does not fit on {}: {error}",
-                images::tree_bytes(&files).unwrap_or(0) as f64 / 1e6,
-                plan.storage.name
-            ))
-        })?;
+        images::copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
         attached.detach()?;
         check_stop(stop)?;
         self.imaged.insert(key, folder.clone());

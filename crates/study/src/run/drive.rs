@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_record::Measured;
-use underlay_systems::system::Running;
 use underlay_workload::client::ClientError;
 use underlay_workload::{
     Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RunError, RunSpec, Workload,
 };
 
 use super::cell::CellPlan;
+use super::servers::Servers;
 use super::{CellError, Live, Observer};
 
 /// Into how many intervals the measured time is cut for the time series and its statistics.
@@ -123,7 +123,7 @@ pub fn interval_s(spec: &RunSpec) -> f64 {
 /// Runs the generator against a started system, telling the observer how it goes.
 pub fn drive(
     spec: &RunSpec,
-    running: &dyn Running,
+    servers: &Servers,
     hooks: &dyn Hooks,
     observer: &dyn Observer,
     stop: &AtomicBool,
@@ -134,7 +134,7 @@ pub fn drive(
     control.on_measurement_ended = Some(Box::new(|| hooks.measuring_ended()));
     let control = control;
     let ended = AtomicBool::new(false);
-    let connect = |_thread: u32| running.connect().map_err(|error| ClientError::Lost(error.to_string()));
+    let connect = |thread: u32| servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| watch(&control, observer, stop, &ended, phase));
         let outcome = underlay_workload::run(spec, &connect, &control);

@@ -18,7 +18,7 @@ pub fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a FaultS
         StorageSource::Modelled { .. } => {
             study.faults.iter().filter(|fault| fault.concerns(&storage.name)).collect()
         }
-        StorageSource::Paths(_) => Vec::new(),
+        StorageSource::Volume(_) | StorageSource::Paths(_) => Vec::new(),
     }
 }
 

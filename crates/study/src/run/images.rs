@@ -31,6 +31,17 @@ pub fn clone_image(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Clones the images (`*.img`) of a folder into another one.
+pub fn clone_folder(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        if Path::new(&name).extension().is_some_and(|extension| extension == "img") {
+            clone_image(&from.join(&name), &to.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
 fn copy_range(source: &File, target: &File, start: u64, end: u64) -> io::Result<()> {
     let (mut offset_in, mut offset_out) = (start, start);
     while offset_in < end {

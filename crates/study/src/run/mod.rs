@@ -1,5 +1,6 @@
 //! Running a study: cell by cell, each written down as it ends.
 
+mod attached;
 mod cell;
 pub mod certificate;
 mod dataset;
@@ -9,7 +10,10 @@ mod faults;
 mod images;
 mod machine;
 mod schedule;
+mod servers;
 pub mod storage;
+mod volume_server;
+mod window;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;

@@ -9,15 +9,19 @@ use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
-use crate::spec::{Filesystem, Layers, Layout, LinkSpec, StorageSource, StorageSpec};
+use crate::spec::{Filesystem, Layers, Layout, LinkSpec, PoolVolume, StorageSource, StorageSpec};
 use crate::units::format_bytes;
 
 /// Capacities are whole multiples of this, so that every chunk size divides them.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
 
-/// The modelled devices of a storage in order: (name, medium, unscaled capacity).
+/// The modelled devices of a storage in order, of a volume those of its pool: (name, medium, unscaled capacity).
 fn devices(storage: &StorageSpec) -> Vec<(String, &Medium, u64)> {
-    let StorageSource::Modelled { devices, .. } = &storage.source else { return Vec::new() };
+    let devices = match &storage.source {
+        StorageSource::Modelled { devices, .. } => devices,
+        StorageSource::Volume(volume) => &volume.pool.devices,
+        StorageSource::Paths(_) => return Vec::new(),
+    };
     let mut named = Vec::new();
     for spec in devices {
         for _ in 0..spec.count {
@@ -33,7 +37,7 @@ pub fn device_names(storage: &StorageSpec) -> Vec<String> {
     devices(storage).into_iter().map(|(name, ..)| name).collect()
 }
 
-/// The stack of a modelled storage with its backing files below `images`; `None` for real paths.
+/// The stack of a storage of modelled devices with its backing files below `images`; `None` for any other.
 pub fn stack(
     storage: &StorageSpec,
     images: &Path,
@@ -98,6 +102,21 @@ fn with_layers(
     node
 }
 
+/// The stack of one server's volume, which is reached by `way`.
+pub fn stack_of_volume(storage: &StorageSpec, way: Node, dilation: f64, seed: u64) -> StackSpec {
+    let link = match &storage.source {
+        StorageSource::Volume(volume) => volume.link,
+        _ => None,
+    };
+    let root = match link {
+        Some(LinkSpec { bandwidth_mb_s, latency_us }) => {
+            Node::Link { bandwidth_mb_s, latency_us, member: Box::new(way) }
+        }
+        None => way,
+    };
+    StackSpec { volumes: vec![VolumeSpec::new(&storage.name, root)], dilation, seed }
+}
+
 /// The backing files that a stack uses.
 pub fn image_files(stack: &StackSpec) -> Vec<PathBuf> {
     let devices = stack.volumes.iter().flat_map(VolumeSpec::devices);
@@ -111,8 +130,13 @@ pub fn image_files(stack: &StackSpec) -> Vec<PathBuf> {
 
 pub fn filesystem(storage: &StorageSpec) -> underlay_attach::Filesystem {
     match &storage.source {
-        StorageSource::Modelled { filesystem: Filesystem::Ext4, .. } => underlay_attach::Filesystem::Ext4,
-        _ => underlay_attach::Filesystem::Xfs,
+        StorageSource::Modelled { filesystem, .. } | StorageSource::Volume(PoolVolume { filesystem, .. }) => {
+            match filesystem {
+                Filesystem::Ext4 => underlay_attach::Filesystem::Ext4,
+                Filesystem::Xfs => underlay_attach::Filesystem::Xfs,
+            }
+        }
+        StorageSource::Paths(_) => underlay_attach::Filesystem::default(),
     }
 }
 
@@ -142,18 +166,32 @@ pub fn attach_paths(storage: &StorageSpec, registry: &Registry) -> Result<Attach
     RealPaths::new(paths.clone()).attach(&spec, registry)
 }
 
-/// What the record says of a storage.
-pub fn describe(storage: &StorageSpec, attachment: &str) -> StorageRecord {
-    let (filesystem, layout, devices) = match &storage.source {
+/// What the record says of a storage under so many servers: of each its own devices, or those of the pool that they
+/// share; then those of the storages that roles of the system have, server by server.
+pub fn describe(
+    storage: &StorageSpec,
+    roles: &[(&str, &StorageSpec)],
+    servers: u32,
+    attachment: &str,
+) -> StorageRecord {
+    let all = servers as usize;
+    let named = |device: DeviceDescription, server: usize| DeviceDescription {
+        name: of_server(&device.name, server, all),
+        ..device
+    };
+    let (filesystem, layout, mut devices) = match &storage.source {
         StorageSource::Modelled { filesystem, layout, devices, layers, .. } => {
             let single = devices.iter().map(|device| device.count).sum::<u32>() == 1;
-            let described = stack(storage, Path::new(""), 1.0, 1.0, 0)
-                .iter()
-                .flat_map(|stack| &stack.volumes)
-                .flat_map(VolumeSpec::devices)
-                .map(DeviceSpec::describe)
-                .collect();
-            (Some(filesystem.name().to_owned()), in_words(layout, layers, single), described)
+            let of_each = (0..all)
+                .flat_map(|server| described(storage).into_iter().map(move |device| named(device, server)));
+            (Some(filesystem.name().to_owned()), in_words(layout, layers, single), of_each.collect())
+        }
+        StorageSource::Volume(volume) => {
+            let described = devices(storage).into_iter().map(|(name, medium, capacity_bytes)| {
+                DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null).describe()
+            });
+            let words = volume_in_words(volume, servers);
+            (Some(volume.filesystem.name().to_owned()), words, described.collect::<Vec<_>>())
         }
         StorageSource::Paths(paths) => {
             let described = |path: &PathBuf| DeviceDescription {
@@ -163,18 +201,67 @@ pub fn describe(storage: &StorageSpec, attachment: &str) -> StorageRecord {
             (None, "paths".to_owned(), paths.iter().map(described).collect())
         }
     };
-    let usable_bytes = usable_bytes(storage);
+    for server in 0..all {
+        for (role, storage) in roles {
+            devices.extend(described(storage).into_iter().map(|device| {
+                named(DeviceDescription { name: format!("{role}: {}", device.name), ..device }, server)
+            }));
+        }
+    }
+    let usable_bytes = usable_bytes(storage, servers);
     StorageRecord { attachment: attachment.to_owned(), filesystem, layout, devices, usable_bytes }
 }
 
+/// The devices of a stack, as they are sold.
+fn described(storage: &StorageSpec) -> Vec<DeviceDescription> {
+    let stack = stack(storage, Path::new(""), 1.0, 1.0, 0);
+    let devices = stack.iter().flat_map(|stack| &stack.volumes).flat_map(VolumeSpec::devices);
+    devices.map(DeviceSpec::describe).collect()
+}
+
+/// A device's or a layer's name, and whose it is where there are several servers.
+pub fn of_server(name: &str, server: usize, servers: usize) -> String {
+    if servers > 1 { format!("server {}: {name}", server + 1) } else { name.to_owned() }
+}
+
 /// What the devices hold as they are sold, each byte once; `None` for real paths.
-fn usable_bytes(storage: &StorageSpec) -> Option<u64> {
-    let StorageSource::Modelled { layout, .. } = &storage.source else { return None };
-    let each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
-    match layout {
-        Layout::Mirror => each.min(),
-        _ => Some(each.sum()),
+fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
+    let mut each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
+    match &storage.source {
+        StorageSource::Modelled { layout: Layout::Mirror, .. } => each.min().map(|one| one * u64::from(servers)),
+        StorageSource::Modelled { .. } => Some(each.sum::<u64>() * u64::from(servers)),
+        StorageSource::Volume(volume) => {
+            let copies = if volume.mirror { 2 } else { 1 };
+            Some(each.by_ref().sum::<u64>() / copies)
+        }
+        StorageSource::Paths(_) => None,
     }
+}
+
+/// `4 volumes of 4.9 TB in a pool, mirrored, lz4, over nvme-tcp, link of 12500 MB/s and 10 us`
+fn volume_in_words(volume: &PoolVolume, servers: u32) -> String {
+    let mut words = vec![match servers {
+        1 => format!("a volume of {} in a pool", format_bytes(volume.capacity_bytes)),
+        many => format!("{many} volumes of {} in a pool", format_bytes(volume.capacity_bytes)),
+    }];
+    if volume.mirror {
+        words.push("mirrored".to_owned());
+    }
+    words.extend(volume.compress.map(|codec| codec_in_words(codec).to_owned()));
+    words.push(format!("over {}", volume.transport.name()));
+    words.extend(volume.link.map(link_in_words));
+    words.join(", ")
+}
+
+fn codec_in_words(codec: Codec) -> &'static str {
+    match codec {
+        Codec::Lz4 => "lz4",
+        Codec::Zstd(_) => "zstd",
+    }
+}
+
+fn link_in_words(link: LinkSpec) -> String {
+    format!("link of {} MB/s and {} us", link.bandwidth_mb_s, link.latency_us)
 }
 
 /// `mirror, write-back cache of 64 GB, zstd`
@@ -193,16 +280,8 @@ fn in_words(layout: &Layout, layers: &Layers, single: bool) -> String {
         };
         format!("{mode} cache of {}", format_bytes(cache.capacity_bytes))
     }));
-    words.extend(layers.compress.map(|codec| {
-        match codec {
-            Codec::Lz4 => "lz4",
-            Codec::Zstd(_) => "zstd",
-        }
-        .to_owned()
-    }));
-    words.extend(
-        layers.link.map(|link| format!("link of {} MB/s and {} us", link.bandwidth_mb_s, link.latency_us)),
-    );
+    words.extend(layers.compress.map(|codec| codec_in_words(codec).to_owned()));
+    words.extend(layers.link.map(link_in_words));
     words.join(", ")
 }
 
@@ -240,7 +319,7 @@ mod tests {
         let names: Vec<&str> = volume.devices().iter().map(|device| device.name.as_str()).collect();
         assert_eq!(names, ["optane-p4800x.cache-0", "hdd-7200-sata.0", "hdd-7200-sata.1"]);
         assert_eq!(device_names(&storage), names[1..], "the first device is a disk and not the cache");
-        let record = describe(&storage, "fuse+loop");
+        let record = describe(&storage, &[], 1, "fuse+loop");
         assert_eq!(record.layout, "mirror, write-back cache of 64 GB, zstd, link of 3125 MB/s and 20 us");
         let described: Vec<&str> = record.devices.iter().map(|device| device.name.as_str()).collect();
         assert_eq!(described, names);

@@ -9,7 +9,7 @@ use super::reader::Spanned;
 use super::storage::StorageSite;
 use super::system::SystemSite;
 use super::workload::WorkloadSite;
-use super::{Filesystem, StorageSource, scaled_down, suggest};
+use super::{Filesystem, StorageSource, scaled_down, servers, suggest};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units::format_bytes;
 
@@ -66,11 +66,13 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
     check_size_of_matrix(sites, findings);
     for system in &sites.systems {
         check_memory(system, sites, findings);
+        servers::check(system, sites, findings);
+        servers::check_roles(system, sites, findings);
         for workload in &sites.workloads {
             check_capabilities(system, workload, findings);
             note_data_in_memory(system, workload, sites, findings);
         }
-        for storage in &sites.storages {
+        for storage in sites.storages.iter().filter(|storage| !servers::is_for_a_role(storage, sites)) {
             check_directories(system, storage, findings);
         }
     }
@@ -86,6 +88,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
     for site in &sites.faults {
         fault::check(site, sites, findings);
     }
+    servers::check_settings_of_storages(sites, findings);
     note_foreign_reference(sites, findings);
 }
 
@@ -197,7 +200,9 @@ fn check_directories(system: &SystemSite, storage: &StorageSite, findings: &mut 
             storage.spec.name, system.spec.kind
         );
         let label = match storage.spec.source {
-            StorageSource::Modelled { .. } => "expected layout = \"stripe\" for this system",
+            StorageSource::Modelled { .. } | StorageSource::Volume(_) => {
+                "expected layout = \"stripe\" for this system"
+            }
             StorageSource::Paths(_) => "expected one path for this system",
         };
         findings.push(
@@ -229,9 +234,13 @@ fn check_pace(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) 
 /// Whether the filesystem can be made on each volume, and the data be stored in it.
 fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
     use OperationKind::{Delete, Insert, ReadModifyWrite, Update};
-    let StorageSource::Modelled { filesystem, layers, .. } = &storage.spec.source else { return };
+    let (filesystem, cache) = match &storage.spec.source {
+        StorageSource::Modelled { filesystem, layers, .. } => (filesystem, layers.cache.as_ref()),
+        StorageSource::Volume(volume) => (&volume.filesystem, None),
+        StorageSource::Paths(_) => return,
+    };
     let scale = sites.scale.value.data;
-    if let (Some(cache), Some(span)) = (&layers.cache, &storage.cache_span)
+    if let (Some(cache), Some(span)) = (cache, &storage.cache_span)
         && cache.capacity_bytes as f64 / scale < CACHE_MIN_BYTES as f64
     {
         let here = short_size((cache.capacity_bytes as f64 / scale) as u64);
@@ -262,15 +271,16 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
         );
         return;
     }
+    check_pool(storage, sites, findings);
+    if servers::is_for_a_role(storage, sites) {
+        return;
+    }
     let overhead = FILESYSTEM_BYTES.saturating_mul(volumes.len() as u64);
     let room_here = volumes.iter().copied().fold(0, u64::saturating_add).saturating_sub(overhead);
     for workload in &sites.workloads {
         let written = [Update, Insert, ReadModifyWrite, Delete];
         let read_only = !workload.mixes.iter().any(|mix| asks_for(mix.value, &written));
-        let universal = sites
-            .systems
-            .iter()
-            .any(|system| system.spec.settings.get("compaction").is_some_and(|kind| kind == "universal"));
+        let universal = sites.systems.iter().any(compacts_everything_at_once);
         let factor = match (read_only, universal) {
             (true, _) => ROOM_READ_ONLY,
             (false, false) => ROOM_WRITTEN,
@@ -279,6 +289,8 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
         for amount in &workload.amounts {
             let data_bytes =
                 amount.value.records(workload.record_bytes()).saturating_mul(workload.record_bytes());
+            // Each of several servers stores its share.
+            let data_bytes = data_bytes / servers::fewest(sites);
             let needed_here = (scaled_down(data_bytes, scale) as f64 * factor) as u64;
             if needed_here <= room_here {
                 continue;
@@ -303,6 +315,43 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
     }
 }
 
+/// Whether its compaction may need room for a second copy of everything.
+fn compacts_everything_at_once(system: &SystemSite) -> bool {
+    let is_universal = || system.spec.settings.get("compaction").is_some_and(|kind| kind == "universal");
+    // Cassandra is brought to its defined state by a compaction of everything.
+    system.spec.kind == "cassandra" || is_universal()
+}
+
+/// A pool may promise more than it has, but not less than the data that comes.
+fn check_pool(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
+    let (StorageSource::Volume(volume), Some(span)) = (&storage.spec.source, &storage.pool_span) else { return };
+    let devices: u32 = volume.pool.devices.iter().map(|device| device.count).sum();
+    if volume.mirror && devices < 2 {
+        let message = format!("[storage.{}] is mirrored, and its pool has one device", storage.spec.name);
+        findings.push(Diagnostic::error(span.clone(), message, "expected two devices or more"));
+    }
+    let copies = if volume.mirror { 2 } else { 1 };
+    for workload in &sites.workloads {
+        for amount in &workload.amounts {
+            let records = amount.value.records(workload.record_bytes());
+            // The servers' shares come together again in the pool.
+            let stored = records.saturating_mul(workload.record_bytes()).saturating_mul(copies);
+            let pool_bytes = volume.pool_bytes();
+            if stored > pool_bytes && volume.compress.is_none() {
+                let message = format!("{} of data does not fit its pool", short_size(stored));
+                let label = format!("[pool.{}] has {}", volume.pool.name, short_size(pool_bytes));
+                let finding = Diagnostic::error(amount.span.clone(), message, label);
+                let finding = finding.with_context(span.clone(), "the pool's devices");
+                findings.push(if volume.mirror {
+                    finding.with_help("a mirrored volume stores everything twice")
+                } else {
+                    finding.with_help("use less data, or more or larger devices")
+                });
+            }
+        }
+    }
+}
+
 fn check_amounts(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
     let scale = sites.scale.value.data;
     let most_threads = workload.threads.iter().max_by_key(|threads| threads.value);
@@ -314,7 +363,7 @@ fn check_amounts(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnost
             findings.push(Diagnostic::error(amount.span.clone(), message, "expected less data"));
             continue;
         }
-        let here = scaled_down(records, scale);
+        let here = scaled_down(records, scale) / servers::most(sites);
         if here < RECORDS_MIN {
             let message = format!("[workload.{}] has only {here} records on this machine", workload.name);
             let label = format!("expected at least {RECORDS_MIN} after the data scale");
@@ -347,9 +396,13 @@ fn note_data_in_memory(
     for amount in &workload.amounts {
         let records = amount.value.records(workload.record_bytes());
         let bytes = records.saturating_mul(workload.record_bytes());
-        if bytes <= system.spec.memory_bytes {
+        if system.spec.share(bytes) <= system.spec.memory_bytes {
             let message =
-                format!("{} of data fits in the memory of [system.{}]", short_size(bytes), system.spec.name);
+                format!(
+                    "{} of data fits in the memory of [system.{}]",
+                    short_size(system.spec.share(bytes)),
+                    system.spec.name
+                );
             findings.push(
                 Diagnostic::note(
                     amount.span.clone(),

@@ -6,12 +6,14 @@ use std::time::Duration;
 use underlay_attach::choice;
 use underlay_record::{ReferenceTable, Scale};
 
-use super::reader::{Section, Spanned};
+use super::reader::{Field, Section, Spanned};
 use super::{Cache, RunSettings, suggest};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::reference;
 
 pub(super) const REPETITIONS_MAX: u32 = 1000;
+pub(super) const TIME_MAX: f64 = 1e4;
+pub(super) const DATA_MAX: f64 = 1e6;
 
 /// The settings of `[run]`, and the place of its duration.
 #[derive(Clone)]
@@ -70,19 +72,24 @@ pub(super) fn read_scale(root: &mut Section<'_>, findings: &mut Diagnostics) -> 
     let Some(field) = root.take("scale") else { return scale };
     scale.span = field.key_span.clone();
     let Some(mut section) = field.section("[scale]", findings) else { return scale };
-    const TIME_MAX: f64 = 1e4;
-    const DATA_MAX: f64 = 1e6;
-    for (key, largest) in [("time", TIME_MAX), ("data", DATA_MAX)] {
-        let Some(field) = section.take(key) else { continue };
-        match field.as_number() {
-            Some(factor) if (1.0..=largest).contains(&factor) && key == "time" => scale.value.time = factor,
-            Some(factor) if (1.0..=largest).contains(&factor) => scale.value.data = factor,
-            Some(_) => field.invalid(format!("expected a factor from 1 to {largest}"), findings),
-            None => field.mismatch(&format!("a factor from 1 to {largest}"), findings),
-        }
+    if let Some(factor) = section.take("time").and_then(|field| read_factor(&field, TIME_MAX, findings)) {
+        scale.value.time = factor;
+    }
+    if let Some(factor) = section.take("data").and_then(|field| read_factor(&field, DATA_MAX, findings)) {
+        scale.value.data = factor;
     }
     section.finish(findings);
     scale
+}
+
+/// A factor of a scale: from 1 to `largest`.
+pub(super) fn read_factor(field: &Field<'_>, largest: f64, findings: &mut Diagnostics) -> Option<f64> {
+    match field.as_number() {
+        Some(factor) if (1.0..=largest).contains(&factor) => return Some(factor),
+        Some(_) => field.invalid(format!("expected a factor from 1 to {largest}"), findings),
+        None => field.mismatch(&format!("a factor from 1 to {largest}"), findings),
+    }
+    None
 }
 
 /// `[reference]`: the published figures, and the study's departures from how they came about.

@@ -23,7 +23,7 @@ pub(super) struct FaultSite {
     at_span: Range<usize>,
     storage_span: Option<Range<usize>>,
     device_span: Option<Range<usize>>,
-    act_span: Range<usize>,
+    pub act_span: Range<usize>,
 }
 
 pub(super) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Vec<FaultSite> {
@@ -213,8 +213,17 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
     }
     for storage in sites.storages.iter().filter(|storage| spec.concerns(&storage.spec.name)) {
         match &storage.spec.source {
-            // A fault for all storages passes real ones over.
-            StorageSource::Paths(_) if spec.storage.is_none() => {}
+            // A fault for all storages passes over those that take none.
+            StorageSource::Paths(_) | StorageSource::Volume(_) if spec.storage.is_none() => {}
+            StorageSource::Volume(_) => {
+                let message = format!("[fault.{}] is for a volume of a pool", spec.name);
+                let span = site.storage_span.clone().unwrap_or(site.act_span.clone());
+                findings.push(
+                    Diagnostic::error(span, message, "expected a storage with `devices` of its own")
+                        .with_context(storage.source_span.clone(), "a volume")
+                        .with_help("the devices of a volume server take no faults; name another `storage`"),
+                );
+            }
             StorageSource::Paths(_) => {
                 let message = format!("[fault.{}] is for real storage", spec.name);
                 let span = site.storage_span.clone().unwrap_or(site.act_span.clone());

@@ -43,15 +43,30 @@ impl<'a> LayerFields<'a> {
     /// `None` when one of them is wrong.
     pub fn read(&self, media: &Media<'_>, findings: &mut Diagnostics) -> Option<Layers> {
         let cache = self.cache.as_ref().map(|field| read_cache(field, media, findings));
-        let compress = self.compress.as_ref().map(|field| {
-            field.word(&["lz4", "zstd"], findings).map(|word| match word.value {
-                "zstd" => Codec::Zstd(ZSTD_LEVEL),
-                _ => Codec::Lz4,
-            })
-        });
+        let compress = self.compress.as_ref().map(|field| read_codec(field, findings));
         let link = self.link.as_ref().map(|field| read_link(field, findings));
         Some(Layers { cache: sound(cache)?.map(Box::new), compress: sound(compress)?, link: sound(link)? })
     }
+
+    /// Of a volume of a pool: the codec that the volume server compresses by, and the link. `None` when one is wrong.
+    pub fn read_of_volume(self, findings: &mut Diagnostics) -> Option<(Option<Codec>, Option<LinkSpec>)> {
+        if let Some(cache) = &self.cache {
+            let message = format!("{} does not go with `pool`", cache.place);
+            let label = "a volume server has no cache device";
+            findings.push(Diagnostic::error(cache.key_span.clone(), message, label));
+        }
+        let compress = self.compress.as_ref().map(|field| read_codec(field, findings));
+        let link = self.link.as_ref().map(|field| read_link(field, findings));
+        let (compress, link) = (sound(compress)?, sound(link)?);
+        self.cache.is_none().then_some((compress, link))
+    }
+}
+
+fn read_codec(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Codec> {
+    field.word(&["lz4", "zstd"], findings).map(|word| match word.value {
+        "zstd" => Codec::Zstd(ZSTD_LEVEL),
+        _ => Codec::Lz4,
+    })
 }
 
 /// Absent is fine, wrong is not.

@@ -10,7 +10,10 @@ mod execution;
 mod fault;
 mod layers;
 mod media_files;
+mod pool;
+mod pool_file;
 mod reader;
+mod servers;
 mod short;
 mod storage;
 mod suggest;
@@ -29,6 +32,7 @@ use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::InitialState;
 
 use crate::diagnostics::Diagnostics;
+pub use pool_file::read_pool_file;
 pub use suggest::closest;
 
 /// Bytes of one key as the generator writes it: `user` and the 19 digits that a hashed key number mostly has.
@@ -47,6 +51,8 @@ pub struct Study {
     /// In the order of the file, never empty; so are the next two.
     pub systems: Vec<SystemSpec>,
     pub storages: Vec<StorageSpec>,
+    /// Those that a role of a system names: they are under every cell of it, and not compared themselves.
+    pub role_storages: Vec<StorageSpec>,
     pub workloads: Vec<WorkloadSpec>,
     /// What goes wrong while a cell is measured; may be empty.
     pub faults: Vec<FaultSpec>,
@@ -92,9 +98,14 @@ pub struct SystemSpec {
     pub name: String,
     /// The system's own name, as `underlay_systems::find` takes it; the table's name unless `kind` says otherwise.
     pub kind: String,
-    /// The budget of one cell on the modelled machine, unscaled: the system's own memory and its page cache.
+    /// The budget of one server on the modelled machine, unscaled: the system's own memory and its page cache.
     pub memory_bytes: u64,
+    /// Of each server, which are one system together.
     pub nodes: u32,
+    /// Servers that know nothing of each other, each with a storage of its own and its share of data and load.
+    pub servers: u32,
+    /// What it keeps on a storage of its own: a role of the system, and the name of one of [`Study::role_storages`].
+    pub roles: BTreeMap<String, String>,
     /// The system's own settings, accepted by its `check_settings`.
     pub settings: BTreeMap<String, String>,
 }
@@ -104,6 +115,8 @@ pub struct SystemSpec {
 pub struct StorageSpec {
     pub name: String,
     pub source: StorageSource,
+    /// Settings of the system that hold on this storage, in place of the system's own.
+    pub settings: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -116,8 +129,49 @@ pub enum StorageSource {
         initial: InitialState,
         filesystem: Filesystem,
     },
+    /// A volume for each server, cut from a pool by a volume server and reached over a network.
+    Volume(PoolVolume),
     /// Directories on storage that is really there, used as they are.
     Paths(Vec<PathBuf>),
+}
+
+/// `[pool.NAME]`: the devices of a volume server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolSpec {
+    pub name: String,
+    pub devices: Vec<DeviceSpec>,
+    pub initial: InitialState,
+}
+
+/// What each server gets of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolVolume {
+    pub pool: PoolSpec,
+    pub transport: Transport,
+    /// Unscaled.
+    pub capacity_bytes: u64,
+    /// Done by the volume server.
+    pub compress: Option<Codec>,
+    /// Two copies, on two devices of the pool.
+    pub mirror: bool,
+    /// A network in modelled time, on top of the way that the bytes really take.
+    pub link: Option<LinkSpec>,
+    pub filesystem: Filesystem,
+}
+
+/// How a volume is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    NvmeTcp,
+}
+
+impl Transport {
+    /// As a study writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::NvmeTcp => "nvme-tcp",
+        }
+    }
 }
 
 /// One entry of `devices`: `count` equal ones.
@@ -272,6 +326,20 @@ impl Study {
     /// How many records of a cell's data set are stored on this machine: `records / scale.data`, at least 1.
     pub fn records_here(&self, records: u64) -> u64 {
         scaled_down(records, self.scale.data)
+    }
+}
+
+impl StorageSpec {
+    /// Whether its devices are models, so that time and faults can be commanded.
+    pub fn is_modelled(&self) -> bool {
+        !matches!(self.source, StorageSource::Paths(_))
+    }
+
+    /// The settings of a system on this storage.
+    pub fn settings_of(&self, system: &SystemSpec) -> BTreeMap<String, String> {
+        let mut settings = system.settings.clone();
+        settings.extend(self.settings.iter().map(|(key, value)| (key.clone(), value.clone())));
+        settings
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use toml_edit::{ArrayOfTables, Document, Item, TableLike, Value};
 
 use super::media_files::{Media, ReadFile};
-use super::{Study, checks, execution, fault, short, storage, suggest, system, workload};
+use super::{StorageSpec, Study, checks, execution, fault, servers, short, storage, suggest, system, workload};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units;
 
@@ -91,13 +91,20 @@ pub(super) fn read_study(
     let (Some(name), Some(baseline)) = (name, sites.baseline_name()) else {
         return Err(findings);
     };
+    let storages: Vec<(bool, StorageSpec)> =
+        sites.storages.iter().map(|site| (servers::is_for_a_role(site, &sites), site.spec.clone())).collect();
+    let of = |for_a_role: bool| {
+        let kept = storages.iter().filter(move |(role, _)| *role == for_a_role);
+        kept.map(|(_, spec)| spec.clone()).collect()
+    };
     Ok(Study {
         name,
         title: title.map(|title| title.value),
         source_toml: text.to_owned(),
         baseline,
         systems: sites.systems.into_iter().map(|site| site.spec).collect(),
-        storages: sites.storages.into_iter().map(|site| site.spec).collect(),
+        storages: of(false),
+        role_storages: of(true),
         workloads: sites.workloads.into_iter().map(|site| site.into_spec()).collect(),
         faults: sites.faults.into_iter().map(|site| site.spec).collect(),
         run: sites.run.settings,
@@ -153,7 +160,7 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    fn new(title: impl Into<String>, span: Range<usize>, table: &'a dyn TableLike) -> Self {
+    pub fn new(title: impl Into<String>, span: Range<usize>, table: &'a dyn TableLike) -> Self {
         Section { title: title.into(), span, table, known: Vec::new(), taken: Vec::new() }
     }
 
@@ -430,6 +437,17 @@ impl<'a> Field<'a> {
                 None
             }
         }
+    }
+
+    /// As [`scalar`](Self::scalar), and a list of such as one text with commas.
+    pub fn setting(&self, findings: &mut Diagnostics) -> Option<String> {
+        if !self.is_array() {
+            return self.scalar(findings);
+        }
+        let parts: Vec<Option<String>> =
+            self.one_or_many(findings).iter().map(|element| element.scalar(findings)).collect();
+        let parts = parts.into_iter().collect::<Option<Vec<String>>>()?;
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 
     /// A size such as `"2 GiB"`, more than zero. The span is the string's.

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use super::StorageSource;
 use super::checks::Sites;
-use super::execution::REPETITIONS_MAX;
+use super::execution::{self, DATA_MAX, REPETITIONS_MAX, TIME_MAX};
 use super::reader::{Section, Spanned};
+use super::storage::DEVICES_MAX;
+use super::system::SERVERS_MAX;
 use super::workload::{self, Amount};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 
@@ -20,6 +23,10 @@ pub(super) struct Short {
     threads: Vec<Spanned<u32>>,
     rates: Vec<Spanned<Option<f64>>>,
     amounts: Vec<Spanned<Amount>>,
+    servers: Option<Spanned<u32>>,
+    pool_devices: Option<Spanned<u32>>,
+    time: Option<Spanned<f64>>,
+    data_scale: Option<Spanned<f64>>,
 }
 
 pub(super) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Short {
@@ -60,6 +67,14 @@ pub(super) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Short 
         (None, Some(data)) => short.amounts = workload::read_data(&data, findings),
         (None, None) => {}
     }
+    let servers = section.take("servers").and_then(|field| field.count(1..=SERVERS_MAX, findings));
+    let devices = section.take("pool_devices").and_then(|field| field.count(1..=DEVICES_MAX, findings));
+    (short.servers, short.pool_devices) = (servers, devices);
+    let mut factor = |key, largest| {
+        let field = section.take(key)?;
+        Some(Spanned::new(execution::read_factor(&field, largest, findings)?, field.span))
+    };
+    (short.time, short.data_scale) = (factor("time", TIME_MAX), factor("data_scale", DATA_MAX));
     section.finish(findings);
     short
 }
@@ -74,6 +89,23 @@ impl Short {
             let label = format!("expected one of {}", has.join(", "));
             findings.push(Diagnostic::error(mix.span.clone(), message, label));
         }
+        if let Some(servers) = &self.servers
+            && !sites.systems.is_empty()
+            && sites.systems.iter().all(|system| system.servers_span.is_none())
+        {
+            let message = "[short] changes `servers`, which no system has";
+            let label = "expected `servers` in a section [system.NAME] as well";
+            findings.push(Diagnostic::error(servers.span.clone(), message, label));
+        }
+        let is_volume = |source: &StorageSource| matches!(source, StorageSource::Volume(_));
+        if let Some(devices) = &self.pool_devices
+            && !sites.storages.is_empty()
+            && !sites.storages.iter().any(|storage| is_volume(&storage.spec.source))
+        {
+            let message = "[short] changes `pool_devices`, and no storage is of a pool";
+            let label = "expected a section [pool.NAME], and a storage of it";
+            findings.push(Diagnostic::error(devices.span.clone(), message, label));
+        }
     }
 
     /// The study cut down. A workload that has none of the short form's mixes is left out of it.
@@ -87,6 +119,25 @@ impl Short {
         }
         if let Some(repetitions) = self.repetitions {
             sites.run.settings.repetitions = repetitions;
+        }
+        if let Some(servers) = &self.servers {
+            for system in sites.systems.iter_mut().filter(|system| system.servers_span.is_some()) {
+                system.spec.servers = servers.value;
+                system.servers_span = Some(servers.span.clone());
+            }
+        }
+        if let Some(count) = &self.pool_devices {
+            for storage in &mut sites.storages {
+                let StorageSource::Volume(volume) = &mut storage.spec.source else { continue };
+                volume.pool.devices.iter_mut().for_each(|device| device.count = count.value);
+                storage.pool_span = Some(count.span.clone());
+            }
+        }
+        if let Some(time) = self.time {
+            (sites.scale.value.time, sites.scale.span) = (time.value, time.span);
+        }
+        if let Some(data) = self.data_scale {
+            (sites.scale.value.data, sites.scale.span) = (data.value, data.span);
         }
         for workload in &mut sites.workloads {
             if !self.mixes.is_empty() {

@@ -1,4 +1,4 @@
-//! `[storage.NAME]`: modelled devices put together, or real paths.
+//! `[storage.NAME]`: modelled devices put together, a volume of a pool, or real paths.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -8,12 +8,14 @@ use underlay_storage::stack::InitialState;
 
 use super::layers::LayerFields;
 use super::media_files::Media;
+use super::pool::{self, Pools, VolumeFields};
 use super::reader::{Field, Section, Spanned, named_sections};
+use super::system::SettingsSite;
 use super::{DeviceSpec, Filesystem, Layout, StorageSource, StorageSpec};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 
 /// One pacer serves all devices of a storage; beyond this the host is what would be measured.
-const DEVICES_MAX: u32 = 64;
+pub(super) const DEVICES_MAX: u32 = 64;
 /// More directories on one volume than any study has had use for.
 const DIRECTORIES_MAX: u32 = 64;
 /// What Linux's software RAID takes when it is not told (mdadm(8), `--chunk`).
@@ -30,13 +32,38 @@ pub(super) struct StorageSite {
     /// `layout` where it is written, else `devices`.
     pub layout_span: Range<usize>,
     pub cache_span: Option<Range<usize>>,
+    /// The devices of the pool that it is a volume of.
+    pub pool_span: Option<Range<usize>>,
+    /// `system`: settings that hold on this storage, with their places.
+    pub settings: SettingsSite,
+    pub settings_span: Range<usize>,
 }
 
 impl StorageSite {
-    /// Unscaled capacities of the volumes that a system will see; empty for real paths.
+    fn new(
+        name: String,
+        source: StorageSource,
+        source_span: Range<usize>,
+        layout_span: Range<usize>,
+        cache_span: Option<Range<usize>>,
+    ) -> Self {
+        StorageSite {
+            spec: StorageSpec { name, source, settings: Default::default() },
+            source_span,
+            layout_span,
+            cache_span,
+            pool_span: None,
+            settings: SettingsSite::new(),
+            settings_span: 0..0,
+        }
+    }
+
+    /// Unscaled capacities of the volumes that a server will see; empty for real paths.
     pub fn volumes_bytes(&self) -> Vec<u64> {
-        let StorageSource::Modelled { devices, layout, .. } = &self.spec.source else {
-            return Vec::new();
+        let (devices, layout) = match &self.spec.source {
+            StorageSource::Modelled { devices, layout, .. } => (devices, layout),
+            StorageSource::Volume(volume) => return vec![volume.capacity_bytes],
+            StorageSource::Paths(_) => return Vec::new(),
         };
         let each = devices.iter().flat_map(|device| {
             let bytes = device.capacity_bytes.unwrap_or(device.medium.capacity_bytes());
@@ -55,7 +82,7 @@ impl StorageSite {
             StorageSource::Modelled { layout: Layout::Split { directories, .. }, .. } => {
                 *directories as usize
             }
-            StorageSource::Modelled { .. } => self.volumes_bytes().len(),
+            StorageSource::Modelled { .. } | StorageSource::Volume(_) => self.volumes_bytes().len(),
             StorageSource::Paths(paths) => paths.len(),
         }
     }
@@ -67,19 +94,41 @@ pub(super) fn read(
     media: &Media<'_>,
     findings: &mut Diagnostics,
 ) -> (Vec<String>, Vec<StorageSite>) {
+    let pools = pool::read(root, media, findings);
     let sections = named_sections(root, "storage", "hdd", findings);
     let names = sections.iter().map(|(name, _)| name.clone()).collect();
     let sites = sections
         .into_iter()
-        .filter_map(|(name, section)| read_storage(name, section, media, findings))
+        .filter_map(|(name, mut section)| {
+            let own = section.take("system").map(|field| (field.key_span.clone(), read_system(&field, findings)));
+            let mut site = read_storage(name, section, media, &pools, findings)?;
+            if let Some((span, settings)) = own {
+                site.spec.settings =
+                    settings.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
+                (site.settings, site.settings_span) = (settings, span);
+            }
+            Some(site)
+        })
         .collect();
+    pools.note_unused(findings);
     (names, sites)
+}
+
+/// `system`: whatever it holds is held against the study's systems later.
+fn read_system(field: &Field<'_>, findings: &mut Diagnostics) -> SettingsSite {
+    let Some(mut section) = field.section(field.place.clone(), findings) else { return SettingsSite::new() };
+    let fields = section.take_rest();
+    fields
+        .into_iter()
+        .filter_map(|field| Some((field.key.clone(), (field.setting(findings)?, field.key_span))))
+        .collect()
 }
 
 fn read_storage(
     name: String,
     mut section: Section<'_>,
     media: &Media<'_>,
+    pools: &Pools,
     findings: &mut Diagnostics,
 ) -> Option<StorageSite> {
     let key_span = section.span.clone();
@@ -90,6 +139,7 @@ fn read_storage(
     let chunk_field = section.take("chunk");
     let directories_field = section.take("directories");
     let layer_fields = LayerFields::take(&mut section);
+    let volume_fields = VolumeFields::take(&mut section);
     let initial_field = section.take("initial");
     let filesystem_field = section.take("filesystem");
     let title = section.title.clone();
@@ -104,6 +154,32 @@ fn read_storage(
             return None;
         }
     }
+    if let Some(pool) = &volume_fields.pool {
+        let described = [
+            (&preset_field, "the pool has the devices"),
+            (&devices_field, "the pool has the devices"),
+            (&paths_field, "a volume is modelled, and this is real"),
+            (&layout_field, "the volume server puts devices together"),
+            (&chunk_field, "the volume server puts devices together"),
+            (&directories_field, "a volume is one directory"),
+            (&initial_field, "it stands in the pool's section"),
+        ];
+        let mut is_sound = true;
+        for (field, why) in described {
+            let Some(field) = field else { continue };
+            let message = format!("{} does not go with `pool`", field.place);
+            let finding = Diagnostic::error(field.key_span.clone(), message, why);
+            findings.push(finding.with_context(pool.span.clone(), "a volume of this pool"));
+            is_sound = false;
+        }
+        return is_sound
+            .then(|| {
+                let (layers, volume) = (layer_fields, volume_fields);
+                pool::read_volume(name, &title, volume, layers, filesystem_field, pools, findings)
+            })
+            .flatten();
+    }
+    volume_fields.refuse(findings);
     match (devices_field, paths_field) {
         (None, None) if preset_field.is_some() => {
             let field = preset_field?;
@@ -119,15 +195,11 @@ fn read_storage(
                 initial: initial?,
                 filesystem: filesystem?,
             };
-            Some(StorageSite {
-                spec: StorageSpec { name, source },
-                source_span: field.span.clone(),
-                layout_span: field.span,
-                cache_span: layer_fields.cache_span(),
-            })
+            let cache_span = layer_fields.cache_span();
+            Some(StorageSite::new(name, source, field.span.clone(), field.span, cache_span))
         }
         (None, None) => {
-            let message = format!("{title} says neither `devices`, `preset` nor `paths`");
+            let message = format!("{title} says neither `devices`, `preset`, `pool` nor `paths`");
             let label = "expected `devices = [{ medium = \"hdd-7200-sata\" }]` or `paths = [\"/mnt/disk\"]`";
             findings.push(Diagnostic::error(key_span, message, label));
             None
@@ -152,12 +224,7 @@ fn read_storage(
                 );
             }
             let source = read_paths(&paths, findings)?;
-            Some(StorageSite {
-                spec: StorageSpec { name, source },
-                source_span: paths.span.clone(),
-                layout_span: paths.span,
-                cache_span: None,
-            })
+            Some(StorageSite::new(name, source, paths.span.clone(), paths.span, None))
         }
         (Some(devices), None) => {
             let layout_span = layout_field.as_ref().map_or(devices.span.clone(), |field| field.span.clone());
@@ -175,13 +242,13 @@ fn read_storage(
                 filesystem: filesystem?,
             };
             let cache_span = layer_fields.cache_span();
-            Some(StorageSite { spec: StorageSpec { name, source }, source_span, layout_span, cache_span })
+            Some(StorageSite::new(name, source, source_span, layout_span, cache_span))
         }
     }
 }
 
 /// Steady unless told: what a device does on its first day is rarely what is asked.
-fn read_initial(field: Option<Field<'_>>, findings: &mut Diagnostics) -> Option<InitialState> {
+pub(super) fn read_initial(field: Option<Field<'_>>, findings: &mut Diagnostics) -> Option<InitialState> {
     let Some(field) = field else { return Some(InitialState::Steady) };
     field.word(&["steady", "fresh"], findings).map(|word| match word.value {
         "fresh" => InitialState::Fresh,
@@ -189,7 +256,7 @@ fn read_initial(field: Option<Field<'_>>, findings: &mut Diagnostics) -> Option<
     })
 }
 
-fn read_filesystem(field: Option<Field<'_>>, findings: &mut Diagnostics) -> Option<Filesystem> {
+pub(super) fn read_filesystem(field: Option<Field<'_>>, findings: &mut Diagnostics) -> Option<Filesystem> {
     let Some(field) = field else { return Some(Filesystem::Xfs) };
     field.word(&["xfs", "ext4"], findings).map(|word| match word.value {
         "ext4" => Filesystem::Ext4,
@@ -307,7 +374,7 @@ fn read_chunk(field: &Field<'_>, findings: &mut Diagnostics) -> Option<u64> {
     Some(bytes)
 }
 
-fn read_devices(
+pub(super) fn read_devices(
     field: &Field<'_>,
     layout: Option<Layout>,
     media: &Media<'_>,

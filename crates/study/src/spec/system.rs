@@ -11,6 +11,10 @@ use crate::diagnostics::{Diagnostic, Diagnostics};
 
 /// More nodes than anyone starts on one host.
 const NODES_MAX: u32 = 1024;
+/// Each has processes, a storage and a budget of its own on this one machine.
+pub(super) const SERVERS_MAX: u32 = 64;
+/// The keys of a system's section that are the study's own.
+const OWN_KEYS: [&str; 4] = ["kind", "memory", "nodes", "servers"];
 
 /// A system with the places that later checks point at.
 #[derive(Clone)]
@@ -18,6 +22,10 @@ pub(super) struct SystemSite {
     pub spec: SystemSpec,
     pub key_span: Range<usize>,
     pub memory_span: Range<usize>,
+    /// `servers` where it is written.
+    pub servers_span: Option<Range<usize>>,
+    /// The storages that it names for parts of what it stores, by role.
+    pub roles: BTreeMap<&'static str, Spanned<String>>,
     /// Absent when the kind is not known, which has been reported.
     pub capabilities: Option<Capabilities>,
 }
@@ -41,12 +49,23 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
         Some(field) => field.count(1..=NODES_MAX, findings),
         None => Some(Spanned::new(1, key_span.clone())),
     };
+    let servers = section.take("servers").map(|field| field.count(1..=SERVERS_MAX, findings));
     let system = kind.as_ref().and_then(|kind| find_system(kind, findings));
-    let settings = read_settings(system, section, findings);
+    let mut roles = BTreeMap::new();
+    for &(role, _) in system.map_or(&[][..], |system| system.capabilities().roles) {
+        let name = section.take(role).and_then(|field| field.text("the name of a storage", findings));
+        roles.extend(name.map(|name| (role, name)));
+    }
+    let settings = read_own_settings(system, section, findings);
 
     let (kind, nodes) = (kind?, nodes?);
+    let (servers, servers_span) = match servers {
+        Some(servers) => servers.map(|servers| (servers.value, Some(servers.span)))?,
+        None => (1, None),
+    };
     if let Some(system) = system
         && nodes.value != 1
+        && !system.capabilities().many_nodes
     {
         findings.push(Diagnostic::error(
             nodes.span,
@@ -61,9 +80,12 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
             kind: kind.value,
             memory_bytes: memory.value,
             nodes: nodes.value,
+            servers,
+            roles: roles.iter().map(|(role, name)| ((*role).to_owned(), name.value.clone())).collect(),
             settings: settings.into_iter().map(|(key, (value, _))| (key, value)).collect(),
         },
         key_span,
+        servers_span,
         memory_span: memory.span,
         capabilities: system.map(System::capabilities),
     })
@@ -85,19 +107,40 @@ fn find_system(kind: &Spanned<String>, findings: &mut Diagnostics) -> Option<&'s
     found
 }
 
-/// The remaining keys are the system's own: `key -> (value, where)`.
-fn read_settings(
+/// Settings as they were written: `key -> (value, where)`.
+pub(super) type SettingsSite = BTreeMap<String, (String, Range<usize>)>;
+
+/// The remaining keys of a system's section.
+fn read_own_settings(
     system: Option<&'static dyn System>,
     mut section: Section<'_>,
     findings: &mut Diagnostics,
-) -> BTreeMap<String, (String, Range<usize>)> {
-    let own_keys = ["kind", "memory", "nodes"];
-    let known: Vec<&'static str> = system
-        .map(|system| system.capabilities().settings.iter().map(|&(name, _)| name).collect())
-        .unwrap_or_default();
+) -> SettingsSite {
+    let Some(system) = system else {
+        let fields = section.take_rest();
+        return fields
+            .into_iter()
+            .filter_map(|field| Some((field.key.clone(), (field.setting(findings)?, field.span))))
+            .collect();
+    };
+    let roles = system.capabilities().roles.iter().map(|&(role, _)| role);
+    let own_keys: Vec<&'static str> = OWN_KEYS.into_iter().chain(roles).collect();
+    let settings = read_settings(system, &own_keys, &mut section, findings);
+    check_settings(system, &settings, &section.title, &section.span, findings);
+    settings
+}
+
+/// The keys of a section that are none of `own_keys`: settings of the system.
+fn read_settings(
+    system: &'static dyn System,
+    own_keys: &[&'static str],
+    section: &mut Section<'_>,
+    findings: &mut Diagnostics,
+) -> SettingsSite {
+    let known: Vec<&'static str> = system.capabilities().settings.iter().map(|&(name, _)| name).collect();
     let mut settings = BTreeMap::new();
     for field in section.take_rest() {
-        if system.is_some() && !known.contains(&field.key.as_str()) {
+        if !known.contains(&field.key.as_str()) {
             let all: Vec<_> = own_keys.iter().chain(&known).copied().collect();
             let message = format!("unknown key `{}` in {}", field.key, section.title);
             let expected = format!("expected one of {}", all.join(", "));
@@ -108,17 +151,25 @@ fn read_settings(
             });
             continue;
         }
-        if let Some(value) = field.scalar(findings) {
+        if let Some(value) = field.setting(findings) {
             settings.insert(field.key, (value, field.span));
         }
     }
-    if let Some(system) = system {
-        let values = settings.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
-        for (key, expected) in system.check_settings(&values) {
-            let span = settings.get(&key).map_or_else(|| section.span.clone(), |(_, span)| span.clone());
-            let message = format!("wrong value for `{key}` in {}", section.title);
-            findings.push(Diagnostic::error(span, message, expected));
-        }
-    }
     settings
+}
+
+/// What the system itself says of values; `span` is for a setting that is not written down.
+pub(super) fn check_settings(
+    system: &dyn System,
+    settings: &SettingsSite,
+    title: &str,
+    span: &Range<usize>,
+    findings: &mut Diagnostics,
+) {
+    let values = settings.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
+    for (key, expected) in system.check_settings(&values) {
+        let span = settings.get(&key).map_or_else(|| span.clone(), |(_, span)| span.clone());
+        let message = format!("wrong value for `{key}` in {title}");
+        findings.push(Diagnostic::error(span, message, expected));
+    }
 }

@@ -19,7 +19,7 @@ impl System for Null {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { scan: true, delete: true, many_directories: true, settings: &[] }
+        Capabilities { scan: true, delete: true, many_directories: true, ..Capabilities::default() }
     }
 
     fn versions(&self) -> BTreeMap<String, String> {

@@ -62,7 +62,7 @@ impl System for Rocksdb {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { scan: true, delete: true, many_directories: false, settings: SETTINGS }
+        Capabilities { scan: true, delete: true, settings: SETTINGS, ..Capabilities::default() }
     }
 
     fn versions(&self) -> BTreeMap<String, String> {

@@ -1,0 +1,121 @@
+//! `underlay volume`
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+#[derive(Debug, Args)]
+pub struct VolumeArguments {
+    #[command(subcommand)]
+    pub command: VolumeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Serve the volumes of a pool over NVMe/TCP until Ctrl-C
+    Serve(ServeVolumesArguments),
+    /// Make a volume in a pool, served at once
+    Create(CreateVolumeArguments),
+    /// The volumes of a pool: what they hold, what that takes, who is connected
+    List {
+        /// The pool's file
+        pool: PathBuf,
+        /// For scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a volume another size; hosts that are connected learn of it
+    Resize {
+        /// The pool's file
+        pool: PathBuf,
+        /// The volume
+        name: String,
+        /// Its new size, as in "32 GiB"
+        #[arg(value_name = "SIZE")]
+        capacity: String,
+        /// It may become smaller: what lies behind its new end is lost
+        #[arg(long)]
+        shrink: bool,
+    },
+    /// Keep what a volume holds now, as a volume of its own that shares its space
+    Snapshot {
+        /// The pool's file
+        pool: PathBuf,
+        /// The volume
+        name: String,
+        /// What the snapshot is called
+        snapshot: String,
+        /// It may be written to, without a change to the volume it was made of
+        #[arg(long)]
+        writable: bool,
+    },
+    /// Delete a volume or snapshot with all that it holds
+    Delete {
+        /// The pool's file
+        pool: PathBuf,
+        /// The volume
+        name: String,
+        /// Even while hosts are connected to it
+        #[arg(long)]
+        connected: bool,
+    },
+    /// Look whether every extent of a pool belongs to whom it should
+    Check {
+        /// The pool's file
+        pool: PathBuf,
+        /// For scripts
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ServeVolumesArguments {
+    /// The pool's file
+    pub pool: PathBuf,
+    /// Listen here instead of where the file says
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<std::net::SocketAddr>,
+    /// Fast-forward: the devices complete at once
+    #[arg(long)]
+    pub immediate: bool,
+    /// Once it serves, print what it serves as one JSON object on one line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VolumeCodec {
+    None,
+    Lz4,
+    Zstd,
+}
+
+#[derive(Debug, Args)]
+pub struct CreateVolumeArguments {
+    /// The pool's file
+    pub pool: PathBuf,
+    /// The volume: small letters, digits and dashes
+    pub name: String,
+    /// Its size, as in "16 GiB": space is taken as it is written to
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: String,
+    /// How its data is stored
+    #[arg(long, value_name = "CODEC", default_value = "none")]
+    pub compress: VolumeCodec,
+    /// Keep two copies, on different devices
+    #[arg(long)]
+    pub mirror: bool,
+    /// Requests a second at most
+    #[arg(long, value_name = "PER_SECOND")]
+    pub iops: Option<u64>,
+    /// Bytes a second at most, as in "400 MB/s"
+    #[arg(long, value_name = "BANDWIDTH")]
+    pub bandwidth: Option<String>,
+    /// The qualified name of a host that may connect; may be given several times [default: any host]
+    #[arg(long = "host", value_name = "NQN")]
+    pub hosts: Vec<String>,
+    /// The environment variable of the server with the secret that those hosts prove to know
+    #[arg(long, value_name = "VARIABLE", requires = "hosts")]
+    pub secret_env: Option<String>,
+}

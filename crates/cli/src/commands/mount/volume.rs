@@ -1,0 +1,170 @@
+//! `underlay mount nvme-tcp://ADDRESS:PORT/VOLUME DIR`: a volume of a server, by Underlay's own initiator.
+
+use underlay_attach::Filesystem;
+use underlay_nvme::auth::{HostSecrets, Secret};
+use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
+use underlay_nvme::log_page::DiscoveryEntry;
+use underlay_storage::device::{BlockDevice as _, Request};
+use underlay_storage::stack::{Node, RemoteSpec, StackSpec, VolumeSpec};
+use underlay_volume::server::nqn;
+
+use crate::arguments::MountArguments;
+use crate::exit_codes::Failure;
+
+const SCHEME: &str = "nvme-tcp://";
+/// Each volume is the first namespace of a subsystem of its own.
+const NSID: u32 = 1;
+/// File systems, and tables of partitions, begin within this.
+const BEGINNING_BYTES: usize = 64 << 10;
+const XFS_MAGIC: &[u8] = b"XFSB";
+const EXT4_MAGIC: [u8; 2] = [0x53, 0xef];
+const EXT4_MAGIC_OFFSET: usize = 1080;
+
+/// A volume as it was found.
+pub struct RemoteVolume {
+    pub stack: StackSpec,
+    /// Nothing was ever written to it.
+    pub is_blank: bool,
+    /// The file system that it holds, where that is known.
+    pub filesystem: Option<Filesystem>,
+}
+
+pub fn is_url(text: &str) -> bool {
+    text.starts_with(SCHEME)
+}
+
+/// Finds the volume and looks at what it holds.
+pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
+    let url = &arguments.medium;
+    for (option, is_given) in [
+        ("--storage", arguments.storage.is_some()),
+        ("--size", arguments.size.is_some()),
+        ("--time", arguments.time.is_some()),
+        ("--keep", arguments.keep.is_some()),
+        ("--power-cut", arguments.power_cut),
+    ] {
+        if is_given {
+            return Err(Failure::Mistake(format!("{option} does not go with {url}: what it holds is its server's")));
+        }
+    }
+    let (address, name) = parse(url)?;
+    let options = options(arguments, address)?;
+    let subsystem_nqn = match name.starts_with("nqn.") {
+        true => name.to_owned(),
+        false => choose(&discover(&options).map_err(failure)?, address, name)?,
+    };
+    let controller = Controller::connect(Options { subsystem_nqn: subsystem_nqn.clone(), ..options }).map_err(failure)?;
+    let device = controller.namespace(NSID).map_err(failure)?;
+    let length = BEGINNING_BYTES.min(usize::try_from(device.geometry().capacity_bytes).unwrap_or(BEGINNING_BYTES));
+    let beginning = device
+        .execute(Request::Read { offset_bytes: 0, buffer: vec![0; length] })
+        .map_err(|error| Failure::Failed(format!("{url} can't be read: {error}")))?;
+    let remote = RemoteSpec {
+        host_nqn: arguments.host_nqn.clone(),
+        secret_env: arguments.secret_env.clone(),
+        ..RemoteSpec::new(format!("{address}/{name}"), address, subsystem_nqn, NSID)
+    };
+    let volumes = vec![VolumeSpec::new("disk", Node::Remote(remote))];
+    Ok(RemoteVolume {
+        stack: StackSpec { volumes, dilation: 1.0, seed: 1 },
+        is_blank: beginning.iter().all(|&byte| byte == 0),
+        filesystem: filesystem_of(&beginning),
+    })
+}
+
+/// Address with port, and the name of a volume or a whole NQN.
+fn parse(url: &str) -> Result<(&str, &str), Failure> {
+    let parts = url.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/'));
+    let is_port = |address: &str| {
+        address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+    };
+    match parts {
+        Some((address, name)) if is_port(address) && !name.is_empty() && !name.contains('/') => Ok((address, name)),
+        _ => Err(Failure::Mistake(format!(
+            "'{url}': expected {SCHEME}ADDRESS:PORT/VOLUME, as in {SCHEME}127.0.0.1:4420/data"
+        ))),
+    }
+}
+
+fn options(arguments: &MountArguments, address: &str) -> Result<Options, Failure> {
+    // Overwritten before it counts: discovery has a subsystem of its own.
+    let mut options = Options::new(address, underlay_nvme::fabrics::DISCOVERY_NQN);
+    if let Some(host_nqn) = &arguments.host_nqn {
+        options = options.with_host_nqn(host_nqn);
+    }
+    if let Some(variable) = &arguments.secret_env {
+        let text = std::env::var(variable)
+            .map_err(|_| Failure::Mistake(format!("--secret-env: the environment variable {variable} is not set")))?;
+        let host = Secret::parse(text.trim())
+            .map_err(|error| Failure::Mistake(format!("the environment variable {variable}: {error}")))?;
+        options.secrets = Some(HostSecrets { host, controller: None });
+    }
+    Ok(options)
+}
+
+fn choose(found: &[DiscoveryEntry], address: &str, name: &str) -> Result<String, Failure> {
+    let mut named: Vec<&str> = found
+        .iter()
+        .map(|entry| entry.subsystem_nqn.as_str())
+        .filter(|subsystem| nqn::is_volume(subsystem, name))
+        .collect();
+    named.sort_unstable();
+    named.dedup();
+    match named.as_slice() {
+        [only] => Ok((*only).to_owned()),
+        [] => {
+            let there: Vec<&str> = found.iter().map(|entry| entry.subsystem_nqn.as_str()).collect();
+            let there = if there.is_empty() { "nothing for this host".to_owned() } else { there.join(", ") };
+            Err(Failure::Mistake(format!("{address} has no volume '{name}'; it has {there}")))
+        }
+        several => Err(Failure::Mistake(format!(
+            "{address} has several volumes '{name}': write the whole name, one of {}",
+            several.join(", ")
+        ))),
+    }
+}
+
+fn filesystem_of(beginning: &[u8]) -> Option<Filesystem> {
+    if beginning.starts_with(XFS_MAGIC) {
+        return Some(Filesystem::Xfs);
+    }
+    let magic = beginning.get(EXT4_MAGIC_OFFSET..EXT4_MAGIC_OFFSET + EXT4_MAGIC.len());
+    (magic == Some(EXT4_MAGIC.as_slice())).then_some(Filesystem::Ext4)
+}
+
+fn failure(error: InitiatorError) -> Failure {
+    match error {
+        InitiatorError::Options(_)
+        | InitiatorError::Refused { .. }
+        | InitiatorError::AuthenticationRequired(_)
+        | InitiatorError::Authentication(_)
+        | InitiatorError::NoNamespace { .. } => Failure::Mistake(error.to_string()),
+        other => Failure::Failed(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_port_and_a_volume() {
+        let read = |url| parse(url).map_err(|error| error.to_string());
+        assert_eq!(read("nvme-tcp://127.0.0.1:4420/data"), Ok(("127.0.0.1:4420", "data")));
+        assert_eq!(read("nvme-tcp://[::1]:4420/nqn.2014-08.a:b"), Ok(("[::1]:4420", "nqn.2014-08.a:b")));
+        for wrong in ["nvme-tcp://127.0.0.1/data", "nvme-tcp://h:4420", "nvme-tcp://h:4420/", "nvme-tcp://:4420/a"] {
+            assert!(read(wrong).unwrap_err().contains("ADDRESS:PORT/VOLUME"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_system_is_known_by_its_magic_number() {
+        let mut beginning = vec![0; BEGINNING_BYTES];
+        assert!(filesystem_of(&beginning).is_none());
+        beginning[EXT4_MAGIC_OFFSET..EXT4_MAGIC_OFFSET + 2].copy_from_slice(&EXT4_MAGIC);
+        assert!(matches!(filesystem_of(&beginning), Some(Filesystem::Ext4)));
+        beginning[..4].copy_from_slice(XFS_MAGIC);
+        assert!(matches!(filesystem_of(&beginning), Some(Filesystem::Xfs)));
+        assert!(filesystem_of(&[]).is_none());
+    }
+}

@@ -1,0 +1,162 @@
+//! `underlay volume`: volumes of a pool, served over NVMe/TCP.
+
+mod list;
+mod serve;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use underlay_storage::layers::compress::Codec;
+use underlay_study::spec::read_pool_file;
+use underlay_study::units;
+use underlay_volume::pool::VolumeSpec;
+use underlay_volume::pool_file::{Admission, PoolFile, VolumeFile};
+use underlay_volume::rate::Limits;
+use underlay_volume::server::protocol::{Command, FailureKind, Reply};
+use underlay_volume::server::{self, ServerError};
+
+use crate::arguments::{CreateVolumeArguments, VolumeArguments, VolumeCodec, VolumeCommand};
+use crate::exit_codes::Failure;
+use crate::output;
+
+/// Zstandard's own default.
+const ZSTD_LEVEL: i32 = 3;
+
+pub fn volume(arguments: &VolumeArguments) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        VolumeCommand::Serve(arguments) => return serve::serve(arguments),
+        VolumeCommand::List { pool, json } => return list::list(&read(pool)?, *json),
+        VolumeCommand::Check { pool, json } => return check(&read(pool)?, *json),
+        VolumeCommand::Create(arguments) => create(arguments)?,
+        VolumeCommand::Resize { pool, name, capacity, shrink } => {
+            let capacity_bytes = bytes("SIZE", capacity)?;
+            let file = read(pool)?;
+            let (volume, shrink) = (name.clone(), *shrink);
+            tell(&file, Command::Resize { volume, capacity_bytes, shrink })?;
+            output::print(&format!("volume {name} has {} now", units::format_bytes(capacity_bytes)));
+            if let Some(in_file) = in_file(&file, name)
+                && in_file.spec.capacity_bytes != capacity_bytes
+            {
+                eprintln!(
+                    "note: {} says capacity = \"{}\" for it: write the new one there, for the next start",
+                    pool.display(),
+                    units::format_bytes(in_file.spec.capacity_bytes)
+                );
+            }
+        }
+        VolumeCommand::Snapshot { pool, name, snapshot, writable } => {
+            let (volume, made, writable) = (name.clone(), snapshot.clone(), *writable);
+            tell(&read(pool)?, Command::Snapshot { volume, snapshot: made, writable })?;
+            output::print(&format!("volume {snapshot} holds what {name} held now"));
+        }
+        VolumeCommand::Delete { pool, name, connected } => {
+            let file = read(pool)?;
+            let (volume, connected) = (name.clone(), *connected);
+            tell(&file, Command::Delete { volume, connected })?;
+            output::print(&format!("volume {name} is gone"));
+            if in_file(&file, name).is_some() {
+                eprintln!(
+                    "note: {} still names it: take it out there, or it is made anew, empty, at the next start",
+                    pool.display()
+                );
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
+    let bytes_per_second = match &arguments.bandwidth {
+        Some(text) => {
+            let bits = units::parse_bandwidth(text)
+                .map_err(|problem| Failure::Mistake(format!("--bandwidth {text}: {problem}")))?;
+            Some(bits / 8)
+        }
+        None => None,
+    };
+    if arguments.iops == Some(0) || bytes_per_second == Some(0) {
+        return Err(Failure::Mistake("a limit of nothing: expected at least 1".into()));
+    }
+    let compress = match arguments.compress {
+        VolumeCodec::None => None,
+        VolumeCodec::Lz4 => Some(Codec::Lz4),
+        VolumeCodec::Zstd => Some(Codec::Zstd(ZSTD_LEVEL)),
+    };
+    let spec = VolumeSpec {
+        capacity_bytes: bytes("--capacity", &arguments.capacity)?,
+        compress,
+        mirror: arguments.mirror,
+        limits: Limits { iops: arguments.iops, bytes_per_second },
+    };
+    let admission = Admission { hosts: arguments.hosts.clone(), secret_env: arguments.secret_env.clone() };
+    let volume = VolumeFile { name: arguments.name.clone(), spec, admission };
+    tell(&read(&arguments.pool)?, Command::Create { volume })?;
+    output::print(&format!("volume {} is there", arguments.name));
+    Ok(())
+}
+
+fn check(file: &PoolFile, json: bool) -> Result<ExitCode, Failure> {
+    let Reply::Checked { problems } = ask(file, Command::Check)? else { return Err(no_answer()) };
+    if json {
+        output::print(&serde_json::json!({ "pool": file.name, "problems": problems }).to_string());
+    } else if problems.is_empty() {
+        output::print(&format!("{}: every extent has its owner", file.name));
+    } else {
+        output::print(&problems.join("\n"));
+    }
+    match problems.len() {
+        0 => Ok(ExitCode::SUCCESS),
+        count => Err(Failure::Failed(format!("the pool {} has {count} problems", file.name))),
+    }
+}
+
+/// Reads a pool's file, or says all its mistakes.
+fn read(path: &Path) -> Result<PoolFile, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Mistake(format!("cannot read the pool's file {}: {error}", path.display())))?;
+    // A pool names files as seen from its own directory.
+    let beside = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside = beside
+        .canonicalize()
+        .map_err(|error| Failure::Mistake(format!("cannot find {}: {error}", beside.display())))?;
+    let read_file = |name: &str| {
+        let file = beside.join(name);
+        std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
+    };
+    read_pool_file(&path.display().to_string(), &text, &beside, &read_file)
+        .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
+}
+
+fn in_file<'a>(file: &'a PoolFile, name: &str) -> Option<&'a VolumeFile> {
+    file.volumes.iter().find(|volume| volume.name == name)
+}
+
+fn bytes(what: &str, text: &str) -> Result<u64, Failure> {
+    units::parse_bytes(text).map_err(|problem| Failure::Mistake(format!("{what} {text}: {problem}")))
+}
+
+/// The reply to a command that was done.
+fn ask(file: &PoolFile, command: Command) -> Result<Reply, Failure> {
+    match server::obey(file, command)? {
+        Reply::Failed { kind: FailureKind::Mistake, problem } => Err(Failure::Mistake(problem)),
+        Reply::Failed { kind: FailureKind::Failed, problem } => Err(Failure::Failed(problem)),
+        reply => Ok(reply),
+    }
+}
+
+fn tell(file: &PoolFile, command: Command) -> Result<(), Failure> {
+    match ask(file, command)? {
+        Reply::Done => Ok(()),
+        _ => Err(no_answer()),
+    }
+}
+
+fn no_answer() -> Failure {
+    Failure::Failed("the server answered something else: it may be of another version".into())
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        if error.is_mistake() { Failure::Mistake(error.to_string()) } else { Failure::Failed(error.to_string()) }
+    }
+}

@@ -1,0 +1,125 @@
+//! `underlay volume list`
+
+use std::process::ExitCode;
+
+use underlay_report::quantity;
+use underlay_volume::pool::MemberState;
+use underlay_volume::pool_file::PoolFile;
+use underlay_volume::server::protocol::{Command, PoolState, Reply, VolumeState};
+
+use crate::exit_codes::Failure;
+use crate::output;
+
+const HEADINGS: [&str; 10] =
+    ["volume", "capacity", "used", "stored", "ratio", "kind", "of", "hosts", "IOPS", "MB/s"];
+
+pub fn list(file: &PoolFile, json: bool) -> Result<ExitCode, Failure> {
+    let Reply::State(state) = super::ask(file, Command::List)? else { return Err(super::no_answer()) };
+    if json {
+        output::print(&serde_json::to_string_pretty(&state).expect("a pool's state is plain data"));
+    } else {
+        output::print(&render(&state));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render(state: &PoolState) -> String {
+    let place = state.address.map_or("not served".to_owned(), |address| format!("served at {address}"));
+    let used = state.space_bytes.saturating_sub(state.free_bytes);
+    let mut text = format!(
+        "{}: {place}; {} of {} used on {} devices\n",
+        state.pool,
+        quantity::bytes(used as f64),
+        quantity::bytes(state.space_bytes as f64),
+        state.members.len()
+    );
+    for member in state.members.iter().filter(|member| member.state != MemberState::InUse) {
+        let is = if member.state == MemberState::Out { "out of use" } else { "being brought up to date" };
+        text.push_str(&format!("{} is {is}\n", member.name));
+    }
+    if state.volumes.is_empty() {
+        return text + "it has no volume: `underlay volume create` makes one\n";
+    }
+    let rows: Vec<[String; 10]> =
+        std::iter::once(HEADINGS.map(str::to_owned)).chain(state.volumes.iter().map(row)).collect();
+    let widths: Vec<usize> = (0..HEADINGS.len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Words to the left, numbers to the right.
+            let is_word = matches!(column, 0 | 5 | 6);
+            line.push_str(&if is_word { format!("{cell:<width$}  ") } else { format!("{cell:>width$}  ") });
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    for volume in &state.volumes {
+        text.push_str(&format!("{}  {}\n", volume.name, volume.nqn));
+    }
+    text
+}
+
+fn row(volume: &VolumeState) -> [String; 10] {
+    let mut kind = vec![volume.compress.clone().unwrap_or("plain".to_owned())];
+    kind.extend(volume.mirror.then(|| if volume.degraded { "mirror, degraded" } else { "mirror" }.to_owned()));
+    kind.extend((!volume.writable).then(|| "read-only".to_owned()));
+    let traffic = &volume.traffic;
+    let rate = |count: u64| if traffic.served_s > 0.0 { count as f64 / traffic.served_s } else { 0.0 };
+    [
+        volume.name.clone(),
+        quantity::bytes(volume.capacity_bytes as f64),
+        quantity::bytes(volume.used_bytes as f64),
+        quantity::bytes(volume.stored_bytes as f64),
+        match volume.stored_bytes {
+            0 => quantity::ABSENT.to_owned(),
+            stored => format!("{:.2}", volume.used_bytes as f64 / stored as f64),
+        },
+        kind.join(", "),
+        volume.snapshot_of.clone().unwrap_or_default(),
+        volume.clients.to_string(),
+        quantity::number(rate(traffic.reads + traffic.writes), 2),
+        quantity::number(rate(traffic.read_bytes + traffic.written_bytes) / 1e6, 2),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_volume::pool_file::Admission;
+    use underlay_volume::rate::Limits;
+    use underlay_volume::server::protocol::{Member, Traffic};
+
+    use super::*;
+
+    #[test]
+    fn a_list_says_what_there_is() {
+        let volume = VolumeState {
+            name: "data".into(),
+            nqn: "nqn.2025-11.internal.underlay:tank:data".into(),
+            capacity_bytes: 64_000_000_000,
+            used_bytes: 6_000_000_000,
+            stored_bytes: 2_000_000_000,
+            compress: Some("lz4".into()),
+            mirror: true,
+            degraded: true,
+            writable: false,
+            snapshot_of: Some("logs".into()),
+            limits: Limits::default(),
+            admission: Admission::default(),
+            clients: 2,
+            traffic: Traffic { reads: 300, writes: 100, written_bytes: 8_000_000, served_s: 4.0, ..Traffic::default() },
+        };
+        let member =
+            Member { name: "ssd-sata.0".into(), space_bytes: 5, free_bytes: 1, state: MemberState::Out };
+        let state = PoolState {
+            pool: "tank".into(),
+            address: Some("127.0.0.1:4420".parse().unwrap()),
+            members: vec![member],
+            space_bytes: 10_000_000_000,
+            free_bytes: 8_000_000_000,
+            volumes: vec![volume],
+        };
+        insta::assert_snapshot!(render(&state), @"");
+    }
+}

@@ -1,0 +1,83 @@
+//! `underlay volume serve`
+
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use underlay_attach::{Registry, Thing};
+use underlay_storage::stack::Pace;
+use underlay_study::units;
+use underlay_volume::server::Server;
+use underlay_volume::server::protocol::PoolState;
+
+use crate::arguments::ServeVolumesArguments;
+use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::{output, signals};
+
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+
+pub fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
+    let mut file = super::read(&arguments.pool)?;
+    if let Some(listen) = arguments.listen {
+        file.listen = listen;
+    }
+    crate::commands::clean::mention_leftovers();
+    let stop = signals::stop_flag()?;
+    let registry = Registry::open()?;
+    let note = registry.note(Thing::Socket { path: file.control_socket() })?;
+    let pace = if arguments.immediate { Pace::Immediate } else { Pace::Modelled };
+    let server = match Server::start(&file, pace) {
+        Ok(server) => server,
+        Err(error) => {
+            registry.forget(note);
+            return Err(error.into());
+        }
+    };
+    let state = server.state();
+    output::print(&if arguments.json { in_json(&state) } else { in_words(&state) });
+    while !stop.load(Ordering::Relaxed) && !server.is_over() {
+        std::thread::sleep(WATCH_INTERVAL);
+    }
+    let told = server.is_over();
+    let stopped = server.stop();
+    registry.forget(note);
+    stopped?;
+    Ok(if told { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+}
+
+fn in_json(state: &PoolState) -> String {
+    let volumes: Vec<_> = state
+        .volumes
+        .iter()
+        .map(|volume| {
+            serde_json::json!({ "name": volume.name, "nqn": volume.nqn, "capacity_bytes": volume.capacity_bytes })
+        })
+        .collect();
+    serde_json::json!({
+        "pool": state.pool,
+        "address": state.address,
+        "process": std::process::id(),
+        "volumes": volumes,
+    })
+    .to_string()
+}
+
+fn in_words(state: &PoolState) -> String {
+    let Some(address) = state.address else { return String::new() };
+    let count = match state.volumes.len() {
+        1 => "1 volume".to_owned(),
+        count => format!("{count} volumes"),
+    };
+    let mut lines = vec![format!("{} serves {count} at {address}; Ctrl-C ends it", state.pool)];
+    let width = state.volumes.iter().map(|volume| volume.name.len()).max().unwrap_or(0);
+    for volume in &state.volumes {
+        let size = units::format_bytes(volume.capacity_bytes);
+        lines.push(format!("  {:width$}  {size:>9}  {}", volume.name, volume.nqn));
+    }
+    if let Some(volume) = state.volumes.first() {
+        lines.push("on a client:".to_owned());
+        lines.push(format!("  underlay mount nvme-tcp://{address}/{} DIR", volume.name));
+        lines.push(format!("  nvme connect -t tcp -a {} -s {} -n {}", address.ip(), address.port(), volume.nqn));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,247 @@
+//! `underlay volume` as a user types it, with the server as a process.
+
+#[allow(dead_code)]
+mod support;
+#[allow(dead_code)]
+#[path = "support/volumes.rs"]
+mod volumes;
+
+use std::time::{Duration, Instant};
+
+use support::{Playground, can_mount, stderr, stdout};
+use underlay_nvme::auth::{Hash, HostSecrets, Secret};
+use underlay_nvme::initiator::{Controller, Options, discover};
+use underlay_storage::device::{BlockDevice, Request};
+use volumes::VolumeServer;
+
+const POOL: &str = r#"
+name = "tank"
+listen = "127.0.0.1:0"
+devices = [{ medium = "nvme-9300-max", count = 2, capacity = "512 MiB" }]
+initial = "fresh"
+
+[volume.data]
+capacity = "128 MiB"
+compress = "lz4"
+"#;
+
+fn done(playground: &Playground, arguments: &[&str]) -> String {
+    let output = playground.output(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+fn refused(playground: &Playground, arguments: &[&str], code: i32) -> String {
+    let output = playground.output(arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}{}", stdout(&output), stderr(&output));
+    stderr(&output)
+}
+
+fn state(playground: &Playground) -> serde_json::Value {
+    serde_json::from_str(&done(playground, &["volume", "list", "pool.toml", "--json"])).unwrap()
+}
+
+fn volume<'a>(state: &'a serde_json::Value, name: &str) -> Option<&'a serde_json::Value> {
+    state["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == name)
+}
+
+#[test]
+fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
+    let playground = Playground::new();
+    playground.write("pool.toml", POOL);
+    let server = VolumeServer::start(&playground, &["--immediate"]);
+    let (controller, device) = server.connect(&server.nqn("data"));
+    device.execute(Request::Write { offset_bytes: 0, data: vec![7; 1 << 20], fua: true }).unwrap();
+
+    done(&playground, &["volume", "create", "pool.toml", "more", "--capacity", "64 MiB", "--mirror", "--iops", "5000"]);
+    assert!(refused(&playground, &["volume", "create", "pool.toml", "more", "--capacity", "64 MiB"], 2).contains("already"));
+    let found = state(&playground);
+    let data = volume(&found, "data").unwrap();
+    assert_eq!((data["clients"].as_u64(), data["compress"].as_str()), (Some(1), Some("lz4")));
+    assert_eq!(data["used_bytes"].as_u64(), Some(1 << 20));
+    assert!(data["stored_bytes"].as_u64().unwrap() < 1 << 19, "{data}");
+    assert!(data["traffic"]["writes"].as_u64().unwrap() >= 1, "{data}");
+    let more = volume(&found, "more").unwrap();
+    assert_eq!((more["mirror"].as_bool(), more["limits"]["iops"].as_u64()), (Some(true), Some(5000)));
+    let (_more, more) = server.connect(more["nqn"].as_str().unwrap());
+    more.execute(Request::Write { offset_bytes: 0, data: vec![9; 8192], fua: false }).unwrap();
+
+    // A snapshot keeps what was there.
+    done(&playground, &["volume", "snapshot", "pool.toml", "data", "monday"]);
+    device.execute(Request::Write { offset_bytes: 0, data: vec![8; 8192], fua: true }).unwrap();
+    let found = state(&playground);
+    let monday = volume(&found, "monday").unwrap();
+    assert_eq!((monday["snapshot_of"].as_str(), monday["writable"].as_bool()), (Some("data"), Some(false)));
+    let (kept, snapshot) = server.connect(monday["nqn"].as_str().unwrap());
+    let read = snapshot.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
+    assert!(read.iter().all(|&byte| byte == 7), "{:?}", &read[..4]);
+    drop((kept, snapshot));
+
+    // A host that is connected learns of another size.
+    done(&playground, &["volume", "resize", "pool.toml", "data", "256 MiB"]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while device.geometry().capacity_bytes != 256 << 20 {
+        assert!(Instant::now() < deadline, "the initiator was not told: {:?}", device.geometry());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    device.execute(Request::Write { offset_bytes: 200 << 20, data: vec![3; 4096], fua: false }).unwrap();
+    assert!(refused(&playground, &["volume", "resize", "pool.toml", "data", "64 MiB"], 2).contains("--shrink"));
+
+    assert!(refused(&playground, &["volume", "delete", "pool.toml", "data"], 2).contains("--connected"));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while volume(&state(&playground), "monday").unwrap()["clients"].as_u64() != Some(0) {
+        assert!(Instant::now() < deadline, "the host that left is still counted");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    done(&playground, &["volume", "delete", "pool.toml", "monday"]);
+    assert!(volume(&state(&playground), "monday").is_none());
+    assert!(refused(&playground, &["volume", "delete", "pool.toml", "monday"], 2).contains("monday"));
+    let table = done(&playground, &["volume", "list", "pool.toml"]);
+    assert!(table.contains("served at 127.0.0.1:") && table.contains("plain, mirror"), "{table}");
+    done(&playground, &["volume", "check", "pool.toml"]);
+    drop((controller, device));
+    assert_eq!(server.stop(), Some(130));
+
+    // The same without a server.
+    let table = done(&playground, &["volume", "list", "pool.toml"]);
+    assert!(table.contains("not served") && table.contains("more"), "{table}");
+    done(&playground, &["volume", "create", "pool.toml", "third", "--capacity", "16 MiB"]);
+    done(&playground, &["volume", "check", "pool.toml"]);
+    let server = VolumeServer::start(&playground, &["--immediate"]);
+    let (_data, data) = server.connect(&server.nqn("data"));
+    let read = data.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 16384] }).unwrap();
+    assert!(read[..8192].iter().all(|&byte| byte == 8) && read[8192..].iter().all(|&byte| byte == 7));
+    server.nqn("third");
+    assert_eq!(server.stop(), Some(130));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[test]
+fn a_second_server_a_taken_port_and_a_change_that_loses_data_are_refused() {
+    let playground = Playground::new();
+    playground.write("pool.toml", POOL);
+    playground.write("other.toml", &POOL.replace("tank", "other"));
+    let server = VolumeServer::start(&playground, &[]);
+    let problem = refused(&playground, &["volume", "serve", "pool.toml"], 2);
+    assert!(problem.contains(&format!("process {}", server.pid())), "{problem}");
+    let problem = refused(&playground, &["volume", "serve", "other.toml", "--listen", &server.address], 2);
+    assert!(problem.contains(&server.address) && problem.contains("--listen"), "{problem}");
+    assert_eq!(server.stop(), Some(130));
+
+    playground.write("pool.toml", &POOL.replace("128 MiB", "64 MiB"));
+    assert!(refused(&playground, &["volume", "serve", "pool.toml"], 2).contains("--shrink"));
+    playground.write("pool.toml", &POOL.replace("lz4", "zstd"));
+    assert!(refused(&playground, &["volume", "serve", "pool.toml"], 2).contains("copy"));
+    playground.write("pool.toml", &POOL.replace("512 MiB", "256 MiB"));
+    assert!(refused(&playground, &["volume", "serve", "pool.toml"], 2).contains("capacity"));
+    playground.write("pool.toml", &POOL.replace("lz4", "lzo"));
+    assert!(refused(&playground, &["volume", "list", "pool.toml"], 2).contains("pool.toml:9"));
+    // What is larger than before is no loss.
+    playground.write("pool.toml", &POOL.replace("128 MiB", "192 MiB"));
+    let server = VolumeServer::start(&playground, &[]);
+    assert_eq!(server.said["volumes"][0]["capacity_bytes"].as_u64(), Some(192 << 20));
+    assert_eq!(server.stop(), Some(130));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[test]
+fn a_killed_server_leaves_a_socket_that_clean_removes_and_the_next_one_replaces() {
+    let playground = Playground::new();
+    playground.write("pool.toml", POOL);
+    let socket = playground.path("tank.pool/control");
+    VolumeServer::start(&playground, &[]).kill();
+    assert!(socket.exists());
+    let said = done(&playground, &["clean"]);
+    assert!(said.contains("tank.pool/control") && !socket.exists(), "{said}");
+    VolumeServer::start(&playground, &[]).kill();
+    let server = VolumeServer::start(&playground, &[]);
+    // The dead one's socket is the living one's by now.
+    done(&playground, &["clean"]);
+    done(&playground, &["volume", "list", "pool.toml"]);
+    assert_eq!(server.stop(), Some(130));
+    assert!(!socket.exists());
+    assert_eq!(done(&playground, &["clean"]).trim(), "nothing was left behind");
+}
+
+#[test]
+fn only_hosts_on_the_list_that_know_the_secret_are_let_in() {
+    let playground = Playground::new();
+    let host = "nqn.2014-08.org.nvmexpress:uuid:5e1f7a52-9d0b-4c1f-8a43-2b6f0c9d7e11";
+    let pool = format!(
+        "{POOL}\n[volume.closed]\ncapacity = \"16 MiB\"\nhosts = [\"{host}\"]\nsecret_env = \"UNDERLAY_TEST_SECRET\"\n"
+    );
+    playground.write("pool.toml", &pool);
+    let problem = refused(&playground, &["volume", "serve", "pool.toml"], 2);
+    assert!(problem.contains("UNDERLAY_TEST_SECRET is not set"), "{problem}");
+    let secret = |seed: u8| Secret::new(Some(Hash::Sha256), vec![seed; 32]).unwrap();
+    let server = VolumeServer::start_with(&playground, &[], &[("UNDERLAY_TEST_SECRET", &secret(1).reveal())]);
+    let nqn = server.nqn("closed");
+    let options = Options::new(&server.address, &nqn).with_host_nqn(host);
+    let with = |seed: u8| {
+        let secrets = Some(HostSecrets { host: secret(seed), controller: None });
+        Options { secrets, ..options.clone() }
+    };
+    assert!(Controller::connect(Options::new(&server.address, &nqn)).is_err(), "a host that is not on the list");
+    assert!(Controller::connect(options.clone()).is_err(), "without a secret");
+    assert!(Controller::connect(with(2)).is_err(), "with a wrong secret");
+    let controller = Controller::connect(with(1)).unwrap();
+    controller.namespace(1).unwrap().execute(Request::Flush).unwrap();
+    // Others don't even learn of it.
+    let seen = |options: &Options| -> Vec<String> {
+        discover(options).unwrap().into_iter().map(|entry| entry.subsystem_nqn).collect()
+    };
+    assert!(seen(&with(1)).contains(&nqn));
+    assert!(!seen(&Options::new(&server.address, &nqn)).contains(&nqn));
+    // A snapshot is for the same hosts.
+    done(&playground, &["volume", "snapshot", "pool.toml", "closed", "copy"]);
+    let found = state(&playground);
+    let copy = volume(&found, "copy").unwrap();
+    assert_eq!(copy["admission"]["hosts"][0].as_str(), Some(host));
+    assert!(Controller::connect(Options::new(&server.address, copy["nqn"].as_str().unwrap())).is_err());
+    drop(controller);
+    assert_eq!(server.stop(), Some(130));
+}
+
+#[test]
+fn a_pool_may_be_of_files_that_are_there() {
+    let playground = Playground::new();
+    for name in ["one.img", "two.img"] {
+        std::fs::File::create(playground.path(name)).unwrap().set_len(256 << 20).unwrap();
+    }
+    let pool = "name = \"real\"\nlisten = \"127.0.0.1:0\"\npaths = [\"one.img\", \"two.img\"]\n[volume.data]\n\
+                capacity = \"64 MiB\"\nmirror = true\n";
+    playground.write("pool.toml", pool);
+    let server = VolumeServer::start(&playground, &[]);
+    let (_data, data) = server.connect(&server.nqn("data"));
+    data.execute(Request::Write { offset_bytes: 1 << 20, data: vec![5; 65536], fua: true }).unwrap();
+    server.kill();
+    let server = VolumeServer::start(&playground, &[]);
+    let (_data, data) = server.connect(&server.nqn("data"));
+    let read = data.execute(Request::Read { offset_bytes: 1 << 20, buffer: vec![0; 65536] }).unwrap();
+    assert!(read.iter().all(|&byte| byte == 5));
+    assert_eq!(server.stop(), Some(130));
+    // A file that holds something else is no blank device.
+    std::fs::write(playground.path("three.img"), vec![1; 64 << 20]).unwrap();
+    playground.write("other.toml", "name = \"other\"\nlisten = \"127.0.0.1:0\"\npaths = [\"three.img\"]\n");
+    let problem = refused(&playground, &["volume", "serve", "other.toml"], 2);
+    assert!(problem.contains("blank"), "{problem}");
+}
+
+#[test]
+fn a_program_gets_a_file_system_on_a_served_volume() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("pool.toml", &POOL.replace("128 MiB", "512 MiB").replace("512 MiB\" }", "1 GiB\" }"));
+    let server = VolumeServer::start(&playground, &["--immediate"]);
+    let url = format!("nvme-tcp://{}/data", server.address);
+    done(&playground, &["mount", &url, "mnt", "--", "sh", "-c", "echo kept > mnt/file && sync mnt/file"]);
+    // The file system is found again, without a word of which it is.
+    assert_eq!(done(&playground, &["mount", &url, "mnt", "--filesystem", "ext4", "--", "cat", "mnt/file"]), "kept\n");
+    let problem = refused(&playground, &["mount", &format!("nvme-tcp://{}/dato", server.address), "mnt", "--", "true"], 2);
+    assert!(problem.contains(":tank:data"), "{problem}");
+    assert!(refused(&playground, &["mount", &url, "mnt", "--size", "1 GiB", "--", "true"], 2).contains("--size"));
+    assert_eq!(server.stop(), Some(130));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}

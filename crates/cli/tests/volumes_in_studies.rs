@@ -1,0 +1,138 @@
+//! Studies on volumes of a pool, and with several servers: whole runs of the real program.
+
+mod support;
+
+use support::{Playground, can_mount, stderr, stdout};
+use underlay_record::{CellStatus, RunRecord};
+
+/// Two stand-alone servers on drives of their own, and on volumes of a pool with as many drives.
+const STUDY: &str = r#"
+name = "local-or-remote"
+baseline = "local"
+
+[system.rocksdb]
+memory = "64 MiB"
+servers = 2
+
+[storage.local]
+devices = [{ medium = "ssd-sata", capacity = "512 MiB" }]
+initial = "fresh"
+system = { compression = "lz4" }
+
+[pool.shared]
+devices = [{ medium = "ssd-sata", count = 2, capacity = "640 MiB" }]
+initial = "fresh"
+
+[storage.remote]
+pool = "shared"
+capacity = "512 MiB"
+compress = "lz4"
+link = { bandwidth = "100 Gbit/s", latency = "20 us" }
+system = { compression = "none" }
+
+[workload.ycsb]
+records = 40_000
+record = { fields = 10, bytes = 100 }
+mixes = ["a"]
+distribution = "uniform"
+threads = 4
+rate = [500, "max"]
+
+[run]
+warmup = "200 ms"
+duration = "1 s"
+repetitions = 1
+seed = 7
+
+[scale]
+time = 2
+"#;
+
+fn records(playground: &Playground) -> Vec<RunRecord> {
+    let entries = std::fs::read_dir(playground.path("out/cells")).unwrap();
+    let mut records: Vec<RunRecord> = entries
+        .map(|entry| serde_json::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap())
+        .collect();
+    records.sort_by_key(|record| record.position);
+    records
+}
+
+#[test]
+fn volumes_of_a_pool_stand_beside_local_drives() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("study.toml", STUDY);
+    let output = playground.output(&["run", "study.toml", "--out", "out"]);
+    assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    let records = records(&playground);
+    assert_eq!(records.len(), 4);
+    for record in &records {
+        let id = &record.cell.id;
+        assert_eq!(record.status, CellStatus::Completed, "{id}");
+        let measured = record.measured.as_ref().unwrap();
+        assert_eq!(measured.errors, 0, "{id}: {:?}", measured.error_samples);
+        // Every server holds half of the keys: none is asked for what another has.
+        let missing: u64 = measured.by_operation.values().map(|stats| stats.missing).sum();
+        assert_eq!(missing, 0, "{id}");
+        assert_eq!(record.cell.servers, 2);
+        assert_eq!(record.memory.budget_bytes, 64 << 20);
+        assert_eq!(record.devices.len(), 2, "{id}: a drive for each server, or the two of the pool");
+        let reads: u64 = record.devices.iter().map(|device| device.totals.reads).sum();
+        assert!(reads > 0, "{id}");
+        assert!(record.devices.iter().all(|device| device.modelled.is_some()), "{id}");
+        let is_remote = record.cell.storage == "remote";
+        assert_eq!(record.settings["compression"], if is_remote { "none" } else { "lz4" });
+        assert_eq!(record.network.is_some(), is_remote, "{id}");
+        if let Some(network) = &record.network {
+            assert_eq!((network.transport.as_str(), network.initiator.as_str()), ("nvme-tcp", "own initiator"));
+            assert!(network.requests > 0 && network.request_mean_us > 0.0, "{network:?}");
+            assert!(network.link_us.unwrap() >= 40.0, "twice the latency of the link: {network:?}");
+            assert!(network.server_cpu_cores > 0.0, "{network:?}");
+            let volumes: Vec<_> = record.layers.iter().filter(|layer| layer.kind == "volume").collect();
+            assert_eq!(volumes.len(), 2);
+            assert!(volumes.iter().all(|volume| volume.figures["stored_bytes"] > 1e6), "{volumes:?}");
+        }
+    }
+    let table = stdout(&output);
+    for words in ["Over offered rates", "500/s", "unthrottled", "read p99.9"] {
+        assert!(table.contains(words), "'{words}' is not in the comparison:\n{table}");
+    }
+    let page = std::fs::read_to_string(playground.path("out/report.html")).unwrap();
+    assert!(page.contains("What the network added"));
+    assert!(!playground.path("out/work").exists(), "images are removed at the end");
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[test]
+fn a_killed_run_leaves_no_volume_server() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let long = STUDY.replace("duration = \"1 s\"", "duration = \"60 s\"").replace("[500, \"max\"]", "\"max\"");
+    // Without the local storage, the first cell is one that needs a volume server.
+    let (before, rest) = long.split_once("[storage.local]").unwrap();
+    let (_, rest) = rest.split_once("[pool.shared]").unwrap();
+    let remote = format!("{before}[pool.shared]{rest}").replace("baseline = \"local\"", "baseline = \"remote\"");
+    playground.write("study.toml", &remote);
+    let mut child = playground
+        .underlay(&["run", "study.toml", "--out", "out"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let pool = playground.path("out/work/images-0/pool/devices/control");
+    let begun = std::time::Instant::now();
+    while !pool.exists() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(180), "no volume server came up");
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before a volume server came up");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let output = playground.output(&["clean"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}

@@ -1,0 +1,88 @@
+//! DH-HMAC-CHAP, the authentication of hosts and controllers in-band (NVMe base specification 2.0, section 8.13).
+//!
+//! Both sides are state machines that take messages and give messages; what carries them, Authentication Send and
+//! Authentication Receive, is the caller's. The host's side is [`HostSession`], the controller's
+//! [`ControllerSession`]. Messages may have bytes behind them, as they have in a buffer that is longer than they are.
+
+mod controller;
+mod group;
+mod hash;
+mod host;
+mod message;
+mod response;
+mod secret;
+
+pub use controller::{ControllerSecrets, ControllerSession, Policy, Progress};
+pub use group::DhGroup;
+pub use hash::Hash;
+pub use host::{HostSecrets, HostSession, HostStep};
+pub use message::{Challenge, Failure, FailureCode, Message, MessageError, Negotiate, Reply, Success1};
+pub use secret::{Secret, SecretError};
+
+/// The security protocol of Authentication Send and Receive: NVMe (SPC-5's registry, base specification 8.13.1).
+pub const SECURITY_PROTOCOL: u8 = 0xe9;
+/// The lower byte of the protocol's specific field, and the upper one: DH-HMAC-CHAP is carried with both 1.
+pub const SECURITY_PROTOCOL_SPECIFIC: [u8; 2] = [1, 1];
+/// Longer than any message: a reply with two SHA-512 values and a public value of 8192 bits.
+pub const LONGEST_MESSAGE_BYTES: usize = 4096;
+
+/// Bytes that nobody can guess, drawn once for a session, which is itself free of chance.
+pub struct Entropy {
+    challenge: [u8; Hash::LONGEST_BYTES],
+    exponent: [u8; group::EXPONENT_BYTES],
+    sequence: u32,
+    transaction: u16,
+}
+
+impl Entropy {
+    /// From the system.
+    ///
+    /// # Errors
+    /// When the system gives none.
+    pub fn draw() -> std::io::Result<Entropy> {
+        let mut seed = [0; Entropy::SEED_BYTES];
+        getrandom::fill(&mut seed).map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(Entropy::from_seed(&seed))
+    }
+
+    pub const SEED_BYTES: usize = Hash::LONGEST_BYTES + group::EXPONENT_BYTES + 6;
+
+    /// The same for the same seed: for tests. Whoever knows the seed knows the session's secrets.
+    pub fn from_seed(seed: &[u8; Entropy::SEED_BYTES]) -> Entropy {
+        let (challenge, rest) = seed.split_at(Hash::LONGEST_BYTES);
+        let (exponent, rest) = rest.split_at(group::EXPONENT_BYTES);
+        let mut entropy = Entropy {
+            challenge: [0; Hash::LONGEST_BYTES],
+            exponent: [0; group::EXPONENT_BYTES],
+            // Zero says that no sequence number is meant.
+            sequence: u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]).max(1),
+            transaction: u16::from_le_bytes([rest[4], rest[5]]),
+        };
+        entropy.challenge.copy_from_slice(challenge);
+        entropy.exponent.copy_from_slice(exponent);
+        entropy
+    }
+}
+
+/// Why a session failed, on this side or as the other one said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthError {
+    #[error("the other side ended the authentication: {}", .0.words())]
+    Refused(FailureCode),
+    #[error("the host did not prove that it knows its secret")]
+    HostUnproved,
+    #[error("the host asks for a proof, and this subsystem has no secret of its own")]
+    NoControllerSecret,
+    #[error("the controller did not prove that it knows its secret: one of the two has a wrong one, or it is another controller")]
+    ControllerUnproved,
+    #[error("the controller answered without a proof, although it was asked for one: it has no secret of its own configured")]
+    ControllerSilent,
+    #[error("a message of the other side could not be used: {0}")]
+    Message(#[from] MessageError),
+    #[error("the controller chose {0}, which was not offered to it")]
+    NotOffered(&'static str),
+    #[error("the public value of the other side is none of a {} exchange", .0.name())]
+    PublicValue(DhGroup),
+    #[error("a message came out of order")]
+    OutOfOrder,
+}

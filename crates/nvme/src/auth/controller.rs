@@ -1,0 +1,210 @@
+//! The controller's side.
+
+use super::group::DhGroup;
+use super::hash::Hash;
+use super::message::{Challenge, Failure, FailureCode, Message, Negotiate, Reply, Success1};
+use super::response::{Context, Prover};
+use super::secret::Secret;
+use super::{AuthError, Entropy, MessageError};
+
+/// What a subsystem knows of a host that may come in.
+#[derive(Clone, Debug)]
+pub struct ControllerSecrets {
+    /// What the host has to prove to know.
+    pub host: Secret,
+    /// What the controller proves to know when the host asks; without it such a host is refused.
+    pub controller: Option<Secret>,
+}
+
+/// What a controller takes, the best first.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub hashes: Vec<Hash>,
+    pub groups: Vec<DhGroup>,
+}
+
+impl Default for Policy {
+    /// All hashes; the exchange over 2048 bits where the host offers it, so that a connection is not slow to begin.
+    fn default() -> Policy {
+        use DhGroup::{Ffdhe2048, Ffdhe3072, Ffdhe4096, Ffdhe6144, Ffdhe8192, Null};
+        Policy {
+            hashes: vec![Hash::Sha256, Hash::Sha384, Hash::Sha512],
+            groups: vec![Ffdhe2048, Ffdhe3072, Ffdhe4096, Ffdhe6144, Ffdhe8192, Null],
+        }
+    }
+}
+
+/// How far it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The host has to send something, or to fetch what is there for it.
+    UnderWay,
+    /// The host is who it says.
+    Authenticated,
+    /// It is not, and this is why. A failure message may still be there for it; then its connection is to be closed.
+    Failed(AuthError),
+}
+
+enum State {
+    Idle,
+    Challenged { hash: Hash, group: DhGroup },
+    /// The controller's proof is out, and the host says whether it takes it.
+    Proved,
+    Over,
+}
+
+/// One queue's authentications by a controller: messages of Authentication Send go in by [`ControllerSession::receive`],
+/// those for Authentication Receive come out by [`ControllerSession::next_message`].
+pub struct ControllerSession {
+    secrets: ControllerSecrets,
+    policy: Policy,
+    host_nqn: String,
+    subsystem_nqn: String,
+    entropy: Entropy,
+    transaction: u16,
+    state: State,
+    outgoing: Option<Vec<u8>>,
+    progress: Progress,
+}
+
+impl ControllerSession {
+    pub fn new(
+        secrets: ControllerSecrets,
+        policy: Policy,
+        host_nqn: &str,
+        subsystem_nqn: &str,
+        entropy: Entropy,
+    ) -> ControllerSession {
+        ControllerSession {
+            secrets,
+            policy,
+            host_nqn: host_nqn.to_owned(),
+            subsystem_nqn: subsystem_nqn.to_owned(),
+            entropy,
+            transaction: 0,
+            state: State::Idle,
+            outgoing: None,
+            progress: Progress::UnderWay,
+        }
+    }
+
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The message that is there for the host, which fetches it by Authentication Receive. When none is there the
+    /// command is out of order.
+    pub fn next_message(&mut self) -> Option<Vec<u8>> {
+        self.outgoing.take()
+    }
+
+    /// Takes a message of Authentication Send. The command itself succeeds in any case: a failure is told by the next
+    /// message, or by the end of the connection.
+    pub fn receive(&mut self, bytes: &[u8]) -> &Progress {
+        let state = std::mem::replace(&mut self.state, State::Over);
+        let outcome = match Message::decode(bytes) {
+            Err(error) => Err((FailureCode::IncorrectPayload, error.into())),
+            Ok(message) => match (state, message) {
+                (State::Idle, Message::Negotiate(negotiate)) => self.challenge(&negotiate),
+                (State::Challenged { hash, group }, Message::Reply(reply)) => {
+                    self.judge(hash, group, &reply)
+                }
+                (State::Proved, Message::Success2 { transaction }) => {
+                    self.check_transaction(transaction).map(|()| self.progress = Progress::Authenticated)
+                }
+                (_, Message::Failure2(failure)) => {
+                    self.progress = Progress::Failed(AuthError::Refused(failure.code));
+                    self.outgoing = None;
+                    return &self.progress;
+                }
+                _ => Err((FailureCode::IncorrectMessage, AuthError::OutOfOrder)),
+            },
+        };
+        if let Err((code, error)) = outcome {
+            let failure = Failure { transaction: self.transaction, code };
+            self.outgoing = Some(Message::Failure1(failure).encode());
+            self.progress = Progress::Failed(error);
+        }
+        &self.progress
+    }
+
+    fn challenge(&mut self, negotiate: &Negotiate) -> Result<(), (FailureCode, AuthError)> {
+        self.transaction = negotiate.transaction;
+        let refused = |code| (code, AuthError::Refused(code));
+        if negotiate.wants_secure_channel {
+            return Err(refused(FailureCode::SecureChannelMismatch));
+        }
+        let hash = self.policy.hashes.iter().copied().find(|hash| negotiate.hashes.contains(hash));
+        let hash = hash.ok_or_else(|| refused(FailureCode::HashNotUsable))?;
+        let group = self.policy.groups.iter().copied().find(|group| negotiate.groups.contains(group));
+        let group = group.ok_or_else(|| refused(FailureCode::DhGroupNotUsable))?;
+        let challenge = Challenge {
+            transaction: self.transaction,
+            hash,
+            group,
+            sequence: self.entropy.sequence,
+            challenge: self.entropy.challenge[..hash.length_bytes()].to_vec(),
+            public_value: group.public_value(&self.entropy.exponent),
+        };
+        self.outgoing = Some(Message::Challenge(challenge).encode());
+        self.state = State::Challenged { hash, group };
+        Ok(())
+    }
+
+    fn judge(&mut self, hash: Hash, group: DhGroup, reply: &Reply) -> Result<(), (FailureCode, AuthError)> {
+        self.check_transaction(reply.transaction)?;
+        let unproved = |error| (FailureCode::AuthenticationFailed, error);
+        if reply.response.len() != hash.length_bytes() {
+            let (found, wanted) = (reply.response.len(), hash.length_bytes());
+            let error = MessageError::Length("a response", found, wanted);
+            return Err((FailureCode::IncorrectPayload, error.into()));
+        }
+        let session_key = match group {
+            DhGroup::Null => None,
+            group => Some(
+                group
+                    .shared_key(&reply.public_value, &self.entropy.exponent)
+                    .ok_or((FailureCode::IncorrectPayload, AuthError::PublicValue(group)))?,
+            ),
+        };
+        let context = Context {
+            hash,
+            transaction: self.transaction,
+            host_nqn: &self.host_nqn,
+            subsystem_nqn: &self.subsystem_nqn,
+            session_key: session_key.as_deref(),
+        };
+        let challenge = &self.entropy.challenge[..hash.length_bytes()];
+        let (secret, sequence) = (&self.secrets.host, self.entropy.sequence);
+        if !context.verify(Prover::Host, secret, challenge, sequence, &reply.response) {
+            return Err(unproved(AuthError::HostUnproved));
+        }
+        let response = match &reply.challenge {
+            None => None,
+            // A host that sends our own challenge back wants us to compute its answer.
+            Some(theirs) if theirs == challenge => return Err(unproved(AuthError::HostUnproved)),
+            Some(theirs) => {
+                let secret = self.secrets.controller.as_ref();
+                let secret = secret.ok_or(unproved(AuthError::NoControllerSecret))?;
+                Some(context.respond(Prover::Controller, secret, theirs, reply.sequence))
+            }
+        };
+        let is_over = response.is_none();
+        let success =
+            Success1 { transaction: self.transaction, hash_bytes: hash.length_bytes() as u8, response };
+        self.outgoing = Some(Message::Success1(success).encode());
+        match is_over {
+            true => self.progress = Progress::Authenticated,
+            false => self.state = State::Proved,
+        }
+        Ok(())
+    }
+
+    fn check_transaction(&self, transaction: u16) -> Result<(), (FailureCode, AuthError)> {
+        if transaction == self.transaction {
+            return Ok(());
+        }
+        let error = MessageError::Transaction(transaction, self.transaction);
+        Err((FailureCode::IncorrectPayload, error.into()))
+    }
+}

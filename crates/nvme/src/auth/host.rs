@@ -1,0 +1,177 @@
+//! The host's side.
+
+use super::group::DhGroup;
+use super::hash::Hash;
+use super::message::{Challenge, Failure, FailureCode, Message, MessageError, Negotiate, Reply, Success1, same};
+use super::response::{Context, Prover};
+use super::secret::Secret;
+use super::{AuthError, Entropy};
+
+/// What a host knows.
+#[derive(Clone, Debug)]
+pub struct HostSecrets {
+    /// What it proves to know.
+    pub host: Secret,
+    /// What the controller has to prove to know, where it has to.
+    pub controller: Option<Secret>,
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum HostStep {
+    /// This is to be sent, and an answer to be received.
+    Exchange(Vec<u8>),
+    /// This is to be sent; with it all is well.
+    SendAndFinish(Vec<u8>),
+    /// All is well.
+    Finished,
+    /// It came to nothing. What is to be sent tells the controller so.
+    Failed { send: Option<Vec<u8>>, error: AuthError },
+}
+
+enum State {
+    Negotiating,
+    Replied(Proof),
+    Over,
+}
+
+/// What the controller's response is checked by.
+struct Proof {
+    hash: Hash,
+    session_key: Option<Vec<u8>>,
+    sequence: u32,
+}
+
+/// One authentication of a host. It begins with [`HostSession::start`].
+pub struct HostSession {
+    secrets: HostSecrets,
+    host_nqn: String,
+    subsystem_nqn: String,
+    groups: Vec<DhGroup>,
+    entropy: Entropy,
+    state: State,
+}
+
+impl HostSession {
+    pub fn new(secrets: HostSecrets, host_nqn: &str, subsystem_nqn: &str, entropy: Entropy) -> HostSession {
+        HostSession {
+            secrets,
+            host_nqn: host_nqn.to_owned(),
+            subsystem_nqn: subsystem_nqn.to_owned(),
+            groups: DhGroup::ALL.to_vec(),
+            entropy,
+            state: State::Negotiating,
+        }
+    }
+
+    /// Offers these groups only.
+    #[must_use]
+    pub fn with_groups(self, groups: Vec<DhGroup>) -> HostSession {
+        HostSession { groups, ..self }
+    }
+
+    /// The first message.
+    pub fn start(&self) -> Vec<u8> {
+        Message::Negotiate(Negotiate {
+            transaction: self.entropy.transaction,
+            wants_secure_channel: false,
+            hashes: Hash::ALL.to_vec(),
+            groups: self.groups.clone(),
+        })
+        .encode()
+    }
+
+    /// Takes the controller's answer.
+    pub fn receive(&mut self, bytes: &[u8]) -> HostStep {
+        let state = std::mem::replace(&mut self.state, State::Over);
+        let outcome = Message::decode(bytes).map_err(AuthError::from).and_then(|message| {
+            match (state, message) {
+                (State::Negotiating, Message::Challenge(challenge)) => self.reply(&challenge),
+                (State::Replied(proof), Message::Success1(success)) => self.check(&proof, &success),
+                (_, Message::Failure1(failure)) => Err(AuthError::Refused(failure.code)),
+                _ => Err(AuthError::OutOfOrder),
+            }
+        });
+        outcome.unwrap_or_else(|error| HostStep::Failed { send: self.farewell(&error), error })
+    }
+
+    fn reply(&mut self, challenge: &Challenge) -> Result<HostStep, AuthError> {
+        self.check_transaction(challenge.transaction)?;
+        if !self.groups.contains(&challenge.group) {
+            return Err(AuthError::NotOffered(challenge.group.name()));
+        }
+        let session_key = match challenge.group {
+            DhGroup::Null => None,
+            group => Some(
+                group
+                    .shared_key(&challenge.public_value, &self.entropy.exponent)
+                    .ok_or(AuthError::PublicValue(group))?,
+            ),
+        };
+        let context = self.context(challenge.hash, session_key.as_deref());
+        let response =
+            context.respond(Prover::Host, &self.secrets.host, &challenge.challenge, challenge.sequence);
+        let asks = self.secrets.controller.is_some();
+        let reply = Reply {
+            transaction: self.entropy.transaction,
+            sequence: if asks { self.entropy.sequence } else { 0 },
+            response,
+            challenge: asks.then(|| self.challenge(challenge.hash).to_vec()),
+            public_value: challenge.group.public_value(&self.entropy.exponent),
+        };
+        let (hash, sequence) = (challenge.hash, self.entropy.sequence);
+        self.state = State::Replied(Proof { hash, session_key, sequence });
+        Ok(HostStep::Exchange(Message::Reply(reply).encode()))
+    }
+
+    fn check(&self, proof: &Proof, success: &Success1) -> Result<HostStep, AuthError> {
+        self.check_transaction(success.transaction)?;
+        let Some(secret) = &self.secrets.controller else { return Ok(HostStep::Finished) };
+        let response = success.response.as_deref().ok_or(AuthError::ControllerSilent)?;
+        same("a response", response.len(), proof.hash.length_bytes())?;
+        let context = self.context(proof.hash, proof.session_key.as_deref());
+        let challenge = self.challenge(proof.hash);
+        match context.verify(Prover::Controller, secret, challenge, proof.sequence, response) {
+            true => Ok(HostStep::SendAndFinish(
+                Message::Success2 { transaction: self.entropy.transaction }.encode(),
+            )),
+            false => Err(AuthError::ControllerUnproved),
+        }
+    }
+
+    fn check_transaction(&self, transaction: u16) -> Result<(), AuthError> {
+        if transaction == self.entropy.transaction {
+            return Ok(());
+        }
+        Err(MessageError::Transaction(transaction, self.entropy.transaction).into())
+    }
+
+    fn challenge(&self, hash: Hash) -> &[u8] {
+        &self.entropy.challenge[..hash.length_bytes()]
+    }
+
+    fn context<'a>(&'a self, hash: Hash, session_key: Option<&'a [u8]>) -> Context<'a> {
+        Context {
+            hash,
+            transaction: self.entropy.transaction,
+            host_nqn: &self.host_nqn,
+            subsystem_nqn: &self.subsystem_nqn,
+            session_key,
+        }
+    }
+
+    /// Whoever gave up himself isn't told again.
+    fn farewell(&self, error: &AuthError) -> Option<Vec<u8>> {
+        let code = match error {
+            AuthError::Refused(_) => return None,
+            AuthError::ControllerUnproved
+            | AuthError::ControllerSilent
+            | AuthError::HostUnproved
+            | AuthError::NoControllerSecret => FailureCode::AuthenticationFailed,
+            AuthError::Message(_) | AuthError::PublicValue(_) => FailureCode::IncorrectPayload,
+            AuthError::NotOffered(_) => FailureCode::DhGroupNotUsable,
+            AuthError::OutOfOrder => FailureCode::IncorrectMessage,
+        };
+        Some(Message::Failure2(Failure { transaction: self.entropy.transaction, code }).encode())
+    }
+}

@@ -1,0 +1,24 @@
+//! The host's side: controllers that are reached over TCP, and their namespaces as block devices.
+//!
+//! A [`Controller`] has an admin queue and I/O queues, each a connection with a thread that reads and one that waits
+//! where the network does not take what is to be sent. Requests are sent from their caller's thread, and answered from
+//! the reading one. What belongs to no request (keep-alive, events, finding a lost connection again) is done by one more.
+
+mod association;
+mod controller;
+mod device;
+mod discovery;
+mod error;
+mod exchange;
+mod options;
+mod outbox;
+mod queue;
+mod stats;
+mod unflushed;
+
+pub use controller::Controller;
+pub use device::RemoteDevice;
+pub use discovery::discover;
+pub use error::InitiatorError;
+pub use options::Options;
+pub use stats::{Figures, Latency};

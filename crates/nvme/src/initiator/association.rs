@@ -1,0 +1,332 @@
+//! What stands between a host and a controller while they are connected: the admin queue and the I/O queues.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::error::InitiatorError;
+use super::exchange::{Answer, Data, Exchange, Payload};
+use super::options::Options;
+use super::queue::{Membership, Owner, Queue};
+use super::stats::Stats;
+use crate::auth::{Entropy, HostSession, HostStep, LONGEST_MESSAGE_BYTES};
+use crate::command::{Command, Completion};
+use crate::fabrics::{
+    ANY_CONTROLLER, Authentication, CATTR_NO_FLOW_CONTROL, CC_ENABLE, CC_ENTRY_SIZES, CC_SHUTDOWN_NORMAL,
+    CSTS_FATAL, CSTS_READY, Connect, ConnectData, PropertyGet, PropertySet, property,
+};
+use crate::features::{
+    ASYNC_EVENT_CONFIGURATION, EVENT_NAMESPACE_CHANGED, NUMBER_OF_QUEUES, QueueCount, SetFeatures,
+};
+use crate::identify::{ControllerData, IDENTIFY_BYTES, Identify, NvmControllerData, cns};
+use crate::status::Status;
+
+/// As in the kernel's initiator (and base 5.2: an admin queue over fabrics has at least 32 entries).
+const ADMIN_DEPTH: u16 = 32;
+/// Bits 31:16 of a Connect's answer ask for authentication (base 6.3).
+const AUTHENTICATION_BITS: u64 = 3 << 17;
+/// CAP.TO is in units of this (base 3.1.3.1).
+const READY_UNIT: Duration = Duration::from_millis(500);
+const READY_POLL: Duration = Duration::from_millis(5);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
+/// Its own limit, for controllers without one: longer transfers would only hold up what is behind them.
+const LONGEST_TRANSFER_BYTES: u64 = 1 << 20;
+
+/// What a controller says of itself that matters to its use.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub identify: ControllerData,
+    pub transfer_bytes: u64,
+    /// Of a Write Zeroes, in bytes.
+    pub zeroes_bytes: u64,
+    /// Of a range to deallocate, in blocks.
+    pub deallocate_blocks: u64,
+}
+
+pub(super) struct Association {
+    /// Tells it from the ones before and after.
+    pub number: u64,
+    admin: Arc<Queue>,
+    io: Vec<Arc<Queue>>,
+    pub limits: Limits,
+    next: AtomicUsize,
+}
+
+/// Closes the queues of an association that did not come about.
+struct Begun(Vec<Arc<Queue>>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|queue| queue.close());
+        self.0.iter().for_each(|queue| queue.join());
+    }
+}
+
+impl Association {
+    /// Connects the admin queue, enables the controller and connects its I/O queues; none to a discovery controller.
+    pub(super) fn establish(
+        options: &Options,
+        number: u64,
+        stats: &Arc<Stats>,
+        io_queues: bool,
+        owner: Arc<dyn Owner>,
+    ) -> Result<Association, InitiatorError> {
+        let member = Membership { association: number, owner };
+        let mut begun = Begun(Vec::new());
+        let admin = Queue::open(options, 0, ADMIN_DEPTH - 1, stats, member.clone())?;
+        begun.0.push(Arc::clone(&admin));
+        let controller_id = connect_queue(options, &admin, ADMIN_DEPTH, ANY_CONTROLLER)?;
+        enable(options, &admin)?;
+        let limits = identify(options, &admin)?;
+        let mut io = Vec::new();
+        if io_queues {
+            let count = ask_for_queues(options, &admin)?;
+            let depth = match limits.identify.max_commands {
+                0 => options.queue_depth,
+                most => options.queue_depth.min(most),
+            };
+            // A queue of one more entry, since a full one looks like an empty one; and no smaller than two (base 3.3.3.1).
+            let entries = depth + 1;
+            let entries = entries.min(queue_entries(options, &admin)?).max(2);
+            for id in 1..=count {
+                let queue = Queue::open(options, id, entries - 1, stats, member.clone())?;
+                begun.0.push(Arc::clone(&queue));
+                connect_queue(options, &queue, entries, controller_id)?;
+                queue.set_capsule_data_bytes(
+                    usize::try_from(limits.identify.in_capsule_data_bytes()).unwrap_or(usize::MAX),
+                );
+                io.push(queue);
+            }
+        }
+        begun.0.clear();
+        Ok(Association { number, admin, io, limits, next: AtomicUsize::new(0) })
+    }
+
+    pub(super) fn admin(&self) -> &Queue {
+        &self.admin
+    }
+
+    pub(super) fn io_queues(&self) -> usize {
+        self.io.len()
+    }
+
+    /// The I/O queue with the least to do; of those that have as much, each in turn.
+    pub(super) fn pick(&self) -> &Queue {
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let in_turn = (0..self.io.len()).map(|step| &self.io[(first + step) % self.io.len()]);
+        in_turn.min_by_key(|queue| queue.under_way()).unwrap_or(&self.admin)
+    }
+
+    /// Ends all connections, without a word to the controller.
+    pub(super) fn close(&self) {
+        self.io.iter().chain([&self.admin]).for_each(|queue| queue.close());
+    }
+
+    pub(super) fn join(&self) {
+        self.io.iter().chain([&self.admin]).for_each(|queue| queue.join());
+    }
+
+    /// Takes leave of the controller.
+    pub(super) fn shut_down(&self) {
+        let value = u64::from(CC_ENABLE | CC_ENTRY_SIZES | CC_SHUTDOWN_NORMAL);
+        let set = PropertySet { offset: property::CC, is_wide: false, value };
+        let _ = call(&self.admin, set.to_command(0), Payload::None, SHUTDOWN_LIMIT, "the shutdown");
+    }
+}
+
+/// Sends a command and waits for its answer, whatever its status is.
+pub(super) fn call(
+    queue: &Queue,
+    command: Command,
+    payload: Payload,
+    limit: Duration,
+    what: &'static str,
+) -> Result<Answer, InitiatorError> {
+    let (exchange, waiting) = Exchange::awaited(command, payload);
+    if let Err(exchange) = queue.submit(exchange) {
+        drop(exchange);
+        return Err(InitiatorError::Lost { what, reason: "it had ended before".into() });
+    }
+    match waiting.wait(limit) {
+        Some(Ok(answer)) => Ok(answer),
+        Some(Err(lost)) => Err(InitiatorError::lost(what, lost)),
+        None => {
+            // Its place and its buffer are still taken: a connection like that is of no use.
+            queue.close();
+            Err(InitiatorError::TimedOut { what })
+        }
+    }
+}
+
+/// As [`call`], for those that have to succeed.
+pub(super) fn succeed(
+    queue: &Queue,
+    command: Command,
+    payload: Payload,
+    limit: Duration,
+    what: &'static str,
+) -> Result<Answer, InitiatorError> {
+    let answer = call(queue, command, payload, limit, what)?;
+    match answer.completion.status {
+        status if status.is_success() => Ok(answer),
+        status => Err(InitiatorError::Command { what, status }),
+    }
+}
+
+fn connect_queue(
+    options: &Options,
+    queue: &Queue,
+    entries: u16,
+    controller_id: u16,
+) -> Result<u16, InitiatorError> {
+    let is_admin = queue.id() == 0;
+    let kato_ms = u32::try_from(options.keep_alive_timeout.as_millis()).unwrap_or(u32::MAX);
+    let connect = Connect {
+        record_format: 0,
+        queue_id: queue.id(),
+        sq_size: entries - 1,
+        attributes: CATTR_NO_FLOW_CONTROL,
+        kato_ms: if is_admin { kato_ms } else { 0 },
+    };
+    let data = ConnectData {
+        host_id: options.host_id,
+        controller_id,
+        subsystem_nqn: options.subsystem_nqn.clone(),
+        host_nqn: options.host_nqn.clone(),
+    };
+    let payload = Payload::Send(Data::new(data.encode()));
+    let answer = call(queue, connect.to_command(0), payload, options.connect_timeout, "Connect")?;
+    let Completion { result, status, .. } = answer.completion;
+    if !status.is_success() {
+        let subsystem = options.subsystem_nqn.clone();
+        let advice = match status.plain() {
+            Status::CONNECT_INVALID_HOST => "This host's NQN is not on its list: add it there",
+            Status::CONNECT_INVALID_PARAMETERS => {
+                "It may have no subsystem of this NQN: `nvme discover` and the target's own list tell which it has"
+            }
+            Status::CONNECT_CONTROLLER_BUSY => "It has no controller left: fewer hosts, or try again later",
+            _ => "The target's log may tell more",
+        };
+        return Err(InitiatorError::Refused { subsystem, status, advice });
+    }
+    if result & AUTHENTICATION_BITS != 0 {
+        authenticate(options, queue)?;
+    }
+    Ok(result as u16)
+}
+
+fn authenticate(options: &Options, queue: &Queue) -> Result<(), InitiatorError> {
+    let limit = options.connect_timeout;
+    let secrets = options.secrets.clone();
+    let secrets =
+        secrets.ok_or_else(|| InitiatorError::AuthenticationRequired(options.subsystem_nqn.clone()))?;
+    let entropy = Entropy::draw().map_err(InitiatorError::Entropy)?;
+    let mut session = HostSession::new(secrets, &options.host_nqn, &options.subsystem_nqn, entropy);
+    let send = |message: Vec<u8>| {
+        let command = Authentication::new(message.len() as u32).to_send_command(0);
+        succeed(queue, command, Payload::Send(Data::new(message)), limit, "Authentication Send")
+    };
+    let mut message = session.start();
+    loop {
+        send(message)?;
+        let command = Authentication::new(LONGEST_MESSAGE_BYTES as u32).to_receive_command(0);
+        let place = Payload::Receive(vec![0; LONGEST_MESSAGE_BYTES]);
+        let answer = succeed(queue, command, place, limit, "Authentication Receive")?;
+        match session.receive(&answer.received[..answer.received_bytes]) {
+            HostStep::Exchange(next) => message = next,
+            HostStep::SendAndFinish(last) => return send(last).map(|_| ()),
+            HostStep::Finished => return Ok(()),
+            HostStep::Failed { send: farewell, error } => {
+                if let Some(farewell) = farewell {
+                    let _ = send(farewell);
+                }
+                return Err(error.into());
+            }
+        }
+    }
+}
+
+fn get(queue: &Queue, options: &Options, offset: u32, is_wide: bool) -> Result<u64, InitiatorError> {
+    let command = PropertyGet { offset, is_wide }.to_command(0);
+    let answer = succeed(queue, command, Payload::None, options.connect_timeout, "Property Get")?;
+    Ok(answer.completion.result)
+}
+
+/// The most entries of an I/O queue (CAP.MQES, one less).
+fn queue_entries(options: &Options, admin: &Queue) -> Result<u16, InitiatorError> {
+    let capabilities = get(admin, options, property::CAP, true)?;
+    Ok((capabilities as u16).saturating_add(1))
+}
+
+fn enable(options: &Options, admin: &Queue) -> Result<(), InitiatorError> {
+    let capabilities = get(admin, options, property::CAP, true)?;
+    let value = u64::from(CC_ENABLE | CC_ENTRY_SIZES);
+    let set = PropertySet { offset: property::CC, is_wide: false, value };
+    succeed(admin, set.to_command(0), Payload::None, options.connect_timeout, "enabling the controller")?;
+    let units = (capabilities >> 24) as u8;
+    let deadline = Instant::now() + READY_UNIT * u32::from(units.max(1));
+    loop {
+        let status = get(admin, options, property::CSTS, false)? as u32;
+        if status & CSTS_FATAL != 0 {
+            let problem = "its controller says that it has failed (CSTS.CFS)".into();
+            return Err(InitiatorError::Protocol { address: options.address.clone(), problem });
+        }
+        if status & CSTS_READY != 0 {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(InitiatorError::TimedOut { what: "enabling the controller" });
+        }
+        std::thread::sleep(READY_POLL);
+    }
+}
+
+pub(super) fn identify_page(
+    admin: &Queue,
+    limit: Duration,
+    asked: Identify,
+    what: &'static str,
+) -> Result<Box<[u8; IDENTIFY_BYTES]>, InitiatorError> {
+    let place = Payload::Receive(vec![0; IDENTIFY_BYTES]);
+    let answer = succeed(admin, asked.to_command(0), place, limit, what)?;
+    let page = answer.received.into_boxed_slice().try_into();
+    page.map_err(|_| InitiatorError::Lost { what, reason: "its data is too short".into() })
+}
+
+fn identify(options: &Options, admin: &Queue) -> Result<Limits, InitiatorError> {
+    let limit = options.connect_timeout;
+    let page = identify_page(admin, limit, Identify::new(cns::CONTROLLER, 0), "identifying the controller")?;
+    let identify = ControllerData::decode(&page);
+    let transfer_bytes = identify.max_transfer_bytes().unwrap_or(u64::MAX).min(LONGEST_TRANSFER_BYTES);
+    let asked = Identify::new(cns::COMMAND_SET_CONTROLLER, 0);
+    let nvm = match identify_page(admin, limit, asked, "identifying the command set") {
+        Ok(page) => Some(NvmControllerData::decode(&page)),
+        // Controllers of older versions don't know the page.
+        Err(InitiatorError::Command { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let zeroes_bytes = match nvm.map(|nvm| nvm.write_zeroes_limit) {
+        None => transfer_bytes,
+        Some(0) => u64::MAX,
+        Some(power) => 4096_u64.checked_shl(u32::from(power)).unwrap_or(u64::MAX),
+    };
+    let nvm = nvm.unwrap_or_default();
+    let limits = [u64::from(nvm.dataset_range_blocks), nvm.dataset_blocks];
+    let deallocate_blocks = limits.into_iter().filter(|blocks| *blocks > 0).min().unwrap_or(u64::MAX);
+    Ok(Limits { identify, transfer_bytes, zeroes_bytes, deallocate_blocks })
+}
+
+/// How many I/O queues there may be.
+fn ask_for_queues(options: &Options, admin: &Queue) -> Result<u16, InitiatorError> {
+    let limit = options.connect_timeout;
+    let dword11 = QueueCount::pairs(u32::from(options.queues)).to_value();
+    let set = SetFeatures { feature: NUMBER_OF_QUEUES, save: false, dword11 };
+    let answer = succeed(admin, set.to_command(0), Payload::None, limit, "asking for I/O queues")?;
+    let granted = QueueCount::from_value(answer.completion.result as u32);
+    // Not every controller tells of changes.
+    let set =
+        SetFeatures { feature: ASYNC_EVENT_CONFIGURATION, save: false, dword11: EVENT_NAMESPACE_CHANGED };
+    call(admin, set.to_command(0), Payload::None, limit, "asking for events")?;
+    let granted = granted.submission.min(granted.completion).min(u32::from(options.queues));
+    Ok(granted.max(1) as u16)
+}

@@ -1,0 +1,570 @@
+//! A controller and whoever keeps the connection to it: keep-alive, events, and finding it again when it is lost.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::association::{Association, identify_page, succeed};
+use super::device::{Namespace, RemoteDevice};
+use super::error::InitiatorError;
+use super::exchange::{Answer, Exchange, Lost, Payload};
+use super::options::Options;
+use super::queue::{Owner, THREAD_PREFIX};
+use super::stats::{Figures, Stats};
+use super::unflushed::Kept;
+use crate::command::{Command, Sgl, admin};
+use crate::identify::{Identify, NamespaceData, cns, decode_namespace_list};
+use crate::log_page::{CHANGED_NAMESPACES, Event, GetLogPage};
+
+/// How often the way to the target is measured, where the keep-alive timeout does not ask for more.
+const LONGEST_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Pauses between attempts to find a lost connection.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Before a command that the target could not carry out is sent again.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// For the answer to an admin command while all is well.
+const ADMIN_LIMIT: Duration = Duration::from_secs(30);
+/// For writes that are done again after a loss.
+const REPEAT_LIMIT: Duration = Duration::from_secs(120);
+
+/// A connected NVMe controller. A handle: the connections end with the last one, devices included.
+#[derive(Clone)]
+pub struct Controller {
+    inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    shared: Arc<Shared>,
+    manager: Mutex<Option<JoinHandle<()>>>,
+}
+
+pub(super) struct Shared {
+    options: Options,
+    stats: Arc<Stats>,
+    /// Absent while a lost connection is looked for, and at the end.
+    association: RwLock<Option<Arc<Association>>>,
+    state: Mutex<State>,
+    changed: Condvar,
+    namespaces: Mutex<BTreeMap<u32, Weak<Namespace>>>,
+}
+
+struct State {
+    phase: Phase,
+    /// The last association.
+    number: u64,
+    /// The last one of which a connection has ended, and why.
+    ended: Option<(u64, String)>,
+    /// Commands without a connection.
+    orphans: Vec<Exchange>,
+    /// Commands to send again at their time.
+    retries: Vec<(Instant, Exchange)>,
+    events: Vec<Event>,
+    /// A keep-alive that has no answer yet.
+    keep_alive_sent: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Connected,
+    Reconnecting,
+    /// It was not found in time.
+    Gone,
+    Closed,
+}
+
+/// What the manager does next.
+enum Work {
+    Reconnect,
+    Send(Vec<Exchange>),
+    Look(Event),
+    KeepAlive,
+    End,
+}
+
+impl Controller {
+    /// Connects all queues.
+    ///
+    /// # Errors
+    /// When the options make no sense, the target can't be reached, or it refuses this host.
+    pub fn connect(options: Options) -> Result<Controller, InitiatorError> {
+        options.check()?;
+        let shared = Arc::new(Shared {
+            options,
+            stats: Arc::default(),
+            association: RwLock::new(None),
+            state: Mutex::new(State {
+                phase: Phase::Connected,
+                number: 1,
+                ended: None,
+                orphans: Vec::new(),
+                retries: Vec::new(),
+                events: Vec::new(),
+                keep_alive_sent: None,
+            }),
+            changed: Condvar::new(),
+            namespaces: Mutex::default(),
+        });
+        let association = shared.establish(1)?;
+        shared.install(association);
+        let managed = Arc::clone(&shared);
+        let manager = thread::Builder::new().name(format!("{THREAD_PREFIX}manager")).spawn(move || managed.manage());
+        let inner = Inner { shared, manager: Mutex::new(None) };
+        match manager {
+            Ok(manager) => *inner.lock_manager() = Some(manager),
+            Err(error) => return Err(InitiatorError::Thread(error)),
+        }
+        Ok(Controller { inner: Arc::new(inner) })
+    }
+
+    /// The namespaces that the controller has now.
+    ///
+    /// # Errors
+    /// When the controller does not answer.
+    pub fn namespaces(&self) -> Result<Vec<u32>, InitiatorError> {
+        self.inner.shared.namespace_list(&*self.inner.shared.connected()?)
+    }
+
+    /// A namespace as a block device.
+    ///
+    /// # Errors
+    /// When there is none of this number, or the controller does not answer.
+    pub fn namespace(&self, nsid: u32) -> Result<RemoteDevice, InitiatorError> {
+        let shared = &self.inner.shared;
+        let association = shared.connected()?;
+        let known = shared.lock_namespaces().get(&nsid).and_then(Weak::upgrade);
+        let namespace = match known {
+            Some(namespace) => namespace,
+            None => {
+                let data = shared.identify_namespace(&association, nsid)?;
+                let namespace = Namespace::new(nsid, &data, &association.limits, Arc::downgrade(shared));
+                let namespace = Arc::new(namespace);
+                shared.lock_namespaces().insert(nsid, Arc::downgrade(&namespace));
+                namespace
+            }
+        };
+        Ok(RemoteDevice::new(namespace, Arc::clone(&self.inner)))
+    }
+
+    /// How many I/O queues there are at the moment.
+    pub fn io_queues(&self) -> usize {
+        self.inner.shared.current().map_or(0, |association| association.io_queues())
+    }
+
+    pub fn figures(&self) -> Figures {
+        self.inner.shared.stats.figures()
+    }
+
+    /// Latencies count from now on; the counts go on.
+    pub fn reset_latencies(&self) {
+        self.inner.shared.stats.reset_latencies();
+    }
+}
+
+impl Inner {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn lock_manager(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.manager.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.lock().phase = Phase::Closed;
+        self.shared.changed.notify_all();
+        let manager = self.lock_manager().take();
+        // A thread that gives answers, and with one drops the last handle, can't wait for threads that wait for it.
+        let may_wait = !thread::current().name().is_some_and(|name| name.starts_with(THREAD_PREFIX));
+        if let (true, Some(manager)) = (may_wait, manager) {
+            let _ = manager.join();
+        }
+        if let Some(association) = self.shared.take_association() {
+            if may_wait {
+                association.shut_down();
+            }
+            association.close();
+            if may_wait {
+                association.join();
+            }
+        }
+        self.shared.abandon();
+    }
+}
+
+impl Shared {
+    pub(super) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Sends a command by the best queue, or keeps it until there is one.
+    pub(super) fn submit(&self, exchange: Exchange) {
+        let refused = match self.current() {
+            Some(association) => match association.pick().submit(exchange) {
+                Ok(()) => return,
+                Err(exchange) => exchange,
+            },
+            None => exchange,
+        };
+        let mut state = self.lock();
+        if state.phase == Phase::Gone || state.phase == Phase::Closed {
+            drop(state);
+            return (refused.done)(Err(Lost::Gone));
+        }
+        state.orphans.push(refused);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn current(&self) -> Option<Arc<Association>> {
+        self.association.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take_association(&self) -> Option<Arc<Association>> {
+        self.association.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn connected(&self) -> Result<Arc<Association>, InitiatorError> {
+        let reason = "it is being looked for".to_owned();
+        self.current().ok_or(InitiatorError::Lost { what: "an admin command", reason })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_namespaces(&self) -> MutexGuard<'_, BTreeMap<u32, Weak<Namespace>>> {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn establish(self: &Arc<Shared>, number: u64) -> Result<Association, InitiatorError> {
+        let owner = Arc::new(Keeper(Arc::downgrade(self)));
+        Association::establish(&self.options, number, &self.stats, true, owner)
+    }
+
+    fn install(self: &Arc<Shared>, association: Association) {
+        let association = Arc::new(association);
+        self.listen_for_event(&association);
+        *self.association.write().unwrap_or_else(PoisonError::into_inner) = Some(association);
+    }
+
+    fn namespace_list(&self, association: &Association) -> Result<Vec<u32>, InitiatorError> {
+        let asked = Identify::new(cns::ACTIVE_NAMESPACES, 0);
+        let page = identify_page(association.admin(), ADMIN_LIMIT, asked, "listing the namespaces")?;
+        Ok(decode_namespace_list(&page))
+    }
+
+    fn identify_namespace(
+        &self,
+        association: &Association,
+        nsid: u32,
+    ) -> Result<NamespaceData, InitiatorError> {
+        let asked = Identify::new(cns::NAMESPACE, nsid);
+        let page = identify_page(association.admin(), ADMIN_LIMIT, asked, "identifying a namespace");
+        let found = match page {
+            Ok(page) => NamespaceData::decode(&page).filter(|data| data.size_blocks > 0),
+            Err(InitiatorError::Command { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        match found {
+            Some(data) => Ok(data),
+            None => Err(InitiatorError::NoNamespace { nsid, there: self.namespace_list(association)? }),
+        }
+    }
+
+    fn listen_for_event(self: &Arc<Shared>, association: &Association) {
+        let weak = Arc::downgrade(self);
+        let done = move |outcome: Result<Answer, Lost>| {
+            let Ok(answer) = outcome else { return };
+            // A controller that takes no such request, or is being reset, has nothing to tell.
+            if let (true, Some(shared)) = (answer.completion.status.is_success(), weak.upgrade()) {
+                shared.lock().events.push(Event::from_result(answer.completion.result));
+                shared.changed.notify_all();
+            }
+        };
+        let command = Command::new(admin::ASYNC_EVENT_REQUEST, 0, 0, Sgl::none());
+        let exchange = Exchange::new(command, Payload::None, false, Box::new(done));
+        // A connection that has ended is found again, and then it listens anew.
+        let _ = association.admin().submit(exchange);
+    }
+
+    fn keep_alive_interval(&self) -> Option<Duration> {
+        let timeout = self.options.keep_alive_timeout;
+        (!timeout.is_zero()).then(|| (timeout / 3).min(LONGEST_KEEP_ALIVE_INTERVAL))
+    }
+
+    fn manage(self: &Arc<Shared>) {
+        let interval = self.keep_alive_interval();
+        let mut keep_alive_at = interval.map(|interval| Instant::now() + interval);
+        loop {
+            match self.next_work(keep_alive_at) {
+                Work::End => return,
+                Work::Reconnect => self.reconnect(),
+                Work::Send(exchanges) => exchanges.into_iter().for_each(|exchange| self.submit(exchange)),
+                Work::Look(event) => self.look(event),
+                Work::KeepAlive => {
+                    self.keep_alive();
+                    keep_alive_at = interval.map(|interval| Instant::now() + interval);
+                }
+            }
+        }
+    }
+
+    fn next_work(&self, keep_alive_at: Option<Instant>) -> Work {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            match state.phase {
+                Phase::Closed => return Work::End,
+                Phase::Gone => {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                Phase::Connected | Phase::Reconnecting => {}
+            }
+            if state.ended.as_ref().is_some_and(|(number, _)| *number == state.number) {
+                state.phase = Phase::Reconnecting;
+                return Work::Reconnect;
+            }
+            let (due, later): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut state.retries).into_iter().partition(|(at, _)| *at <= now);
+            state.retries = later;
+            let mut sendable = std::mem::take(&mut state.orphans);
+            sendable.extend(due.into_iter().map(|(_, exchange)| exchange));
+            if !sendable.is_empty() {
+                return Work::Send(sendable);
+            }
+            if let Some(event) = state.events.pop() {
+                return Work::Look(event);
+            }
+            if keep_alive_at.is_some_and(|at| at <= now) {
+                return Work::KeepAlive;
+            }
+            let next = state.retries.iter().map(|(at, _)| *at).chain(keep_alive_at).min();
+            state = match next {
+                Some(at) => {
+                    let waited = self.changed.wait_timeout(state, at.saturating_duration_since(now));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Finds the controller again, or gives up.
+    fn reconnect(self: &Arc<Shared>) {
+        if let Some(association) = self.take_association() {
+            association.close();
+            // Every answer that came is dealt with, and every command without one is here.
+            association.join();
+        }
+        let deadline = Instant::now() + self.options.loss_timeout;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let number = {
+                let mut state = self.lock();
+                if state.phase == Phase::Closed {
+                    return;
+                }
+                state.number += 1;
+                state.keep_alive_sent = None;
+                state.number
+            };
+            let may_try_again = match self.resume(number) {
+                Ok(()) => return,
+                Err(error) => error.is_passing(),
+            };
+            if !may_try_again || Instant::now() >= deadline {
+                let mut state = self.lock();
+                if state.phase != Phase::Closed {
+                    state.phase = Phase::Gone;
+                }
+                drop(state);
+                return self.abandon();
+            }
+            self.pause(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Waits, unless nobody needs the controller any more.
+    fn pause(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let mut state = self.lock();
+        while state.phase != Phase::Closed {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// One attempt. What no flush had covered is done again before anything else is sent.
+    fn resume(self: &Arc<Shared>, number: u64) -> Result<(), InitiatorError> {
+        let association = self.establish(number)?;
+        let outcome = self.renew_namespaces(&association);
+        if let Err(error) = outcome {
+            association.close();
+            association.join();
+            return Err(error);
+        }
+        let orphans = self.lock().orphans.len() as u64;
+        let counters = &self.stats.counters;
+        counters.reconnects.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        counters.resent.fetch_add(orphans, std::sync::atomic::Ordering::Relaxed);
+        self.install(association);
+        let mut state = self.lock();
+        if state.phase == Phase::Reconnecting {
+            state.phase = Phase::Connected;
+        }
+        Ok(())
+    }
+
+    fn renew_namespaces(&self, association: &Association) -> Result<(), InitiatorError> {
+        let namespaces: Vec<Arc<Namespace>> =
+            self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
+        for namespace in namespaces {
+            let data = self.identify_namespace(association, namespace.nsid)?;
+            if !namespace.renew(&data) {
+                let problem = "the namespace has another block size than before".into();
+                return Err(InitiatorError::Options(problem));
+            }
+            for batch in namespace.unflushed_batches() {
+                if !repeat(association, batch)? {
+                    namespace.lose_writes();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_alive(self: &Arc<Shared>) {
+        let Some(association) = self.current() else { return };
+        let now = Instant::now();
+        let sent = {
+            let mut state = self.lock();
+            let sent = state.keep_alive_sent;
+            state.keep_alive_sent.get_or_insert(now);
+            sent
+        };
+        match sent {
+            None => {}
+            // One is under way. If it stays so the connection is dead, whatever TCP thinks.
+            Some(sent) if sent.elapsed() > self.options.keep_alive_timeout => return association.close(),
+            Some(_) => return,
+        }
+        let (weak, number) = (Arc::downgrade(self), association.number);
+        let done = move |outcome: Result<Answer, Lost>| {
+            let (Ok(_), Some(shared)) = (outcome, weak.upgrade()) else { return };
+            shared.stats.record_network(now.elapsed());
+            let mut state = shared.lock();
+            if state.number == number {
+                state.keep_alive_sent = None;
+            }
+        };
+        let command = Command::new(admin::KEEP_ALIVE, 0, 0, Sgl::none());
+        let _ = association.admin().submit(Exchange::new(command, Payload::None, false, Box::new(done)));
+    }
+
+    fn look(self: &Arc<Shared>, event: Event) {
+        let Some(association) = self.current() else { return };
+        if event == Event::NamespacesChanged {
+            // Reading the page is what lets the controller tell of the next change.
+            let page = GetLogPage::new(CHANGED_NAMESPACES, 0, 4096);
+            let place = Payload::Receive(vec![0; 4096]);
+            let what = "reading what changed";
+            let _ = succeed(association.admin(), page.to_command(0), place, ADMIN_LIMIT, what);
+            let namespaces: Vec<Arc<Namespace>> =
+                self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
+            for namespace in namespaces {
+                // One that is gone answers its requests with errors.
+                if let Ok(data) = self.identify_namespace(&association, namespace.nsid) {
+                    namespace.renew(&data);
+                }
+            }
+        }
+        self.listen_for_event(&association);
+    }
+
+    /// Answers everything that waits: there will be no connection any more.
+    fn abandon(&self) {
+        let (orphans, retries) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.orphans), std::mem::take(&mut state.retries))
+        };
+        for exchange in orphans.into_iter().chain(retries.into_iter().map(|(_, exchange)| exchange)) {
+            (exchange.done)(Err(Lost::Gone));
+        }
+    }
+}
+
+/// Does writes again that touch different blocks. False when the target refuses one.
+fn repeat(association: &Association, batch: Vec<Kept>) -> Result<bool, InitiatorError> {
+    const WHAT: &str = "repeating what was not flushed";
+    let mut under_way = Vec::new();
+    for Kept { command, data, .. } in batch {
+        let payload = data.map_or(Payload::None, Payload::Send);
+        let (exchange, waiting) = Exchange::awaited(command, payload);
+        if association.pick().submit(exchange).is_err() {
+            return Err(InitiatorError::Lost { what: WHAT, reason: "it ended again".into() });
+        }
+        under_way.push(waiting);
+    }
+    let mut all_done = true;
+    for waiting in under_way {
+        match waiting.wait(REPEAT_LIMIT) {
+            Some(Ok(answer)) => all_done &= answer.completion.status.is_success(),
+            Some(Err(lost)) => return Err(InitiatorError::lost(WHAT, lost)),
+            None => return Err(InitiatorError::TimedOut { what: WHAT }),
+        }
+    }
+    Ok(all_done)
+}
+
+/// The queues' way to their controller, which may be gone before they are.
+struct Keeper(Weak<Shared>);
+
+impl Owner for Keeper {
+    fn ended(&self, association: u64, reason: String, exchanges: Vec<Exchange>) {
+        let mut unanswered = Vec::new();
+        if let Some(shared) = self.0.upgrade() {
+            let mut state = shared.lock();
+            let is_wanted = matches!(state.phase, Phase::Connected | Phase::Reconnecting);
+            for exchange in exchanges {
+                match exchange.resend && is_wanted {
+                    true => state.orphans.push(exchange),
+                    false => unanswered.push(exchange),
+                }
+            }
+            if state.ended.as_ref().is_none_or(|(number, _)| *number < association) {
+                state.ended = Some((association, reason.clone()));
+            }
+            drop(state);
+            shared.changed.notify_all();
+        } else {
+            unanswered = exchanges;
+        }
+        for exchange in unanswered {
+            let lost = if exchange.resend { Lost::Gone } else { Lost::Connection(reason.clone()) };
+            (exchange.done)(Err(lost));
+        }
+    }
+
+    fn retry(&self, exchange: Exchange) {
+        let shared = self.0.upgrade();
+        let shared = shared.filter(|shared| exchange.began.elapsed() < shared.options.loss_timeout);
+        let Some(shared) = shared else { return (exchange.done)(Err(Lost::Gone)) };
+        let mut state = shared.lock();
+        if matches!(state.phase, Phase::Gone | Phase::Closed) {
+            drop(state);
+            return (exchange.done)(Err(Lost::Gone));
+        }
+        state.retries.push((Instant::now() + RETRY_PAUSE, exchange));
+        drop(state);
+        shared.changed.notify_all();
+    }
+}

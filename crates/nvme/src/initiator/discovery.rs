@@ -1,0 +1,80 @@
+//! Which subsystems a target has: the discovery log page (base 5.16.1.23).
+
+use std::sync::Arc;
+
+use super::association::{Association, succeed};
+use super::error::InitiatorError;
+use super::exchange::{Exchange, Lost, Payload};
+use super::options::Options;
+use super::queue::Owner;
+use super::stats::Stats;
+use crate::fabrics::DISCOVERY_NQN;
+use crate::log_page::{DISCOVERY, DiscoveryEntry, DiscoveryHead, GetLogPage};
+
+/// More entries than any target of ours has; what says more is no target.
+const MOST_ENTRIES: u64 = 4096;
+/// The page may change while it is read, but not for ever.
+const MOST_ATTEMPTS: usize = 10;
+
+/// All commands are waited for.
+struct NobodyElse;
+
+impl Owner for NobodyElse {
+    fn ended(&self, _association: u64, reason: String, exchanges: Vec<Exchange>) {
+        for exchange in exchanges {
+            (exchange.done)(Err(Lost::Connection(reason.clone())));
+        }
+    }
+
+    fn retry(&self, exchange: Exchange) {
+        (exchange.done)(Err(Lost::Gone));
+    }
+}
+
+/// Asks the target at the options' address; their subsystem does not matter.
+///
+/// # Errors
+/// When it can't be reached, or refuses.
+pub fn discover(options: &Options) -> Result<Vec<DiscoveryEntry>, InitiatorError> {
+    let options = Options { subsystem_nqn: DISCOVERY_NQN.to_owned(), ..options.clone() };
+    options.check()?;
+    let stats = Arc::new(Stats::default());
+    let association = Association::establish(&options, 0, &stats, false, Arc::new(NobodyElse))?;
+    let outcome = read_log(&options, &association);
+    association.shut_down();
+    association.close();
+    association.join();
+    outcome
+}
+
+fn read_log(options: &Options, association: &Association) -> Result<Vec<DiscoveryEntry>, InitiatorError> {
+    let read = |offset_bytes: u64, length_bytes: u64| {
+        let command = GetLogPage { nsid: 0, ..GetLogPage::new(DISCOVERY, offset_bytes, length_bytes) };
+        let place = Payload::Receive(vec![0; length_bytes as usize]);
+        let what = "reading the discovery log";
+        succeed(association.admin(), command.to_command(0), place, options.connect_timeout, what)
+    };
+    let head = || -> Result<DiscoveryHead, InitiatorError> {
+        let page = read(0, DiscoveryHead::BYTES as u64)?.received;
+        Ok(page.first_chunk().map_or(DiscoveryHead { generation: 0, entries: 0 }, DiscoveryHead::decode))
+    };
+    let mut before = head()?;
+    for _ in 0..MOST_ATTEMPTS {
+        if before.entries > MOST_ENTRIES {
+            let problem = format!("it claims to have {} subsystems", before.entries);
+            return Err(InitiatorError::Protocol { address: options.address.clone(), problem });
+        }
+        let mut entries = Vec::new();
+        for number in 0..before.entries {
+            let offset = DiscoveryHead::BYTES as u64 + number * DiscoveryEntry::BYTES as u64;
+            let page = read(offset, DiscoveryEntry::BYTES as u64)?.received;
+            entries.extend(page.first_chunk().map(DiscoveryEntry::decode));
+        }
+        let after = head()?;
+        if after == before {
+            return Ok(entries);
+        }
+        before = after;
+    }
+    Err(InitiatorError::TimedOut { what: "reading a discovery log that keeps changing" })
+}

@@ -1,0 +1,85 @@
+//! Why a controller can't be used.
+
+use std::io;
+
+use super::exchange::Lost;
+use crate::auth::AuthError;
+use crate::pdu::ReceiveError;
+use crate::status::Status;
+
+#[derive(Debug, thiserror::Error)]
+pub enum InitiatorError {
+    #[error("{0}")]
+    Options(String),
+    #[error("{address} can't be reached: {source}. Is the target running, and is this its address and port?")]
+    Unreachable { address: String, source: io::Error },
+    #[error("{address} does not speak NVMe/TCP as it should: {problem}")]
+    Protocol { address: String, problem: String },
+    #[error("the target refused the connection to {subsystem}: {status}. {advice}")]
+    Refused { subsystem: String, status: Status, advice: &'static str },
+    #[error("the subsystem {0} lets in nobody without DH-HMAC-CHAP, and no secret was given for this host")]
+    AuthenticationRequired(String),
+    #[error("the authentication failed: {0}")]
+    Authentication(#[from] AuthError),
+    #[error("{what} failed: {status}")]
+    Command { what: &'static str, status: Status },
+    #[error("{what} was not answered in time")]
+    TimedOut { what: &'static str },
+    #[error("the connection was lost during {what}: {reason}")]
+    Lost { what: &'static str, reason: String },
+    #[error("the controller has no namespace {nsid}: there {}", said(.there))]
+    NoNamespace { nsid: u32, there: Vec<u32> },
+    #[error("could not start a thread for a connection: {0}")]
+    Thread(io::Error),
+    #[error("the system gives no random bytes: {0}")]
+    Entropy(io::Error),
+}
+
+fn said(there: &[u32]) -> String {
+    match there {
+        [] => "is none".into(),
+        [one] => format!("is {one} alone"),
+        many => {
+            let names: Vec<String> = many.iter().take(16).map(u32::to_string).collect();
+            format!("are {}", names.join(", "))
+        }
+    }
+}
+
+impl InitiatorError {
+    pub(super) fn lost(what: &'static str, lost: Lost) -> InitiatorError {
+        let reason = match lost {
+            Lost::Connection(reason) => reason,
+            Lost::Gone => "it was closed".into(),
+        };
+        InitiatorError::Lost { what, reason }
+    }
+
+    pub(super) fn received(address: &str, error: ReceiveError) -> InitiatorError {
+        match error {
+            ReceiveError::Io(source) => {
+                InitiatorError::Unreachable { address: address.to_owned(), source }
+            }
+            other => InitiatorError::Protocol { address: address.to_owned(), problem: other.to_string() },
+        }
+    }
+
+    /// Whether trying again may help without anybody doing anything.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            InitiatorError::Unreachable { .. }
+            | InitiatorError::TimedOut { .. }
+            | InitiatorError::Lost { .. }
+            | InitiatorError::Protocol { .. }
+            | InitiatorError::Thread(_)
+            | InitiatorError::NoNamespace { .. } => true,
+            // A target that starts may not have all its subsystems yet.
+            InitiatorError::Refused { .. } => true,
+            InitiatorError::Command { status, .. } => !status.says_do_not_retry(),
+            InitiatorError::Options(_)
+            | InitiatorError::AuthenticationRequired(_)
+            | InitiatorError::Authentication(_)
+            | InitiatorError::Entropy(_) => false,
+        }
+    }
+}

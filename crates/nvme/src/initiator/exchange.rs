@@ -1,0 +1,105 @@
+//! A command on its way: what is needed to send it, on one connection or, when that is lost, on another.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use crate::command::{Command, Completion};
+
+/// Part of a buffer that several commands may share.
+#[derive(Clone, Debug)]
+pub(super) struct Data {
+    bytes: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl Data {
+    pub(super) fn new(bytes: Vec<u8>) -> Data {
+        let range = 0..bytes.len();
+        Data { bytes: Arc::new(bytes), range }
+    }
+
+    /// A part of this part; `None` where there is none.
+    pub(super) fn part(&self, offset: usize, length: usize) -> Option<Data> {
+        let start = self.range.start.checked_add(offset)?;
+        let end = start.checked_add(length).filter(|end| *end <= self.range.end)?;
+        Some(Data { bytes: Arc::clone(&self.bytes), range: start..end })
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.range.len()
+    }
+}
+
+/// The data of a command.
+#[derive(Debug)]
+pub(super) enum Payload {
+    None,
+    Send(Data),
+    /// To be filled.
+    Receive(Vec<u8>),
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub completion: Completion,
+    /// The buffer of [`Payload::Receive`], and how much of it was filled.
+    pub received: Vec<u8>,
+    pub received_bytes: usize,
+}
+
+/// No answer came, and none will.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// Its connection was lost; why.
+    Connection(String),
+    /// Nobody waits for the controller any more.
+    Gone,
+}
+
+pub(super) type Answered = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
+
+pub(super) struct Exchange {
+    /// The command identifier and the data pointer are filled in by the queue that sends it.
+    pub command: Command,
+    pub payload: Payload,
+    /// When its connection is lost it is sent on another one. Doing it twice does no harm.
+    pub resend: bool,
+    /// When it was first given to a queue.
+    pub began: Instant,
+    pub done: Answered,
+}
+
+impl Exchange {
+    pub(super) fn new(command: Command, payload: Payload, resend: bool, done: Answered) -> Exchange {
+        Exchange { command, payload, resend, began: Instant::now(), done }
+    }
+
+    /// One whose answer is waited for.
+    pub(super) fn awaited(command: Command, payload: Payload) -> (Exchange, Waiting) {
+        let (sender, receiver) = mpsc::channel();
+        let done = Box::new(move |outcome| {
+            let _ = sender.send(outcome);
+        });
+        (Exchange::new(command, payload, false, done), Waiting(receiver))
+    }
+}
+
+pub(super) struct Waiting(mpsc::Receiver<Result<Answer, Lost>>);
+
+impl Waiting {
+    /// The answer; `None` when there is none in time.
+    pub(super) fn wait(self, limit: Duration) -> Option<Result<Answer, Lost>> {
+        match self.0.recv_timeout(limit) {
+            Ok(outcome) => Some(outcome),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(Lost::Gone)),
+        }
+    }
+}

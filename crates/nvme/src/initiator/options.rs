@@ -1,0 +1,139 @@
+//! Which controller, and how.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::error::InitiatorError;
+use crate::auth::HostSecrets;
+use crate::fabrics::NQN_BYTES;
+use crate::pdu::Digests;
+
+const KERNEL_HOST_NQN: &str = "/etc/nvme/hostnqn";
+const MACHINE_ID: &str = "/etc/machine-id";
+/// As the specification has it (base 3.1.3.4 and 4.5).
+const MOST_QUEUES: u16 = 64;
+const MOST_QUEUE_DEPTH: u16 = 1024;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `127.0.0.1:4420`
+    pub address: String,
+    pub subsystem_nqn: String,
+    pub host_nqn: String,
+    /// The same for all connections of a host.
+    pub host_id: [u8; 16],
+    /// I/O queues, each a connection; the controller may allow fewer.
+    pub queues: u16,
+    /// Commands that a queue may have under way; the controller may allow fewer.
+    pub queue_depth: u16,
+    /// Asked for; the controller may not have them.
+    pub digests: Digests,
+    /// After so long without a sign of the host the controller lets go of it, and the other way round. Zero is never.
+    pub keep_alive_timeout: Duration,
+    /// How long a connection, or the answer to a command that makes one, is waited for.
+    pub connect_timeout: Duration,
+    /// How long a lost connection is looked for before requests fail.
+    pub loss_timeout: Duration,
+    /// For DH-HMAC-CHAP, where the subsystem asks for it.
+    pub secrets: Option<HostSecrets>,
+}
+
+impl Options {
+    /// Two queues of 128 commands, and the times of the kernel's initiator.
+    pub fn new(address: impl Into<String>, subsystem_nqn: impl Into<String>) -> Options {
+        Options {
+            address: address.into(),
+            subsystem_nqn: subsystem_nqn.into(),
+            host_nqn: String::new(),
+            host_id: [0; 16],
+            queues: 2,
+            queue_depth: 128,
+            digests: Digests::default(),
+            keep_alive_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(10),
+            loss_timeout: Duration::from_secs(600),
+            secrets: None,
+        }
+        .with_host_nqn(this_host_nqn())
+    }
+
+    /// For another host than this one's usual name, with the identifier that belongs to it.
+    #[must_use]
+    pub fn with_host_nqn(self, host_nqn: impl Into<String>) -> Options {
+        let host_nqn = host_nqn.into();
+        let host_id = uuid_of(&host_nqn);
+        Options { host_nqn, host_id, ..self }
+    }
+
+    pub(super) fn check(&self) -> Result<(), InitiatorError> {
+        let refused = |problem: String| Err(InitiatorError::Options(problem));
+        for (what, nqn) in [("subsystem", &self.subsystem_nqn), ("host", &self.host_nqn)] {
+            if nqn.len() > NQN_BYTES || !nqn.starts_with("nqn.") || nqn.contains('\0') {
+                let nqn = nqn.escape_debug();
+                return refused(format!(
+                    "'{nqn}' can't be the NQN of a {what}: it begins with 'nqn.' and has at most {NQN_BYTES} bytes"
+                ));
+            }
+        }
+        if !(1..=MOST_QUEUES).contains(&self.queues) {
+            return refused(format!("{} I/O queues: there may be 1 to {MOST_QUEUES}", self.queues));
+        }
+        if !(1..=MOST_QUEUE_DEPTH).contains(&self.queue_depth) {
+            return refused(format!("a queue depth of {}: it may be 1 to {MOST_QUEUE_DEPTH}", self.queue_depth));
+        }
+        if self.connect_timeout.is_zero() {
+            return refused("a connect timeout of nothing: nothing would ever connect".into());
+        }
+        Ok(())
+    }
+}
+
+/// The name that the kernel's initiator uses here, or one that stays the same on this machine.
+fn this_host_nqn() -> String {
+    if let Ok(nqn) = std::fs::read_to_string(KERNEL_HOST_NQN)
+        && nqn.trim().starts_with("nqn.")
+    {
+        return nqn.trim().to_owned();
+    }
+    let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = uuid_of(machine.trim());
+    format!(
+        "nqn.2014-08.org.nvmexpress:uuid:{a:02x}{b:02x}{c:02x}{d:02x}-{e:02x}{f:02x}-{g:02x}{h:02x}-\
+         {i:02x}{j:02x}-{k:02x}{l:02x}{m:02x}{n:02x}{o:02x}{p:02x}"
+    )
+}
+
+/// A UUID that a text stands for, of the version for such (RFC 9562, section 5.8).
+fn uuid_of(text: &str) -> [u8; 16] {
+    let digest = Sha256::new().chain_update(b"underlay host ").chain_update(text).finalize();
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&digest[..16]);
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_one_name_and_one_identifier() {
+        let (one, other) = (Options::new("a:1", "nqn.x:y"), Options::new("b:2", "nqn.x:z"));
+        assert_eq!((&one.host_nqn, one.host_id), (&other.host_nqn, other.host_id));
+        assert_ne!(one.clone().with_host_nqn("nqn.another").host_id, one.host_id);
+        assert!(one.host_nqn.starts_with("nqn.") && one.host_nqn.len() <= NQN_BYTES, "{}", one.host_nqn);
+        one.check().unwrap();
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused_by_name() {
+        let good = Options::new("a:1", "nqn.x:y");
+        let refused = |options: Options| options.check().unwrap_err().to_string();
+        assert!(refused(Options { subsystem_nqn: "data".into(), ..good.clone() }).contains("'data'"));
+        assert!(refused(good.clone().with_host_nqn("nqn.".to_owned() + &"x".repeat(300))).contains("host"));
+        assert!(refused(Options { queues: 0, ..good.clone() }).contains("0 I/O queues"));
+        assert!(refused(Options { queue_depth: 5000, ..good }).contains("5000"));
+    }
+}

@@ -1,0 +1,221 @@
+//! What a connection still has to send. Nobody who puts something in ever waits for the other side.
+//!
+//! Whoever finds nobody sending does it himself, with what others put in meanwhile, as long as the socket takes it at
+//! once. What it does not take is left to a thread that waits for the socket.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use super::exchange::Data;
+use crate::pdu::{DIGEST_BYTES, Head};
+
+/// A PDU as it is sent.
+pub(super) struct Frame {
+    pub head: Head,
+    pub data: Option<Data>,
+    pub digest: Option<[u8; DIGEST_BYTES]>,
+}
+
+impl Frame {
+    fn parts(&self) -> [&[u8]; 3] {
+        let data = self.data.as_ref().map_or(&[][..], Data::as_bytes);
+        [self.head.as_bytes(), data, self.digest.as_ref().map_or(&[][..], |digest| digest)]
+    }
+
+    fn len(&self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
+    }
+}
+
+/// PDUs of one system call.
+const MOST_FRAMES: usize = 32;
+
+pub(super) struct Outbox {
+    socket: TcpStream,
+    state: Mutex<State>,
+    /// Signalled for the waiting thread.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    frames: VecDeque<Frame>,
+    /// Of the first frame.
+    sent_bytes: usize,
+    /// Someone is sending; the first frames may be out with him.
+    is_sending: bool,
+    /// The socket takes nothing now.
+    is_stuck: bool,
+    is_closed: bool,
+}
+
+impl Outbox {
+    pub(super) fn new(socket: TcpStream) -> Outbox {
+        Outbox { socket, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    pub(super) fn send(&self, frames: impl IntoIterator<Item = Frame>) {
+        let mut state = self.lock();
+        if state.is_closed {
+            return;
+        }
+        state.frames.extend(frames);
+        if !state.is_sending && !state.is_stuck {
+            drop(self.pump(state));
+        }
+    }
+
+    /// Sends nothing more, and has the other side notice.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.frames.clear();
+        drop(state);
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.changed.notify_all();
+    }
+
+    /// What the waiting thread does until the outbox is closed.
+    pub(super) fn wait_for_socket(&self) {
+        let mut state = self.lock();
+        while !state.is_closed {
+            if !state.is_stuck {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            drop(state);
+            let mut ready = [PollFd::new(&self.socket, PollFlags::OUT)];
+            // A closed socket is ready; the limit is for a close that came just before the wait.
+            let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+            let outcome = rustix::event::poll(&mut ready, Some(&limit));
+            state = self.lock();
+            if matches!(outcome, Ok(1..)) && state.is_stuck && !state.is_closed {
+                state.is_stuck = false;
+                state = self.pump(state);
+            }
+        }
+    }
+
+    fn pump<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.is_sending = true;
+        let mut batch: Vec<Frame> = Vec::new();
+        while !state.frames.is_empty() {
+            let count = state.frames.len().min(MOST_FRAMES);
+            batch.extend(state.frames.drain(..count));
+            let skip = std::mem::take(&mut state.sent_bytes);
+            drop(state);
+            let outcome = send_now(&self.socket, &batch, skip);
+            state = self.lock();
+            match outcome {
+                Ok(sent) => {
+                    let mut left = skip + sent;
+                    let gone = batch.iter().take_while(|frame| {
+                        let is_gone = left >= frame.len();
+                        left -= if is_gone { frame.len() } else { 0 };
+                        is_gone
+                    });
+                    let gone = gone.count();
+                    batch.drain(..gone);
+                    state.sent_bytes = left;
+                    put_back(&mut state, &mut batch);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    state.sent_bytes = skip;
+                    put_back(&mut state, &mut batch);
+                    state.is_stuck = !state.is_closed;
+                    self.changed.notify_all();
+                    break;
+                }
+                Err(_) => {
+                    // Whoever reads the connection learns of its end and tells.
+                    state.is_closed = true;
+                    state.frames.clear();
+                    let _ = self.socket.shutdown(Shutdown::Both);
+                    self.changed.notify_all();
+                    break;
+                }
+            }
+        }
+        state.is_sending = false;
+        state
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn put_back(state: &mut State, batch: &mut Vec<Frame>) {
+    if state.is_closed {
+        batch.clear();
+        return;
+    }
+    while let Some(frame) = batch.pop() {
+        state.frames.push_front(frame);
+    }
+}
+
+/// How many bytes were taken.
+fn send_now(socket: &TcpStream, frames: &[Frame], mut skip: usize) -> io::Result<usize> {
+    let mut places = Vec::with_capacity(frames.len() * 3);
+    for part in frames.iter().flat_map(|frame| frame.parts()) {
+        let skipped = skip.min(part.len());
+        skip -= skipped;
+        if skipped < part.len() {
+            places.push(IoSlice::new(&part[skipped..]));
+        }
+    }
+    loop {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::sendmsg(socket, &places, &mut SendAncillaryBuffer::default(), flags) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::pdu::{Framing, Pdu};
+
+    /// Far more than a socket takes at once: everything arrives, in order, and `send` never waited for it.
+    #[test]
+    fn a_side_that_reads_nothing_yet_stops_nobody() {
+        const FRAMES: usize = 64;
+        const BYTES: usize = 1 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        let outbox = Arc::new(Outbox::new(sender));
+        let waiting = {
+            let outbox = Arc::clone(&outbox);
+            std::thread::spawn(move || outbox.wait_for_socket())
+        };
+        let framing = Framing::default();
+        let pdu = Pdu::CapsuleCmd([7; 64]);
+        for number in 0..FRAMES {
+            let data = Data::new(vec![number as u8; BYTES]);
+            let head = framing.head(&pdu, BYTES);
+            outbox.send([Frame { head, data: Some(data), digest: Some([number as u8; 4]) }]);
+        }
+        let head_bytes = framing.head(&pdu, BYTES).as_bytes().len();
+        let mut frame = vec![0; head_bytes + BYTES + 4];
+        for number in 0..FRAMES {
+            receiver.read_exact(&mut frame).unwrap();
+            assert!(frame[head_bytes..].iter().all(|byte| *byte == number as u8), "frame {number}");
+        }
+        outbox.close();
+        waiting.join().unwrap();
+        assert_eq!(receiver.read(&mut frame).unwrap(), 0);
+    }
+}

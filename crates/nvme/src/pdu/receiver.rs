@@ -1,0 +1,197 @@
+//! PDUs out of a stream of bytes, however it is cut into pieces.
+
+use std::io::{self, IoSliceMut, Read};
+
+use super::decode::{Arriving, Decoded, decode};
+use super::{DIGEST_BYTES, LONGEST_HEAD_BYTES, Pdu, ProtocolError};
+
+/// Why nothing more is received.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    #[error("the connection ended in the middle of a PDU")]
+    Truncated,
+    #[error("the other side broke the protocol: {0}")]
+    Protocol(#[from] ProtocolError),
+}
+
+/// Whether data arrived as it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum DataState {
+    Intact,
+    /// Its digest is another one. The connection may go on; the command can't succeed.
+    Damaged,
+}
+
+/// Takes PDUs from a stream: first [`Receiver::next`] for the header, then its data in one or more pieces.
+///
+/// Reads are large and go into one buffer, so that many small PDUs cost one. Data that the buffer doesn't hold yet is received where it
+/// is wanted, without passing through the buffer.
+pub struct Receiver<S> {
+    stream: S,
+    arriving: Arriving,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// Data of the last PDU that was not taken yet.
+    data_left_bytes: usize,
+    has_data_digest: bool,
+    digest: u32,
+}
+
+impl<S: Read> Receiver<S> {
+    /// # Panics
+    /// If the buffer can't hold a header.
+    pub fn new(stream: S, arriving: Arriving, buffer_bytes: usize) -> Receiver<S> {
+        assert!(buffer_bytes >= LONGEST_HEAD_BYTES, "a buffer of {buffer_bytes} bytes");
+        Receiver {
+            stream,
+            arriving,
+            buffer: vec![0; buffer_bytes].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            data_left_bytes: 0,
+            has_data_digest: false,
+            digest: 0,
+        }
+    }
+
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    pub fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    /// What is taken from now on, as the two sides agreed.
+    pub fn set_arriving(&mut self, arriving: Arriving) {
+        self.arriving = arriving;
+    }
+
+    /// Whether a header is here as a whole, or is known to be wrong, so that [`Receiver::next`] will not wait.
+    pub fn is_ready(&self) -> bool {
+        self.data_left_bytes == 0
+            && !matches!(decode(&self.buffer[self.start..self.end], &self.arriving), Ok(None))
+    }
+
+    /// The next PDU, and how many bytes of data are behind it: they must be taken by [`Receiver::read_data`] or
+    /// [`Receiver::skip_data`] before the next one. `None` when the stream has ended between two PDUs.
+    ///
+    /// # Errors
+    /// When the stream fails, ends in the middle, or holds what may not arrive.
+    ///
+    /// # Panics
+    /// If data of the last PDU was not taken.
+    #[expect(clippy::should_implement_trait, reason = "it can fail, and data comes in between")]
+    pub fn next(&mut self) -> Result<Option<(Pdu, usize)>, ReceiveError> {
+        assert_eq!(self.data_left_bytes, 0, "data was left where it is");
+        loop {
+            if let Some(decoded) = decode(&self.buffer[self.start..self.end], &self.arriving)? {
+                return Ok(Some(self.take(&decoded)));
+            }
+            if self.fill()? == 0 {
+                return if self.start == self.end { Ok(None) } else { Err(ReceiveError::Truncated) };
+            }
+        }
+    }
+
+    fn take(&mut self, decoded: &Decoded) -> (Pdu, usize) {
+        self.start += decoded.head_bytes;
+        self.data_left_bytes = decoded.data_bytes;
+        self.has_data_digest = decoded.has_data_digest;
+        self.digest = 0;
+        (decoded.pdu, decoded.data_bytes)
+    }
+
+    /// Takes the next bytes of data. The state counts once all data of the PDU was taken; before that it is "intact".
+    ///
+    /// # Errors
+    /// When the stream fails or ends.
+    ///
+    /// # Panics
+    /// If more is asked for than the PDU has left.
+    pub fn read_data(&mut self, into: &mut [u8]) -> Result<DataState, ReceiveError> {
+        assert!(into.len() <= self.data_left_bytes, "{} bytes are left", self.data_left_bytes);
+        let here = into.len().min(self.end - self.start);
+        let (first, rest) = into.split_at_mut(here);
+        first.copy_from_slice(&self.buffer[self.start..self.start + here]);
+        self.start += here;
+        self.read_behind(rest)?;
+        if self.has_data_digest {
+            self.digest = crc32c::crc32c_append(self.digest, into);
+        }
+        self.data_left_bytes -= into.len();
+        if self.data_left_bytes == 0 { self.check_digest() } else { Ok(DataState::Intact) }
+    }
+
+    /// Receives straight into `into`, and into the buffer what is there behind. The buffer is empty if anything is missing.
+    fn read_behind(&mut self, mut into: &mut [u8]) -> Result<(), ReceiveError> {
+        while !into.is_empty() {
+            (self.start, self.end) = (0, 0);
+            let wanted = into.len();
+            let read = loop {
+                let mut places = [IoSliceMut::new(into), IoSliceMut::new(&mut self.buffer)];
+                match self.stream.read_vectored(&mut places) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    other => break other?,
+                }
+            };
+            if read == 0 {
+                return Err(ReceiveError::Truncated);
+            }
+            self.end = read.saturating_sub(wanted);
+            into = &mut into[read.min(wanted)..];
+        }
+        Ok(())
+    }
+
+    /// Passes over what is left of the PDU's data.
+    ///
+    /// # Errors
+    /// When the stream fails or ends.
+    pub fn skip_data(&mut self) -> Result<DataState, ReceiveError> {
+        let mut piece = [0; 4096];
+        while self.data_left_bytes > piece.len() {
+            let _ = self.read_data(&mut piece)?;
+        }
+        let left = self.data_left_bytes;
+        if left == 0 { Ok(DataState::Intact) } else { self.read_data(&mut piece[..left]) }
+    }
+
+    fn check_digest(&mut self) -> Result<DataState, ReceiveError> {
+        if !std::mem::take(&mut self.has_data_digest) {
+            return Ok(DataState::Intact);
+        }
+        while self.end - self.start < DIGEST_BYTES {
+            if self.fill()? == 0 {
+                return Err(ReceiveError::Truncated);
+            }
+        }
+        let found = crate::wire::u32_at(&self.buffer, self.start);
+        self.start += DIGEST_BYTES;
+        Ok(if found == self.digest { DataState::Intact } else { DataState::Damaged })
+    }
+
+    /// Reads once, behind what is there. 0 is the end of the stream.
+    fn fill(&mut self) -> io::Result<usize> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.buffer.len() - self.end < LONGEST_HEAD_BYTES {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        loop {
+            match self.stream.read(&mut self.buffer[self.end..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => {
+                    let read = other?;
+                    self.end += read;
+                    return Ok(read);
+                }
+            }
+        }
+    }
+}

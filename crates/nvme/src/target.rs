@@ -1,0 +1,316 @@
+//! The target: it serves block devices to hosts by NVMe over TCP.
+//!
+//! Every connection is a queue and has a thread of its own, which takes commands and hands them to devices. Devices answer on
+//! any thread; an answer is sent by whoever has it, without waiting for the host.
+
+mod admin;
+mod buffers;
+mod connection;
+mod controller;
+mod counters;
+mod fabric;
+mod housekeeper;
+mod io;
+mod outbox;
+mod queue;
+mod stream;
+mod subsystems;
+mod transfer;
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use connection::Connection;
+use housekeeper::Housekeeper;
+use queue::Queue;
+use stream::{ByteStream, Recorded, Socket};
+
+pub use counters::{ConnectionSnapshot, NamespaceCounters, QueueSnapshot};
+pub use subsystems::{
+    Hosts, LARGEST_NSID, Namespace, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems,
+};
+
+/// A connection's thread needs little: what is large is on the heap.
+const STACK_BYTES: usize = 256 << 10;
+/// How long a stopping target waits for its connections, and for what devices have of them.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// After an accept that failed for want of something, which others may give back meanwhile.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a target is to be.
+#[derive(Clone, Debug)]
+pub struct TargetConfig {
+    /// Port 0 takes a free one. None at all is allowed: then hosts come by [`Target::converse`] alone.
+    pub listen: Vec<SocketAddr>,
+    /// Connections beyond these are closed at once.
+    pub max_connections: usize,
+    /// I/O queues of one controller: 1 to 64.
+    pub max_io_queues: u16,
+    /// How long a host may take to connect its queue and to prove who it is.
+    pub handshake_timeout: Duration,
+    /// Data of commands under way, of one connection: further commands wait. One command always gets what it needs.
+    pub data_budget_bytes: usize,
+}
+
+impl Default for TargetConfig {
+    fn default() -> TargetConfig {
+        TargetConfig {
+            listen: Vec::new(),
+            max_connections: 4096,
+            max_io_queues: 64,
+            handshake_timeout: Duration::from_secs(15),
+            data_budget_bytes: 16 << 20,
+        }
+    }
+}
+
+/// Why a target can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    #[error("{address} can't be listened on: {error}; is another server there, or is it no address of this host?")]
+    Listen { address: SocketAddr, error: std::io::Error },
+    #[error("a target needs 1 to 64 I/O queues for each controller, not {0}")]
+    Queues(u16),
+    #[error("the target's thread can't be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// What all connections of a target share.
+struct Shared {
+    config: TargetConfig,
+    subsystems: Arc<Subsystems>,
+    housekeeper: Housekeeper,
+    addresses: Vec<SocketAddr>,
+    is_stopping: AtomicBool,
+    last_number: AtomicU64,
+    connections: Mutex<HashMap<u64, Arc<Queue>>>,
+    /// Told when a connection has ended.
+    ended: Condvar,
+}
+
+impl Shared {
+    fn map(&self) -> MutexGuard<'_, HashMap<u64, Arc<Queue>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.clone()
+    }
+
+    fn connection(&self, number: u64) -> Option<Arc<Queue>> {
+        self.map().get(&number).cloned()
+    }
+
+    fn connections(&self) -> Vec<Arc<Queue>> {
+        self.map().values().cloned().collect()
+    }
+
+    /// `None` when there are too many already, or the target is stopping.
+    fn add(self: &Arc<Self>, stream: Arc<dyn ByteStream>) -> Option<Arc<Queue>> {
+        let mut connections = self.map();
+        if connections.len() >= self.config.max_connections || self.is_stopping.load(Ordering::SeqCst) {
+            return None;
+        }
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed);
+        let shared: Weak<Shared> = Arc::downgrade(self);
+        let queue = Arc::new(Queue::new(number, stream, shared, self.config.data_budget_bytes));
+        connections.insert(number, Arc::clone(&queue));
+        Some(queue)
+    }
+
+    fn run(self: &Arc<Self>, queue: &Arc<Queue>) {
+        // Whatever happens in there, the connection ends properly.
+        let _ending = Ending { shared: self, queue };
+        Connection::new(Arc::clone(self), Arc::clone(queue)).run();
+    }
+}
+
+/// Takes a connection out of where it was put.
+struct Ending<'a> {
+    shared: &'a Arc<Shared>,
+    queue: &'a Arc<Queue>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.queue.kill();
+        if let Some(association) = self.queue.association() {
+            let controller = &association.controller;
+            controller.remove_queue(association.queue_id, self.queue);
+            if association.queue_id == 0 {
+                // The controller is its admin queue's (base 3.3.2).
+                controller.end();
+                if let Some(subsystem) = controller.subsystem() {
+                    subsystem.remove_controller(controller);
+                }
+            }
+        }
+        self.shared.map().remove(&self.queue.number);
+        self.shared.ended.notify_all();
+    }
+}
+
+/// A target that runs, until it is stopped or dropped.
+pub struct Target {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    stop_listening: Vec<Arc<OwnedFd>>,
+}
+
+impl Target {
+    /// Listens, and serves whoever comes. At first there are no subsystems but the one for discovery.
+    ///
+    /// # Errors
+    /// When an address can't be listened on.
+    pub fn start(config: TargetConfig) -> Result<Target, TargetError> {
+        Target::start_with(config, Arc::default())
+    }
+
+    /// As [`Target::start`], with subsystems that are there from the first connection on: a host that comes back to a target
+    /// without its subsystem gives up.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_with(config: TargetConfig, subsystems: Arc<Subsystems>) -> Result<Target, TargetError> {
+        if !(1..=64).contains(&config.max_io_queues) {
+            return Err(TargetError::Queues(config.max_io_queues));
+        }
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for address in config.listen.iter().copied() {
+            let failed = |error| TargetError::Listen { address, error };
+            let listener = TcpListener::bind(address).map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(failed)?);
+            listeners.push(listener);
+        }
+        let shared = Arc::new(Shared {
+            config,
+            subsystems,
+            housekeeper: Housekeeper::new().map_err(TargetError::Thread)?,
+            addresses,
+            is_stopping: AtomicBool::new(false),
+            last_number: AtomicU64::new(0),
+            connections: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        let mut target = Target { shared, threads: Vec::new(), stop_listening: Vec::new() };
+        let shared = Arc::clone(&target.shared);
+        target.spawn("nvme-keeper", move || shared.housekeeper.run(&shared))?;
+        for listener in listeners {
+            let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| TargetError::Thread(error.into()))?;
+            let stop = Arc::new(stop);
+            target.stop_listening.push(Arc::clone(&stop));
+            let shared = Arc::clone(&target.shared);
+            target.spawn("nvme-listen", move || listen(&shared, &listener, &stop))?;
+        }
+        Ok(target)
+    }
+
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), TargetError> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(body);
+        self.threads.push(thread.map_err(TargetError::Thread)?);
+        Ok(())
+    }
+
+    /// Where it listens, with the ports that were taken.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.shared.addresses
+    }
+
+    /// What is served, which can be changed at any time.
+    pub fn subsystems(&self) -> &Arc<Subsystems> {
+        &self.shared.subsystems
+    }
+
+    pub fn connections(&self) -> Vec<ConnectionSnapshot> {
+        self.shared.connections().iter().map(|queue| queue.snapshot()).collect()
+    }
+
+    /// Serves a host that says this and nothing more, and gives back all that it was answered. It ends when everything
+    /// was heard; what devices answer later is lost.
+    pub fn converse(&self, host: &[u8]) -> Vec<u8> {
+        let stream = Arc::new(Recorded::new(host));
+        let Some(queue) = self.shared.add(stream.clone()) else { return Vec::new() };
+        self.shared.run(&queue);
+        drop(queue);
+        stream.into_answer()
+    }
+
+    /// Ends all connections and waits until devices have nothing more of them, though not for ever.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
+        for stop in self.stop_listening.drain(..) {
+            let _ = rustix::io::write(&*stop, &1_u64.to_ne_bytes());
+        }
+        self.shared.housekeeper.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        let queues = self.shared.connections();
+        queues.iter().for_each(|queue| queue.kill());
+        let deadline = Instant::now() + STOP_PATIENCE;
+        let mut connections = self.shared.map();
+        while !connections.is_empty()
+            && let Some(left) = deadline.checked_duration_since(Instant::now())
+        {
+            let waited = self.shared.ended.wait_timeout(connections, left);
+            connections = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(connections);
+        while queues.iter().any(|queue| queue.commands_at_device() > 0) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.shared.subsystems.end_controllers();
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Takes connections until told to stop. Whatever fails fails for one host alone.
+fn listen(shared: &Arc<Shared>, listener: &TcpListener, stop: &OwnedFd) {
+    while !shared.is_stopping.load(Ordering::SeqCst) {
+        let mut polled = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        if poll(&mut polled, None).is_err() || polled[0].revents().is_empty() {
+            continue;
+        }
+        match listener.accept() {
+            Ok((stream, _)) => take(shared, stream),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            // No descriptors left, for one.
+            Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+        }
+    }
+}
+
+fn take(shared: &Arc<Shared>, stream: TcpStream) {
+    if stream.set_nonblocking(false).is_err() {
+        return;
+    }
+    let Ok(socket) = Socket::new(stream) else { return };
+    let Some(queue) = shared.add(Arc::new(socket)) else { return };
+    let running = (Arc::clone(shared), Arc::clone(&queue));
+    let thread = std::thread::Builder::new().name("nvme-queue".to_owned()).stack_size(STACK_BYTES);
+    let spawned = thread.spawn(move || {
+        let (shared, queue) = running;
+        shared.run(&queue);
+    });
+    if spawned.is_err() {
+        drop(Ending { shared, queue: &queue });
+    }
+}

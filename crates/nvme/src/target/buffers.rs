@@ -1,0 +1,60 @@
+//! Buffers of reads that are used again: a fresh one costs its pages.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Keeps buffers of one connection, by powers of two of their size, and no more than so many bytes in all.
+pub(super) struct Buffers {
+    kept: Mutex<Kept>,
+    limit_bytes: usize,
+}
+
+#[derive(Default)]
+struct Kept {
+    by_power: [Vec<Vec<u8>>; 32],
+    total_bytes: usize,
+}
+
+impl Buffers {
+    pub(super) fn new(limit_bytes: usize) -> Buffers {
+        Buffers { kept: Mutex::default(), limit_bytes }
+    }
+
+    /// A buffer of that length. What it holds is of an earlier request of the same connection, or zeros.
+    pub(super) fn take(&self, length_bytes: usize) -> Vec<u8> {
+        let kept = {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = kept.by_power.get_mut(power_of(length_bytes)).and_then(Vec::pop);
+            if let Some(found) = &found {
+                kept.total_bytes -= found.capacity();
+            }
+            found
+        };
+        let mut buffer = kept.unwrap_or_default();
+        if buffer.capacity() < length_bytes {
+            return vec![0; length_bytes];
+        }
+        // Only what a longer one needs beyond this one's length has to be written.
+        buffer.resize(length_bytes, 0);
+        buffer
+    }
+
+    pub(super) fn put(&self, buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        if capacity == 0 {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.total_bytes + capacity <= self.limit_bytes {
+            // By its length, since that is what it was taken for.
+            let Kept { by_power, total_bytes } = &mut *kept;
+            if let Some(of_power) = by_power.get_mut(power_of(buffer.len())) {
+                *total_bytes += capacity;
+                of_power.push(buffer);
+            }
+        }
+    }
+}
+
+fn power_of(length_bytes: usize) -> usize {
+    length_bytes.max(1).next_power_of_two().trailing_zeros() as usize
+}

@@ -1,0 +1,411 @@
+//! A connection: what its host sends, taken apart and handed on.
+//!
+//! One thread runs it. It takes all that was received at once, answers what can be answered, and waits again. Data that a host sends
+//! goes from the socket into the buffer that the device gets.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut, Read};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::fabric::Authenticating;
+use super::outbox::Sent;
+use super::queue::{Agreed, Opened, Queue, Reply};
+use super::subsystems::Namespace;
+use super::transfer::Transfers;
+use super::{Shared, admin, io as io_commands};
+use crate::command::{Command, Direction, FABRICS, FLAGS_FUSED, FLAGS_SGL};
+use crate::pdu::{
+    Arriving, DataState, DataTransfer, FatalStatus, Framing, IcReq, IcResp, Pdu, ProtocolError, R2t, ReceiveError,
+    Receiver, Side,
+};
+use crate::status::Status;
+
+/// What one call receives at most, unless it is data.
+const RECEIVE_BUFFER_BYTES: usize = 128 << 10;
+/// The most data of a command capsule, on all queues. The admin queue needs 8 KiB by the specification.
+pub(super) const CAPSULE_DATA_BYTES: u32 = 16 << 10;
+/// The largest transfer of a command: 2 to the power of [`MDTS`] pages of 4 KiB.
+pub(super) const LARGEST_TRANSFER_BYTES: u32 = 1 << 20;
+pub(super) const MDTS: u8 = 8;
+/// What one H2CData PDU may carry: a whole transfer.
+const MAX_H2C_DATA_BYTES: u32 = LARGEST_TRANSFER_BYTES;
+/// Answers that wait to be sent while more commands are taken.
+const MOST_OWED_ENTRIES: usize = 1024;
+/// How long a host that is told of its mistake has to end the connection.
+const TERMINATION_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a thread waits for what may never happen before it looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// The receiving half of the stream. Before it waits, what is owed is sent; while it doesn't wait, answers are held back, to
+/// be sent together.
+pub(super) struct Inlet {
+    queue: Arc<Queue>,
+}
+
+impl Inlet {
+    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.queue.hold_back(false);
+        while self.queue.send(true) == Sent::Left {
+            if self.queue.stream.wait(true, true, None)?.can_receive {
+                break;
+            }
+        }
+        let received = self.queue.stream.receive(into);
+        self.queue.hold_back(true);
+        let received = received?;
+        self.queue.received_bytes.fetch_add(received as u64, std::sync::atomic::Ordering::Relaxed);
+        if let Some(association) = self.queue.association() {
+            association.controller.heard();
+        }
+        Ok(received)
+    }
+}
+
+impl Read for Inlet {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.receive(&mut [IoSliceMut::new(into)])
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.receive(into)
+    }
+}
+
+/// A command that waits for the connection's budget.
+struct Waiting {
+    command: Command,
+    /// The length of its data.
+    length_bytes: usize,
+}
+
+pub(super) struct Connection {
+    pub shared: Arc<Shared>,
+    pub queue: Arc<Queue>,
+    receiver: Receiver<Inlet>,
+    transfers: Transfers,
+    waiting: VecDeque<Waiting>,
+    pub authenticating: Authenticating,
+    /// The namespace that was used last, and the generation of its subsystem then.
+    pub last_namespace: Option<(u64, Arc<Namespace>)>,
+}
+
+/// Why a connection ends.
+pub(super) enum End {
+    /// The host ended it, or it may not go on.
+    Over,
+    /// The host broke the protocol and is told so.
+    Broken(ProtocolError),
+}
+
+impl From<ReceiveError> for End {
+    fn from(error: ReceiveError) -> End {
+        match error {
+            ReceiveError::Protocol(error) => End::Broken(error),
+            ReceiveError::Io(_) | ReceiveError::Truncated => End::Over,
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(shared: Arc<Shared>, queue: Arc<Queue>) -> Connection {
+        let inlet = Inlet { queue: Arc::clone(&queue) };
+        Connection {
+            shared,
+            receiver: Receiver::new(inlet, arriving(Framing::default()), RECEIVE_BUFFER_BYTES),
+            queue,
+            transfers: Transfers::default(),
+            waiting: VecDeque::new(),
+            authenticating: Authenticating::default(),
+            last_namespace: None,
+        }
+    }
+
+    /// Runs until either side ends it.
+    pub(super) fn run(mut self) {
+        if let Err(End::Broken(error)) = self.begin().and_then(|()| self.serve()) {
+            self.terminate(&error);
+        } else {
+            // The last answers are owed even by a connection that ends.
+            self.queue.hold_back(false);
+            self.queue.send(true);
+        }
+        self.queue.kill();
+    }
+
+    /// Agrees on digests and alignment (TCP 3.3.1).
+    fn begin(&mut self) -> Result<(), End> {
+        let request = match self.receiver.next()? {
+            None => return Err(End::Over),
+            Some((Pdu::IcReq(request), _)) => request,
+            Some((Pdu::H2cTermReq(_), _)) => return Err(End::Over),
+            Some((pdu, _)) => return Err(out_of_sequence(&pdu, "a connection begins with ICReq")),
+        };
+        if request.format_version != 0 {
+            const VERSION_AT: u32 = 8;
+            let header = Framing::default().encode(&Pdu::IcReq(request), &[]);
+            let (status, what) = (FatalStatus::UnsupportedParameter, "the PDU format has another version");
+            return Err(End::Broken(ProtocolError::new(status, VERSION_AT, &header, what)));
+        }
+        let IcReq { digests, data_alignment_bytes, .. } = request;
+        let response =
+            IcResp { format_version: 0, data_alignment_bytes: 4, digests, max_h2c_data_bytes: MAX_H2C_DATA_BYTES };
+        self.queue.send_pdu(&Pdu::IcResp(response), Vec::new());
+        let framing = Framing { digests, data_alignment_bytes };
+        self.queue.agree(Agreed { framing });
+        self.receiver.set_arriving(arriving(framing));
+        Ok(())
+    }
+
+    fn serve(&mut self) -> Result<(), End> {
+        loop {
+            self.start_waiting()?;
+            if !self.receiver.is_ready() {
+                self.wait()?;
+            }
+            let Some((pdu, data_bytes)) = self.receiver.next()? else { return Ok(()) };
+            match pdu {
+                Pdu::CapsuleCmd(bytes) => self.take_command(Command::decode(&bytes), data_bytes)?,
+                Pdu::H2cData(transfer) => self.take_data(transfer)?,
+                Pdu::H2cTermReq(_) => return Err(End::Over),
+                _ => return Err(out_of_sequence(&pdu, "a connection begins only once")),
+            }
+        }
+    }
+
+    /// Returns when something can be received. Meanwhile commands begin that waited for the budget, and a host that
+    /// takes no answers gets no more commands in.
+    fn wait(&mut self) -> Result<(), End> {
+        while !self.waiting.is_empty() || self.queue.owed_entries() > MOST_OWED_ENTRIES {
+            self.queue.hold_back(false);
+            let sent = self.queue.send(true);
+            if sent == Sent::Dead {
+                return Err(End::Over);
+            }
+            let may_receive = self.queue.owed_entries() <= MOST_OWED_ENTRIES;
+            // Others may be sending, and won't tell when they are done.
+            let ready = self.queue.stream.wait(may_receive, sent == Sent::Left, Some(LOOK_AGAIN));
+            self.queue.hold_back(true);
+            if ready.map_err(|_| End::Over)?.can_receive && may_receive {
+                break;
+            }
+            self.start_waiting()?;
+        }
+        Ok(())
+    }
+
+    fn take_command(&mut self, command: Command, data_bytes: usize) -> Result<(), End> {
+        match self.queue.open(command.cid) {
+            Opened::Yes => {}
+            Opened::Conflict => {
+                let _ = self.receiver.skip_data()?;
+                self.queue.refuse(command.cid, Status::COMMAND_ID_CONFLICT.do_not_retry());
+                return Ok(());
+            }
+            Opened::Overflow => {
+                let what = "there are more commands than the queue has entries";
+                return Err(End::Broken(command_error(FatalStatus::SequenceError, &command, what)));
+            }
+        }
+        if data_bytes > 0 {
+            return self.take_capsule_data(&command, data_bytes);
+        }
+        let direction = command.direction();
+        let length_bytes = match direction {
+            Direction::None => 0,
+            _ => command.sgl.length_bytes as usize,
+        };
+        if let Err(status) = self.check(&command, length_bytes) {
+            self.refuse(&command, status);
+        } else if direction == Direction::HostToController && length_bytes > 0 && command.sgl.is_in_capsule() {
+            // The capsule was said to have data, and has none.
+            self.refuse(&command, Status::DATA_LENGTH_INVALID.do_not_retry());
+        } else {
+            let budget = self.budget_of(&command, length_bytes);
+            let is_turn = self.waiting.is_empty() || budget == 0;
+            if is_turn && self.queue.reserve(budget) {
+                return self.start(&command, length_bytes, budget);
+            } else {
+                self.waiting.push_back(Waiting { command, length_bytes });
+            }
+        }
+        Ok(())
+    }
+
+    fn take_capsule_data(&mut self, command: &Command, data_bytes: usize) -> Result<(), End> {
+        let is_expected = command.direction() == Direction::HostToController
+            && command.sgl.is_in_capsule()
+            && command.sgl.length_bytes as usize == data_bytes;
+        let checked = match (self.check(command, data_bytes), is_expected) {
+            (Ok(()), false) if command.sgl.is_in_capsule() => Err(Status::DATA_LENGTH_INVALID.do_not_retry()),
+            (Ok(()), false) => Err(Status::SGL_TYPE_INVALID.do_not_retry()),
+            (Ok(()), true) if command.sgl.address != 0 => Err(Status::SGL_OFFSET_INVALID.do_not_retry()),
+            (checked, _) => checked,
+        };
+        if let Err(status) = checked {
+            let _ = self.receiver.skip_data()?;
+            self.refuse(command, status);
+            return Ok(());
+        }
+        let mut data = vec![0; data_bytes];
+        let state = self.receiver.read_data(&mut data)?;
+        if state == DataState::Damaged {
+            self.refuse(command, Status::TRANSIENT_TRANSPORT_ERROR);
+            return Ok(());
+        }
+        // It is here already. Reads and larger writes wait until there is room again.
+        let budget = self.budget_of(command, data_bytes);
+        self.queue.take_anyway(budget);
+        self.execute(command, data, budget)
+    }
+
+    /// What holds for all commands (base 3.3.3.1, 4.1.2).
+    fn check(&self, command: &Command, length_bytes: usize) -> Result<(), Status> {
+        if command.flags & FLAGS_FUSED != 0 {
+            return Err(Status::INVALID_FIELD.do_not_retry());
+        }
+        if length_bytes == 0 {
+            return Ok(());
+        }
+        // SGLs it is over fabrics, with or without metadata in one of its own.
+        if command.flags & 0xc0 == 0 || command.flags & 0xc0 == 0xc0 {
+            return Err(Status::INVALID_FIELD.do_not_retry());
+        }
+        debug_assert_eq!(FLAGS_SGL & 0xc0, FLAGS_SGL);
+        if length_bytes > LARGEST_TRANSFER_BYTES as usize {
+            return Err(Status::INVALID_FIELD.do_not_retry());
+        }
+        let is_known = command.sgl.is_transport() || command.sgl.is_in_capsule();
+        let goes_there = command.direction() == Direction::HostToController || command.sgl.is_transport();
+        if is_known && goes_there { Ok(()) } else { Err(Status::SGL_TYPE_INVALID.do_not_retry()) }
+    }
+
+    fn budget_of(&self, command: &Command, length_bytes: usize) -> usize {
+        let is_io = self.queue.association().is_some_and(|association| association.queue_id != 0);
+        if is_io && command.opcode != FABRICS {
+            io_commands::budget_bytes(command, length_bytes, self.last_namespace.as_ref().map(|(_, last)| &**last))
+        } else {
+            length_bytes
+        }
+    }
+
+    /// Begins commands that waited, in their order, as far as the budget goes.
+    fn start_waiting(&mut self) -> Result<(), End> {
+        while let Some(first) = self.waiting.front() {
+            let budget = self.budget_of(&first.command, first.length_bytes);
+            if !self.queue.reserve(budget) {
+                break;
+            }
+            if let Some(Waiting { command, length_bytes }) = self.waiting.pop_front() {
+                self.start(&command, length_bytes, budget)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a command that has its budget: it asks for its data, or is executed.
+    fn start(&mut self, command: &Command, length_bytes: usize, budget_bytes: usize) -> Result<(), End> {
+        if command.direction() != Direction::HostToController || length_bytes == 0 {
+            return self.execute(command, Vec::new(), budget_bytes);
+        }
+        let transfer_tag = self.transfers.begin(*command, length_bytes, budget_bytes);
+        let length_bytes = length_bytes as u32;
+        let r2t = R2t { cid: command.cid, transfer_tag, offset_bytes: 0, length_bytes };
+        self.queue.send_pdu(&Pdu::R2t(r2t), Vec::new());
+        Ok(())
+    }
+
+    fn take_data(&mut self, data: DataTransfer) -> Result<(), End> {
+        let into = self.transfers.place_for(&data).map_err(End::Broken)?;
+        let state = self.receiver.read_data(into)?;
+        let Some(done) = self.transfers.received(&data, state) else { return Ok(()) };
+        if done.is_damaged {
+            self.reply(&done.command, done.budget_bytes).status(Status::TRANSIENT_TRANSPORT_ERROR);
+            return Ok(());
+        }
+        self.execute(&done.command, done.data, done.budget_bytes)
+    }
+
+    /// Executes a command, all of whose data is here.
+    fn execute(&mut self, command: &Command, data: Vec<u8>, budget_bytes: usize) -> Result<(), End> {
+        let reply = self.reply(command, budget_bytes);
+        if command.opcode == FABRICS {
+            return self.execute_fabrics(command, &data, reply);
+        }
+        match self.queue.association() {
+            // Nothing goes before a Connect.
+            None => reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry()),
+            Some(_) if !self.authenticating.is_done() => {
+                reply.status(Status::AUTHENTICATION_REQUIRED.do_not_retry());
+            }
+            Some(association) if !association.controller.is_ready() => {
+                reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+            }
+            Some(association) if association.queue_id == 0 => {
+                let controller = Arc::clone(&association.controller);
+                admin::execute(&self.shared, &controller, command, reply);
+            }
+            Some(_) => io_commands::execute(self, command, data, reply),
+        }
+        Ok(())
+    }
+
+    fn reply(&self, command: &Command, budget_bytes: usize) -> Reply {
+        Reply::new(Arc::clone(&self.queue), command.cid, budget_bytes)
+    }
+
+    fn refuse(&self, command: &Command, status: Status) {
+        self.reply(command, 0).status(status);
+    }
+
+    /// Tells the host what it did wrong, and waits a little for it to end the connection (TCP 3.3.4): ended
+    /// at once, with something unread, the connection would take the explanation along.
+    fn terminate(&mut self, error: &ProtocolError) {
+        let framing = Framing::default();
+        debug_assert!(!framing.digests.header);
+        self.queue.send_pdu(&Pdu::C2hTermReq(error.term_req()), error.header.clone());
+        self.queue.hold_back(false);
+        let deadline = Instant::now() + TERMINATION_PATIENCE;
+        let stream = &*self.queue.stream;
+        let left = || deadline.checked_duration_since(Instant::now());
+        while self.queue.send(true) == Sent::Left
+            && let Some(left) = left()
+        {
+            if stream.wait(false, true, Some(left)).is_err() {
+                break;
+            }
+        }
+        stream.close_sending();
+        let mut unread = vec![0; 16 << 10];
+        while let Some(left) = left() {
+            match stream.wait(true, false, Some(left)) {
+                Ok(ready) if ready.can_receive => {}
+                Ok(_) => continue,
+                Err(_) => break,
+            }
+            if !matches!(stream.receive(&mut [IoSliceMut::new(&mut unread)]), Ok(1..)) {
+                break;
+            }
+        }
+    }
+}
+
+fn arriving(framing: Framing) -> Arriving {
+    Arriving {
+        side: Side::Controller,
+        digests: framing.digests,
+        data_alignment_bytes: 4,
+        max_capsule_data_bytes: CAPSULE_DATA_BYTES,
+        max_data_bytes: MAX_H2C_DATA_BYTES,
+    }
+}
+
+fn out_of_sequence(pdu: &Pdu, what: &'static str) -> End {
+    let header = Framing::default().encode(pdu, &[]);
+    End::Broken(ProtocolError::new(FatalStatus::SequenceError, 0, &header, what))
+}
+
+fn command_error(status: FatalStatus, command: &Command, what: &'static str) -> ProtocolError {
+    let header = Framing::default().encode(&Pdu::CapsuleCmd(command.encode()), &[]);
+    ProtocolError::new(status, 0, &header, what)
+}

@@ -1,0 +1,429 @@
+//! A controller: what one host and one subsystem have between them, from the Connect of its admin queue until that connection ends.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use underlay_storage::device::Request;
+
+use super::queue::{Queue, Reply};
+use super::subsystems::Subsystem;
+use crate::fabrics::{
+    CC_ENABLE, CC_SHUTDOWN, CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_OCCURRING, property,
+};
+use crate::features;
+use crate::log_page::{ErrorEntry, Event};
+use crate::status::Status;
+
+/// The version of the base specification that controllers say they keep to: 2.0.
+pub(super) const VERSION: u32 = 0x0002_0000;
+/// Entries of a queue, less one, at most.
+pub(super) const LARGEST_QUEUE: u16 = 255;
+/// Asynchronous event requests that wait at once.
+pub(super) const EVENT_REQUESTS: usize = 4;
+/// Entries that the error log keeps.
+pub(super) const ERROR_ENTRIES: usize = 64;
+
+/// How long the timers of controller and host may disagree.
+const KEEP_ALIVE_GRACE: Duration = Duration::from_millis(100);
+
+/// To what a host is connected.
+pub(super) enum Served {
+    Discovery,
+    Subsystem(Arc<Subsystem>),
+}
+
+pub(super) struct Controller {
+    pub id: u16,
+    pub served: Served,
+    pub host_nqn: String,
+    pub host_id: [u8; 16],
+    pub max_io_queues: u16,
+    began: Instant,
+    kato_ms: AtomicU32,
+    /// When the host was last heard, in milliseconds since `began`.
+    heard_ms: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_over: bool,
+    configuration: u32,
+    status: u32,
+    queues: BTreeMap<u16, Arc<Queue>>,
+    queue_count: Option<u16>,
+    event_configuration: u32,
+    event_requests: VecDeque<Reply>,
+    /// Told, and not told again until the host has read the log page.
+    told: Vec<Event>,
+    /// To be told by the next request.
+    untold: Vec<Event>,
+    changed_namespaces: BTreeSet<u32>,
+    errors: VecDeque<ErrorEntry>,
+    error_count: u64,
+}
+
+/// Why a queue can't be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueueRefused {
+    NotEnabled,
+    InUse,
+    Over,
+}
+
+impl Controller {
+    pub(super) fn new(
+        id: u16,
+        served: Served,
+        host_nqn: String,
+        host_id: [u8; 16],
+        kato_ms: u32,
+        max_io_queues: u16,
+    ) -> Controller {
+        Controller {
+            id,
+            served,
+            host_nqn,
+            host_id,
+            max_io_queues,
+            began: Instant::now(),
+            kato_ms: AtomicU32::new(kato_ms),
+            heard_ms: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn subsystem_nqn(&self) -> &str {
+        match &self.served {
+            Served::Discovery => crate::fabrics::DISCOVERY_NQN,
+            Served::Subsystem(subsystem) => subsystem.nqn(),
+        }
+    }
+
+    pub(super) fn subsystem(&self) -> Option<&Arc<Subsystem>> {
+        match &self.served {
+            Served::Discovery => None,
+            Served::Subsystem(subsystem) => Some(subsystem),
+        }
+    }
+
+    pub(super) fn is_of(&self, host_nqn: &str, host_id: &[u8; 16]) -> bool {
+        self.host_nqn == host_nqn && self.host_id == *host_id
+    }
+
+    // Keep-alive: any command on any queue counts (base 3.9.3).
+
+    pub(super) fn heard(&self) {
+        self.heard_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn kato_ms(&self) -> u32 {
+        self.kato_ms.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_kato_ms(&self, kato_ms: u32) {
+        self.kato_ms.store(kato_ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        let kato_ms = self.kato_ms();
+        if kato_ms == 0 {
+            return false;
+        }
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        let silence = self.began.elapsed().saturating_sub(heard);
+        silence > Duration::from_millis(u64::from(kato_ms)) + KEEP_ALIVE_GRACE
+    }
+
+    // Queues.
+
+    pub(super) fn add_queue(&self, queue_id: u16, queue: &Arc<Queue>) -> Result<(), QueueRefused> {
+        let mut state = self.state();
+        if state.is_over {
+            return Err(QueueRefused::Over);
+        }
+        if queue_id != 0 && state.status & CSTS_READY == 0 {
+            return Err(QueueRefused::NotEnabled);
+        }
+        if state.queues.contains_key(&queue_id) {
+            return Err(QueueRefused::InUse);
+        }
+        state.queues.insert(queue_id, Arc::clone(queue));
+        Ok(())
+    }
+
+    pub(super) fn remove_queue(&self, queue_id: u16, queue: &Arc<Queue>) {
+        let is_there = {
+            let mut state = self.state();
+            let is_there = state.queues.get(&queue_id).is_some_and(|found| Arc::ptr_eq(found, queue));
+            if is_there {
+                state.queues.remove(&queue_id);
+            }
+            is_there
+        };
+        if is_there {
+            self.end_queue(queue);
+        }
+    }
+
+    /// What a device still has of a queue that ended is remembered, for when its host comes back.
+    fn end_queue(&self, queue: &Arc<Queue>) {
+        queue.kill();
+        if let Served::Subsystem(subsystem) = &self.served {
+            subsystem.remember_former(&self.host_nqn, &self.host_id, queue);
+        }
+    }
+
+    /// Whether the host has ended any of its connections.
+    pub(super) fn is_hung_up(&self) -> bool {
+        self.state().queues.values().any(|queue| queue.stream.is_hung_up())
+    }
+
+    pub(super) fn queue_ids(&self) -> Vec<u16> {
+        self.state().queues.keys().copied().collect()
+    }
+
+    /// All its connections end.
+    pub(super) fn end(&self) {
+        let (queues, requests) = {
+            let mut state = self.state();
+            state.is_over = true;
+            (std::mem::take(&mut state.queues), std::mem::take(&mut state.event_requests))
+        };
+        queues.values().for_each(|queue| self.end_queue(queue));
+        drop(requests);
+    }
+
+    // Properties (base 3.1.3).
+
+    pub(super) fn property(&self, offset: u32, is_wide: bool) -> Option<u64> {
+        match (offset, is_wide) {
+            (property::CAP, true) => Some(capabilities()),
+            (property::VS, false) => Some(u64::from(VERSION)),
+            (property::CC, false) => Some(u64::from(self.state().configuration)),
+            (property::CSTS, false) => Some(u64::from(self.state().status)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set_property(
+        self: &Arc<Self>,
+        offset: u32,
+        is_wide: bool,
+        value: u64,
+    ) -> Result<(), Status> {
+        if offset != property::CC || is_wide {
+            return Err(Status::INVALID_FIELD.do_not_retry());
+        }
+        let value = value as u32;
+        let mut state = self.state();
+        let before = std::mem::replace(&mut state.configuration, value);
+        let is_enabled = value & CC_ENABLE != 0;
+        if is_enabled && before & CC_ENABLE == 0 {
+            // The entry sizes, the page size and the command set are those that there are, or nothing goes.
+            if !is_supported(value) {
+                state.configuration = before;
+                return Err(Status::INVALID_FIELD.do_not_retry());
+            }
+            state.status = CSTS_READY;
+        }
+        let mut ended: Vec<Arc<Queue>> = Vec::new();
+        let mut dropped = VecDeque::new();
+        if !is_enabled && before & CC_ENABLE != 0 {
+            // A reset (base 3.7.2): what the host had set is forgotten, and I/O queues are gone.
+            let admin = state.queues.remove(&0);
+            ended = std::mem::take(&mut state.queues).into_values().collect();
+            state.queues.extend(admin.map(|admin| (0, admin)));
+            dropped = std::mem::take(&mut state.event_requests);
+            state.status &= !CSTS_READY;
+            state.queue_count = None;
+            state.event_configuration = 0;
+            state.told.clear();
+            state.untold.clear();
+        }
+        let shuts_down = value & CC_SHUTDOWN != 0 && before & CC_SHUTDOWN == 0;
+        if shuts_down {
+            state.status |= CSTS_SHUTDOWN_OCCURRING;
+        } else if value & CC_SHUTDOWN == 0 {
+            state.status &= !(CSTS_SHUTDOWN_OCCURRING | CSTS_SHUTDOWN_COMPLETE);
+        }
+        drop(state);
+        ended.iter().for_each(|queue| self.end_queue(queue));
+        for request in dropped {
+            request.status(Status::ABORT_REQUESTED);
+        }
+        if shuts_down {
+            self.shut_down();
+        }
+        Ok(())
+    }
+
+    /// What is in volatile caches is written out; the host sees in the status when that is done (base 3.6).
+    fn shut_down(self: &Arc<Self>) {
+        let namespaces = self.subsystem().map(|subsystem| subsystem.namespaces()).unwrap_or_default();
+        let left = Arc::new(AtomicUsize::new(namespaces.len() + 1));
+        let flushed = {
+            let controller = Arc::clone(self);
+            move || {
+                if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    let mut state = controller.state();
+                    if state.status & CSTS_SHUTDOWN_OCCURRING != 0 {
+                        state.status &= !CSTS_SHUTDOWN_OCCURRING;
+                        state.status |= CSTS_SHUTDOWN_COMPLETE;
+                    }
+                }
+            }
+        };
+        for namespace in namespaces {
+            let flushed = flushed.clone();
+            namespace.device.submit(Request::Flush, Box::new(move |_| flushed()));
+        }
+        flushed();
+    }
+
+    /// Whether commands other than of the fabric may be given.
+    pub(super) fn is_ready(&self) -> bool {
+        self.state().status & CSTS_READY != 0
+    }
+
+    // Features.
+
+    /// How many I/O queues the host gets: as many as it asked for, unless there are fewer.
+    pub(super) fn set_queue_count(&self, asked: u32) -> Result<u16, Status> {
+        let mut state = self.state();
+        // Once I/O queues are there the number can't be changed (base 5.27.1.5).
+        if state.queues.keys().any(|queue_id| *queue_id != 0) {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+        }
+        let granted = asked.min(u32::from(self.max_io_queues)) as u16;
+        state.queue_count = Some(granted);
+        Ok(granted)
+    }
+
+    pub(super) fn queue_count(&self) -> u16 {
+        self.state().queue_count.unwrap_or(self.max_io_queues)
+    }
+
+    pub(super) fn event_configuration(&self) -> u32 {
+        self.state().event_configuration
+    }
+
+    pub(super) fn set_event_configuration(&self, value: u32) {
+        self.state().event_configuration = value;
+    }
+
+    // Asynchronous events (base 5.2).
+
+    pub(super) fn request_event(&self, reply: Reply) {
+        let mut state = self.state();
+        if state.event_requests.len() >= EVENT_REQUESTS {
+            drop(state);
+            return reply.status(Status::EVENT_REQUEST_LIMIT_EXCEEDED.do_not_retry());
+        }
+        match state.untold.pop() {
+            Some(event) => {
+                state.told.push(event);
+                drop(state);
+                reply.result(Status::SUCCESS, event.to_result());
+            }
+            None => state.event_requests.push_back(reply),
+        }
+    }
+
+    /// Takes back a request that waits, if there is one with that identifier.
+    pub(super) fn abort_event_request(&self, cid: u16) -> Option<Reply> {
+        let mut state = self.state();
+        let at = state.event_requests.iter().position(|request| request.cid() == cid)?;
+        state.event_requests.remove(at)
+    }
+
+    pub(super) fn namespace_changed(&self, nsid: u32) {
+        let mut state = self.state();
+        state.changed_namespaces.insert(nsid);
+        let wanted = state.event_configuration & features::EVENT_NAMESPACE_CHANGED != 0;
+        tell(state, Event::NamespacesChanged, wanted);
+    }
+
+    pub(super) fn discovery_changed(&self) {
+        let state = self.state();
+        let wanted = state.event_configuration & features::EVENT_DISCOVERY_CHANGED != 0;
+        tell(state, Event::DiscoveryChanged, wanted);
+    }
+
+    /// The host reads the page that an event named: it may be told again.
+    pub(super) fn page_was_read(&self, event: Event) {
+        self.state().told.retain(|told| *told != event);
+    }
+
+    pub(super) fn take_changed_namespaces(&self, keep: bool) -> Vec<u32> {
+        let mut state = self.state();
+        let changed = state.changed_namespaces.iter().copied().collect();
+        if !keep {
+            state.changed_namespaces.clear();
+        }
+        changed
+    }
+
+    // The error log.
+
+    pub(super) fn log_error(&self, sq_id: u16, cid: u16, status: Status, lba: u64, nsid: u32) {
+        let mut state = self.state();
+        state.error_count += 1;
+        let number = state.error_count;
+        state.errors.push_front(ErrorEntry { number, sq_id, cid, status, lba, nsid });
+        state.errors.truncate(ERROR_ENTRIES);
+    }
+
+    /// The latest first.
+    pub(super) fn errors(&self) -> Vec<ErrorEntry> {
+        self.state().errors.iter().copied().collect()
+    }
+
+    pub(super) fn error_count(&self) -> u64 {
+        self.state().error_count
+    }
+
+    pub(super) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+fn tell(mut state: MutexGuard<'_, State>, event: Event, wanted: bool) {
+    if !wanted || state.told.contains(&event) || state.untold.contains(&event) {
+        return;
+    }
+    match state.event_requests.pop_front() {
+        Some(request) => {
+            state.told.push(event);
+            drop(state);
+            request.result(Status::SUCCESS, event.to_result());
+        }
+        None => state.untold.push(event),
+    }
+}
+
+/// CAP (base 3.1.3.1): the largest queue, contiguous queues, half a second to get ready, the NVM command set, pages of 4 KiB.
+fn capabilities() -> u64 {
+    const CONTIGUOUS: u64 = 1 << 16;
+    const TIMEOUT: u64 = 10 << 24;
+    const NVM_COMMANDS: u64 = 1 << 37;
+    u64::from(LARGEST_QUEUE) | CONTIGUOUS | TIMEOUT | NVM_COMMANDS
+}
+
+fn is_supported(configuration: u32) -> bool {
+    let command_set = configuration >> 4 & 7;
+    let page_size = configuration >> 7 & 15;
+    let arbitration = configuration >> 11 & 7;
+    let (sq_entry, cq_entry) = (configuration >> 16 & 15, configuration >> 20 & 15);
+    command_set == 0
+        && page_size == 0
+        && arbitration == 0
+        && matches!(sq_entry, 0 | 6)
+        && matches!(cq_entry, 0 | 4)
+}

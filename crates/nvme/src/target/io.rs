@@ -1,0 +1,350 @@
+//! Commands of I/O queues (NVM 3.2), handed to the device that the namespace is.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use underlay_storage::device::{DeviceError, Request};
+
+use super::connection::{Connection, LARGEST_TRANSFER_BYTES};
+use super::counters::count;
+use super::queue::Reply;
+use super::subsystems::{Namespace, Subsystem};
+use crate::command::{ALL_NAMESPACES, Command, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, nvm};
+use crate::status::Status;
+
+/// What a command takes of its connection's budget, for the data that it moves.
+pub(super) fn budget_bytes(command: &Command, length_bytes: usize, namespace: Option<&Namespace>) -> usize {
+    match command.opcode {
+        // The host's data and the device's.
+        nvm::COMPARE => length_bytes * 2,
+        nvm::WRITE_ZEROES if command.dwords[2] & DEALLOCATE == 0 => {
+            let block_bytes = namespace.map_or(512, |namespace| namespace.block_bytes);
+            let zeros = u64::from(command.block_count()) * u64::from(block_bytes);
+            zeros.min(u64::from(LARGEST_TRANSFER_BYTES)) as usize
+        }
+        _ => length_bytes,
+    }
+}
+
+pub(super) fn execute(connection: &mut Connection, command: &Command, data: Vec<u8>, reply: Reply) {
+    let subsystem = connection.queue.association().and_then(|association| association.controller.subsystem());
+    let Some(subsystem) = subsystem.map(Arc::clone) else {
+        return reply.status(Status::INVALID_OPCODE.do_not_retry());
+    };
+    if command.opcode == nvm::FLUSH && command.nsid == ALL_NAMESPACES {
+        return flush_all(subsystem.namespaces(), reply);
+    }
+    let Some(namespace) = find(connection, &subsystem, command.nsid) else {
+        return refuse(reply, command, Status::INVALID_NAMESPACE);
+    };
+    // What a device has counts, and a connection that is over gives it nothing.
+    let Some(reply) = reply.at_device() else { return };
+    let asked = Asked { namespace, nsid: command.nsid, lba: command.lba(), reply };
+    let outcome = match command.opcode {
+        nvm::READ => read(asked, command),
+        nvm::WRITE => write(asked, command, data),
+        nvm::FLUSH => {
+            flush(asked);
+            Ok(())
+        }
+        nvm::COMPARE => compare(asked, command, data),
+        nvm::WRITE_ZEROES => write_zeroes(asked, command),
+        nvm::DATASET_MANAGEMENT => manage_dataset(asked, command, &data),
+        _ => Err((Status::INVALID_OPCODE, asked)),
+    };
+    if let Err((status, asked)) = outcome {
+        refuse(asked.reply, command, status);
+    }
+}
+
+/// The namespace, which mostly is the one that the queue used last.
+fn find(connection: &mut Connection, subsystem: &Arc<Subsystem>, nsid: u32) -> Option<Arc<Namespace>> {
+    let generation = subsystem.generation();
+    if let Some((then, last)) = &connection.last_namespace
+        && *then == generation
+        && last.nsid == nsid
+    {
+        return Some(Arc::clone(last));
+    }
+    let namespace = subsystem.namespace(nsid)?;
+    connection.last_namespace = Some((generation, Arc::clone(&namespace)));
+    Some(namespace)
+}
+
+/// A command that can't be carried out as it is, and couldn't another time.
+fn refuse(reply: Reply, command: &Command, status: Status) {
+    let status = status.do_not_retry();
+    log(&reply, status, command.lba(), command.nsid);
+    reply.status(status.with_more());
+}
+
+fn log(reply: &Reply, status: Status, lba: u64, nsid: u32) {
+    if let Some(association) = reply.queue().association() {
+        association.controller.log_error(association.queue_id, reply.cid(), status, lba, nsid);
+    }
+}
+
+/// A command on its way through a device.
+struct Asked {
+    namespace: Arc<Namespace>,
+    nsid: u32,
+    lba: u64,
+    reply: Reply,
+}
+
+/// Which error of the medium an I/O error is.
+#[derive(Clone, Copy)]
+enum Way {
+    Reading,
+    Writing,
+}
+
+type Refused = (Status, Asked);
+
+impl Asked {
+    fn done(self, outcome: Result<(), DeviceError>, way: Way) {
+        match outcome {
+            Ok(()) => self.reply.success(),
+            Err(error) => self.failed(&error, way),
+        }
+    }
+
+    fn failed(self, error: &DeviceError, way: Way) {
+        count(&self.namespace.counting.errors, 1);
+        let status = match (error, way) {
+            (DeviceError::NoSpace, _) => Status::CAPACITY_EXCEEDED,
+            (DeviceError::Gone, _) => Status::NAMESPACE_NOT_READY,
+            (DeviceError::OutOfRange { .. }, _) => Status::LBA_OUT_OF_RANGE,
+            (DeviceError::Unaligned { .. }, _) => Status::INVALID_FIELD,
+            (DeviceError::Io(_), Way::Reading) => Status::UNRECOVERED_READ_ERROR,
+            (DeviceError::Io(_), Way::Writing) => Status::WRITE_FAULT,
+        };
+        self.fail(status);
+    }
+
+    fn fail(self, status: Status) {
+        let status = status.do_not_retry();
+        log(&self.reply, status, self.lba, self.nsid);
+        self.reply.status(status.with_more());
+    }
+}
+
+/// Offset and length in bytes of blocks that are inside of the namespace.
+fn extent(namespace: &Namespace, lba: u64, blocks: u64) -> Result<(u64, u64), Status> {
+    match lba.checked_add(blocks) {
+        Some(end) if end <= namespace.blocks() => {
+            let block_bytes = u64::from(namespace.block_bytes);
+            Ok((lba * block_bytes, blocks * block_bytes))
+        }
+        _ => Err(Status::LBA_OUT_OF_RANGE),
+    }
+}
+
+/// The extent of a command that moves data, of which there are `length_bytes`.
+fn moved(namespace: &Namespace, command: &Command, length_bytes: usize) -> Result<(u64, u64), Status> {
+    let (offset, length) = extent(namespace, command.lba(), u64::from(command.block_count()))?;
+    if length > u64::from(LARGEST_TRANSFER_BYTES) {
+        return Err(Status::INVALID_FIELD);
+    }
+    if length == length_bytes as u64 { Ok((offset, length)) } else { Err(Status::DATA_LENGTH_INVALID) }
+}
+
+fn read(asked: Asked, command: &Command) -> Result<(), Refused> {
+    let place = moved(&asked.namespace, command, command.sgl.length_bytes as usize);
+    let (offset_bytes, length_bytes) = match place {
+        Ok(place) => place,
+        Err(status) => return Err((status, asked)),
+    };
+    let counting = &asked.namespace.counting;
+    count(&counting.reads, 1);
+    count(&counting.read_bytes, length_bytes);
+    let length = length_bytes as usize;
+    let buffer = asked.reply.queue().buffers.take(length);
+    let namespace = Arc::clone(&asked.namespace);
+    namespace.device.submit(
+        Request::Read { offset_bytes, buffer },
+        Box::new(move |completion| match completion {
+            Ok(data) if data.len() == length => asked.reply.data(data),
+            Ok(_) => asked.fail(Status::INTERNAL_ERROR),
+            Err(error) => asked.failed(&error, Way::Reading),
+        }),
+    );
+    Ok(())
+}
+
+fn write(asked: Asked, command: &Command, data: Vec<u8>) -> Result<(), Refused> {
+    let (offset_bytes, length_bytes) = match moved(&asked.namespace, command, data.len()) {
+        Ok(place) => place,
+        Err(status) => return Err((status, asked)),
+    };
+    let counting = &asked.namespace.counting;
+    count(&counting.writes, 1);
+    count(&counting.written_bytes, length_bytes);
+    let fua = command.is_fua();
+    let namespace = Arc::clone(&asked.namespace);
+    namespace.device.submit(
+        Request::Write { offset_bytes, data, fua },
+        Box::new(move |completion| asked.done(completion.map(drop), Way::Writing)),
+    );
+    Ok(())
+}
+
+fn flush(asked: Asked) {
+    count(&asked.namespace.counting.flushes, 1);
+    let namespace = Arc::clone(&asked.namespace);
+    let done = move |completion: underlay_storage::device::Completion| {
+        asked.done(completion.map(drop), Way::Writing);
+    };
+    namespace.device.submit(Request::Flush, Box::new(done));
+}
+
+fn compare(asked: Asked, command: &Command, expected: Vec<u8>) -> Result<(), Refused> {
+    let (offset_bytes, _) = match moved(&asked.namespace, command, expected.len()) {
+        Ok(place) => place,
+        Err(status) => return Err((status, asked)),
+    };
+    count(&asked.namespace.counting.compares, 1);
+    let buffer = asked.reply.queue().buffers.take(expected.len());
+    let namespace = Arc::clone(&asked.namespace);
+    namespace.device.submit(
+        Request::Read { offset_bytes, buffer },
+        Box::new(move |completion| match completion {
+            Ok(found) => {
+                let is_same = found == expected;
+                asked.reply.queue().buffers.put(found);
+                match is_same {
+                    true => asked.reply.success(),
+                    false => asked.reply.status(Status::COMPARE_FAILURE.do_not_retry()),
+                }
+            }
+            Err(error) => asked.failed(&error, Way::Reading),
+        }),
+    );
+    Ok(())
+}
+
+fn write_zeroes(asked: Asked, command: &Command) -> Result<(), Refused> {
+    let place = extent(&asked.namespace, command.lba(), u64::from(command.block_count()));
+    let (offset_bytes, length_bytes) = match place {
+        Ok(place) => place,
+        Err(status) => return Err((status, asked)),
+    };
+    let fua = command.is_fua();
+    if command.dwords[2] & DEALLOCATE != 0 {
+        count_discard(&asked.namespace, length_bytes);
+        let request = Request::Discard { offset_bytes, length_bytes };
+        discard_all(asked, vec![request], fua);
+        return Ok(());
+    }
+    if length_bytes > u64::from(LARGEST_TRANSFER_BYTES) {
+        return Err((Status::INVALID_FIELD, asked));
+    }
+    let counting = &asked.namespace.counting;
+    count(&counting.writes, 1);
+    count(&counting.written_bytes, length_bytes);
+    let namespace = Arc::clone(&asked.namespace);
+    let data = vec![0; length_bytes as usize];
+    namespace.device.submit(
+        Request::Write { offset_bytes, data, fua },
+        Box::new(move |completion| asked.done(completion.map(drop), Way::Writing)),
+    );
+    Ok(())
+}
+
+fn manage_dataset(asked: Asked, command: &Command, data: &[u8]) -> Result<(), Refused> {
+    let count_of_ranges = (command.dwords[0] & 0xff) as usize + 1;
+    if data.len() < count_of_ranges * DatasetRange::BYTES {
+        return Err((Status::DATA_LENGTH_INVALID, asked));
+    }
+    if command.dwords[1] & DATASET_DEALLOCATE == 0 {
+        // Hints of how the ranges will be used, of which no use is made.
+        asked.reply.success();
+        return Ok(());
+    }
+    let ranges = DatasetRange::decode_all(data).take(count_of_ranges);
+    let extents: Result<Vec<_>, Status> =
+        ranges.map(|range| extent(&asked.namespace, range.lba, u64::from(range.blocks))).collect();
+    let extents = match extents {
+        Ok(extents) => extents,
+        Err(status) => return Err((status, asked)),
+    };
+    let mut requests = Vec::new();
+    for (offset_bytes, length_bytes) in extents.into_iter().filter(|(_, length)| *length > 0) {
+        count_discard(&asked.namespace, length_bytes);
+        requests.push(Request::Discard { offset_bytes, length_bytes });
+    }
+    discard_all(asked, requests, false);
+    Ok(())
+}
+
+fn count_discard(namespace: &Namespace, length_bytes: u64) {
+    count(&namespace.counting.discards, 1);
+    count(&namespace.counting.discarded_bytes, length_bytes);
+}
+
+/// Discards at once, and then, if asked, flushes.
+fn discard_all(asked: Asked, requests: Vec<Request>, flush_behind: bool) {
+    let namespace = Arc::clone(&asked.namespace);
+    let all = Together::new(requests.len(), move |outcome| match outcome {
+        Ok(()) if flush_behind => flush(asked),
+        outcome => asked.done(outcome, Way::Writing),
+    });
+    for request in requests {
+        let all = Arc::clone(&all);
+        namespace.device.submit(request, Box::new(move |completion| all.one_is_done(completion.map(drop))));
+    }
+    all.one_is_done(Ok(()));
+}
+
+fn flush_all(namespaces: Vec<Arc<Namespace>>, reply: Reply) {
+    let Some(reply) = reply.at_device() else { return };
+    let all = Together::new(namespaces.len(), move |outcome| match outcome {
+        Ok(()) => reply.success(),
+        Err(_) => {
+            log(&reply, Status::WRITE_FAULT, 0, ALL_NAMESPACES);
+            reply.status(Status::WRITE_FAULT.do_not_retry().with_more());
+        }
+    });
+    for namespace in namespaces {
+        count(&namespace.counting.flushes, 1);
+        let all = Arc::clone(&all);
+        namespace
+            .device
+            .submit(Request::Flush, Box::new(move |completion| all.one_is_done(completion.map(drop))));
+    }
+    all.one_is_done(Ok(()));
+}
+
+type Over = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
+
+/// Several requests that are one command: the last one that is done ends it, with the first error if there was one.
+struct Together {
+    left: AtomicUsize,
+    first_error: Mutex<Option<DeviceError>>,
+    over: Mutex<Option<Over>>,
+}
+
+impl Together {
+    /// For so many requests, and one call of [`Together::one_is_done`] when all were submitted.
+    fn new(requests: usize, over: impl FnOnce(Result<(), DeviceError>) + Send + 'static) -> Arc<Together> {
+        Arc::new(Together {
+            left: AtomicUsize::new(requests + 1),
+            first_error: Mutex::default(),
+            over: Mutex::new(Some(Box::new(over))),
+        })
+    }
+
+    fn one_is_done(&self, outcome: Result<(), DeviceError>) {
+        if let Err(error) = outcome {
+            let mut first = self.first_error.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert(error);
+        }
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            let error = self.first_error.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let over = self.over.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(over) = over {
+                over(error.map_or(Ok(()), Err));
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What a connection owes its host, and the sending of it.
+//!
+//! Answers come from any thread: the connection's own while it handles commands, and those of the devices. The connection's own
+//! thread holds sending back while it handles what it received at once, so that all answers to that go out in one system call. Any
+//! other sends at once, as far as the socket takes it without waiting; who waits for room is the connection's own
+//! thread if it is awake, else the target's housekeeper.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::stream::ByteStream;
+use crate::pdu::{DIGEST_BYTES, Head};
+
+/// A response capsule with its digest, behind a data digest.
+const TAIL_BYTES: usize = DIGEST_BYTES + 24 + DIGEST_BYTES;
+/// Entries that one call sends at most: with three pieces each, far under the kernel's limit of 1,024.
+const ENTRIES_AT_ONCE: usize = 64;
+
+/// Bytes that belong together: a PDU, or data and the response behind it.
+pub(super) struct Entry {
+    head: Head,
+    data: Vec<u8>,
+    tail: [u8; TAIL_BYTES],
+    tail_bytes: u8,
+    /// What the connection's budget gets back when this is sent.
+    pub budget_bytes: usize,
+}
+
+impl Entry {
+    pub(super) fn new(head: Head, data: Vec<u8>, budget_bytes: usize) -> Entry {
+        Entry { head, data, tail: [0; TAIL_BYTES], tail_bytes: 0, budget_bytes }
+    }
+
+    /// Adds bytes behind the data.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        let at = usize::from(self.tail_bytes);
+        self.tail[at..at + bytes.len()].copy_from_slice(bytes);
+        self.tail_bytes += bytes.len() as u8;
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    pub(super) fn into_data(self) -> Vec<u8> {
+        self.data
+    }
+
+    fn pieces(&self) -> [&[u8]; 3] {
+        [self.head.as_bytes(), &self.data, &self.tail[..usize::from(self.tail_bytes)]]
+    }
+
+    fn length(&self) -> usize {
+        self.pieces().iter().map(|piece| piece.len()).sum()
+    }
+}
+
+/// What is to be done about what was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// The connection is over.
+    Not,
+    ToSend,
+    /// The owner will send it, or somebody is sending.
+    SentByOthers,
+}
+
+/// What happened to what was owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    All,
+    /// There is no room at present.
+    Left,
+    /// Somebody else is sending, or the owner will.
+    ByOthers,
+    /// The connection is over.
+    Dead,
+}
+
+#[derive(Default)]
+struct State {
+    owed: VecDeque<Entry>,
+    /// Bytes of the first entry that went out already.
+    sent_of_first: usize,
+    is_sending: bool,
+    is_held_back: bool,
+    is_dead: bool,
+    sent_bytes: u64,
+}
+
+pub(super) struct Outbox {
+    state: Mutex<State>,
+}
+
+impl Outbox {
+    pub(super) fn new() -> Outbox {
+        Outbox { state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what `make` makes. It is called under the outbox's lock, so that what it numbers goes out in order. On a
+    /// connection that is over it is not called at all.
+    pub(super) fn add(&self, make: impl FnOnce() -> Entry) -> Added {
+        let mut state = self.state();
+        if state.is_dead {
+            return Added::Not;
+        }
+        let entry = make();
+        state.owed.push_back(entry);
+        if state.is_held_back || state.is_sending { Added::SentByOthers } else { Added::ToSend }
+    }
+
+    /// From now on, or no longer, only the owner sends.
+    pub(super) fn hold_back(&self, is_held_back: bool) {
+        self.state().is_held_back = is_held_back;
+    }
+
+    pub(super) fn owed_entries(&self) -> usize {
+        self.state().owed.len()
+    }
+
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.state().sent_bytes
+    }
+
+    /// Nothing is sent any more, and what is owed is given to `over`.
+    pub(super) fn kill(&self, mut over: impl FnMut(Entry)) {
+        let owed = {
+            let mut state = self.state();
+            state.is_dead = true;
+            std::mem::take(&mut state.owed)
+        };
+        owed.into_iter().for_each(&mut over);
+    }
+
+    /// Sends what goes. Every entry that went is given to `over`. `by_owner` sends although it is held back.
+    pub(super) fn send(&self, stream: &dyn ByteStream, by_owner: bool, mut over: impl FnMut(Entry)) -> Sent {
+        let mut state = self.state();
+        if state.is_dead {
+            return Sent::Dead;
+        }
+        if state.is_sending || (state.is_held_back && !by_owner) {
+            return Sent::ByOthers;
+        }
+        let mut batch = VecDeque::new();
+        while !state.owed.is_empty() {
+            // Taken out while the lock isn't held: sending a megabyte takes long.
+            std::mem::swap(&mut state.owed, &mut batch);
+            let mut sent_of_first = state.sent_of_first;
+            state.is_sending = true;
+            drop(state);
+            let outcome = send_batch(stream, &mut batch, &mut sent_of_first, &mut over);
+            state = self.state();
+            state.is_sending = false;
+            state.sent_of_first = sent_of_first;
+            state.sent_bytes += outcome.sent_bytes;
+            // What was added meanwhile goes behind what is left.
+            while let Some(added) = state.owed.pop_front() {
+                batch.push_back(added);
+            }
+            std::mem::swap(&mut state.owed, &mut batch);
+            if state.is_dead {
+                // It was killed meanwhile.
+                let owed = std::mem::take(&mut state.owed);
+                drop(state);
+                owed.into_iter().for_each(&mut over);
+                return Sent::Dead;
+            }
+            match outcome.error {
+                None => {}
+                Some(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Left,
+                Some(_) => {
+                    drop(state);
+                    self.kill(over);
+                    return Sent::Dead;
+                }
+            }
+        }
+        Sent::All
+    }
+}
+
+struct Outcome {
+    sent_bytes: u64,
+    error: Option<io::Error>,
+}
+
+/// Sends until nothing is left or nothing goes.
+fn send_batch(
+    stream: &dyn ByteStream,
+    batch: &mut VecDeque<Entry>,
+    sent_of_first: &mut usize,
+    over: &mut impl FnMut(Entry),
+) -> Outcome {
+    let mut sent_bytes = 0;
+    while !batch.is_empty() {
+        let mut pieces = [IoSlice::new(&[]); ENTRIES_AT_ONCE * 3];
+        let mut count = 0;
+        let mut skip = *sent_of_first;
+        for piece in batch.iter().take(ENTRIES_AT_ONCE).flat_map(Entry::pieces) {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            if skipped < piece.len() {
+                pieces[count] = IoSlice::new(&piece[skipped..]);
+                count += 1;
+            }
+        }
+        let sent = match stream.send(&pieces[..count]) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Outcome { sent_bytes, error: Some(error) },
+        };
+        sent_bytes += sent as u64;
+        *sent_of_first += sent;
+        while let Some(length) = batch.front().map(Entry::length)
+            && length <= *sent_of_first
+        {
+            *sent_of_first -= length;
+            batch.pop_front().into_iter().for_each(&mut *over);
+        }
+    }
+    Outcome { sent_bytes, error: None }
+}

@@ -1,0 +1,192 @@
+//! What a connection runs over: a TCP socket, or bytes in memory.
+
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+/// What a waiting thread was woken by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Readiness {
+    /// Something can be received, or the other side is gone.
+    pub can_receive: bool,
+    pub is_woken: bool,
+}
+
+/// A stream of bytes in both directions. One thread receives; any may send, one at a time.
+pub(super) trait ByteStream: Send + Sync {
+    /// Waits for bytes. 0 is the end.
+    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// Sends what goes at once: `WouldBlock` when nothing does.
+    fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Waits until something can be received (if asked), sent (if asked), or somebody calls [`ByteStream::wake`].
+    fn wait(&self, to_receive: bool, to_send: bool, at_most: Option<Duration>) -> io::Result<Readiness>;
+
+    fn wake(&self);
+
+    /// Ends both directions: whoever waits learns of it.
+    fn close(&self);
+
+    /// Nothing more will be sent; things may still arrive.
+    fn close_sending(&self);
+
+    /// The other side has ended it, whether or not everything was received that it had sent before.
+    fn is_hung_up(&self) -> bool;
+
+    /// What to wait on for room to send, if that can be waited for.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The addresses of this side and of the other.
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)>;
+}
+
+pub(super) struct Socket {
+    stream: TcpStream,
+    addresses: (SocketAddr, SocketAddr),
+    /// Made when somebody first waits for more than the socket: few connections ever do.
+    wake: OnceLock<OwnedFd>,
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Socket> {
+        // Each answer is sent as a whole; holding it back for more would only cost time.
+        stream.set_nodelay(true)?;
+        let addresses = (stream.local_addr()?, stream.peer_addr()?);
+        Ok(Socket { stream, addresses, wake: OnceLock::new() })
+    }
+
+    fn wake_descriptor(&self) -> io::Result<&OwnedFd> {
+        if let Some(descriptor) = self.wake.get() {
+            return Ok(descriptor);
+        }
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(self.wake.get_or_init(|| made))
+    }
+}
+
+impl ByteStream for Socket {
+    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match into {
+            [only] => (&self.stream).read(only),
+            _ => (&self.stream).read_vectored(into),
+        }
+    }
+
+    fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        Ok(sendmsg(&self.stream, from, &mut SendAncillaryBuffer::default(), flags)?)
+    }
+
+    fn wait(&self, to_receive: bool, to_send: bool, at_most: Option<Duration>) -> io::Result<Readiness> {
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::IN, to_receive);
+        wanted.set(PollFlags::OUT, to_send);
+        let wake = self.wake_descriptor()?;
+        let mut polled = [PollFd::new(&self.stream, wanted), PollFd::new(wake, PollFlags::IN)];
+        let at_most = at_most.map(|time| Timespec {
+            tv_sec: time.as_secs().min(3600) as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        match poll(&mut polled, at_most.as_ref()) {
+            Err(rustix::io::Errno::INTR) => return Ok(Readiness::default()),
+            other => other?,
+        };
+        let is_woken = !polled[1].revents().is_empty();
+        if is_woken {
+            let _ = rustix::io::read(wake, &mut [0_u8; 8]);
+        }
+        // An error or the end is there to be received, too.
+        let received = PollFlags::IN | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL | PollFlags::RDHUP;
+        Ok(Readiness { can_receive: polled[0].revents().intersects(received), is_woken })
+    }
+
+    fn wake(&self) {
+        if let Ok(descriptor) = self.wake_descriptor() {
+            // It can only fail when the counter is full, and then there is something to wake by.
+            let _ = rustix::io::write(descriptor, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn close(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    fn close_sending(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    fn is_hung_up(&self) -> bool {
+        let mut polled = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let polled_now = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        polled_now.is_ok() && polled[0].revents().intersects(ended)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.stream.as_fd())
+    }
+
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some(self.addresses)
+    }
+}
+
+/// A host that has said everything already, and whose answers are kept.
+pub(super) struct Recorded {
+    said: Mutex<io::Cursor<Vec<u8>>>,
+    answered: Mutex<Vec<u8>>,
+}
+
+impl Recorded {
+    pub(super) fn new(said: &[u8]) -> Recorded {
+        Recorded { said: Mutex::new(io::Cursor::new(said.to_vec())), answered: Mutex::default() }
+    }
+
+    pub(super) fn into_answer(self: std::sync::Arc<Self>) -> Vec<u8> {
+        std::mem::take(&mut self.answered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ByteStream for Recorded {
+    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).read_vectored(into)
+    }
+
+    fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = answered.len();
+        from.iter().for_each(|piece| answered.extend_from_slice(piece));
+        Ok(answered.len() - before)
+    }
+
+    fn wait(&self, to_receive: bool, _: bool, _: Option<Duration>) -> io::Result<Readiness> {
+        Ok(Readiness { can_receive: to_receive, is_woken: false })
+    }
+
+    fn wake(&self) {}
+
+    fn close(&self) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.set_position(u64::MAX);
+    }
+
+    fn close_sending(&self) {}
+
+    fn is_hung_up(&self) -> bool {
+        false
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
+}

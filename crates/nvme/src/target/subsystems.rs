@@ -1,0 +1,436 @@
+//! Subsystems and their namespaces, which may come, go and change while the target runs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use underlay_storage::device::{BlockDevice, Geometry};
+
+use super::controller::Controller;
+use super::counters::{Counting, NamespaceCounters, QueueSnapshot};
+use super::queue::Queue;
+use crate::auth::ControllerSecrets;
+use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, NQN_BYTES};
+
+/// Namespace IDs of a subsystem are at most this.
+pub const LARGEST_NSID: u32 = 1024;
+/// Controller IDs above this have other uses.
+const LARGEST_CONTROLLER_ID: u16 = 0xffef;
+
+/// Why a subsystem or a namespace can't be there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubsystemError {
+    #[error("{0:?} is no name of a subsystem: it must begin with \"nqn.\", have at most {NQN_BYTES} bytes and no blanks")]
+    InvalidName(String),
+    #[error("the subsystem {0} is there already")]
+    SubsystemExists(String),
+    #[error("there is no subsystem {0}")]
+    NoSubsystem(String),
+    #[error("the namespace ID {0} is not one of 1 to {LARGEST_NSID}")]
+    InvalidNsid(u32),
+    #[error("the namespace {0} is there already")]
+    NamespaceExists(u32),
+    #[error("there is no namespace {0}")]
+    NoNamespace(u32),
+    #[error("a device with blocks of {0} bytes can't be a namespace: blocks must be a power of two of 512 bytes or more")]
+    BlockSize(u32),
+    #[error("the block size of namespace {0} can't change while it is there: remove it and add it again")]
+    BlockSizeChanged(u32),
+}
+
+/// Which hosts may connect, by their NQNs, and what each has to prove to know.
+#[derive(Clone, Debug)]
+pub enum Hosts {
+    /// All. With secrets, each has to know the same.
+    Any(Option<ControllerSecrets>),
+    Listed(BTreeMap<String, Option<ControllerSecrets>>),
+}
+
+impl Hosts {
+    /// The secrets of a host that may connect.
+    fn admit(&self, host_nqn: &str) -> Option<Option<&ControllerSecrets>> {
+        match self {
+            Hosts::Any(secrets) => Some(secrets.as_ref()),
+            Hosts::Listed(hosts) => hosts.get(host_nqn).map(Option::as_ref),
+        }
+    }
+}
+
+/// What a subsystem is to be.
+#[derive(Clone, Debug)]
+pub struct SubsystemConfig {
+    pub nqn: String,
+    /// At most 20 characters.
+    pub serial_number: String,
+    pub hosts: Hosts,
+}
+
+/// What a namespace is to be.
+pub struct NamespaceConfig {
+    /// 1 to [`LARGEST_NSID`].
+    pub nsid: u32,
+    /// By what hosts know it again, whatever its ID is.
+    pub uuid: [u8; 16],
+    pub device: Arc<dyn BlockDevice>,
+}
+
+/// A device as hosts see it.
+pub struct Namespace {
+    pub(super) nsid: u32,
+    pub(super) uuid: [u8; 16],
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) block_bytes: u32,
+    pub(super) optimal_io_bytes: u32,
+    pub(super) capacity_bytes: AtomicU64,
+    pub(super) counting: Counting,
+}
+
+impl Namespace {
+    pub fn nsid(&self) -> u32 {
+        self.nsid
+    }
+
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn counters(&self) -> NamespaceCounters {
+        self.counting.snapshot()
+    }
+
+    pub(super) fn blocks(&self) -> u64 {
+        self.capacity_bytes() / u64::from(self.block_bytes)
+    }
+}
+
+/// A subsystem: a name under which hosts find namespaces.
+pub struct Subsystem {
+    nqn: String,
+    serial_number: String,
+    hosts: RwLock<Hosts>,
+    namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
+    /// Changes with the set of namespaces, so that queues may remember the one that they use.
+    generation: AtomicU64,
+    controllers: Mutex<Controllers>,
+    /// Queues that ended, of which a device may still have commands.
+    former: Mutex<Vec<Former>>,
+}
+
+struct Former {
+    host_nqn: String,
+    host_id: [u8; 16],
+    queue: Weak<Queue>,
+}
+
+impl Former {
+    fn has_commands(&self) -> bool {
+        self.queue.upgrade().is_some_and(|queue| queue.commands_at_device() > 0)
+    }
+}
+
+#[derive(Default)]
+struct Controllers {
+    by_id: BTreeMap<u16, Arc<Controller>>,
+    last_id: u16,
+    /// The subsystem was removed: no more may come.
+    is_closed: bool,
+}
+
+impl Subsystem {
+    fn new(config: SubsystemConfig) -> Subsystem {
+        Subsystem {
+            nqn: config.nqn,
+            serial_number: config.serial_number,
+            hosts: RwLock::new(config.hosts),
+            namespaces: RwLock::default(),
+            generation: AtomicU64::new(0),
+            controllers: Mutex::default(),
+            former: Mutex::default(),
+        }
+    }
+
+    pub fn nqn(&self) -> &str {
+        &self.nqn
+    }
+
+    pub(super) fn serial_number(&self) -> &str {
+        &self.serial_number
+    }
+
+    /// Adds a namespace, and tells the hosts.
+    ///
+    /// # Errors
+    /// When its ID is taken or none, or its device's blocks have a size that hosts can't use.
+    pub fn add_namespace(&self, config: NamespaceConfig) -> Result<Arc<Namespace>, SubsystemError> {
+        let NamespaceConfig { nsid, uuid, device } = config;
+        if !(1..=LARGEST_NSID).contains(&nsid) {
+            return Err(SubsystemError::InvalidNsid(nsid));
+        }
+        let Geometry { capacity_bytes, block_bytes, optimal_io_bytes } = device.geometry();
+        if !block_bytes.is_power_of_two() || block_bytes < 512 {
+            return Err(SubsystemError::BlockSize(block_bytes));
+        }
+        let namespace = Arc::new(Namespace {
+            nsid,
+            uuid,
+            device,
+            block_bytes,
+            optimal_io_bytes,
+            capacity_bytes: AtomicU64::new(capacity_bytes),
+            counting: Counting::default(),
+        });
+        {
+            let mut namespaces = self.namespaces.write().unwrap_or_else(PoisonError::into_inner);
+            if namespaces.contains_key(&nsid) {
+                return Err(SubsystemError::NamespaceExists(nsid));
+            }
+            namespaces.insert(nsid, Arc::clone(&namespace));
+        }
+        self.changed(nsid);
+        Ok(namespace)
+    }
+
+    /// Removes a namespace, and tells the hosts. Commands that its device has come to their end.
+    ///
+    /// # Errors
+    /// When it isn't there.
+    pub fn remove_namespace(&self, nsid: u32) -> Result<(), SubsystemError> {
+        let removed =
+            self.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&nsid);
+        if removed.is_none() {
+            return Err(SubsystemError::NoNamespace(nsid));
+        }
+        self.changed(nsid);
+        Ok(())
+    }
+
+    /// Looks at the capacity of a namespace's device again, and tells the hosts.
+    ///
+    /// # Errors
+    /// When the namespace isn't there, or its device has blocks of another size now.
+    pub fn resize_namespace(&self, nsid: u32) -> Result<(), SubsystemError> {
+        let namespace = self.namespace(nsid).ok_or(SubsystemError::NoNamespace(nsid))?;
+        let geometry = namespace.device.geometry();
+        if geometry.block_bytes != namespace.block_bytes {
+            return Err(SubsystemError::BlockSizeChanged(nsid));
+        }
+        namespace.capacity_bytes.store(geometry.capacity_bytes, Ordering::Relaxed);
+        self.changed(nsid);
+        Ok(())
+    }
+
+    pub fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
+        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).get(&nsid).cloned()
+    }
+
+    /// By ID, ascending.
+    pub fn namespaces(&self) -> Vec<Arc<Namespace>> {
+        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Changes which hosts may connect. Those that may no longer lose their connections.
+    pub fn set_hosts(&self, hosts: Hosts) {
+        let refused: Vec<Arc<Controller>> = {
+            let mut held = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+            *held = hosts;
+            self.controllers().by_id.values().filter(|one| held.admit(&one.host_nqn).is_none()).cloned().collect()
+        };
+        refused.iter().for_each(|controller| controller.end());
+    }
+
+    /// The queues that hosts have connected.
+    pub fn queues(&self) -> Vec<QueueSnapshot> {
+        let controllers: Vec<_> = self.controllers().by_id.values().cloned().collect();
+        let of = |controller: Arc<Controller>| {
+            controller.queue_ids().into_iter().map(move |queue_id| QueueSnapshot {
+                subsystem_nqn: controller.subsystem_nqn().to_owned(),
+                host_nqn: controller.host_nqn.clone(),
+                controller_id: controller.id,
+                queue_id,
+            })
+        };
+        controllers.into_iter().flat_map(of).collect()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whether a host may connect, and what it has to prove.
+    pub(super) fn admit(&self, host_nqn: &str) -> Option<Option<ControllerSecrets>> {
+        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        hosts.admit(host_nqn).map(Option::<&ControllerSecrets>::cloned)
+    }
+
+    fn changed(&self, nsid: u32) {
+        self.generation.fetch_add(1, Ordering::Release);
+        // Not under the lock: telling sends.
+        let controllers: Vec<_> = self.controllers().by_id.values().cloned().collect();
+        controllers.iter().for_each(|controller| controller.namespace_changed(nsid));
+    }
+
+    fn controllers(&self) -> MutexGuard<'_, Controllers> {
+        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
+        self.controllers().by_id.get(&id).cloned()
+    }
+
+    pub(super) fn controller_ids(&self) -> Vec<u16> {
+        self.controllers().by_id.keys().copied().collect()
+    }
+
+    /// A controller whose ID is free. `None` when all are taken, or the subsystem was removed.
+    pub(super) fn add_controller(&self, make: impl FnOnce(u16) -> Controller) -> Option<Arc<Controller>> {
+        let mut controllers = self.controllers();
+        if controllers.is_closed {
+            return None;
+        }
+        // The one after the last, so that an ID doesn't come again while a host still holds on to it.
+        let last = controllers.last_id;
+        let free = |id: &u16| !controllers.by_id.contains_key(id);
+        let id = (last + 1..=LARGEST_CONTROLLER_ID).chain(1..=last).find(free)?;
+        let controller = Arc::new(make(id));
+        controllers.by_id.insert(id, Arc::clone(&controller));
+        controllers.last_id = id;
+        Some(controller)
+    }
+
+    fn former(&self) -> MutexGuard<'_, Vec<Former>> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn remember_former(&self, host_nqn: &str, host_id: &[u8; 16], queue: &Arc<Queue>) {
+        let mut former = self.former();
+        former.retain(Former::has_commands);
+        former.push(Former { host_nqn: host_nqn.to_owned(), host_id: *host_id, queue: Arc::downgrade(queue) });
+    }
+
+    /// Waits until devices have nothing more of a host's connections that are gone, and says whether that is so now.
+    pub(super) fn await_former(&self, host_nqn: &str, host_id: &[u8; 16], patience: Duration) -> bool {
+        const INTERVAL: Duration = Duration::from_millis(1);
+        let gone: Vec<Arc<Controller>> = {
+            let controllers = self.controllers();
+            controllers.by_id.values().filter(|one| one.is_of(host_nqn, host_id)).cloned().collect()
+        };
+        // What such a connection has received and not looked at may not reach a device any more.
+        gone.iter().filter(|controller| controller.is_hung_up()).for_each(|controller| controller.end());
+        let deadline = Instant::now() + patience;
+        loop {
+            let is_free = !self.former().iter().any(|one| {
+                one.host_nqn == host_nqn && one.host_id == *host_id && one.has_commands()
+            });
+            if is_free || Instant::now() >= deadline {
+                return is_free;
+            }
+            std::thread::sleep(INTERVAL);
+        }
+    }
+
+    pub(super) fn remove_controller(&self, controller: &Arc<Controller>) {
+        let mut controllers = self.controllers();
+        if controllers.by_id.get(&controller.id).is_some_and(|found| Arc::ptr_eq(found, controller)) {
+            controllers.by_id.remove(&controller.id);
+        }
+    }
+
+    /// For good: no new one is let in.
+    pub(super) fn end_controllers(&self) {
+        let controllers: Vec<_> = {
+            let mut controllers = self.controllers();
+            controllers.is_closed = true;
+            controllers.by_id.values().cloned().collect()
+        };
+        controllers.iter().for_each(|controller| controller.end());
+    }
+}
+
+/// The subsystems of a target, beside the discovery subsystem that every target has.
+#[derive(Default)]
+pub struct Subsystems {
+    by_nqn: RwLock<BTreeMap<String, Arc<Subsystem>>>,
+    generation: AtomicU64,
+    discovery_controllers: Mutex<Vec<Weak<Controller>>>,
+    discovery_ids: AtomicU64,
+}
+
+impl Subsystems {
+    /// Adds a subsystem without namespaces.
+    ///
+    /// # Errors
+    /// When its name is none or is taken.
+    pub fn add(&self, config: SubsystemConfig) -> Result<Arc<Subsystem>, SubsystemError> {
+        let is_name = config.nqn.starts_with("nqn.")
+            && config.nqn.len() <= NQN_BYTES
+            && !config.nqn.contains(|letter: char| letter.is_whitespace() || letter.is_control());
+        if !is_name {
+            return Err(SubsystemError::InvalidName(config.nqn));
+        }
+        let mut by_nqn = self.by_nqn.write().unwrap_or_else(PoisonError::into_inner);
+        if config.nqn == DISCOVERY_NQN || by_nqn.contains_key(&config.nqn) {
+            return Err(SubsystemError::SubsystemExists(config.nqn));
+        }
+        let subsystem = Arc::new(Subsystem::new(config));
+        by_nqn.insert(subsystem.nqn.clone(), Arc::clone(&subsystem));
+        drop(by_nqn);
+        self.changed();
+        Ok(subsystem)
+    }
+
+    /// Removes a subsystem and ends its hosts' connections.
+    ///
+    /// # Errors
+    /// When it isn't there.
+    pub fn remove(&self, nqn: &str) -> Result<(), SubsystemError> {
+        let removed = self.by_nqn.write().unwrap_or_else(PoisonError::into_inner).remove(nqn);
+        removed.ok_or_else(|| SubsystemError::NoSubsystem(nqn.to_owned()))?.end_controllers();
+        self.changed();
+        Ok(())
+    }
+
+    pub fn get(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+        self.by_nqn.read().unwrap_or_else(PoisonError::into_inner).get(nqn).cloned()
+    }
+
+    /// By name.
+    pub fn list(&self) -> Vec<Arc<Subsystem>> {
+        self.by_nqn.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+        let controllers: Vec<_> = self.discovery_controllers().iter().filter_map(Weak::upgrade).collect();
+        controllers.iter().for_each(|controller| controller.discovery_changed());
+    }
+
+    fn discovery_controllers(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
+        self.discovery_controllers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add_discovery_controller(&self, make: impl FnOnce(u16) -> Controller) -> Arc<Controller> {
+        // They have no I/O queues that would find them by it, so an ID may come again.
+        let turn = self.discovery_ids.fetch_add(1, Ordering::Relaxed);
+        let controller = Arc::new(make((turn % u64::from(LARGEST_CONTROLLER_ID)) as u16 + 1));
+        debug_assert_ne!(controller.id, ANY_CONTROLLER);
+        let mut controllers = self.discovery_controllers();
+        controllers.retain(|one| one.strong_count() > 0);
+        controllers.push(Arc::downgrade(&controller));
+        controller
+    }
+
+    pub(super) fn end_controllers(&self) {
+        self.list().iter().for_each(|subsystem| subsystem.end_controllers());
+        let controllers: Vec<_> = self.discovery_controllers().iter().filter_map(Weak::upgrade).collect();
+        controllers.iter().for_each(|controller| controller.end());
+    }
+}

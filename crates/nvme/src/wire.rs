@@ -1,0 +1,49 @@
+//! Numbers and texts at places of a byte array: little-endian, as everything in NVMe is.
+//!
+//! Callers pass places that lie inside; what comes from outside is measured before.
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+pub(crate) fn u128_at(bytes: &[u8], at: usize) -> u128 {
+    u128::from(u64_at(bytes, at)) | u128::from(u64_at(bytes, at + 8)) << 64
+}
+
+pub(crate) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+/// A text padded with spaces; what is too long is cut.
+pub(crate) fn put_padded(bytes: &mut [u8], at: usize, length: usize, text: &str) {
+    let text = &text.as_bytes()[..text.len().min(length)];
+    bytes[at..at + length].fill(b' ');
+    put(bytes, at, text);
+}
+
+/// A text that ends with a zero byte; what is too long is cut so that the zero has its place.
+pub(crate) fn put_terminated(bytes: &mut [u8], at: usize, length: usize, text: &str) {
+    bytes[at..at + length].fill(0);
+    put(bytes, at, &text.as_bytes()[..text.len().min(length - 1)]);
+}
+
+/// A text up to its first zero byte or its padding. What is no UTF-8 is replaced.
+pub(crate) fn text_at(bytes: &[u8], at: usize, length: usize) -> String {
+    let field = &bytes[at..at + length];
+    let end = field.iter().position(|byte| *byte == 0).unwrap_or(length);
+    String::from_utf8_lossy(&field[..end]).trim_end_matches(' ').to_string()
+}

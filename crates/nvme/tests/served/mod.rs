@@ -1,0 +1,181 @@
+//! A target with one namespace on a store in memory, for tests of the initiator.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use underlay_nvme::target::{
+    Hosts, NamespaceConfig, Subsystem, SubsystemConfig, Subsystems, Target, TargetConfig,
+};
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+
+pub const NQN: &str = "nqn.2026-01.org.example:tests";
+pub const MIB: u64 = 1 << 20;
+
+/// Bytes, and those of them that a loss of power leaves.
+pub struct Volatile {
+    state: Mutex<State>,
+}
+
+struct State {
+    current: Vec<u8>,
+    durable: Vec<u8>,
+    failure: Option<DeviceError>,
+    /// Requests that wait, while they do.
+    held: Option<Vec<(Request, Done)>>,
+}
+
+impl Volatile {
+    pub fn new(capacity_bytes: u64) -> Arc<Volatile> {
+        let bytes = vec![0; capacity_bytes as usize];
+        let state = State { current: bytes.clone(), durable: bytes, failure: None, held: None };
+        Arc::new(Volatile { state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn durable(&self) -> Vec<u8> {
+        self.lock().durable.clone()
+    }
+
+    pub fn cut_power(&self) {
+        let mut state = self.lock();
+        state.current = state.durable.clone();
+    }
+
+    pub fn fail_with(&self, failure: Option<DeviceError>) {
+        self.lock().failure = failure;
+    }
+
+    /// Answers nothing, or everything that waited.
+    pub fn hold(&self, holds: bool) {
+        let waiting = if holds {
+            self.lock().held = Some(Vec::new());
+            Vec::new()
+        } else {
+            self.lock().held.take().unwrap_or_default()
+        };
+        waiting.into_iter().for_each(|(request, done)| self.submit(request, done));
+    }
+
+    pub fn resize(&self, capacity_bytes: u64) {
+        let mut state = self.lock();
+        state.current.resize(capacity_bytes as usize, 0);
+        state.durable.resize(capacity_bytes as usize, 0);
+    }
+}
+
+impl State {
+    fn carry_out(&mut self, request: Request) -> Completion {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let (offset, length) = request.extent();
+        let range = offset as usize..(offset + length) as usize;
+        match request {
+            Request::Read { mut buffer, .. } => {
+                buffer.copy_from_slice(&self.current[range]);
+                return Ok(buffer);
+            }
+            Request::Write { data, fua, .. } => {
+                self.current[range.clone()].copy_from_slice(&data);
+                if fua {
+                    self.durable[range].copy_from_slice(&data);
+                }
+            }
+            Request::Discard { .. } => self.current[range].fill(0),
+            Request::Flush => self.durable.clone_from(&self.current),
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl BlockDevice for Volatile {
+    fn geometry(&self) -> Geometry {
+        let capacity_bytes = self.lock().current.len() as u64;
+        Geometry { capacity_bytes, block_bytes: 4096, optimal_io_bytes: 4096 }
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        if let Err(error) = request.check(&self.geometry()) {
+            return done(Err(error));
+        }
+        let completion = {
+            let mut state = self.lock();
+            if let Some(held) = &mut state.held {
+                held.push((request, done));
+                return;
+            }
+            state.carry_out(request)
+        };
+        done(completion);
+    }
+}
+
+/// A target that can go away and come back.
+pub struct Server {
+    pub store: Arc<Volatile>,
+    address: SocketAddr,
+    target: Option<Target>,
+}
+
+impl Server {
+    pub fn start(capacity_bytes: u64) -> Server {
+        let store = Volatile::new(capacity_bytes);
+        let target = serve(&store, "127.0.0.1:0".parse().unwrap());
+        Server { store, address: target.addresses()[0], target: Some(target) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn subsystem(&self) -> Arc<Subsystem> {
+        self.target.as_ref().unwrap().subsystems().get(NQN).unwrap()
+    }
+
+    pub fn stop(&mut self) {
+        if let Some(target) = self.target.take() {
+            target.stop();
+        }
+    }
+
+    /// With all that was written.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.target = Some(serve(&self.store, self.address));
+    }
+
+    pub fn restart_after_power_cut(&mut self) {
+        self.stop();
+        self.store.cut_power();
+        self.target = Some(serve(&self.store, self.address));
+    }
+
+    pub fn resize(&self, capacity_bytes: u64) {
+        self.store.resize(capacity_bytes);
+        self.subsystem().resize_namespace(1).unwrap();
+    }
+}
+
+fn serve(store: &Arc<Volatile>, address: SocketAddr) -> Target {
+    let subsystems = Arc::new(Subsystems::default());
+    let config =
+        SubsystemConfig { nqn: NQN.into(), serial_number: "TEST".into(), hosts: Hosts::Any(None) };
+    let device: Arc<dyn BlockDevice> = store.clone();
+    let namespace = NamespaceConfig { nsid: 1, uuid: [7; 16], device };
+    subsystems.add(config).unwrap().add_namespace(namespace).unwrap();
+    Target::start_with(TargetConfig { listen: vec![address], ..TargetConfig::default() }, subsystems).unwrap()
+}
+
+/// Fails when it hangs: the time is far beyond what anything here takes.
+pub fn within<T: Send + 'static>(limit_s: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(work());
+    });
+    receiver.recv_timeout(Duration::from_secs(limit_s)).expect("it hangs or panicked")
+}

@@ -1,0 +1,53 @@
+//! A workload at several offered rates: one series of steps, up to the rate that nothing holds back.
+
+use underlay_record::Cell;
+
+use crate::comparison::{Comparison, Row};
+
+/// The rows that differ by their offered rate alone, slowest first and the unthrottled one last.
+#[derive(Debug)]
+pub struct RateSeries<'a, 'c> {
+    pub system: &'a str,
+    /// What the steps have in common, as tables call it: `a`, or `a, zipfian`.
+    pub label: String,
+    pub steps: Vec<&'c Row<'a>>,
+}
+
+/// Every series of two steps or more, in the order of the comparison.
+pub fn series<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<RateSeries<'a, 'c>> {
+    let mut all: Vec<RateSeries<'a, 'c>> = Vec::new();
+    for row in &comparison.rows {
+        match all.iter_mut().find(|one| is_same_but_for_rate(one.steps[0].cell, row.cell)) {
+            Some(one) => one.steps.push(row),
+            None => all.push(RateSeries { system: row.system, label: label(row), steps: vec![row] }),
+        }
+    }
+    all.retain(|one| one.steps.len() > 1);
+    for one in &mut all {
+        let rate = |row: &&Row| row.cell.rate_per_s.unwrap_or(f64::INFINITY);
+        one.steps.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    }
+    all
+}
+
+fn is_same_but_for_rate(a: &Cell, b: &Cell) -> bool {
+    a.system == b.system
+        && a.mix == b.mix
+        && a.distribution == b.distribution
+        && a.threads == b.threads
+        && a.records == b.records
+        && a.data_bytes == b.data_bytes
+}
+
+/// The workload's name without its rate, which is its last part.
+fn label(row: &Row) -> String {
+    match row.cell.workload.rsplit_once(", ") {
+        Some((rest, last)) if last == "max" || last.ends_with("/s") => rest.to_owned(),
+        _ => row.cell.workload.clone(),
+    }
+}
+
+/// A step's offered rate in words: `20,000/s`, or `unthrottled`.
+pub fn offered(cell: &Cell) -> String {
+    cell.rate_per_s.map_or("unthrottled".to_owned(), |rate| format!("{}/s", crate::quantity::rate(rate)))
+}

@@ -1,0 +1,140 @@
+//! Devices that are elsewhere: what opens them, and what they did.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use underlay_record::{DeviceActivity, DeviceDescription};
+
+use super::spec::RemoteSpec;
+use crate::activity::Activity;
+use crate::clock::Clock;
+use crate::device::{BlockDevice, Completion, Done, Geometry, Request};
+use crate::faults::DeviceFaults;
+use crate::medium::Operation;
+
+/// Connects a stack to what this crate knows nothing of.
+pub trait Opener {
+    /// # Errors
+    /// In words, when the device can't be had.
+    fn open(&self, remote: &RemoteSpec) -> Result<OpenedRemote, String>;
+}
+
+/// A device that is elsewhere, and what tells of the way there.
+pub struct OpenedRemote {
+    pub device: Arc<dyn BlockDevice>,
+    pub way: Arc<dyn Way>,
+}
+
+/// The way to a device that is elsewhere.
+pub trait Way: Send + Sync {
+    /// Forgets the latencies seen so far.
+    fn begin_measurement(&self);
+    /// What it did. Times are this machine's own: a network is not slowed down.
+    fn figures(&self) -> Vec<Figure>;
+}
+
+/// One figure of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    pub name: &'static str,
+    pub value: u64,
+    /// It only grows: what counts is by how much during a measurement.
+    pub counts: bool,
+}
+
+/// For stacks of which nothing is elsewhere.
+pub(super) struct NoOpener;
+
+impl Opener for NoOpener {
+    fn open(&self, remote: &RemoteSpec) -> Result<OpenedRemote, String> {
+        Err(format!(
+            "it is at {}, and this program was not given the means to connect to it: attach the storage",
+            remote.address
+        ))
+    }
+}
+
+/// A remote device whose activity is recorded, by the clock of the stack.
+pub(super) struct Remote {
+    device: Arc<dyn BlockDevice>,
+    description: DeviceDescription,
+    clock: Arc<dyn Clock>,
+    activity: Arc<Mutex<Activity>>,
+}
+
+impl Remote {
+    pub(super) fn new(device: Arc<dyn BlockDevice>, spec: &RemoteSpec, clock: &Arc<dyn Clock>) -> Remote {
+        let mut description = spec.describe();
+        description.capacity_bytes = Some(device.geometry().capacity_bytes);
+        let activity = Arc::new(Mutex::new(Activity::new(clock.now())));
+        Remote { device, description, clock: Arc::clone(clock), activity }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.description.name
+    }
+
+    pub(super) fn begin_measurement(&self, interval: Duration) {
+        let now = self.clock.now();
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner).begin(now, interval);
+    }
+
+    /// Nothing of it is modelled here.
+    pub(super) fn end_measurement(&self) -> DeviceActivity {
+        let now = self.clock.now();
+        let measurement = self.activity.lock().unwrap_or_else(PoisonError::into_inner).end(now);
+        DeviceActivity {
+            description: self.description.clone(),
+            duration_s: measurement.duration.as_secs_f64(),
+            totals: measurement.totals,
+            series: measurement.series,
+            modelled: None,
+            delivered: Some(measurement.delivered),
+            wear: None,
+            faults: Vec::new(),
+        }
+    }
+
+    /// It has none: they belong to the devices of its server.
+    pub(super) fn faults(&self) -> DeviceFaults {
+        DeviceFaults {
+            device: self.description.name.clone(),
+            medium: None,
+            capacity_bytes: self.device.geometry().capacity_bytes,
+            power_cut_armed: false,
+            powered: true,
+            faults: Vec::new(),
+        }
+    }
+}
+
+impl BlockDevice for Remote {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        let operation = match &request {
+            Request::Read { .. } => Operation::Read,
+            Request::Write { .. } => Operation::Write,
+            Request::Flush => Operation::Flush,
+            Request::Discard { .. } => Operation::Discard,
+        };
+        let (_, length_bytes) = request.extent();
+        let submitted = self.clock.now();
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner).arrived(submitted);
+        let (clock, activity) = (Arc::clone(&self.clock), Arc::clone(&self.activity));
+        let recorded = move |completion: Completion| {
+            let now = clock.now();
+            {
+                let mut activity = activity.lock().unwrap_or_else(PoisonError::into_inner);
+                match &completion {
+                    Ok(_) => activity.replied(now, operation, length_bytes, None, now.since(submitted)),
+                    Err(_) => activity.abandoned(now),
+                }
+            }
+            done(completion);
+        };
+        self.device.submit(request, Box::new(recorded));
+    }
+}

@@ -1,0 +1,287 @@
+//! What the servers of a cell stand on: a storage each, attached, with what it is served by.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use underlay_attach::{Attached, Registry, choice};
+use underlay_record::{DeviceActivity, Histogram, LayerActivity, NetworkRecord};
+use underlay_storage::stack::Pace;
+
+use super::cell::CellPlan;
+use super::dataset::copy_onto_paths;
+use super::volume_server::{self, VolumeServer};
+use super::storage::{self, attach_paths, attach_spec, image_files, stack as stack_of};
+use super::{CellError, faults, images};
+use crate::spec::{FaultSpec, PoolVolume, StorageSource, StorageSpec};
+
+/// The storages of a cell. Dropping them detaches them.
+pub struct Storages {
+    /// One for each server. It goes before what serves it.
+    servers: Vec<Attached>,
+    /// What roles of the system have, server by server.
+    roles: Vec<Role>,
+    pool: Option<Pool>,
+}
+
+/// A storage of one server for a part of what it stores.
+struct Role {
+    server: usize,
+    name: String,
+    attached: Attached,
+}
+
+/// What volumes are served by, where they are volumes.
+struct Pool {
+    server: VolumeServer,
+    volume: PoolVolume,
+    time_scale: f64,
+}
+
+impl Storages {
+    /// Attaches a storage for each server, with the data of `source`: made anew and empty without one.
+    pub fn attach(
+        plan: &CellPlan<'_>,
+        source: Option<&Path>,
+        folder: &Path,
+        registry: &Registry,
+    ) -> Result<Storages, CellError> {
+        let server_folder = |server: u32| -> Result<PathBuf, CellError> {
+            let folder = folder.join(format!("server-{server}"));
+            fs::create_dir_all(&folder)?;
+            Ok(folder)
+        };
+        let mut storages = Storages { servers: Vec::new(), roles: Vec::new(), pool: None };
+        for server in 0..plan.system.servers {
+            for (role, storage) in plan.roles() {
+                let folder = server_folder(server)?.join(role);
+                fs::create_dir_all(&folder)?;
+                let attached = attach_devices(plan, storage, None, &folder, registry)?;
+                storages.roles.push(Role { server: server as usize, name: role.to_owned(), attached });
+            }
+        }
+        let StorageSource::Volume(volume) = &plan.storage.source else {
+            for server in 0..plan.system.servers {
+                let folder = server_folder(server)?;
+                storages.servers.push(attach_devices(plan, plan.storage, source, &folder, registry)?);
+            }
+            return Ok(storages);
+        };
+        let pool_folder = folder.join("pool");
+        let devices = volume_server::devices_folder(&pool_folder);
+        fs::create_dir_all(&devices)?;
+        if let Some(prepared) = source {
+            images::clone_folder(&volume_server::devices_folder(prepared), &devices)?;
+        }
+        let server = VolumeServer::start(plan, &pool_folder)?;
+        storages.pool = Some(Pool { server, volume: volume.clone(), time_scale: plan.scale.time });
+        for server in 0..plan.system.servers {
+            let way = storages.pool.as_ref().expect("made just now").server.volume(server);
+            let stack = storage::stack_of_volume(plan.storage, way, plan.scale.time, plan.seed);
+            let mount_root = server_folder(server)?.join("mnt");
+            let spec = storage::attach_spec(plan.storage, stack, &mount_root, source.is_none());
+            let attachment = choice::choose(plan.study.run.attachment.as_deref())?;
+            storages.servers.push(attachment.attach(&spec, registry)?);
+        }
+        Ok(storages)
+    }
+
+    /// One for each server, in order.
+    pub fn servers(&self) -> &[Attached] {
+        &self.servers
+    }
+
+    /// The directories of a server's roles.
+    pub fn roles_of(&self, server: usize) -> BTreeMap<String, PathBuf> {
+        let own = self.roles.iter().filter(|role| role.server == server);
+        own.map(|role| (role.name.clone(), role.attached.paths()[0].clone())).collect()
+    }
+
+    /// Every directory that servers have been given.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.all().flat_map(|attached| attached.paths().to_vec()).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Attached> {
+        self.servers.iter().chain(self.roles.iter().map(|role| &role.attached))
+    }
+
+    /// The attachment's name.
+    pub fn name(&self) -> &'static str {
+        self.servers.first().map_or("none", Attached::name)
+    }
+
+    pub fn set_pace(&self, pace: Pace) -> Result<(), CellError> {
+        if let Some(pool) = &self.pool {
+            pool.server.set_pace(pace)?;
+        }
+        for attached in self.all() {
+            attached.set_pace(pace)?;
+        }
+        Ok(())
+    }
+
+    pub fn begin_measurement(&self, interval_s: f64) -> Result<(), CellError> {
+        if let Some(pool) = &self.pool {
+            pool.server.begin_measurement(interval_s)?;
+        }
+        for attached in self.all() {
+            attached.begin_measurement(interval_s)?;
+        }
+        Ok(())
+    }
+
+    /// What every device did, in the order of [`storage::describe`], and the network where there is one.
+    pub fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, Option<NetworkRecord>), CellError> {
+        let mut seen = Vec::new();
+        for attached in &self.servers {
+            seen.extend(attached.end_measurement()?);
+        }
+        let (mut devices, network) = match &self.pool {
+            None => (seen, None),
+            Some(pool) => {
+                let (devices, cores) = pool.server.end_measurement()?;
+                let layers = self.layers_of_servers()?;
+                let network = pool.network(&seen, &devices, &layers, cores, self.name());
+                (devices, Some(network))
+            }
+        };
+        for role in &self.roles {
+            devices.extend(role.attached.end_measurement()?);
+        }
+        Ok((devices, network))
+    }
+
+    pub fn layers(&self) -> Result<Vec<LayerActivity>, CellError> {
+        let mut layers = self.layers_of_servers()?;
+        if let Some(pool) = &self.pool {
+            layers.extend(pool.server.volumes()?);
+        }
+        Ok(layers)
+    }
+
+    fn layers_of_servers(&self) -> Result<Vec<LayerActivity>, CellError> {
+        let mut layers = Vec::new();
+        for (server, attached) in self.servers.iter().enumerate() {
+            layers.extend(attached.layers()?.into_iter().map(|layer| LayerActivity {
+                name: storage::of_server(&layer.name, server, self.servers.len()),
+                ..layer
+            }));
+        }
+        Ok(layers)
+    }
+
+    /// `Err` when one of them can't be used any more.
+    pub fn health(&self) -> Result<(), CellError> {
+        // First the cause, then what may be its effect.
+        if let Some(pool) = &self.pool {
+            pool.server.health()?;
+        }
+        self.all().try_for_each(Attached::health)?;
+        Ok(())
+    }
+
+    /// Everything that was written is in the images, or on the real paths, when this returns.
+    pub fn detach(mut self) -> Result<(), CellError> {
+        for attached in &mut self.servers {
+            attached.detach()?;
+        }
+        for role in &mut self.roles {
+            role.attached.detach()?;
+        }
+        self.servers.clear();
+        self.pool.take().map_or(Ok(()), |pool| pool.server.stop())
+    }
+}
+
+impl Pool {
+    /// What the way to the volumes cost, from what `seen` at the servers' ends and at the `devices`.
+    fn network(
+        &self,
+        seen: &[DeviceActivity],
+        devices: &[DeviceActivity],
+        layers: &[LayerActivity],
+        server_cpu_cores: f64,
+        attachment: &str,
+    ) -> NetworkRecord {
+        let delivered = |all: &[DeviceActivity]| {
+            let mut sum = Histogram::default();
+            all.iter().filter_map(|device| device.delivered.as_ref()).for_each(|one| sum.merge(one));
+            sum
+        };
+        let (requests, at_devices) = (delivered(seen), delivered(devices));
+        let or_zero = |histogram: &Histogram, value: f64| if histogram.count() > 0 { value } else { 0.0 };
+        // Microseconds of this machine's clock; the largest of several initiators is on the safe side.
+        let round_trip_wall_us = layers
+            .iter()
+            .filter(|layer| layer.kind == "remote")
+            .filter_map(|layer| layer.figures.get(ROUND_TRIP_NS).map(|ns| ns / 1e3))
+            .reduce(f64::max)
+            .filter(|us| *us > 0.0);
+        let totals = seen.iter().map(|device| device.totals);
+        let bytes: f64 = totals.map(|all| (all.read_bytes + all.write_bytes) as f64).sum();
+        let link_us = self.volume.link.map(|link| {
+            let mean_bytes = if requests.count() > 0 { bytes / requests.count() as f64 } else { 0.0 };
+            // A million bytes a second are a byte a microsecond.
+            2.0 * link.latency_us + mean_bytes / link.bandwidth_mb_s
+        });
+        NetworkRecord {
+            transport: self.volume.transport.name().to_owned(),
+            initiator: if attachment == KERNEL_ATTACHMENT { "kernel initiator" } else { "own initiator" }.to_owned(),
+            requests: requests.count(),
+            request_mean_us: or_zero(&requests, requests.mean_us()),
+            request_p50_us: or_zero(&requests, requests.quantile_us(0.5)),
+            request_p99_us: or_zero(&requests, requests.quantile_us(0.99)),
+            device_mean_us: or_zero(&at_devices, at_devices.mean_us()),
+            round_trip_p50_us: round_trip_wall_us.map(|us| us / self.time_scale),
+            link_us,
+            server_cpu_cores,
+        }
+    }
+}
+
+/// What a `remote` layer calls the way there and back of a command that no device has to do with.
+const ROUND_TRIP_NS: &str = "network_p50_ns";
+/// The attachment that connects by the kernel.
+const KERNEL_ATTACHMENT: &str = "nvme-kernel";
+
+/// A server's own devices, or the directories that the study names.
+fn attach_devices(
+    plan: &CellPlan<'_>,
+    storage: &StorageSpec,
+    source: Option<&Path>,
+    folder: &Path,
+    registry: &Registry,
+) -> Result<Attached, CellError> {
+    let mount_root = folder.join("mnt");
+    let images_folder = folder.join("images");
+    fs::create_dir_all(&images_folder)?;
+    let mut stack = stack_of(storage, &images_folder, plan.scale.data, plan.scale.time, plan.seed);
+    if faults::concerning(plan.study, storage).into_iter().any(FaultSpec::needs_arming) {
+        for volume in stack.iter_mut().flat_map(|stack| &mut stack.volumes) {
+            volume.root.for_each_device(&mut |device| device.power_cut_armed = true);
+        }
+    }
+    let way = plan.study.run.attachment.as_deref();
+    match (stack, source) {
+        (Some(stack), Some(prepared)) => {
+            for image in image_files(&stack) {
+                let name = image.file_name().expect("an image has a name");
+                images::clone_image(&prepared.join(name), &image)?;
+            }
+            let spec = attach_spec(storage, stack, &mount_root, false);
+            Ok(choice::choose(way)?.attach(&spec, registry)?)
+        }
+        (Some(stack), None) => {
+            let spec = attach_spec(storage, stack, &mount_root, true);
+            Ok(choice::choose(way)?.attach(&spec, registry)?)
+        }
+        (None, source) => {
+            let attached = attach_paths(storage, registry)?;
+            if let Some(files) = source {
+                copy_onto_paths(plan, files, attached.paths())?;
+            }
+            Ok(attached)
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The servers of a cell: one as a rule, several where a study has stand-alone ones side by side.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, SystemError};
+use underlay_workload::client::Client;
+
+/// What one server is started on.
+pub struct Ground {
+    pub paths: StoragePaths,
+    pub memory: Memory,
+}
+
+/// Started servers, of which each has its own data. Dropping them ends them at once.
+pub struct Servers {
+    each: Vec<Box<dyn Running>>,
+}
+
+impl Servers {
+    /// Starts a server on each ground, all at the same time.
+    pub fn start(
+        system: &dyn System,
+        grounds: &[Ground],
+        settings: &Settings,
+    ) -> Result<Servers, SystemError> {
+        let started = on_each(grounds, |ground| system.start(&ground.paths, &ground.memory, settings));
+        // Those that did start end here if one did not.
+        let each = started.into_iter().collect::<Result<Vec<_>, _>>()?;
+        assert!(!each.is_empty(), "a cell has one server at least");
+        Ok(Servers { each })
+    }
+
+    /// A connection for a client thread, which has the same server for good.
+    pub fn connect(&self, thread: u32) -> Result<Box<dyn Client>, SystemError> {
+        self.each[thread as usize % self.each.len()].connect()
+    }
+
+    pub fn applied_settings(&self) -> BTreeMap<String, String> {
+        self.each[0].applied_settings()
+    }
+
+    /// `Err` when one has failed.
+    pub fn health(&self) -> Result<(), SystemError> {
+        self.each.iter().try_for_each(|server| server.health())
+    }
+
+    /// Their figures together: amounts are summed, what is no amount is averaged.
+    pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let each = self.each.iter().map(|server| server.figures()).collect::<Result<Vec<_>, _>>()?;
+        Ok(together(&each))
+    }
+
+    /// Brings all of them to the state that measurements start from.
+    pub fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        on_each(&self.each, |server| server.settle(limit)).into_iter().collect()
+    }
+
+    /// Shuts all of them down in order, and tells of the first that could not.
+    pub fn stop(self) -> Result<(), SystemError> {
+        let stopped = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.each.into_iter().map(|server| scope.spawn(move || server.stop())).collect();
+            threads.into_iter().map(|thread| thread.join().expect("stopping panicked")).collect::<Vec<_>>()
+        });
+        stopped.into_iter().collect()
+    }
+}
+
+/// Does something for each at the same time, and returns what came of it in order.
+fn on_each<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = all.iter().map(|one| scope.spawn(|| act(one))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a server's thread panicked")).collect()
+    })
+}
+
+/// Endings of figures that are levels, of which a sum over servers would mean nothing.
+const LEVELS: [&str; 5] = ["_us", "_ms", "_share", "_ratio", "_percent"];
+
+fn together(each: &[BTreeMap<String, f64>]) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for (name, value) in each.iter().flatten() {
+        let (sum, count) = sums.entry(name.clone()).or_default();
+        *sum += value;
+        *count += 1.0;
+    }
+    let is_level = |name: &str| LEVELS.iter().any(|ending| name.ends_with(ending));
+    sums.into_iter()
+        .map(|(name, (sum, count))| {
+            let value = if is_level(&name) { sum / count } else { sum };
+            (name, value)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_summed_and_levels_averaged() {
+        let figures = |pairs: &[(&str, f64)]| -> BTreeMap<String, f64> {
+            pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+        };
+        let both = [
+            figures(&[("reads", 10.0), ("current_read_latency_us", 200.0), ("only_here", 1.0)]),
+            figures(&[("reads", 30.0), ("current_read_latency_us", 400.0)]),
+        ];
+        let expected = figures(&[("reads", 40.0), ("current_read_latency_us", 300.0), ("only_here", 1.0)]);
+        assert_eq!(together(&both), expected);
+    }
+
+    #[test]
+    fn every_server_gets_its_share_of_the_threads() {
+        let ground = || Ground {
+            paths: StoragePaths::default(),
+            memory: Memory { budget_bytes: 0, cgroup_procs: Vec::new() },
+        };
+        let servers =
+            Servers::start(&underlay_systems::null::Null, &[ground(), ground()], &Settings::default())
+                .unwrap();
+        assert_eq!(servers.each.len(), 2);
+        for thread in 0..4 {
+            servers.connect(thread).unwrap();
+        }
+        servers.settle(Duration::from_secs(1)).unwrap();
+        servers.health().unwrap();
+        servers.stop().unwrap();
+    }
+}

@@ -1,0 +1,347 @@
+//! The volume server of a cell: `underlay volume serve` as a process of its own, outside of the cell's memory budget,
+//! because it stands for another machine.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_storage::layers::compress::Codec;
+use underlay_storage::stack::{InitialState, Node, Pace, RemoteSpec};
+use underlay_systems::child::Child;
+use underlay_systems::system::Memory;
+use underlay_volume::pool_file::control_socket;
+use underlay_volume::server::nqn;
+use underlay_volume::server::protocol::{Command as Verb, PoolState, Reply};
+use underlay_volume::server::Connection;
+
+use super::CellError;
+use super::cell::CellPlan;
+use crate::spec::{DeviceSpec, PoolVolume, StorageSource};
+
+const POOL: &str = "pool";
+/// Devices and volumes are whole multiples of this.
+const UNIT_BYTES: u64 = 1 << 20;
+/// Each volume is a subsystem of its own, with this one namespace.
+const NAMESPACE: u32 = 1;
+/// Opening a pool reads its map, and a steady flash is made so first.
+const START_LIMIT: Duration = Duration::from_secs(120);
+const START_POLL: Duration = Duration::from_millis(10);
+/// What was acknowledged is written out when it ends.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// From `struct sockaddr_un`, with its final zero.
+const SOCKET_PATH_MAX_BYTES: usize = 107;
+
+/// A volume server with a volume for each server of the system. Dropping it kills it.
+pub struct VolumeServer {
+    child: Child,
+    connection: Mutex<Connection>,
+    address: SocketAddr,
+    /// When measuring began, and what CPU time it had used by then.
+    measured_from: Mutex<Option<(Instant, Duration)>>,
+}
+
+impl VolumeServer {
+    /// Starts it in `folder`, which holds the devices' images already or else gets them; its devices complete at once.
+    pub fn start(plan: &CellPlan<'_>, folder: &Path) -> Result<VolumeServer, CellError> {
+        let StorageSource::Volume(volume) = &plan.storage.source else {
+            unreachable!("only volumes have a server");
+        };
+        let directory = devices_folder(folder);
+        fs::create_dir_all(&directory)?;
+        let control = control_socket(&directory);
+        if control.as_os_str().as_bytes().len() > SOCKET_PATH_MAX_BYTES {
+            return Err(CellError::Failed(format!(
+                "{} is too long for a socket's path: name a shorter directory by --work",
+                control.display()
+            )));
+        }
+        for (name, text) in media_files(plan, volume) {
+            fs::write(folder.join(name), text)?;
+        }
+        let file = folder.join("pool.toml");
+        fs::write(&file, pool_file(plan, volume)?)?;
+        let mut command = Command::new("/proc/self/exe");
+        // In a list of processes it is called what it is.
+        std::os::unix::process::CommandExt::arg0(&mut command, "underlay");
+        command.args(["volume", "serve"]).arg(&file);
+        let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
+        let child = Child::spawn("volume-server", command, &folder.join("log"), &memory)?;
+        let (connection, address) = wait_until_ready(&child, &control)?;
+        let server =
+            VolumeServer { child, connection: Mutex::new(connection), address, measured_from: Mutex::default() };
+        server.set_pace(Pace::Immediate)?;
+        Ok(server)
+    }
+
+    /// The way to the volume of one of the system's servers.
+    pub fn volume(&self, server: u32) -> Node {
+        let volume = volume_name(server);
+        let subsystem = nqn::of_volume(POOL, &volume);
+        Node::Remote(RemoteSpec::new(format!("{POOL}/{volume}"), self.address.to_string(), subsystem, NAMESPACE))
+    }
+
+    pub fn set_pace(&self, pace: Pace) -> Result<(), CellError> {
+        self.tell(&Verb::SetPace { pace })
+    }
+
+    pub fn begin_measurement(&self, interval_s: f64) -> Result<(), CellError> {
+        self.tell(&Verb::BeginMeasurement { interval_s })?;
+        *lock(&self.measured_from) = Some((Instant::now(), cpu_time(self.child.pid())));
+        Ok(())
+    }
+
+    /// What the pool's devices did, and how many cores the server used.
+    pub fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, f64), CellError> {
+        let cores = lock(&self.measured_from).take().map_or(0.0, |(begun, before)| {
+            let wall = begun.elapsed().as_secs_f64();
+            let used = cpu_time(self.child.pid()).saturating_sub(before).as_secs_f64();
+            if wall > 0.0 { used / wall } else { 0.0 }
+        });
+        match self.ask(&Verb::EndMeasurement)? {
+            Reply::Activity { devices } => Ok((devices, cores)),
+            other => Err(unexpected("what its devices did", &other)),
+        }
+    }
+
+    /// What the volumes hold, and what that takes.
+    pub fn volumes(&self) -> Result<Vec<LayerActivity>, CellError> {
+        let state = self.state()?;
+        let figures = |volume: underlay_volume::server::protocol::VolumeState| LayerActivity {
+            name: volume.name,
+            kind: "volume".to_owned(),
+            figures: [
+                ("capacity_bytes", volume.capacity_bytes as f64),
+                ("used_bytes", volume.used_bytes as f64),
+                ("stored_bytes", volume.stored_bytes as f64),
+            ]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+        };
+        Ok(state.volumes.into_iter().map(figures).collect())
+    }
+
+    /// `Err` when it has ended or does not answer.
+    pub fn health(&self) -> Result<(), CellError> {
+        if !self.child.is_running() {
+            return Err(self.child.failed("serving volumes", self.child.describe()).into());
+        }
+        match self.ask(&Verb::Ping)? {
+            Reply::Pong { .. } => Ok(()),
+            other => Err(unexpected("a sign of life", &other)),
+        }
+    }
+
+    /// Ends it in order: everything acknowledged is in its images when this returns.
+    pub fn stop(self) -> Result<(), CellError> {
+        self.tell(&Verb::Shutdown)?;
+        if !self.child.wait(STOP_LIMIT) {
+            let problem = format!("it was told to end {} s ago and has not", STOP_LIMIT.as_secs());
+            return Err(self.child.failed("stopping", problem).into());
+        }
+        if !self.child.ended_well() {
+            return Err(self.child.failed("stopping", self.child.describe()).into());
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Result<PoolState, CellError> {
+        match self.ask(&Verb::List)? {
+            Reply::State(state) => Ok(state),
+            other => Err(unexpected("how its volumes are", &other)),
+        }
+    }
+
+    fn tell(&self, verb: &Verb) -> Result<(), CellError> {
+        match self.ask(verb)? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected("that it is done", &other)),
+        }
+    }
+
+    fn ask(&self, verb: &Verb) -> Result<Reply, CellError> {
+        match lock(&self.connection).ask(verb) {
+            Ok(Reply::Failed { problem, .. }) => {
+                Err(CellError::Failed(format!("the volume server refused: {problem}")))
+            }
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(self.child.failed("answering", format!("{error}; {}", self.child.describe_loss())).into()),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unexpected(wanted: &str, reply: &Reply) -> CellError {
+    CellError::Failed(format!("the volume server was asked for {wanted} and answered {reply:?}"))
+}
+
+/// Where a volume server in `folder` has its images.
+pub fn devices_folder(folder: &Path) -> PathBuf {
+    folder.join("devices")
+}
+
+fn volume_name(server: u32) -> String {
+    format!("server-{server}")
+}
+
+fn wait_until_ready(child: &Child, control: &Path) -> Result<(Connection, SocketAddr), CellError> {
+    let begun = Instant::now();
+    loop {
+        if let Ok(mut connection) = Connection::open(control)
+            && let Ok(Reply::Pong { address, .. }) = connection.ask(&Verb::Ping)
+        {
+            return Ok((connection, address));
+        }
+        if !child.is_running() {
+            return Err(child.failed("starting", child.describe()).into());
+        }
+        if begun.elapsed() > START_LIMIT {
+            let problem = format!("it did not answer within {} s", START_LIMIT.as_secs());
+            return Err(child.failed("starting", problem).into());
+        }
+        std::thread::sleep(START_POLL);
+    }
+}
+
+/// The pool's file, at the study's scale.
+fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume) -> Result<String, CellError> {
+    let PoolVolume { pool, capacity_bytes, compress, mirror, .. } = volume;
+    let here = |bytes: u64| (bytes as f64 / plan.scale.data) as u64 / UNIT_BYTES * UNIT_BYTES;
+    let devices: Vec<String> = pool
+        .devices
+        .iter()
+        .map(|device| {
+            let bytes = device.capacity_bytes.unwrap_or(device.medium.capacity_bytes());
+            format!(
+                "{{ medium = {}, count = {}, capacity = \"{} B\" }}",
+                quoted(&medium_name(plan, device)),
+                device.count,
+                here(bytes)
+            )
+        })
+        .collect();
+    let initial = match pool.initial {
+        InitialState::Fresh => "fresh",
+        InitialState::Steady => "steady",
+    };
+    let compress = match compress {
+        None => "none",
+        Some(Codec::Lz4) => "lz4",
+        Some(Codec::Zstd(_)) => "zstd",
+    };
+    let mut text = format!(
+        "name = \"{POOL}\"\nlisten = \"127.0.0.1:0\"\ndirectory = \"devices\"\ndevices = [{}]\ninitial = \"{initial}\"\n",
+        devices.join(", ")
+    );
+    for server in 0..plan.system.servers {
+        text.push_str(&format!(
+            "\n[volume.{}]\ncapacity = \"{} B\"\ncompress = \"{compress}\"\nmirror = {mirror}\n",
+            volume_name(server),
+            here(*capacity_bytes)
+        ));
+    }
+    text.push_str(&format!("\n[scale]\ntime = {:?}\n", plan.scale.time));
+    Ok(text)
+}
+
+/// As the pool's file calls a device's medium: a file's name for one that is a file of the user's.
+fn medium_name(plan: &CellPlan<'_>, device: &DeviceSpec) -> String {
+    let of_file = plan.study.media_files.iter().find(|(name, text)| {
+        underlay_storage::catalogue::Medium::parse(name, text).is_ok_and(|medium| medium == device.medium)
+    });
+    of_file.map_or_else(|| device.medium.name.clone(), |(name, _)| file_name(name))
+}
+
+/// The user's media of a pool's devices: a name below the pool's folder, and the text.
+fn media_files(plan: &CellPlan<'_>, volume: &PoolVolume) -> Vec<(String, String)> {
+    let named: Vec<String> =
+        volume.pool.devices.iter().map(|device| medium_name(plan, device)).collect();
+    let files = plan.study.media_files.iter().map(|(name, text)| (file_name(name), text.clone()));
+    files.filter(|(name, _)| named.contains(name)).collect()
+}
+
+/// Without the directories that the study sees it in.
+fn file_name(path: &str) -> String {
+    Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn quoted(text: &str) -> String {
+    toml_edit::Value::from(text).to_string()
+}
+
+/// The CPU time that a process has used; none where it is gone.
+fn cpu_time(pid: u32) -> Duration {
+    let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // What follows the program's name, which may hold anything but ends with the last parenthesis (proc(5)).
+    let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
+    let ticks: u64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_secs_f64(ticks as f64 / ticks_per_s as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan;
+    use crate::spec::{Study, read_pool_file};
+
+    const STUDY: &str = r#"name = "x"
+baseline = "remote"
+[system.rocksdb]
+memory = "64 GiB"
+servers = 2
+[pool.shared]
+devices = [{ medium = "nvme-9300-max", count = 3, capacity = "3 TB" }]
+initial = "fresh"
+[storage.remote]
+pool = "shared"
+capacity = "4 TB"
+compress = "zstd"
+mirror = true
+[workload.ycsb]
+data = "800 GB"
+mixes = ["a"]
+threads = 8
+[scale]
+time = 8
+data = 1000
+"#;
+
+    #[test]
+    fn the_file_that_is_written_is_one_that_a_server_reads() {
+        let study = Study::parse("x.toml", STUDY, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let order = plan::order(&study);
+        let plan = CellPlan::new(&study, &order[0], 0).unwrap();
+        let StorageSource::Volume(volume) = &plan.storage.source else { panic!("a volume") };
+        let text = pool_file(&plan, volume).unwrap();
+        let none = |_: &str| Err("no files here".to_owned());
+        let file = read_pool_file("pool.toml", &text, Path::new("/cell/pool"), &none)
+            .unwrap_or_else(|mistakes| panic!("{text}\n{mistakes}"));
+        assert_eq!(file.directory, devices_folder(Path::new("/cell/pool")));
+        assert_eq!(file.dilation, 8.0);
+        let devices = file.modelled();
+        assert_eq!(devices.len(), 3);
+        assert!(devices.iter().all(|device| device.initial == InitialState::Fresh));
+        assert_eq!(devices[0].capacity_bytes, 2861 << 20);
+        assert_eq!(file.volumes.len(), 2);
+        assert_eq!(file.volumes[1].name, "server-1");
+        assert!(file.volumes[1].spec.mirror && matches!(file.volumes[1].spec.compress, Some(Codec::Zstd(_))));
+        assert_eq!(file.volumes[1].spec.capacity_bytes, 3814 << 20);
+    }
+
+    #[test]
+    fn our_own_cpu_time_goes_on() {
+        let begun = cpu_time(std::process::id());
+        let until = Instant::now() + Duration::from_secs(20);
+        while cpu_time(std::process::id()) == begun {
+            assert!(Instant::now() < until, "twenty seconds of work took no CPU time");
+        }
+    }
+}

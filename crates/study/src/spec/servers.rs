@@ -1,0 +1,175 @@
+//! What a system stands on: whether a study can be shared by several servers that know nothing of each other, what each
+//! of them gets, and what it keeps on storages besides the one that is compared.
+
+use underlay_workload::{Mix, OperationKind};
+
+use super::checks::Sites;
+use super::storage::StorageSite;
+use super::system::{self, SystemSite};
+use super::workload::WorkloadSite;
+use super::{StorageSource, SystemSpec, suggest};
+use crate::diagnostics::{Diagnostic, Diagnostics};
+
+impl SystemSpec {
+    /// One server's share of something that is asked of all of them together.
+    pub fn share(&self, amount: u64) -> u64 {
+        amount / u64::from(self.servers.max(1))
+    }
+}
+
+/// Servers of the system with the fewest: each of those holds the largest share.
+pub(super) fn fewest(sites: &Sites) -> u64 {
+    sites.systems.iter().map(|system| u64::from(system.spec.servers)).min().unwrap_or(1).max(1)
+}
+
+/// Servers of the system with the most: each of those has a storage of its own.
+pub(super) fn most(sites: &Sites) -> u64 {
+    sites.systems.iter().map(|system| u64::from(system.spec.servers)).max().unwrap_or(1).max(1)
+}
+
+pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+    let (servers, Some(span)) = (system.spec.servers, &system.servers_span) else { return };
+    if servers <= 1 {
+        return;
+    }
+    for storage in &sites.storages {
+        if matches!(storage.spec.source, StorageSource::Paths(_)) {
+            let message = format!(
+                "[storage.{}] is real storage, and [system.{}] is {servers} servers",
+                storage.spec.name, system.spec.name
+            );
+            findings.push(
+                Diagnostic::error(
+                    storage.layout_span.clone(),
+                    message,
+                    "each server needs a storage of its own: expected `devices` or `pool`",
+                )
+                .with_context(span.clone(), "the servers"),
+            );
+        }
+    }
+    for fault in &sites.faults {
+        let message = format!(
+            "[fault.{}] is for one storage, and [system.{}] is {servers} servers with one each",
+            fault.spec.name, system.spec.name
+        );
+        findings.push(
+            Diagnostic::error(fault.act_span.clone(), message, "expected a study of one server")
+                .with_context(span.clone(), "the servers"),
+        );
+    }
+    for workload in &sites.workloads {
+        check_workload(system, workload, findings);
+    }
+}
+
+fn check_workload(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
+    let (servers, Some(span)) = (system.spec.servers, &system.servers_span) else { return };
+    for threads in workload.threads.iter().filter(|threads| threads.value % servers != 0) {
+        let up = threads.value.div_ceil(servers) * servers;
+        findings.push(
+            Diagnostic::error(
+                threads.span.clone(),
+                format!("{} threads can't be shared evenly by {servers} servers", threads.value),
+                format!("expected a multiple of {servers}, as in {up}"),
+            )
+            .with_context(span.clone(), "the servers"),
+        );
+    }
+    for mix in &workload.mixes {
+        let changes = |kind| Mix::parse(mix.value).is_ok_and(|mix| mix.share(kind) > 0.0);
+        if changes(OperationKind::Insert) || changes(OperationKind::Delete) {
+            findings.push(
+                Diagnostic::error(
+                    mix.span.clone(),
+                    format!("mix \"{}\" changes which records there are", mix.value),
+                    "expected a mix of reads and updates: `a`, `b`, `c` or `f`",
+                )
+                .with_context(span.clone(), "servers that share no data")
+                .with_help("a record that one server got is not on the others"),
+            );
+        }
+    }
+}
+
+/// Whether a system keeps a part of what it stores there, so that it is no storage to be compared.
+pub(super) fn is_for_a_role(storage: &StorageSite, sites: &Sites) -> bool {
+    let mut named = sites.systems.iter().flat_map(|system| system.roles.values());
+    named.any(|name| name.value == storage.spec.name)
+}
+
+/// Whether the storages that roles name can be under every cell.
+pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+    for (role, name) in &system.roles {
+        let place = format!("`{role}` in [system.{}]", system.spec.name);
+        let names = sites.storage_names.iter().map(String::as_str);
+        if !sites.storage_names.contains(&name.value) {
+            let message = format!("{place} names `{}`, which is none of the storages", name.value.escape_debug());
+            let known = format!("expected one of {}", sites.storage_names.join(", "));
+            findings.push(match suggest::closest(&name.value, names) {
+                Some(meant) => Diagnostic::error(name.span.clone(), message, format!("did you mean \"{meant}\"?"))
+                    .with_help(known),
+                None => Diagnostic::error(name.span.clone(), message, known),
+            });
+            continue;
+        }
+        let Some(storage) = sites.storages.iter().find(|storage| storage.spec.name == name.value) else { continue };
+        if !matches!(storage.spec.source, StorageSource::Modelled { .. }) || storage.directories() != 1 {
+            let message = format!("{place} names [storage.{}]", storage.spec.name);
+            let label = "expected a storage of `devices` that is one directory";
+            findings.push(
+                Diagnostic::error(name.span.clone(), message, label)
+                    .with_context(storage.layout_span.clone(), "this one is not"),
+            );
+        }
+        if sites.baseline_name().as_deref() == Some(name.value.as_str()) {
+            let message = format!("{place} names the baseline");
+            let label = "a storage that a role names is not compared: expected another one";
+            findings.push(
+                Diagnostic::error(name.span.clone(), message, label)
+                    .with_help("describe the same devices once more under another name"),
+            );
+        }
+    }
+}
+
+/// `[storage.NAME.system]`: settings that every system of the study must know, and take beside its own.
+pub(super) fn check_settings_of_storages(sites: &Sites, findings: &mut Diagnostics) {
+    for storage in sites.storages.iter().filter(|storage| !storage.settings.is_empty()) {
+        let title = format!("`system` in [storage.{}]", storage.spec.name);
+        for site in &sites.systems {
+            let Some(kind) = underlay_systems::find(&site.spec.kind) else { continue };
+            let known: Vec<&str> = kind.capabilities().settings.iter().map(|&(name, _)| name).collect();
+            let mut all_known = true;
+            for (key, (_, span)) in &storage.settings {
+                if known.contains(&key.as_str()) {
+                    continue;
+                }
+                all_known = false;
+                let message = format!("unknown key `{key}` in {title}");
+                let expected = match known.as_slice() {
+                    [] => format!("{} has no settings", site.spec.kind),
+                    known => format!("expected one of {}", known.join(", ")),
+                };
+                let finding = match suggest::closest(key, known.iter().copied()) {
+                    Some(meant) => Diagnostic::error(span.clone(), message, format!("did you mean `{meant}`?"))
+                        .with_help(expected),
+                    None => Diagnostic::error(span.clone(), message, "").with_help(expected),
+                };
+                findings.push(finding.with_context(site.key_span.clone(), "the system"));
+            }
+            if all_known {
+                // Together with its own, some of which may be wrong only in this company.
+                let merged = storage.spec.settings_of(&site.spec);
+                let spans = merged.into_iter().map(|(key, value)| {
+                    let place = storage.settings.get(&key).map(|(_, span)| span.clone());
+                    (key, (value, place.unwrap_or_else(|| storage.settings_span.clone())))
+                });
+                let own_are_sound = kind.check_settings(&site.spec.settings).is_empty();
+                if own_are_sound {
+                    system::check_settings(kind, &spans.collect(), &title, &storage.settings_span, findings);
+                }
+            }
+        }
+    }
+}

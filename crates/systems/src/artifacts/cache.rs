@@ -1,0 +1,195 @@
+//! Where fetched files stay: complete or not at all, and fetched by one process at a time.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+
+use super::locked::{self, LockedFile};
+use super::{ArtifactError, ArtifactList};
+use crate::system::Progress;
+
+/// How a fetch works: brings the files of a list into the directory, which is empty, using the other for whatever it likes.
+pub(super) type Fetch<'f> =
+    dyn Fn(&ArtifactList, &[LockedFile], &Path, &Path, &dyn Fn(&Progress)) -> Result<(), ArtifactError> + 'f;
+
+/// The cache's directory; it need not exist.
+pub fn root() -> Result<PathBuf, ArtifactError> {
+    let from = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
+    if let Some(chosen) = from("UNDERLAY_CACHE") {
+        return std::path::absolute(&chosen).map_err(ArtifactError::io("use", chosen));
+    }
+    // A relative path there is to be ignored, says the XDG base directory specification.
+    let base = from("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = base.or_else(|| from("HOME").map(|home| Path::new(&home).join(".cache")));
+    base.map(|base| base.join("underlay")).ok_or(ArtifactError::NoCache)
+}
+
+/// The place of one list in one state: another list of files has another place.
+pub(super) struct Place<'a> {
+    list: &'a ArtifactList,
+    files: Vec<LockedFile>,
+    folder: PathBuf,
+    name: String,
+}
+
+impl<'a> Place<'a> {
+    pub fn of(list: &'a ArtifactList, cache: &Path) -> Result<Place<'a>, ArtifactError> {
+        let digest = Sha256::digest(list.locked.as_bytes());
+        let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let (files, name) = (list.files()?, format!("{}-{short}", list.name));
+        Ok(Place { list, files, folder: cache.join("artifacts"), name })
+    }
+
+    /// The directory with the files, which `fetch` brings if they are missing or damaged.
+    pub fn obtain(&self, progress: &dyn Fn(&Progress), fetch: &Fetch<'_>) -> Result<PathBuf, ArtifactError> {
+        let directory = self.folder.join(&self.name);
+        if locked::difference(&directory, &self.files).is_none() {
+            return Ok(directory);
+        }
+        std::fs::create_dir_all(&self.folder).map_err(ArtifactError::io("make", &self.folder))?;
+        let _lock = self.lock(progress)?;
+        // Whoever held the lock before may have fetched it.
+        if locked::difference(&directory, &self.files).is_none() {
+            return Ok(directory);
+        }
+        let staging = self.folder.join(format!("{}.partial", self.name));
+        // Left by a process that was killed, or damaged since.
+        for stale in [&staging, &directory] {
+            remove(stale)?;
+        }
+        let outcome = self.fetch_into(&staging, &directory, progress, fetch);
+        let removed = remove(&staging);
+        outcome?;
+        removed?;
+        Ok(directory)
+    }
+
+    fn fetch_into(
+        &self,
+        staging: &Path,
+        directory: &Path,
+        progress: &dyn Fn(&Progress),
+        fetch: &Fetch<'_>,
+    ) -> Result<(), ArtifactError> {
+        let (files, work) = (staging.join("files"), staging.join("work"));
+        for folder in [&files, &work] {
+            std::fs::create_dir_all(folder).map_err(ArtifactError::io("make", folder))?;
+        }
+        fetch(self.list, &self.files, &files, &work, progress)?;
+        if let Some(problem) = locked::difference(&files, &self.files) {
+            return Err(ArtifactError::Different { list: self.list.name, problem });
+        }
+        // A crash of the machine must not leave the final name on unwritten files.
+        for file in &self.files {
+            let path = files.join(&file.name);
+            File::open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(ArtifactError::io("write out", path))?;
+        }
+        std::fs::rename(&files, directory).map_err(ArtifactError::io("make", directory))
+    }
+
+    /// Held until it is dropped, or this process ends.
+    fn lock(&self, progress: &dyn Fn(&Progress)) -> Result<File, ArtifactError> {
+        let path = self.folder.join(format!("{}.lock", self.name));
+        let file = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
+        let file = file.map_err(ArtifactError::io("open", &path))?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            progress(&Progress {
+                what: format!("waiting for another process that fetches {}", self.list.name),
+                done_bytes: 0,
+                total_bytes: 0,
+            });
+            loop {
+                match flock(&file, FlockOperation::LockExclusive) {
+                    Ok(()) => break,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(ArtifactError::io("lock", &path)(error.into())),
+                }
+            }
+        }
+        Ok(file)
+    }
+}
+
+fn remove(directory: &Path) -> Result<(), ArtifactError> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(ArtifactError::io("remove", directory)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    const LIST: ArtifactList = ArtifactList {
+        name: "abc",
+        pom: "",
+        locked: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad 3 abc.jar\n",
+    };
+
+    /// Obtains the list with a fetch that brings `content`, which takes a moment.
+    fn obtain(cache: &Path, content: &str, fetches: &AtomicU32) -> Result<PathBuf, ArtifactError> {
+        let fetch =
+            |_: &ArtifactList, files: &[LockedFile], directory: &Path, work: &Path, _: &dyn Fn(&Progress)| {
+                fetches.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
+                std::fs::write(work.join("anything"), "").unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::fs::write(directory.join(&files[0].name), content).unwrap();
+                Ok(())
+            };
+        Place::of(&LIST, cache).unwrap().obtain(&|_| {}, &fetch)
+    }
+
+    #[test]
+    fn it_is_fetched_once_and_anew_when_it_is_damaged() {
+        let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
+        let directory = obtain(cache.path(), "abc", &fetches).unwrap();
+        assert_eq!(std::fs::read_to_string(directory.join("abc.jar")).unwrap(), "abc");
+        assert_eq!(obtain(cache.path(), "never", &fetches).unwrap(), directory);
+        assert_eq!(fetches.load(Ordering::Relaxed), 1);
+        std::fs::write(directory.join("abc.jar"), "abd").unwrap();
+        obtain(cache.path(), "abc", &fetches).unwrap();
+        assert_eq!(std::fs::read_to_string(directory.join("abc.jar")).unwrap(), "abc");
+        let left: Vec<_> = std::fs::read_dir(cache.path().join("artifacts")).unwrap().collect();
+        assert_eq!(left.len(), 2, "the files and the lock: {left:?}");
+    }
+
+    #[test]
+    fn what_is_not_on_the_list_is_never_used() {
+        let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
+        let error = obtain(cache.path(), "abd", &fetches).unwrap_err();
+        assert!(matches!(error, ArtifactError::Different { list: "abc", .. }), "{error}");
+        assert!(error.to_string().contains("abc.jar has another SHA-256"), "{error}");
+        obtain(cache.path(), "abc", &fetches).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_fetch_left_is_cleared_away() {
+        let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
+        let place = Place::of(&LIST, cache.path()).unwrap();
+        let partial = place.folder.join(format!("{}.partial", place.name)).join("files");
+        std::fs::create_dir_all(&partial).unwrap();
+        std::fs::write(partial.join("old.jar"), "half").unwrap();
+        obtain(cache.path(), "abc", &fetches).unwrap();
+    }
+
+    #[test]
+    fn of_many_at_once_one_fetches() {
+        let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| obtain(cache.path(), "abc", &fetches).unwrap());
+            }
+        });
+        assert_eq!(fetches.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,143 @@
+//! Fetching by the program `mvn`, which knows the user's proxies, mirrors and credentials.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::ArtifactError;
+use super::ArtifactList;
+use super::locked::LockedFile;
+use crate::child::Child;
+use crate::system::{Memory, Progress, SystemError};
+
+/// The plugin that does it, of a fixed version. `scripts/lock-artifacts` reads this line.
+const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
+const POLL: Duration = Duration::from_millis(200);
+const LOG_TAIL_CHARACTERS: usize = 600;
+const REMEDY: &str = "install Maven and Java 17 (Debian: apt install maven openjdk-17-jdk-headless)";
+
+/// Brings the runtime dependencies of the list's project into `directory`; Maven's own repository is in `work`.
+pub(super) fn fetch(
+    list: &ArtifactList,
+    files: &[LockedFile],
+    directory: &Path,
+    work: &Path,
+    progress: &dyn Fn(&Progress),
+) -> Result<(), ArtifactError> {
+    let project = work.join("pom.xml");
+    std::fs::write(&project, list.pom).map_err(ArtifactError::io("write", &project))?;
+    let (repository, log) = (work.join("repository"), work.join("mvn.log"));
+    let mut command = Command::new("mvn");
+    command
+        .args(["--batch-mode", "--strict-checksums", "--file"])
+        .arg(&project)
+        .arg(format!("-Dmaven.repo.local={}", repository.display()))
+        .arg(COPY)
+        .arg(format!("-DoutputDirectory={}", directory.display()))
+        .args(["-DincludeScope=runtime", "-Dstyle.color=never"]);
+    if !on_path("mvn") {
+        return Err(ArtifactError::Program { program: "mvn", remedy: REMEDY });
+    }
+    let total_bytes = files.iter().map(|file| file.bytes).sum();
+    let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
+    let failed = |problem: String, log_tail: Option<String>| ArtifactError::Fetch {
+        list: list.name,
+        files: files.len(),
+        megabytes: total_bytes as f64 / 1e6,
+        problem,
+        log_tail,
+    };
+    let maven = Child::spawn("mvn", command, &log, &unlimited).map_err(|error| match error {
+        SystemError::Failed { problem, .. } => failed(problem, None),
+        other => failed(other.to_string(), None),
+    })?;
+    loop {
+        progress(&Progress {
+            what: format!("fetching {}, {} files", list.name, files.len()),
+            done_bytes: arrived_bytes(&repository, files).min(total_bytes),
+            total_bytes,
+        });
+        if maven.state().wait(POLL) {
+            break;
+        }
+    }
+    if maven.state().ended_well() {
+        return Ok(());
+    }
+    Err(failed(maven.state().describe(), errors_in(&log)))
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// How much of the files is in Maven's repository, finished or not: it appends `.part` or `.tmp` while it downloads.
+fn arrived_bytes(folder: &Path, files: &[LockedFile]) -> u64 {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let mut bytes = 0;
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() {
+            bytes += arrived_bytes(&entry.path(), files);
+            continue;
+        }
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let wanted = name.find(".jar").map_or(&*name, |end| &name[..end + ".jar".len()]);
+        if files.iter().any(|file| file.name == wanted) && !name.contains(".sha1") {
+            bytes += entry.metadata().map_or(0, |data| data.len());
+        }
+    }
+    bytes
+}
+
+/// What Maven called an error, without its advice on command-line switches.
+fn errors_in(log: &Path) -> Option<String> {
+    let text = std::fs::read(log).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("[ERROR] "))
+        .filter(|line| !line.contains("re-run Maven") && !line.contains("[Help 1] http"))
+        .collect();
+    let errors = if lines.is_empty() { text.trim().to_owned() } else { lines.join("\n") };
+    let short: String = errors.chars().take(LOG_TAIL_CHARACTERS).collect();
+    (!short.is_empty()).then_some(short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_the_list_count_as_progress() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let nested = folder.path().join("org/abc");
+        std::fs::create_dir_all(&nested).unwrap();
+        for (name, bytes) in
+            [("abc-1.jar", 10), ("abc-2.jar.part", 5), ("abc-1.jar.sha1", 40), ("abc-1.pom", 7), ("x.jar", 9)]
+        {
+            std::fs::write(nested.join(name), vec![0; bytes]).unwrap();
+        }
+        let file = |name: &str| LockedFile { name: name.to_owned(), bytes: 10, sha256: [0; 32] };
+        assert_eq!(arrived_bytes(folder.path(), &[file("abc-1.jar"), file("abc-2.jar")]), 15);
+        assert_eq!(arrived_bytes(&folder.path().join("missing"), &[file("abc-1.jar")]), 0);
+    }
+
+    #[test]
+    fn what_maven_calls_an_error_is_kept() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(
+            &log,
+            "[INFO] x\n[ERROR] no route\n[ERROR] \n[ERROR] To see it all, re-run Maven with -e\n",
+        )
+        .unwrap();
+        assert_eq!(errors_in(&log).unwrap().trim(), "no route");
+        std::fs::write(&log, "java: not found\n").unwrap();
+        assert_eq!(errors_in(&log).unwrap(), "java: not found");
+        std::fs::write(&log, "").unwrap();
+        assert_eq!(errors_in(&log), None);
+    }
+}

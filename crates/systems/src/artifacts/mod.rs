@@ -1,0 +1,67 @@
+//! Java programs, fetched from a Maven repository by `mvn` into a cache that all runs share.
+//!
+//! A list is a folder here: `pom.xml` says what is wanted, `locked.txt` says which files that is, with the size and the
+//! SHA-256 of each (`scripts/lock-artifacts` writes it). Whatever Maven brings is held against the list before it is
+//! used, and once more at every later use: nothing else is ever on a class path. After the first time no network is needed.
+//!
+//! The cache is `$UNDERLAY_CACHE`, or else `underlay` in `$XDG_CACHE_HOME` or in `~/.cache`. A fetch goes to a place of
+//! its own and takes its name when it is complete, and a second process that wants the same waits for the first.
+
+mod cache;
+mod error;
+mod locked;
+mod maven;
+
+use std::path::PathBuf;
+
+pub use error::ArtifactError;
+pub use locked::LockedFile;
+
+use crate::system::Progress;
+
+/// The files that Cassandra runs on, its command `nodetool` among them.
+pub static CASSANDRA: ArtifactList = ArtifactList {
+    name: "cassandra",
+    pom: include_str!("cassandra/pom.xml"),
+    locked: include_str!("cassandra/locked.txt"),
+};
+
+/// Files that belong together.
+#[derive(Clone, Copy, Debug)]
+pub struct ArtifactList {
+    pub name: &'static str,
+    /// Maven's project file: what is wanted.
+    pub pom: &'static str,
+    /// What that is, one file a line.
+    pub locked: &'static str,
+}
+
+impl ArtifactList {
+    /// Every file of the list, as it must be.
+    pub fn files(&self) -> Result<Vec<LockedFile>, ArtifactError> {
+        locked::parse(self.locked)
+            .map_err(|(line, problem)| ArtifactError::List { list: self.name, line, problem })
+    }
+
+    /// The version in the name of the artifact `artifact`, as in `cassandra-all-5.0.9.jar`.
+    pub fn version_of(&self, artifact: &str) -> Option<String> {
+        self.files().ok()?.iter().find_map(|file| {
+            let rest = file.name.strip_suffix(".jar")?.strip_prefix(artifact)?.strip_prefix('-')?;
+            rest.starts_with(|letter: char| letter.is_ascii_digit()).then(|| rest.to_owned())
+        })
+    }
+
+    /// The directory that holds exactly the files of the list, fetched if they are not there yet.
+    pub fn directory(&self, progress: &dyn Fn(&Progress)) -> Result<PathBuf, ArtifactError> {
+        self.directory_in(&cache::root()?, progress)
+    }
+
+    /// [`directory`](Self::directory) in a cache other than the user's.
+    pub fn directory_in(
+        &self,
+        cache: &std::path::Path,
+        progress: &dyn Fn(&Progress),
+    ) -> Result<PathBuf, ArtifactError> {
+        cache::Place::of(self, cache)?.obtain(progress, &maven::fetch)
+    }
+}

@@ -1,0 +1,127 @@
+//! Where the nodes of one run listen: a block of loopback addresses that no other run has.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+
+/// Where clients connect, and where nodes talk to each other. Another pair for a host where something listens on the
+/// usual ports of all addresses.
+const PORTS: [(u16, u16); 3] = [(9042, 7000), (19042, 17000), (29042, 27000)];
+
+/// The addresses 127.0.BLOCK.1 and following, ours until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct Addresses {
+    block: u8,
+    pair: usize,
+    nodes: u8,
+    /// A name in the kernel that only one process can have, and that goes with it.
+    _lock: UnixListener,
+}
+
+impl Addresses {
+    /// The first free block for so many nodes.
+    pub fn claim(nodes: u8) -> std::io::Result<Addresses> {
+        for pair in 0..PORTS.len() {
+            for block in 0..=u8::MAX {
+                match Self::claim_block(block, pair, nodes) {
+                    Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                    outcome => return outcome,
+                }
+            }
+        }
+        Err(std::io::Error::new(
+            ErrorKind::AddrInUse,
+            "the ports 9042 and 7000 are taken on every block of loopback addresses",
+        ))
+    }
+
+    /// The block that [`name`](Self::name) called so: nodes of a ring know each other by their addresses.
+    pub fn claim_again(name: &str, nodes: u8) -> std::io::Result<Addresses> {
+        let place = name.trim().split_once(' ').and_then(|(block, pair)| {
+            Some((block.parse().ok()?, pair.parse().ok().filter(|&pair| pair < PORTS.len())?))
+        });
+        let Some((block, pair)) = place else {
+            let problem = format!("'{}' names no block of addresses", name.trim().escape_debug());
+            return Err(std::io::Error::new(ErrorKind::InvalidData, problem));
+        };
+        Self::claim_block(block, pair, nodes)
+    }
+
+    fn claim_block(block: u8, pair: usize, nodes: u8) -> std::io::Result<Addresses> {
+        let name = format!("underlay-cassandra-{block}-{pair}");
+        let lock = UnixListener::bind_addr(&UnixAddr::from_abstract_name(name)?)?;
+        let addresses = Addresses { block, pair, nodes, _lock: lock };
+        for node in 0..nodes {
+            for address in [addresses.native(node), addresses.storage(node)] {
+                drop(TcpListener::bind(address)?);
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// For [`claim_again`](Self::claim_again).
+    pub fn name(&self) -> String {
+        format!("{} {}", self.block, self.pair)
+    }
+
+    /// The address of a node, counted from 0.
+    pub fn ip(&self, node: u8) -> Ipv4Addr {
+        Ipv4Addr::new(127, 0, self.block, node + 1)
+    }
+
+    /// Where clients reach it.
+    pub fn native(&self, node: u8) -> SocketAddr {
+        (self.ip(node), PORTS[self.pair].0).into()
+    }
+
+    /// Where other nodes reach it.
+    pub fn storage(&self, node: u8) -> SocketAddr {
+        (self.ip(node), PORTS[self.pair].1).into()
+    }
+
+    pub fn all_native(&self) -> Vec<SocketAddr> {
+        (0..self.nodes).map(|node| self.native(node)).collect()
+    }
+}
+
+/// A port of 127.0.0.1 that nothing listens on at this moment.
+pub fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_have_the_same_block_until_one_is_dropped() {
+        let first = Addresses::claim(2).unwrap();
+        let second = Addresses::claim(3).unwrap();
+        assert_ne!(first.ip(0), second.ip(0));
+        assert!(first.ip(0).is_loopback());
+        let name = first.name();
+        assert_eq!(Addresses::claim_again(&name, 2).unwrap_err().kind(), ErrorKind::AddrInUse);
+        let ip = first.ip(1);
+        drop(first);
+        assert_eq!(Addresses::claim_again(&name, 2).unwrap().ip(1), ip);
+        assert_eq!(second.all_native().len(), 3);
+    }
+
+    #[test]
+    fn a_block_with_a_stranger_in_it_is_passed_over() {
+        let free = Addresses::claim(2).unwrap();
+        let (name, address) = (free.name(), free.storage(1));
+        drop(free);
+        let _stranger = TcpListener::bind(address).unwrap();
+        assert_eq!(Addresses::claim_again(&name, 2).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_ne!(Addresses::claim(2).unwrap().ip(1), address.ip());
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_refused() {
+        for name in ["", "1", "256 0", "1 9", "x y", "1 0 0"] {
+            assert_eq!(Addresses::claim_again(name, 1).unwrap_err().kind(), ErrorKind::InvalidData, "{name}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! One thread's way into the cluster.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use scylla::deserialize::row::ColumnIterator;
+use scylla::errors::{DbError, ExecutionError, RequestAttemptError, SerializationError};
+use scylla::response::query_result::QueryResult;
+use scylla::serialize::row::{RowSerializationContext, SerializeRow};
+use scylla::serialize::writers::RowWriter;
+use scylla::statement::prepared::PreparedStatement;
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+
+use super::database::{Database, words};
+use super::table::Question;
+use crate::child::ChildState;
+
+/// A client of a cluster. Requests of many clients share the connections.
+pub struct CassandraClient {
+    database: Arc<Database>,
+    /// The nodes that were started for it, to say how they ended. Empty for a cluster that ran before.
+    nodes: Arc<[Arc<ChildState>]>,
+    prepared: HashMap<Question, PreparedStatement>,
+}
+
+/// The values bound to a statement, in the order of its marks.
+struct Bound<'a> {
+    first: &'a [Option<&'a [u8]>],
+    last: &'a [Option<&'a [u8]>],
+}
+
+impl SerializeRow for Bound<'_> {
+    fn serialize(
+        &self,
+        context: &RowSerializationContext<'_>,
+        writer: &mut RowWriter<'_>,
+    ) -> Result<(), SerializationError> {
+        let count = self.first.len() + self.last.len();
+        if context.columns().len() != count {
+            let problem = format!("{count} values for {} marks", context.columns().len());
+            return Err(SerializationError::new(std::io::Error::other(problem)));
+        }
+        for value in self.first.iter().chain(self.last) {
+            let cell = writer.make_cell_writer();
+            match value {
+                Some(bytes) => drop(cell.set_value(bytes).map_err(SerializationError::new)?),
+                None => drop(cell.set_null()),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.last.is_empty()
+    }
+}
+
+/// What a request came to that Cassandra answered, or refused for want of room.
+enum Answer {
+    Result(QueryResult),
+    Throttled,
+}
+
+impl CassandraClient {
+    pub(super) fn new(database: Arc<Database>, nodes: Arc<[Arc<ChildState>]>) -> Self {
+        CassandraClient { database, nodes, prepared: HashMap::new() }
+    }
+
+    fn ask(&mut self, question: Question, bound: &Bound<'_>) -> Result<Answer, ClientError> {
+        if !self.prepared.contains_key(&question) {
+            let prepared = self.database.prepare(&question);
+            let prepared = prepared.map_err(|error| self.lost_or(ClientError::System(error.to_string())))?;
+            self.prepared.insert(question.clone(), prepared);
+        }
+        let prepared = &self.prepared[&question];
+        let result = self.database.wait(self.database.session().execute_unpaged(prepared, bound));
+        match result {
+            Ok(result) => Ok(Answer::Result(result)),
+            Err(ExecutionError::LastAttemptError(RequestAttemptError::DbError(
+                DbError::Overloaded | DbError::RateLimitReached { .. },
+                _,
+            ))) => Ok(Answer::Throttled),
+            Err(ExecutionError::RequestTimeout(limit)) => Err(self.lost_or(ClientError::Timeout(limit))),
+            Err(error @ ExecutionError::LastAttemptError(RequestAttemptError::DbError(..))) => {
+                Err(ClientError::System(words(&error)))
+            }
+            Err(error) => Err(self.lost_or(ClientError::System(words(&error)))),
+        }
+    }
+
+    /// `error`, unless it is because the nodes that were started are all gone.
+    fn lost_or(&self, error: ClientError) -> ClientError {
+        let Some((last, others)) = self.nodes.split_last() else { return error };
+        if others.iter().any(|node| node.is_running()) {
+            return error;
+        }
+        // A process that is being killed closes its sockets a moment before it is seen dead.
+        if last.wait(crate::child::OBITUARY_WAIT) { ClientError::Lost(last.describe()) } else { error }
+    }
+
+    fn write(&mut self, question: Question, bound: &Bound<'_>) -> Result<Outcome, ClientError> {
+        match self.ask(question, bound)? {
+            Answer::Result(_) => Ok(Outcome::Found),
+            Answer::Throttled => Ok(Outcome::Throttled),
+        }
+    }
+
+    /// The fields' values by number, as far as they are the table's; of two values of a field the later one.
+    fn by_field<'v>(&self, values: &'v FieldValues) -> Result<Vec<Option<&'v [u8]>>, ClientError> {
+        let mut by_field = vec![None; self.database.table().fields as usize];
+        for (field, value) in values.iter() {
+            let Some(place) = by_field.get_mut(field as usize) else {
+                let fields = self.database.table().fields;
+                return Err(ClientError::System(format!("a record has {fields} fields and no field{field}")));
+            };
+            *place = Some(value);
+        }
+        Ok(by_field)
+    }
+}
+
+fn unreadable(problem: &dyn std::fmt::Display) -> ClientError {
+    ClientError::System(format!("Cassandra's answer can't be read: {problem}"))
+}
+
+impl Client for CassandraClient {
+    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+        values.clear();
+        let question = match fields {
+            Fields::All => Question::ReadAll,
+            Fields::One(field) => Question::ReadOne(field),
+        };
+        let count = self.database.table().fields;
+        let result = match self.ask(question, &Bound { first: &[Some(key)], last: &[] })? {
+            Answer::Result(result) => result,
+            Answer::Throttled => return Ok(Outcome::Throttled),
+        };
+        let rows = result.into_rows_result().map_err(|error| unreadable(&error))?;
+        let mut rows = rows.rows::<ColumnIterator<'_, '_>>().map_err(|error| unreadable(&error))?;
+        let Some(row) = rows.next() else { return Ok(Outcome::Missing) };
+        for column in row.map_err(|error| unreadable(&error))? {
+            let column = column.map_err(|error| unreadable(&error))?;
+            // A field that the table hasn't is answered with the key, to tell whether the record is there.
+            let field = match fields {
+                Fields::All => u32::try_from(column.index).unwrap_or(u32::MAX),
+                Fields::One(field) => field,
+            };
+            if let Some(value) = column.slice.filter(|_| field < count) {
+                values.push(field, value.as_slice());
+            }
+        }
+        Ok(Outcome::Found)
+    }
+
+    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+        if limit == 0 {
+            // Cassandra calls a limit of 0 a mistake.
+            return Ok((Outcome::Missing, 0));
+        }
+        let question = match fields {
+            Fields::All => Question::ScanAll,
+            Fields::One(field) => Question::ScanOne(field),
+        };
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX).to_be_bytes();
+        match self.ask(question, &Bound { first: &[Some(start)], last: &[Some(&limit)] })? {
+            Answer::Throttled => Ok((Outcome::Throttled, 0)),
+            Answer::Result(result) => {
+                let rows = result.into_rows_result().map_err(|error| unreadable(&error))?;
+                let count = u32::try_from(rows.rows_num()).unwrap_or(u32::MAX);
+                Ok((if count > 0 { Outcome::Found } else { Outcome::Missing }, count))
+            }
+        }
+    }
+
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        let by_field = self.by_field(values)?;
+        let (fields, changes): (Vec<u32>, Vec<Option<&[u8]>>) =
+            (0..).zip(by_field).filter(|(_, value)| value.is_some()).unzip();
+        self.write(Question::Update(fields), &Bound { first: &changes, last: &[Some(key)] })
+    }
+
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        let by_field = self.by_field(values)?;
+        self.write(Question::Insert, &Bound { first: &[Some(key)], last: &by_field })
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+        self.write(Question::Delete, &Bound { first: &[Some(key)], last: &[] })
+    }
+}

@@ -1,0 +1,352 @@
+//! The connection to a cluster that all clients share: the driver's session, the table, the prepared statements.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use scylla::client::PoolSize;
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::cluster::Node;
+use scylla::errors::{ExecutionError, PrepareError};
+use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
+use scylla::policies::retry::FallthroughRetryPolicy;
+use scylla::response::query_result::QueryRowsResult;
+use scylla::statement::Statement;
+use scylla::statement::prepared::PreparedStatement;
+use tokio::runtime::Runtime;
+
+use super::config::Config;
+use super::nodetool::Figures;
+use super::table::{KEYSPACE, Question, Table};
+
+/// Threads that move bytes between the sockets and the threads of the load, which wait for their answers themselves.
+const DRIVER_THREADS: usize = 2;
+/// Each carries up to 32,768 requests at once.
+const CONNECTIONS_PER_NODE: NonZeroUsize = NonZeroUsize::new(2).unwrap();
+/// Making a table waits for every node to know it.
+const SCHEMA_LIMIT: Duration = Duration::from_secs(120);
+const USERNAME: &str = "CASSANDRA_USERNAME";
+const PASSWORD: &str = "CASSANDRA_PASSWORD";
+
+/// Where the cluster is and how it is spoken to.
+#[derive(Clone, Debug)]
+pub struct Target<'a> {
+    /// `ADDRESS:PORT`, one is enough: the cluster tells of its other nodes.
+    pub endpoints: Vec<String>,
+    pub config: &'a Config,
+    pub fields: u32,
+    /// How long a request may take.
+    pub timeout: Duration,
+    /// Whether a table that is stored in another way may be changed.
+    pub ours: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    #[error("can't start the threads of its client: {0}")]
+    Threads(std::io::Error),
+    #[error("the certificate authorities in {path} can't be used: {problem}")]
+    Authorities { path: String, problem: String },
+    #[error("only one of {USERNAME} and {PASSWORD} is in the environment: set both or none")]
+    Credentials,
+    #[error("can't connect to {endpoints}: {problem}")]
+    Connect { endpoints: String, problem: String },
+    /// Cassandra's own words to a statement of ours.
+    #[error("{statement}: {problem}")]
+    Statement { statement: String, problem: String },
+    #[error(
+        "the table {KEYSPACE}.{table} is there and has {setting} = {found}: set it so, or drop the table to have it made anew"
+    )]
+    Different { table: &'static str, setting: &'static str, found: String },
+}
+
+/// A session with its table.
+pub struct Database {
+    runtime: Runtime,
+    session: Session,
+    table: Table,
+    prepared: RwLock<HashMap<Question, PreparedStatement>>,
+}
+
+impl Database {
+    /// Connects, and makes the keyspace and the table if they are not there.
+    pub fn open(target: &Target<'_>) -> Result<Database, DatabaseError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(DRIVER_THREADS)
+            .thread_name("cassandra-client")
+            .enable_all()
+            .build()
+            .map_err(DatabaseError::Threads)?;
+        let session = runtime.block_on(builder(target)?.build()).map_err(|error| DatabaseError::Connect {
+            endpoints: target.endpoints.join(", "),
+            problem: error.to_string(),
+        })?;
+        let table = Table::new(target.config, target.fields);
+        let database = Database { runtime, session, table, prepared: RwLock::default() };
+        database.make_table(target.ours)?;
+        Ok(database)
+    }
+
+    fn make_table(&self, ours: bool) -> Result<(), DatabaseError> {
+        if ours || self.options_in_force()?.is_none() {
+            self.query(&self.table.create_keyspace())?;
+            self.query(&self.table.create())?;
+        }
+        let Some((compression, compaction)) = self.options_in_force()? else { return Ok(()) };
+        match self.table.differences(&compression, &compaction).into_iter().next() {
+            None => Ok(()),
+            Some(_) if ours => self.query(&self.table.alter()).map(drop),
+            Some((setting, found)) => {
+                Err(DatabaseError::Different { table: self.table.name, setting, found })
+            }
+        }
+    }
+
+    /// How the table that is there compresses and compacts.
+    #[expect(clippy::type_complexity, reason = "two equal maps have no better name")]
+    fn options_in_force(
+        &self,
+    ) -> Result<Option<(BTreeMap<String, String>, BTreeMap<String, String>)>, DatabaseError> {
+        let statement = format!(
+            "SELECT compression, compaction FROM system_schema.tables WHERE keyspace_name = '{KEYSPACE}' AND table_name = '{}'",
+            self.table.name
+        );
+        let Some(rows) = self.query(&statement)? else { return Ok(None) };
+        rows.maybe_first_row().map_err(|error| failed(&statement, &error))
+    }
+
+    /// One statement outside of the load; the rows if it gives any.
+    fn query(&self, statement: &str) -> Result<Option<QueryRowsResult>, DatabaseError> {
+        let mut prepared = Statement::new(statement);
+        prepared.set_request_timeout(Some(SCHEMA_LIMIT));
+        self.query_statement(prepared, statement)
+    }
+
+    fn query_statement(
+        &self,
+        statement: Statement,
+        text: &str,
+    ) -> Result<Option<QueryRowsResult>, DatabaseError> {
+        let result = self.runtime.block_on(self.session.query_unpaged(statement, &[]));
+        let result = result.map_err(|error| failed(text, &error))?;
+        if !result.is_rows() {
+            return Ok(None);
+        }
+        result.into_rows_result().map(Some).map_err(|error| failed(text, &error))
+    }
+
+    /// A statement that one certain node answers: its virtual tables tell of itself alone.
+    fn query_node(&self, node: &Arc<Node>, text: &str) -> Result<Option<QueryRowsResult>, DatabaseError> {
+        let mut statement = Statement::new(text);
+        let policy = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(Arc::clone(node)), None);
+        statement.set_load_balancing_policy(Some(policy));
+        statement.set_consistency(scylla::statement::Consistency::One);
+        self.query_statement(statement, text)
+    }
+
+    /// Runs a future of the driver on the caller's thread.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The statement for a question, prepared by whoever asks first.
+    pub fn prepare(&self, question: &Question) -> Result<PreparedStatement, PrepareError> {
+        let known = self.prepared.read().unwrap_or_else(PoisonError::into_inner).get(question).cloned();
+        if let Some(prepared) = known {
+            return Ok(prepared);
+        }
+        let prepared = self.wait(self.session.prepare(self.table.statement(question)))?;
+        let mut all = self.prepared.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(all.entry(question.clone()).or_insert(prepared).clone())
+    }
+
+    /// What each node of the cluster tells of itself in its virtual tables.
+    pub fn node_figures(&self) -> Result<Vec<Figures>, DatabaseError> {
+        let state = self.session.get_cluster_state();
+        state.get_nodes_info().iter().map(|node| self.figures_of(node)).collect()
+    }
+
+    fn figures_of(&self, node: &Arc<Node>) -> Result<Figures, DatabaseError> {
+        let table = format!("keyspace_name = '{KEYSPACE}' AND table_name = '{}'", self.table.name);
+        let mut figures = Figures::from([("current_nodes".to_owned(), 1.0)]);
+        let mut put = |name: &str, number: f64| drop(figures.insert(name.to_owned(), number));
+
+        let text = "SELECT name, hit_count, request_count FROM system_views.caches";
+        for (name, hits, requests) in self.node_rows::<(String, i64, i64)>(node, text)? {
+            if let "keys" | "rows" | "chunks" = name.as_str() {
+                let cache = name.trim_end_matches('s');
+                put(&format!("{cache}_cache_hits"), hits as f64);
+                put(&format!("{cache}_cache_requests"), requests as f64);
+            }
+        }
+        for (kind, count) in [("read", "reads"), ("write", "writes")] {
+            let text = format!(
+                "SELECT count, p50th_ms, p99th_ms FROM system_views.local_{kind}_latency WHERE {table}"
+            );
+            for (total, p50_ms, p99_ms) in self.node_rows::<(i64, f64, f64)>(node, &text)? {
+                put(count, total as f64);
+                put(&format!("current_local_{kind}_p50_ms"), p50_ms);
+                put(&format!("current_local_{kind}_p99_ms"), p99_ms);
+            }
+        }
+        let text = format!("SELECT mebibytes FROM system_views.disk_usage WHERE {table}");
+        for (mebibytes,) in self.node_rows::<(i64,)>(node, &text)? {
+            put("current_table_bytes", mebibytes as f64 * f64::from(1 << 20));
+        }
+        let text = "SELECT name, active_tasks, pending_tasks, completed_tasks FROM system_views.thread_pools";
+        for (name, active, pending, completed) in self.node_rows::<(String, i32, i32, i64)>(node, text)? {
+            let waiting = f64::from(active) + f64::from(pending);
+            match name.as_str() {
+                "CompactionExecutor" => put("current_compaction_tasks", waiting),
+                "ReadStage" => put("current_reads_waiting", waiting),
+                "MutationStage" => put("current_writes_waiting", waiting),
+                "MemtableFlushWriter" => put("flushes", completed as f64),
+                _ => {}
+            }
+        }
+        let text = "SELECT keyspace_name, bytes_in, bytes_out FROM system.compaction_history";
+        let (mut compactions, mut read_bytes, mut written_bytes) = (0.0, 0.0, 0.0);
+        for (keyspace, bytes_in, bytes_out) in self.node_rows::<(String, i64, i64)>(node, text)? {
+            if keyspace == KEYSPACE {
+                compactions += 1.0;
+                read_bytes += bytes_in as f64;
+                written_bytes += bytes_out as f64;
+            }
+        }
+        put("compactions", compactions);
+        put("compaction_read_bytes", read_bytes);
+        put("compaction_write_bytes", written_bytes);
+        Ok(figures)
+    }
+
+    /// The rows of a statement that one certain node answers.
+    fn node_rows<R>(&self, node: &Arc<Node>, text: &str) -> Result<Vec<R>, DatabaseError>
+    where
+        R: for<'frame> scylla::deserialize::row::DeserializeRow<'frame, 'frame>,
+    {
+        let Some(rows) = self.query_node(node, text)? else { return Ok(Vec::new()) };
+        let typed = rows.rows::<R>().map_err(|error| failed(text, &error))?;
+        typed.map(|row| row.map_err(|error| failed(text, &error))).collect()
+    }
+}
+
+fn failed(statement: &str, problem: &dyn std::fmt::Display) -> DatabaseError {
+    DatabaseError::Statement { statement: statement.to_owned(), problem: problem.to_string() }
+}
+
+fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
+    let profile = ExecutionProfile::builder()
+        .consistency(target.config.consistency)
+        .request_timeout(Some(target.timeout))
+        // A request that failed is counted as failed: a second attempt would hide it in the latency.
+        .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
+        .build();
+    let mut builder = SessionBuilder::new()
+        .known_nodes(&target.endpoints)
+        .default_execution_profile_handle(profile.into_handle())
+        .pool_size(PoolSize::PerHost(CONNECTIONS_PER_NODE))
+        .connection_timeout(target.timeout)
+        .keepalive_timeout(target.timeout)
+        .schema_agreement_timeout(SCHEMA_LIMIT)
+        .keyspaces_to_fetch([KEYSPACE])
+        .tcp_nodelay(true);
+    if let Some(datacenter) = &target.config.datacenter {
+        builder = builder.prefer_datacenter(datacenter.clone());
+    }
+    if let Some(path) = &target.config.tls_ca {
+        builder = builder.tls_context(Some(tls(path)?));
+    }
+    // Credentials are for clusters that ask for them: those that are started here don't.
+    if !target.ours {
+        builder = match (std::env::var(USERNAME), std::env::var(PASSWORD)) {
+            (Ok(username), Ok(password)) => builder.user(username, password),
+            (Err(_), Err(_)) => builder,
+            _ => return Err(DatabaseError::Credentials),
+        };
+    }
+    Ok(builder)
+}
+
+/// TLS that trusts these authorities and no others. A node's certificate must name the address it is reached at.
+fn tls(path: &Path) -> Result<Arc<rustls::ClientConfig>, DatabaseError> {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    let unusable = |problem: String| DatabaseError::Authorities { path: path.display().to_string(), problem };
+    let mut roots = rustls::RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unusable(error.to_string()))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
+        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(unusable("there is no certificate in it".to_owned()));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// What went wrong with a request, for [`ExecutionError`]s that carry Cassandra's own words.
+pub fn words(error: &ExecutionError) -> String {
+    use scylla::errors::RequestAttemptError;
+    match error {
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(kind, message)) if message.is_empty() => {
+            kind.to_string()
+        }
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(kind, message)) => {
+            format!("{kind}: {message}")
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities_that_are_none_are_named() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("ca.pem");
+        assert!(tls(&path).unwrap_err().to_string().contains("ca.pem"));
+        std::fs::write(&path, "no certificate").unwrap();
+        assert!(tls(&path).unwrap_err().to_string().contains("no certificate in it"));
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(&path, broken).unwrap();
+        assert!(tls(&path).unwrap_err().to_string().contains("can't be used"));
+    }
+
+    #[test]
+    fn a_cluster_that_is_not_there_is_named() {
+        let config = Config::default();
+        // A port that was free a moment ago.
+        let port = super::super::addresses::free_port().unwrap();
+        let endpoint = format!("127.0.0.1:{port}");
+        let target = Target {
+            endpoints: vec![endpoint.clone()],
+            config: &config,
+            fields: 1,
+            timeout: Duration::from_secs(5),
+            ours: true,
+        };
+        let error = Database::open(&target).err().unwrap().to_string();
+        assert!(error.contains(&format!("can't connect to {endpoint}")), "{error}");
+    }
+}

@@ -1,0 +1,18 @@
+#![doc = include_str!("docs.md")]
+
+mod addresses;
+mod client;
+pub mod config;
+mod database;
+mod java;
+mod memory;
+mod node;
+mod node_files;
+pub mod nodetool;
+mod start;
+mod table;
+
+pub use client::CassandraClient;
+pub use start::{Cassandra, INSTALLED};
+
+const NAME: &str = "cassandra";

@@ -1,0 +1,288 @@
+//! What a node is started with: cassandra.yaml, its logging, the arguments of its Java machine. All of it is in the
+//! scratch directory, readable by nobody else, since the password of its management port is in there.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::config::{CommitlogSync, Config};
+use super::memory::MIB;
+
+/// Ranges of the ring that each node has, so that what a node takes over comes from many.
+const TOKENS_PER_NODE: u64 = 16;
+/// At most this part of the storage's bandwidth for compactions, as Cassandra ships it: MiB each second.
+const COMPACTION_MIB_PER_S: f64 = 64.0;
+/// What nodes and `nodetool` may reach into, as Cassandra's own start scripts allow it on Java 17.
+const EXPORTED: &[&str] = &[
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.management.rmi/com.sun.jmx.remote.internal.rmi",
+    "java.rmi/sun.rmi.registry",
+    "java.rmi/sun.rmi.server",
+    "java.sql/java.sql",
+    "jdk.unsupported/sun.misc",
+];
+const OPENED: &[&str] = &[
+    "java.base/java.io",
+    "java.base/java.lang",
+    "java.base/java.lang.module",
+    "java.base/java.lang.reflect",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.loader",
+    "java.base/jdk.internal.math",
+    "java.base/jdk.internal.module",
+    "java.base/jdk.internal.ref",
+    "java.base/jdk.internal.reflect",
+    "java.base/jdk.internal.util.jar",
+    "java.base/sun.nio.ch",
+    "jdk.management/com.sun.management.internal",
+];
+/// The only user of the management port.
+pub const MANAGEMENT_USER: &str = "underlay";
+
+/// Where one node keeps what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeDirectories {
+    pub data: Vec<PathBuf>,
+    pub commitlog: PathBuf,
+    pub hints: PathBuf,
+    pub saved_caches: PathBuf,
+    /// Off the storage under test: files of this module, temporary files.
+    pub scratch: PathBuf,
+}
+
+/// One node of a ring.
+#[derive(Clone, Debug)]
+pub struct NodePlan<'a> {
+    pub config: &'a Config,
+    /// Counted from 0.
+    pub number: u64,
+    pub ip: String,
+    pub seed: String,
+    pub native_port: u16,
+    pub storage_port: u16,
+    pub management_port: u16,
+    pub directories: NodeDirectories,
+    /// The directory of Cassandra's own files.
+    pub programs: PathBuf,
+    pub slow_motion: f64,
+}
+
+impl NodePlan<'_> {
+    /// `cassandra.yaml`, a line a key, the values as JSON, which YAML understands.
+    pub fn yaml(&self) -> String {
+        let division = self.config.division();
+        let mib = |bytes: u64| json!(format!("{}MiB", bytes / MIB));
+        let stretched = |ms: f64| json!(format!("{:.0}ms", (ms * self.slow_motion).ceil()));
+        let mut keys: Vec<(&str, Value)> = vec![
+            ("cluster_name", json!("underlay")),
+            ("num_tokens", json!(TOKENS_PER_NODE)),
+            ("initial_token", json!(tokens(self.number, self.config.nodes))),
+            ("auto_bootstrap", json!(false)),
+            ("partitioner", json!("org.apache.cassandra.dht.Murmur3Partitioner")),
+            ("endpoint_snitch", json!("SimpleSnitch")),
+            (
+                "seed_provider",
+                json!([{
+                    "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
+                    "parameters": [{ "seeds": self.seed }],
+                }]),
+            ),
+            ("listen_address", json!(self.ip)),
+            ("rpc_address", json!(self.ip)),
+            ("storage_port", json!(self.storage_port)),
+            ("native_transport_port", json!(self.native_port)),
+            ("data_file_directories", json!(self.directories.data)),
+            ("commitlog_directory", json!(self.directories.commitlog)),
+            ("hints_directory", json!(self.directories.hints)),
+            ("saved_caches_directory", json!(self.directories.saved_caches)),
+            ("concurrent_reads", json!(self.config.concurrent_reads)),
+            ("concurrent_writes", json!(self.config.concurrent_writes)),
+            ("memtable_heap_space", mib(division.memtable_bytes)),
+            ("memtable_offheap_space", mib(division.memtable_bytes)),
+            ("file_cache_size", mib(division.file_buffer_bytes)),
+            ("networking_cache_size", mib(division.network_cache_bytes)),
+            ("commitlog_segment_size", mib(division.commitlog_segment_bytes)),
+            ("commitlog_total_space", mib(division.commitlog_bytes)),
+        ];
+        keys.extend(match self.config.commitlog_sync {
+            CommitlogSync::Periodic => {
+                vec![
+                    ("commitlog_sync", json!("periodic")),
+                    ("commitlog_sync_period", stretched(10_000.0)),
+                    ("periodic_commitlog_sync_lag_block", stretched(15_000.0)),
+                ]
+            }
+            CommitlogSync::Batch => vec![("commitlog_sync", json!("batch"))],
+            CommitlogSync::Group => {
+                vec![("commitlog_sync", json!("group")), ("commitlog_sync_group_window", stretched(15.0))]
+            }
+        });
+        keys.extend([
+            ("compaction_throughput", json!(format!("{}MiB/s", self.compaction_mib_per_s()))),
+            ("read_request_timeout", stretched(5_000.0)),
+            ("range_request_timeout", stretched(10_000.0)),
+            ("write_request_timeout", stretched(2_000.0)),
+            ("counter_write_request_timeout", stretched(5_000.0)),
+            ("cas_contention_timeout", stretched(1_000.0)),
+            ("truncate_request_timeout", stretched(60_000.0)),
+            ("request_timeout", stretched(10_000.0)),
+            ("slow_query_log_timeout", stretched(500.0)),
+        ]);
+        let mut text = String::from("# Written by underlay for one run; changes are lost.\n");
+        for (key, value) in keys {
+            let _ = writeln!(text, "{key}: {value}");
+        }
+        text
+    }
+
+    /// Wall time is longer in slow motion, so that a second may bring less. Cassandra takes whole MiB; 0 would mean no limit.
+    fn compaction_mib_per_s(&self) -> f64 {
+        (COMPACTION_MIB_PER_S / self.slow_motion).round().max(1.0)
+    }
+
+    /// The arguments of the Java machine, as the lines of an argument file.
+    pub fn java_arguments(&self) -> String {
+        let division = self.config.division();
+        let mib = |bytes: u64| bytes / MIB;
+        let scratch = self.directories.scratch.display();
+        let collector = if division.concurrent_collector { "-XX:+UseG1GC" } else { "-XX:+UseSerialGC" };
+        let mut lines = vec![
+            format!("-Xms{}m", mib(division.heap_bytes)),
+            format!("-Xmx{}m", mib(division.heap_bytes)),
+            format!("-XX:MaxDirectMemorySize={}m", mib(division.direct_bytes)),
+            collector.to_owned(),
+            "-Xss256k".to_owned(),
+            "-XX:ReservedCodeCacheSize=96m".to_owned(),
+            // One that has lost a thread to it would answer half of its requests.
+            "-XX:+ExitOnOutOfMemoryError".to_owned(),
+            // Its shared file would be on whatever disk the temporary directory is.
+            "-XX:-UsePerfData".to_owned(),
+            "-Djava.net.preferIPv4Stack=true".to_owned(),
+            "-Djdk.attach.allowAttachSelf=true".to_owned(),
+            "-Dcassandra-foreground=yes".to_owned(),
+            format!("-Djava.io.tmpdir={scratch}/tmp"),
+            format!("-Djna.tmpdir={scratch}/tmp"),
+            format!("-Dcassandra.config=file://{scratch}/cassandra.yaml"),
+            format!("-Dcassandra.logdir={scratch}"),
+            format!("-Dcassandra.storagedir={}", self.directories.saved_caches.display()),
+            format!("-Dlogback.configurationFile={scratch}/logback.xml"),
+            // The nodes and their tokens are known from the start.
+            "-Dcassandra.skip_wait_for_gossip_to_settle=0".to_owned(),
+            "-Dcassandra.consistent.rangemovement=false".to_owned(),
+            format!("-Dcassandra.jmx.local.port={}", self.management_port),
+            "-Dcom.sun.management.jmxremote.authenticate=true".to_owned(),
+            format!("-Dcom.sun.management.jmxremote.password.file={scratch}/management.password"),
+            format!("-Dcom.sun.management.jmxremote.access.file={scratch}/management.access"),
+        ];
+        if !division.concurrent_collector {
+            lines.push(format!("-Xmn{}m", mib(division.young_bytes)));
+        }
+        lines.extend(module_arguments());
+        lines.extend([
+            "-cp".to_owned(),
+            format!("{scratch}:{}/*", self.programs.display()),
+            "org.apache.cassandra.service.CassandraDaemon".to_owned(),
+        ]);
+        argument_file(&lines)
+    }
+
+    /// Makes the node's directories and writes its files.
+    pub fn write(&self, password: &str) -> std::io::Result<()> {
+        let directories = &self.directories;
+        let temporary = directories.scratch.join("tmp");
+        let own = [&directories.commitlog, &directories.hints, &directories.saved_caches, &temporary];
+        for directory in directories.data.iter().chain(own) {
+            std::fs::create_dir_all(directory)?;
+        }
+        let scratch = &directories.scratch;
+        write_private(&scratch.join("cassandra.yaml"), &self.yaml())?;
+        write_private(&scratch.join("java.arguments"), &self.java_arguments())?;
+        write_private(&scratch.join("logback.xml"), &logging("INFO"))?;
+        write_private(&scratch.join("logback-tools.xml"), &logging("ERROR"))?;
+        write_private(&scratch.join("management.access"), &format!("{MANAGEMENT_USER} readwrite\n"))?;
+        // Java may replace the password by its hash in the one that it reads.
+        for file in ["management.password", "nodetool.password"] {
+            write_private(&scratch.join(file), &format!("{MANAGEMENT_USER} {password}\n"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The options for modules, one word each.
+pub fn module_arguments() -> impl Iterator<Item = String> {
+    let exported = EXPORTED.iter().map(|module| format!("--add-exports={module}=ALL-UNNAMED"));
+    exported.chain(OPENED.iter().map(|module| format!("--add-opens={module}=ALL-UNNAMED")))
+}
+
+/// One argument a line, in quotes: a path may hold spaces, and in quotes a backslash escapes.
+fn argument_file(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("\"{}\"\n", line.replace('\\', "\\\\").replace('"', "\\\""))).collect()
+}
+
+/// The tokens of a node: the ranges of all nodes are equal and alternate, so that every node has its part of the data.
+fn tokens(node: u64, nodes: u64) -> String {
+    let all = u128::from(nodes * TOKENS_PER_NODE);
+    let token = |index: u64| {
+        let place = u128::from(index * nodes + node);
+        i128::from(i64::MIN) + ((place << 64) / all) as i128 + 1
+    };
+    (0..TOKENS_PER_NODE).map(|index| token(index).to_string()).collect::<Vec<_>>().join(",")
+}
+
+fn logging(level: &str) -> String {
+    format!(
+        "<configuration>\n  <appender name=\"out\" class=\"ch.qos.logback.core.ConsoleAppender\">\n    \
+         <encoder><pattern>%-5level %date{{ISO8601}} %logger{{0}} %msg%n</pattern></encoder>\n  </appender>\n  \
+         <root level=\"{level}\"><appender-ref ref=\"out\"/></root>\n</configuration>\n"
+    )
+}
+
+/// Java refuses a password file that others may read.
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn tokens_divide_the_ring_into_equal_ranges() {
+        for nodes in [1, 2, 3, 7, 200] {
+            let mut all = BTreeSet::new();
+            for node in 0..nodes {
+                let own = tokens(node, nodes);
+                let own: Vec<i64> = own.split(',').map(|token| token.parse().unwrap()).collect();
+                assert_eq!(own.len() as u64, TOKENS_PER_NODE);
+                all.extend(own);
+            }
+            assert_eq!(all.len() as u64, nodes * TOKENS_PER_NODE);
+            let all: Vec<i64> = all.into_iter().collect();
+            let ranges: BTreeSet<i128> =
+                all.windows(2).map(|pair| i128::from(pair[1]) - i128::from(pair[0])).collect();
+            assert!(ranges.last().unwrap() - ranges.first().unwrap() <= 1, "{ranges:?}");
+            assert!(all[0] > i64::MIN, "the least token is the partitioner's own");
+        }
+    }
+
+    #[test]
+    fn an_argument_with_spaces_and_quotes_stays_one() {
+        let lines = ["-Da=b c".to_owned(), "d\"e\\f".to_owned()];
+        assert_eq!(argument_file(&lines), "\"-Da=b c\"\n\"d\\\"e\\\\f\"\n");
+    }
+}

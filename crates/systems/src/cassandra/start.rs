@@ -1,0 +1,472 @@
+//! Starting a ring of nodes, or reaching one that runs, and everything that is not a client's request.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use underlay_workload::client::Client;
+
+use super::NAME;
+use super::addresses::{Addresses, free_port};
+use super::client::CassandraClient;
+use super::config::{Config, SETTINGS, Settle};
+use super::database::{Database, DatabaseError, Target};
+use super::java::Java;
+use super::node::Node;
+use super::node_files::{NodeDirectories, NodePlan};
+use super::nodetool::{Figures, compaction_figures, nodes_up};
+use super::table::KEYSPACE;
+use crate::artifacts::CASSANDRA;
+use crate::system::{
+    Capabilities, Memory, NodePaths, Progress, Running, Settings, StoragePaths, System, SystemError,
+};
+
+/// A client's timeout where the settings give none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Starting replays the commit log and draining writes memtables out: on a slow disk both take their time, so these
+/// limits only tell a stuck process from a slow one.
+const LEAST_START_LIMIT: Duration = Duration::from_secs(240);
+const LEAST_STOP_LIMIT: Duration = Duration::from_secs(120);
+/// In slow motion everything takes longer, and the timeout has been stretched to match.
+const LIMIT_TIMEOUTS: u32 = 20;
+/// `nodetool` starts a Java machine of its own.
+const TOOL_LIMIT: Duration = Duration::from_secs(60);
+const SETTLE_POLL: Duration = Duration::from_millis(500);
+/// What a node keeps beside its data.
+const ROLES: &[(&str, &str)] = &[
+    ("commitlog", "the log that every write goes to first"),
+    ("hints", "writes for nodes that are down"),
+    ("saved_caches", "what was in the caches, for the next start"),
+];
+/// In the first node's data, for nodes that know each other by their addresses.
+const RING_FILE: &str = "ring-addresses";
+
+/// The system `cassandra`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cassandra;
+
+/// The only one: its programs come from the cache.
+pub static INSTALLED: Cassandra = Cassandra;
+
+impl System for Cassandra {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            scan: true,
+            scans_by_hash: true,
+            delete: true,
+            many_directories: true,
+            many_nodes: true,
+            roles: ROLES,
+            settings: SETTINGS,
+        }
+    }
+
+    fn versions(&self) -> BTreeMap<String, String> {
+        let mut versions = BTreeMap::new();
+        if let Some(version) = CASSANDRA.version_of("cassandra-all") {
+            versions.insert(NAME.to_owned(), version);
+        }
+        if let Ok(java) = Java::find() {
+            versions.insert("java".to_owned(), java.version);
+        }
+        versions.insert("rust-scylla".to_owned(), env!("UNDERLAY_RUST_SCYLLA_VERSION").to_owned());
+        versions
+    }
+
+    fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+        Config::resolve(settings, u64::MAX).err().unwrap_or_default()
+    }
+
+    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+        Java::find()?;
+        CASSANDRA.directory(progress).map(drop).map_err(|error| error.of_system(NAME))
+    }
+
+    fn start(
+        &self,
+        paths: &StoragePaths,
+        memory: &Memory,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError> {
+        let config = Config::resolve(&settings.values, memory.budget_bytes).map_err(first_mistake)?;
+        let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
+        let (addresses, nodes) = match config.endpoints.is_empty() {
+            true => {
+                let (addresses, nodes) = start_ring(&config, paths, memory, settings, timeout)?;
+                (Some(addresses), nodes)
+            }
+            false => (None, Vec::new()),
+        };
+        let endpoints = match &addresses {
+            Some(addresses) => addresses.all_native().iter().map(ToString::to_string).collect(),
+            None => config.endpoints.clone(),
+        };
+        let target =
+            Target { endpoints, config: &config, fields: settings.fields, timeout, ours: addresses.is_some() };
+        let database = Database::open(&target).map_err(|error| explain(error, &nodes))?;
+        let states = nodes.iter().map(|node| Arc::clone(node.state())).collect();
+        Ok(Box::new(Started { config, nodes, states, database: Arc::new(database), timeout, addresses }))
+    }
+}
+
+fn failed(problem: String) -> SystemError {
+    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
+}
+
+fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
+    let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
+    SystemError::Setting { system: NAME, key, problem }
+}
+
+/// The error of a cluster that can't be used, with the last words of a node of ours that has ended.
+fn explain(error: DatabaseError, nodes: &[Node]) -> SystemError {
+    let key = match &error {
+        DatabaseError::Different { setting, .. } => Some(*setting),
+        DatabaseError::Authorities { .. } => Some("tls_ca"),
+        _ => None,
+    };
+    if let Some(key) = key {
+        return SystemError::Setting { system: NAME, key: key.to_owned(), problem: error.to_string() };
+    }
+    match nodes.iter().find(|node| !node.state().is_running()) {
+        Some(node) => node.state().failed("starting", format!("{error}; {}", node.state().describe())),
+        None => failed(error.to_string()),
+    }
+}
+
+/// Starts the nodes, the first before the others, and returns when all take clients and know each other.
+fn start_ring(
+    config: &Config,
+    paths: &StoragePaths,
+    memory: &Memory,
+    settings: &Settings,
+    timeout: Duration,
+) -> Result<(Addresses, Vec<Node>), SystemError> {
+    // Made by Cassandra, a missing one would end up on whatever lies under the missing mount.
+    let storages = storage_of_nodes(config, paths)?;
+    let java = Java::find()?;
+    let programs = CASSANDRA.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+    let count = u8::try_from(config.nodes).map_err(|_| failed(format!("{} are too many nodes", config.nodes)))?;
+    let addresses = claim_addresses(&storages, count)?;
+    let folder = paths.scratch.join(format!("{NAME}-{}", addresses.name().replace(' ', "-")));
+    let limit = LEAST_START_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+    let mut nodes: Vec<Node> = Vec::new();
+    for (node, storage) in (0..count).zip(storages) {
+        let plan = NodePlan {
+            config,
+            number: u64::from(node),
+            ip: addresses.ip(node).to_string(),
+            seed: addresses.storage(0).to_string(),
+            native_port: addresses.native(node).port(),
+            storage_port: addresses.storage(node).port(),
+            management_port: free_port().map_err(|error| failed(format!("no port is free: {error}")))?,
+            directories: NodeDirectories { scratch: folder.join(format!("node{}", node + 1)), ..storage },
+            programs: programs.clone(),
+            slow_motion: settings.slow_motion.max(1.0),
+        };
+        nodes.push(Node::start(&plan, &java, memory)?);
+        if node == 0 {
+            nodes[0].wait_until_ready(limit)?;
+        }
+    }
+    nodes.iter().try_for_each(|node| node.wait_until_ready(limit))?;
+    let started = Instant::now();
+    for node in nodes.iter().filter(|_| count > 1) {
+        while nodes_up(&node.tool(&["status"], "starting", TOOL_LIMIT)?) < usize::from(count) {
+            if started.elapsed() > limit {
+                return Err(node.state().failed("starting", "its nodes don't find each other".to_owned()));
+            }
+            std::thread::sleep(SETTLE_POLL);
+        }
+    }
+    Ok((addresses, nodes))
+}
+
+/// The directories of each node, its scratch directory still to be named.
+fn storage_of_nodes(config: &Config, paths: &StoragePaths) -> Result<Vec<NodeDirectories>, SystemError> {
+    let first = NodePaths { data: paths.data.clone(), roles: paths.roles.clone() };
+    let shared = paths.further_nodes.is_empty();
+    if !shared && paths.further_nodes.len() as u64 + 1 != config.nodes {
+        let given = paths.further_nodes.len() + 1;
+        return Err(failed(format!("{} nodes can't use the storage of {given}", config.nodes)));
+    }
+    let storage = |node: u64| match usize::try_from(node) {
+        Ok(index) if !shared && index > 0 => &paths.further_nodes[index - 1],
+        _ => &first,
+    };
+    (0..config.nodes).map(|node| node_directories(storage(node), node, config.nodes)).collect()
+}
+
+fn node_directories(storage: &NodePaths, node: u64, nodes: u64) -> Result<NodeDirectories, SystemError> {
+    let own = |directory: &Path| -> Result<PathBuf, SystemError> {
+        if !directory.is_dir() {
+            let problem = format!("the data directory {} is missing: is the storage attached?", directory.display());
+            return Err(failed(problem));
+        }
+        // A filesystem's root may hold other things (`lost+found`).
+        let mut folder = directory.join(NAME);
+        if nodes > 1 {
+            folder.push(format!("node{}", node + 1));
+        }
+        std::fs::create_dir_all(&folder).map_err(|error| {
+            failed(format!("can't write to the data directory {}: {error}", directory.display()))
+        })?;
+        Ok(folder)
+    };
+    let folders = storage.data.iter().map(|directory| own(directory)).collect::<Result<Vec<_>, _>>()?;
+    let Some(first) = folders.first() else { return Err(failed("there is no data directory".to_owned())) };
+    if let Some(unknown) = storage.roles.keys().find(|role| ROLES.iter().all(|(name, _)| name != role)) {
+        return Err(failed(format!("it keeps nothing that is called '{unknown}'")));
+    }
+    let role = |name: &str| match storage.roles.get(name) {
+        Some(directory) => own(directory).map(|folder| folder.join(name)),
+        None => Ok(first.join(name)),
+    };
+    Ok(NodeDirectories {
+        data: folders.iter().map(|folder| folder.join("data")).collect(),
+        commitlog: role("commitlog")?,
+        hints: role("hints")?,
+        saved_caches: role("saved_caches")?,
+        scratch: PathBuf::new(),
+    })
+}
+
+/// Addresses for the nodes. The data of a ring has the addresses of its nodes in it, so that they must stay.
+fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<Addresses, SystemError> {
+    let wanted = |error: std::io::Error| failed(format!("can't have loopback addresses for it: {error}"));
+    let folder = storages.first().and_then(|storage| storage.data.first()?.parent());
+    let Some(file) = folder.map(|folder| folder.join(RING_FILE)).filter(|_| nodes > 1) else {
+        return Addresses::claim(nodes).map_err(wanted);
+    };
+    match std::fs::read_to_string(&file) {
+        Ok(name) => Addresses::claim_again(&name, nodes).map_err(|error| {
+            let problem = format!(
+                "its data belongs to a ring on addresses that can't be had ({}: {error}): end the run that has them",
+                file.display()
+            );
+            failed(problem)
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let addresses = Addresses::claim(nodes).map_err(wanted)?;
+            std::fs::write(&file, addresses.name())
+                .map_err(|error| failed(format!("can't write {}: {error}", file.display())))?;
+            Ok(addresses)
+        }
+        Err(error) => Err(failed(format!("can't read {}: {error}", file.display()))),
+    }
+}
+
+/// A cluster that takes clients. The nodes come first, to end before their addresses are given back.
+struct Started {
+    config: Config,
+    /// Empty for a cluster that ran before.
+    nodes: Vec<Node>,
+    states: Arc<[Arc<crate::child::ChildState>]>,
+    database: Arc<Database>,
+    timeout: Duration,
+    addresses: Option<Addresses>,
+}
+
+impl Started {
+    /// The same for every node at once; the first error.
+    fn on_all<T: Send>(
+        &self,
+        each: impl Fn(&Node) -> Result<T, SystemError> + Sync,
+    ) -> Result<Vec<T>, SystemError> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = self.nodes.iter().map(|node| scope.spawn(|| each(node))).collect();
+            let ended = threads.into_iter().map(|thread| {
+                thread.join().unwrap_or_else(|_| Err(failed("a thread of underlay ended early".to_owned())))
+            });
+            ended.collect()
+        })
+    }
+
+    /// What the nodes tell of themselves, together.
+    fn cluster_figures(&self, during: &'static str) -> Result<Figures, SystemError> {
+        self.database.node_figures().map(|nodes| together(&nodes)).map_err(|error| SystemError::Failed {
+            system: NAME,
+            during,
+            problem: error.to_string(),
+            log_tail: None,
+        })
+    }
+}
+
+impl Running for Started {
+    fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+        Ok(Box::new(CassandraClient::new(Arc::clone(&self.database), Arc::clone(&self.states))))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.states.iter().filter(|state| state.is_running()).map(|state| state.pid()).collect()
+    }
+
+    fn applied_settings(&self) -> BTreeMap<String, String> {
+        let mut applied = self.config.applied();
+        if let Some(addresses) = &self.addresses {
+            let native = addresses.all_native().iter().map(ToString::to_string).collect::<Vec<_>>();
+            applied.insert("addresses".to_owned(), native.join(", "));
+        }
+        applied
+    }
+
+    fn health(&self) -> Result<(), SystemError> {
+        if self.nodes.is_empty() {
+            return self.cluster_figures("running").map(drop);
+        }
+        self.nodes.iter().try_for_each(Node::health)
+    }
+
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let mut figures = self.cluster_figures("telling its figures")?;
+        let table = self.database.table().name;
+        let outside: Vec<Figures> = self.nodes.iter().map(|node| node.outside_figures(table)).collect();
+        figures.extend(together(&outside));
+        Ok(figures)
+    }
+
+    fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        const DURING: &str = "settling";
+        let deadline = Instant::now().checked_add(limit);
+        let left = || deadline.map_or(limit, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let late = |pending: f64| SystemError::Failed {
+            system: NAME,
+            during: DURING,
+            problem: format!("{pending:.0} compactions are left after {:.0} s", limit.as_secs_f64()),
+            log_tail: None,
+        };
+        if self.nodes.is_empty() {
+            loop {
+                let figures = self.cluster_figures(DURING)?;
+                match figures.get("current_compaction_tasks").copied().unwrap_or(0.0) {
+                    0.0 => return Ok(()),
+                    pending if left().is_zero() => return Err(late(pending)),
+                    _ => std::thread::sleep(SETTLE_POLL),
+                }
+            }
+        }
+        let table = self.database.table().name;
+        let settled = self.on_all(|node| {
+            node.tool(&["flush", KEYSPACE, table], DURING, left().max(TOOL_LIMIT))?;
+            if self.config.settle == Settle::Major {
+                node.tool(&["compact", KEYSPACE, table], DURING, left().max(TOOL_LIMIT))?;
+            }
+            // A compaction that ends may bring the next one: none must be left twice.
+            let mut quiet = 0;
+            loop {
+                let figures = compaction_figures(&node.tool(&["compactionstats"], DURING, TOOL_LIMIT)?);
+                let Some(&pending) = figures.get("current_pending_compactions") else {
+                    let problem = "nodetool compactionstats does not tell what is pending".to_owned();
+                    return Err(node.state().failed(DURING, problem));
+                };
+                quiet = if pending == 0.0 { quiet + 1 } else { 0 };
+                if quiet == 2 {
+                    return Ok(());
+                }
+                if pending > 0.0 && left().is_zero() {
+                    return Err(late(pending));
+                }
+                std::thread::sleep(SETTLE_POLL);
+            }
+        });
+        settled.map(drop)
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), SystemError> {
+        let limit = LEAST_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
+        // One after another: in a ring, what a node still sends to another must find it.
+        for node in &self.nodes {
+            node.tool(&["drain"], "stopping", limit)?;
+        }
+        self.states.iter().for_each(|state| state.terminate());
+        self.nodes.iter().try_for_each(|node| node.end(limit))
+    }
+}
+
+/// The figures of several nodes as those of one: sums, but means where a sum would mean nothing.
+fn together(nodes: &[Figures]) -> Figures {
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for (name, &figure) in nodes.iter().flatten() {
+        let (sum, count) = sums.entry(name.clone()).or_insert((0.0, 0.0));
+        *sum += figure;
+        *count += 1.0;
+    }
+    let is_mean = |name: &str| name.ends_with("_ms") || name.ends_with("_ratio");
+    let figure = |(name, (sum, count)): (String, (f64, f64))| {
+        let figure = if is_mean(&name) { sum / count } else { sum };
+        (name, figure)
+    };
+    sums.into_iter().map(figure).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_nodes_are_summed_and_latencies_averaged() {
+        let node = |reads: f64, latency_ms: f64| {
+            Figures::from([("reads".to_owned(), reads), ("current_read_latency_ms".to_owned(), latency_ms)])
+        };
+        let all = together(&[node(10.0, 1.0), node(30.0, 2.0)]);
+        assert_eq!(all["reads"], 40.0);
+        assert_eq!(all["current_read_latency_ms"], 1.5);
+        assert!(together(&[]).is_empty());
+    }
+
+    #[test]
+    fn each_node_and_role_has_its_place() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let [a, b, log] = ["a", "b", "log"].map(|name| directory.path().join(name));
+        [&a, &b, &log].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+        let paths = StoragePaths {
+            data: vec![a.clone(), b.clone()],
+            roles: BTreeMap::from([("commitlog".to_owned(), log.clone())]),
+            ..StoragePaths::default()
+        };
+        let one = Config::default();
+        let [only] = storage_of_nodes(&one, &paths).unwrap().try_into().unwrap();
+        assert_eq!(only.data, [a.join("cassandra/data"), b.join("cassandra/data")]);
+        assert_eq!(only.commitlog, log.join("cassandra/commitlog"));
+        assert_eq!(only.hints, a.join("cassandra/hints"));
+        let two = Config { nodes: 2, ..Config::default() };
+        let [_, second] = storage_of_nodes(&two, &paths).unwrap().try_into().unwrap();
+        assert_eq!(second.data[1], b.join("cassandra/node2/data"));
+        assert_eq!(second.commitlog, log.join("cassandra/node2/commitlog"));
+        let apart = StoragePaths {
+            data: vec![a],
+            further_nodes: vec![NodePaths { data: vec![b.clone()], ..NodePaths::default() }],
+            ..StoragePaths::default()
+        };
+        let [_, second] = storage_of_nodes(&two, &apart).unwrap().try_into().unwrap();
+        assert_eq!(second.data, [b.join("cassandra/node2/data")]);
+        assert!(storage_of_nodes(&one, &apart).is_err());
+        let missing = StoragePaths { data: vec![directory.path().join("no")], ..StoragePaths::default() };
+        assert!(storage_of_nodes(&one, &missing).unwrap_err().to_string().contains("no is missing"));
+    }
+
+    #[test]
+    fn a_ring_keeps_its_addresses() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let paths = StoragePaths { data: vec![directory.path().into()], ..StoragePaths::default() };
+        let config = Config { nodes: 2, ..Config::default() };
+        let storages = storage_of_nodes(&config, &paths).unwrap();
+        let first = claim_addresses(&storages, 2).unwrap();
+        let error = claim_addresses(&storages, 2).unwrap_err().to_string();
+        assert!(error.contains(RING_FILE), "{error}");
+        let ip = first.ip(0);
+        drop(first);
+        let _other = Addresses::claim(2).unwrap();
+        // Taken by another run meanwhile, or had again: never other addresses.
+        match claim_addresses(&storages, 2) {
+            Ok(again) => assert_eq!(again.ip(0), ip),
+            Err(error) => assert!(error.to_string().contains("belongs to a ring")),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The table of records, and the statements on it.
+
+use std::collections::BTreeMap;
+
+use super::config::{Compaction, Compression, Config, TableLayout};
+
+pub const KEYSPACE: &str = "ycsb";
+
+/// The one table: its name, its columns and how it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub name: &'static str,
+    key: &'static str,
+    column_type: &'static str,
+    pub fields: u32,
+    compression: BTreeMap<String, String>,
+    compaction: BTreeMap<String, String>,
+    replication: String,
+}
+
+/// What is asked of the table. Each is prepared once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Question {
+    ReadAll,
+    ReadOne(u32),
+    ScanAll,
+    ScanOne(u32),
+    /// All fields: those that have no value are bound to null.
+    Insert,
+    /// These fields. None at all: the record is there afterwards.
+    Update(Vec<u32>),
+    Delete,
+}
+
+impl Table {
+    pub fn new(config: &Config, fields: u32) -> Table {
+        let (name, key, column_type) = match config.table_layout {
+            TableLayout::Fields => ("records", "id", "blob"),
+            TableLayout::YcsbUsertable => ("usertable", "y_id", "varchar"),
+        };
+        let options = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        let chunk = config.chunk_kib.to_string();
+        let compressed = |class: &str| options(&[("class", class), ("chunk_length_in_kb", &chunk)]);
+        let compaction = match config.compaction {
+            Compaction::Stcs => "SizeTieredCompactionStrategy",
+            Compaction::Lcs => "LeveledCompactionStrategy",
+            Compaction::Ucs => "UnifiedCompactionStrategy",
+            Compaction::Twcs => "TimeWindowCompactionStrategy",
+        };
+        let copies = config.replication_factor;
+        Table {
+            name,
+            key,
+            column_type,
+            fields,
+            compression: match config.compression {
+                Compression::Lz4 => compressed("LZ4Compressor"),
+                Compression::Zstd => compressed("ZstdCompressor"),
+                Compression::Snappy => compressed("SnappyCompressor"),
+                Compression::None => options(&[("enabled", "false")]),
+            },
+            compaction: options(&[("class", compaction)]),
+            replication: match &config.datacenter {
+                Some(datacenter) => format!("{{'class': 'NetworkTopologyStrategy', '{datacenter}': {copies}}}"),
+                None => format!("{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"),
+            },
+        }
+    }
+
+    pub fn create_keyspace(&self) -> String {
+        format!("CREATE KEYSPACE IF NOT EXISTS {KEYSPACE} WITH replication = {}", self.replication)
+    }
+
+    pub fn create(&self) -> String {
+        let kind = self.column_type;
+        let mut columns = format!("{} {kind} PRIMARY KEY", self.key);
+        for field in 0..self.fields {
+            columns.push_str(&format!(", field{field} {kind}"));
+        }
+        format!("CREATE TABLE IF NOT EXISTS {KEYSPACE}.{} ({columns}) WITH {}", self.name, self.options())
+    }
+
+    /// Gives a table that is there the options of this one.
+    pub fn alter(&self) -> String {
+        format!("ALTER TABLE {KEYSPACE}.{} WITH {}", self.name, self.options())
+    }
+
+    fn options(&self) -> String {
+        let map = |options: &BTreeMap<String, String>| {
+            let pairs: Vec<String> =
+                options.iter().map(|(key, value)| format!("'{key}': '{value}'")).collect();
+            format!("{{{}}}", pairs.join(", "))
+        };
+        format!("compression = {} AND compaction = {}", map(&self.compression), map(&self.compaction))
+    }
+
+    /// How a table that is there, with these options, is stored in another way than this one: (setting, what it has).
+    pub fn differences(
+        &self,
+        compression: &BTreeMap<String, String>,
+        compaction: &BTreeMap<String, String>,
+    ) -> Vec<(&'static str, String)> {
+        // Classes are told with their package.
+        let short = |value: &String| value.rsplit('.').next().unwrap_or_default().to_owned();
+        let option = |options: &BTreeMap<String, String>, key: &str| options.get(key).map(short);
+        let mut differences = Vec::new();
+        let mut compare = |setting, key, here: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
+            if let (Some(wanted), found) = (option(here, key), option(there, key))
+                && found.as_ref() != Some(&wanted)
+            {
+                differences.push((setting, found.unwrap_or_else(|| "none".to_owned())));
+            }
+        };
+        compare("compression", "class", &self.compression, compression);
+        compare("compression", "enabled", &self.compression, compression);
+        compare("chunk_kib", "chunk_length_in_kb", &self.compression, compression);
+        compare("compaction", "class", &self.compaction, compaction);
+        differences
+    }
+
+    /// The statement for a question. Fields that the table hasn't are left out of what is read.
+    pub fn statement(&self, question: &Question) -> String {
+        let (key, table) = (self.key, format!("{KEYSPACE}.{}", self.name));
+        let columns = |fields: &[u32]| {
+            let fields = fields.iter().filter(|&&field| field < self.fields);
+            let names: Vec<String> = fields.map(|field| format!("field{field}")).collect();
+            if names.is_empty() { key.to_owned() } else { names.join(", ") }
+        };
+        let all: Vec<u32> = (0..self.fields).collect();
+        // YCSB's binding scans so: in the order of the keys' hashes, from that of the first key on.
+        let from_key = format!("WHERE token({key}) >= token(?) LIMIT ?");
+        match question {
+            Question::ReadAll => format!("SELECT {} FROM {table} WHERE {key} = ?", columns(&all)),
+            Question::ReadOne(field) => format!("SELECT {} FROM {table} WHERE {key} = ?", columns(&[*field])),
+            Question::ScanAll => format!("SELECT {} FROM {table} {from_key}", columns(&all)),
+            Question::ScanOne(field) => format!("SELECT {} FROM {table} {from_key}", columns(&[*field])),
+            Question::Update(fields) if fields.is_empty() => {
+                format!("INSERT INTO {table} ({key}) VALUES (?)")
+            }
+            Question::Update(fields) => {
+                let set: Vec<String> = fields.iter().map(|field| format!("field{field} = ?")).collect();
+                format!("UPDATE {table} SET {} WHERE {key} = ?", set.join(", "))
+            }
+            Question::Insert => {
+                let names: String = all.iter().map(|field| format!(", field{field}")).collect();
+                format!("INSERT INTO {table} ({key}{names}) VALUES (?{})", ", ?".repeat(all.len()))
+            }
+            Question::Delete => format!("DELETE FROM {table} WHERE {key} = ?"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_those_of_ycsb() {
+        let config = Config { table_layout: TableLayout::YcsbUsertable, ..Config::default() };
+        let table = Table::new(&config, 2);
+        let statements = [
+            Question::ReadAll,
+            Question::ReadOne(1),
+            Question::ReadOne(2),
+            Question::ScanAll,
+            Question::Insert,
+            Question::Update(vec![1, 0]),
+            Question::Update(vec![]),
+            Question::Delete,
+        ]
+        .map(|question| table.statement(&question));
+        let expected = [
+            "SELECT field0, field1 FROM ycsb.usertable WHERE y_id = ?",
+            "SELECT field1 FROM ycsb.usertable WHERE y_id = ?",
+            "SELECT y_id FROM ycsb.usertable WHERE y_id = ?",
+            "SELECT field0, field1 FROM ycsb.usertable WHERE token(y_id) >= token(?) LIMIT ?",
+            "INSERT INTO ycsb.usertable (y_id, field0, field1) VALUES (?, ?, ?)",
+            "UPDATE ycsb.usertable SET field1 = ?, field0 = ? WHERE y_id = ?",
+            "INSERT INTO ycsb.usertable (y_id) VALUES (?)",
+            "DELETE FROM ycsb.usertable WHERE y_id = ?",
+        ];
+        assert_eq!(statements, expected);
+        assert_eq!(
+            table.create(),
+            "CREATE TABLE IF NOT EXISTS ycsb.usertable (y_id varchar PRIMARY KEY, field0 varchar, field1 varchar) WITH \
+             compression = {'chunk_length_in_kb': '16', 'class': 'LZ4Compressor'} AND \
+             compaction = {'class': 'SizeTieredCompactionStrategy'}"
+        );
+    }
+
+    #[test]
+    fn another_way_of_storing_is_noticed() {
+        let table = Table::new(&Config::default(), 1);
+        let map = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        let lz4 = map(&[
+            ("class", "org.apache.cassandra.io.compress.LZ4Compressor"),
+            ("chunk_length_in_kb", "16"),
+        ]);
+        let stcs = map(&[
+            ("class", "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"),
+            ("max_threshold", "32"),
+        ]);
+        assert_eq!(table.differences(&lz4, &stcs), []);
+        let none = map(&[("enabled", "false")]);
+        let found = table.differences(&none, &stcs);
+        assert_eq!(found[0], ("compression", "none".to_owned()));
+        let uncompressed = Table::new(&Config { compression: Compression::None, ..Config::default() }, 1);
+        assert_eq!(uncompressed.differences(&none, &stcs), []);
+        assert_eq!(uncompressed.differences(&lz4, &stcs).len(), 1);
+    }
+}

@@ -1,0 +1,261 @@
+//! What every system must do, on one node and one start of it: a start takes ten seconds.
+
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use tempfile::TempDir;
+use underlay_systems::cassandra::INSTALLED;
+use underlay_systems::system::{Memory, Running, StoragePaths, System, SystemError};
+use underlay_workload::MemoryStore;
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+
+use crate::{
+    FIELDS, NODE_BYTES, SETTLE_LIMIT, available, is_process, record, settings, start, turn, whole_record,
+};
+
+#[test]
+fn a_node_is_a_system_like_any_other() {
+    let _turn = turn();
+    if !available() {
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let running = start(directory.path(), &[("compaction", "UCS")]).unwrap();
+    it_tells_what_it_is(running.as_ref());
+    scans_give_each_record_once(running.as_ref());
+    every_operation_means_what_it_means_in_a_map(running.as_ref());
+    concurrent_updates_of_one_record_lose_nothing(running.as_ref());
+    fields_that_there_are_not_are_refused(running.as_ref());
+    settling_leaves_the_data_in_files(running.as_ref());
+    a_cluster_that_runs_already_is_used_as_it_is(running.as_ref());
+
+    let logs = std::fs::read_dir(directory.path().join("log/cassandra/commitlog")).unwrap();
+    assert!(logs.count() > 0, "the commit log is on the storage of its own");
+    let [process] = running.processes().try_into().unwrap();
+    let mut client = running.connect().unwrap();
+    running.stop().unwrap();
+    assert!(!is_process(process));
+    let error = client.insert(b"user", &whole_record("")).unwrap_err();
+    assert!(matches!(&error, ClientError::Lost(reason) if reason.contains("cassandra")), "{error}");
+}
+
+fn it_tells_what_it_is(running: &dyn Running) {
+    let versions = INSTALLED.versions();
+    assert!(versions["cassandra"].starts_with("5.0."), "{versions:?}");
+    assert!(versions["java"].starts_with("17") && versions.contains_key("rust-scylla"), "{versions:?}");
+    running.health().unwrap();
+    let applied = running.applied_settings();
+    for (name, _) in INSTALLED.capabilities().settings {
+        assert!(applied.contains_key(*name), "{name}");
+    }
+    assert_eq!(applied["compaction"], "UCS");
+    let mut client = running.connect().unwrap();
+    let before = running.figures().unwrap();
+    for number in 0..50 {
+        client.insert(format!("figure{number}").as_bytes(), &whole_record("x")).unwrap();
+        client.read(format!("figure{number}").as_bytes(), Fields::All, &mut FieldValues::default()).unwrap();
+        client.delete(format!("figure{number}").as_bytes()).unwrap();
+    }
+    let figures = underlay_systems::figures::between(&before, &running.figures().unwrap());
+    assert_eq!(figures["writes"], 100.0);
+    assert_eq!(figures["reads"], 50.0);
+    assert!(figures["current_resident_bytes"] > 1e8, "{figures:?}");
+}
+
+fn scans_give_each_record_once(running: &dyn Running) {
+    const RECORDS: u32 = 20;
+    let mut client = running.connect().unwrap();
+    let keys: Vec<String> = (0..RECORDS).map(|number| format!("scanned{number}")).collect();
+    for key in &keys {
+        client.insert(key.as_bytes(), &whole_record(key)).unwrap();
+    }
+    // The records are the table's only ones, so a scan from the first in the order of hashes finds all of them, one
+    // from the last finds that alone, and one from any other as many as come from there on.
+    let mut counts: Vec<u32> = keys
+        .iter()
+        .map(|key| match client.scan(key.as_bytes(), 1000, Fields::All).unwrap() {
+            (Outcome::Found, count) => count,
+            other => panic!("{key}: {other:?}"),
+        })
+        .collect();
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=RECORDS).collect::<Vec<_>>());
+    for key in &keys {
+        let (_, count) = client.scan(key.as_bytes(), 3, Fields::One(1)).unwrap();
+        assert!((1..=3).contains(&count));
+        assert_eq!(client.scan(key.as_bytes(), 0, Fields::All), Ok((Outcome::Missing, 0)));
+    }
+    for key in &keys {
+        client.delete(key.as_bytes()).unwrap();
+    }
+    assert_eq!(client.scan(b"scanned", 1000, Fields::All), Ok((Outcome::Missing, 0)));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Read(u8, Fields),
+    Update(u8, Vec<(u32, Vec<u8>)>),
+    Insert(u8, Vec<(u32, Vec<u8>)>),
+    Delete(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = || 0..12u8;
+    let values = || prop::collection::vec((0..FIELDS, prop::collection::vec(any::<u8>(), 0..20)), 0..5);
+    let fields = || prop_oneof![Just(Fields::All), (0..FIELDS + 1).prop_map(Fields::One)];
+    prop_oneof![
+        4 => (key(), fields()).prop_map(|(key, fields)| Step::Read(key, fields)),
+        3 => (key(), values()).prop_map(|(key, values)| Step::Update(key, values)),
+        3 => (key(), values()).prop_map(|(key, values)| Step::Insert(key, values)),
+        2 => key().prop_map(Step::Delete),
+    ]
+}
+
+/// Each case has keys of its own.
+fn every_operation_means_what_it_means_in_a_map(running: &dyn Running) {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]));
+    let case = std::cell::Cell::new(0);
+    runner
+        .run(&prop::collection::vec(step(), 1..60), |steps| {
+            case.set(case.get() + 1);
+            replay(running, case.get(), &steps);
+            Ok(())
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+fn replay(running: &dyn Running, case: u32, steps: &[Step]) {
+    let mut client = running.connect().unwrap();
+    let store = MemoryStore::new();
+    let mut reference = store.client();
+    let key_of = |number: u8| format!("case{case}-{number}").into_bytes();
+    let (mut values, mut expected) = (FieldValues::default(), FieldValues::default());
+    for step in steps {
+        match step {
+            Step::Read(key, fields) => {
+                let outcome = client.read(&key_of(*key), *fields, &mut values);
+                assert_eq!(outcome, reference.read(&key_of(*key), *fields, &mut expected));
+                assert_eq!(values, expected);
+            }
+            Step::Update(key, changes) => {
+                let (key, changes) = (key_of(*key), record(changes));
+                // Cassandra creates what it updates.
+                if reference.update(&key, &changes) == Ok(Outcome::Missing) {
+                    reference.insert(&key, &changes).unwrap();
+                }
+                assert_eq!(client.update(&key, &changes), Ok(Outcome::Found));
+            }
+            Step::Insert(key, fields) => {
+                let fields = record(fields);
+                assert_eq!(client.insert(&key_of(*key), &fields), reference.insert(&key_of(*key), &fields));
+            }
+            Step::Delete(key) => {
+                reference.delete(&key_of(*key)).unwrap();
+                assert_eq!(client.delete(&key_of(*key)), Ok(Outcome::Found));
+            }
+        }
+    }
+    for key in store.keys() {
+        reference.read(&key, Fields::All, &mut expected).unwrap();
+        assert_eq!(client.read(&key, Fields::All, &mut values), Ok(Outcome::Found));
+        assert_eq!(values, expected);
+    }
+}
+
+fn concurrent_updates_of_one_record_lose_nothing(running: &dyn Running) {
+    const ROUNDS: u32 = 100;
+    running.connect().unwrap().insert(b"user", &whole_record("start")).unwrap();
+    std::thread::scope(|scope| {
+        for field in 0..FIELDS {
+            let mut client = running.connect().unwrap();
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let change = record(&[(field, format!("round {round}").into_bytes())]);
+                    assert_eq!(client.update(b"user", &change), Ok(Outcome::Found));
+                }
+            });
+        }
+    });
+    let mut values = FieldValues::default();
+    running.connect().unwrap().read(b"user", Fields::All, &mut values).unwrap();
+    let last = format!("round {}", ROUNDS - 1).into_bytes();
+    assert_eq!(values, record(&(0..FIELDS).map(|field| (field, last.clone())).collect::<Vec<_>>()));
+}
+
+fn fields_that_there_are_not_are_refused(running: &dyn Running) {
+    let mut client = running.connect().unwrap();
+    let beyond = record(&[(FIELDS, b"x".to_vec())]);
+    for error in [client.update(b"user", &beyond), client.insert(b"user", &beyond)] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(&format!("no field{FIELDS}")), "{error}");
+    }
+}
+
+fn settling_leaves_the_data_in_files(running: &dyn Running) {
+    running.settle(SETTLE_LIMIT).unwrap();
+    let figures = running.figures().unwrap();
+    assert!(figures["current_sstables"] >= 1.0, "{figures:?}");
+    assert_eq!(figures["current_compaction_tasks"], 0.0);
+    let mut values = FieldValues::default();
+    assert_eq!(
+        running.connect().unwrap().read(b"user", Fields::All, &mut values),
+        Ok(Outcome::Found)
+    );
+}
+
+fn a_cluster_that_runs_already_is_used_as_it_is(running: &dyn Running) {
+    let address = &running.applied_settings()["addresses"];
+    let nowhere = StoragePaths::default();
+    let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
+    let join = |more: &[(&str, &str)]| {
+        let mut pairs = vec![("endpoints", address.as_str())];
+        pairs.extend(more);
+        INSTALLED.start(&nowhere, &memory, &settings(&pairs))
+    };
+    // A table that is there is not changed behind its owner's back.
+    let error = join(&[]).err().unwrap();
+    assert!(matches!(&error, SystemError::Setting { key, .. } if key == "compaction"), "{error}");
+    assert!(error.to_string().contains("UnifiedCompactionStrategy"), "{error}");
+
+    let joined = join(&[("compaction", "UCS")]).unwrap();
+    joined.health().unwrap();
+    assert!(joined.processes().is_empty());
+    let mut values = FieldValues::default();
+    assert_eq!(joined.connect().unwrap().read(b"user", Fields::All, &mut values), Ok(Outcome::Found));
+    joined.settle(SETTLE_LIMIT).unwrap();
+    assert_eq!(joined.figures().unwrap()["current_nodes"], 1.0);
+    joined.stop().unwrap();
+    running.health().unwrap();
+}
+
+#[test]
+fn mistakes_are_found_before_anything_is_started() {
+    let wrong = settings(&[("no-such-setting", "1"), ("replication_factor", "2")]);
+    let mistakes = INSTALLED.check_settings(&wrong.values);
+    assert_eq!(mistakes.len(), 2);
+    for (name, meaning) in INSTALLED.capabilities().settings {
+        assert!(mistakes[0].1.contains(name), "the message lists {name}");
+        assert!(!meaning.is_empty());
+    }
+    assert!(INSTALLED.check_settings(&settings(&[]).values).is_empty());
+
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let started = |data: &std::path::Path, budget_bytes: u64| {
+        let paths = StoragePaths {
+            data: vec![data.into()],
+            scratch: directory.path().join("scratch"),
+            ..StoragePaths::default()
+        };
+        let memory = Memory { budget_bytes, cgroup_procs: Vec::new() };
+        INSTALLED.start(&paths, &memory, &settings(&[])).err().unwrap().to_string()
+    };
+    let error = started(directory.path(), 1 << 20);
+    assert!(error.contains("1.0 MiB is too small"), "{error}");
+    // Not even root can make a directory in /proc.
+    for data in [std::path::Path::new("/proc"), &directory.path().join("missing"), &file] {
+        let error = started(data, NODE_BYTES);
+        assert!(error.contains(&data.display().to_string()), "{error}");
+    }
+}

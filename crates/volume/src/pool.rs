@@ -1,0 +1,364 @@
+//! A pool of devices and the volumes that share it.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `label`, `opening` | where things are on the members; making a pool, opening one |
+//! | `extent`, `map` | what a volume's map says, and which of it the journal does not know yet |
+//! | `record`, `log` | what the journal keeps |
+//! | `space` | which slabs and units are free, and how many maps share one |
+//! | `member`, `resync` | reading and writing one or two copies; members that fail and come back |
+//! | `volume`, `plain`, `packed` | requests, on volumes that are stored as they are or compressed |
+//! | `claims`, `gate`, `intents` | who may touch what at the same time |
+//! | `flush` | what becomes durable when |
+
+mod check;
+mod claims;
+mod core;
+mod description;
+pub mod extent;
+mod flush;
+mod gate;
+mod intents;
+pub mod label;
+mod log;
+mod map;
+mod member;
+mod opening;
+mod packed;
+mod plain;
+pub mod record;
+mod resync;
+mod space;
+mod volume;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
+
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Request};
+
+use self::core::{Core, VOLUME_MAP_BYTES, VolumeCore};
+use crate::rate::{Limiter, Limits};
+pub use description::{
+    Access, CheckReport, MemberInfo, MemberState, PoolError, PoolInfo, PoolSettings, VolumeInfo, VolumeSpec,
+};
+use extent::{BLOCK_BYTES, EXTENT_BYTES};
+use record::{Header, Record};
+pub use volume::Volume;
+
+/// A pool has so many volumes at most, snapshots included.
+pub const MOST_VOLUMES: usize = 4096;
+
+/// A pool; a handle: clones are the same pool.
+///
+/// What makes, changes or deletes volumes waits for devices: it must not be called from a request's completion.
+#[derive(Clone)]
+pub struct Pool {
+    core: Arc<Core>,
+}
+
+impl Pool {
+    /// Opens the pool on its members, in the order in which it was made, or makes one on blank devices. Waits for
+    /// the devices, so someone must be driving them. A member that can't be read is left out.
+    ///
+    /// # Errors
+    /// When the members are not those of one pool, are too small, or the journal can't be read.
+    pub fn open(members: Vec<Arc<dyn BlockDevice>>, settings: PoolSettings) -> Result<Pool, PoolError> {
+        opening::open(members, settings).map(|core| Pool { core })
+    }
+
+    fn admin(&self) -> Result<MutexGuard<'_, ()>, PoolError> {
+        let admin = self.core.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.core.closed.load(Ordering::Acquire) {
+            return Err(PoolError::Device(DeviceError::Gone));
+        }
+        Ok(admin)
+    }
+
+    fn find(&self, name: &str) -> Result<Arc<VolumeCore>, PoolError> {
+        let volumes = self.core.volumes.read().unwrap_or_else(PoisonError::into_inner);
+        let found = volumes.values().find(|volume| volume.name() == name).cloned();
+        found.ok_or_else(|| PoolError::NoVolume(name.into()))
+    }
+
+    fn handle(&self, volume: Arc<VolumeCore>) -> Volume {
+        Volume { core: Arc::clone(&self.core), volume }
+    }
+
+    /// Makes an empty volume.
+    ///
+    /// # Errors
+    /// When there is one of that name, or the pool can't have it.
+    pub fn create(&self, name: &str, spec: &VolumeSpec) -> Result<Volume, PoolError> {
+        let _admin = self.admin()?;
+        check_capacity(spec.capacity_bytes)?;
+        if let Some(problem) = spec.compress.and_then(|codec| codec.problem()) {
+            return Err(PoolError::Codec(problem));
+        }
+        if spec.mirror && self.core.members.in_use() < 2 {
+            return Err(PoolError::TooFewToMirror(self.core.members.in_use()));
+        }
+        self.check_new(name, VOLUME_MAP_BYTES)?;
+        let header =
+            Header { name: name.into(), spec: *spec, access: Access::Writable, origin: None };
+        let number = self.core.log.with_tables(|tables| tables.next_volume);
+        let volume = self.core.new_volume(number, &header, &map::Extents::default());
+        self.core.log.append([Record::Volume { volume: number, header: Box::new(header) }]);
+        self.insert(&volume);
+        self.commit()?;
+        Ok(self.handle(volume))
+    }
+
+    /// # Errors
+    /// When there is no such volume.
+    pub fn volume(&self, name: &str) -> Result<Volume, PoolError> {
+        self.find(name).map(|volume| self.handle(volume))
+    }
+
+    /// By name.
+    pub fn list(&self) -> Vec<VolumeInfo> {
+        let mut list: Vec<VolumeInfo> =
+            self.core.volumes().into_iter().map(|volume| self.handle(volume).info()).collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    }
+
+    pub fn info(&self) -> PoolInfo {
+        let free = self.core.space.free_slabs();
+        let members = self.core.members.list.iter().zip(free).map(|(member, free)| MemberInfo {
+            space_bytes: u64::from(member.label.slabs) * EXTENT_BYTES,
+            free_bytes: u64::from(free) * EXTENT_BYTES,
+            state: member.state(),
+        });
+        let members: Vec<MemberInfo> = members.collect();
+        PoolInfo {
+            identity: self.core.identity,
+            space_bytes: members.iter().map(|member| member.space_bytes).sum(),
+            free_bytes: members.iter().map(|member| member.free_bytes).sum(),
+            map_bytes: self.core.map_bytes(),
+            map_limit_bytes: self.core.map_limit_bytes,
+            members,
+        }
+    }
+
+    /// Makes a volume longer or shorter; shortening discards what lies behind the new end.
+    ///
+    /// # Errors
+    /// When there is no such volume, or it can't be.
+    pub fn resize(&self, name: &str, capacity_bytes: u64) -> Result<(), PoolError> {
+        let _admin = self.admin()?;
+        check_capacity(capacity_bytes)?;
+        let volume = self.find(name)?;
+        let old_bytes = volume.capacity_bytes.load(Ordering::Acquire);
+        if volume.read_only && capacity_bytes != old_bytes {
+            return Err(PoolError::Capacity { capacity_bytes, problem: "a read-only snapshot keeps its size" });
+        }
+        self.quietly(&volume, || {
+            if capacity_bytes < old_bytes {
+                let length_bytes = old_bytes - capacity_bytes;
+                let discard = Request::Discard { offset_bytes: capacity_bytes, length_bytes };
+                wait(|done| self.handle(Arc::clone(&volume)).perform(discard, done))?;
+                wait(|done| self.core.flush(Some(Arc::clone(&volume)), done))?;
+            }
+            let header = {
+                let mut header = volume.header.write().unwrap_or_else(PoisonError::into_inner);
+                header.spec.capacity_bytes = capacity_bytes;
+                header.clone()
+            };
+            volume.capacity_bytes.store(capacity_bytes, Ordering::Release);
+            self.core.log.append([Record::Volume { volume: volume.number, header: Box::new(header) }]);
+            self.commit()
+        })
+    }
+
+    /// Makes a volume with the content that another one has now, flushed or not. The two share what neither changes.
+    ///
+    /// # Errors
+    /// When there is no such volume, there is one of that name, or the map has no room for another copy of it. When a
+    /// device fails the snapshot may be there nevertheless: [`Pool::list`] shows it.
+    pub fn snapshot(&self, source: &str, name: &str, access: Access) -> Result<Volume, PoolError> {
+        let _admin = self.admin()?;
+        let source = self.find(source)?;
+        self.check_new(name, source.map.taken().map_bytes + VOLUME_MAP_BYTES)?;
+        self.quietly(&source, || {
+            // The journal's map of the source must be the one that is copied.
+            wait(|done| self.core.flush(Some(Arc::clone(&source)), done))?;
+            let extents = source.map.extents();
+            let mut shared = Vec::new();
+            for piece in extents.values().flat_map(extent::Extent::pieces) {
+                if !self.core.space.share(piece) {
+                    self.core.release(shared);
+                    return Err(PoolError::MapFull { limit_bytes: self.core.map_limit_bytes });
+                }
+                shared.push(piece);
+            }
+            let spec = source.header.read().unwrap_or_else(PoisonError::into_inner).spec;
+            let header = Header { name: name.into(), spec, access, origin: Some(source.number) };
+            let number = self.core.log.with_tables(|tables| tables.next_volume);
+            let volume = self.core.new_volume(number, &header, &extents);
+            let header = Box::new(header);
+            self.core.log.append([Record::Snapshot { source: source.number, volume: number, header }]);
+            self.insert(&volume);
+            self.commit()?;
+            Ok(self.handle(volume))
+        })
+    }
+
+    /// Deletes a volume. Requests to it are answered with `Gone` from now on; what it shares with snapshots stays.
+    ///
+    /// # Errors
+    /// When there is no such volume, or a device fails; the volume is gone then until the pool is opened again.
+    pub fn delete(&self, name: &str) -> Result<(), PoolError> {
+        let _admin = self.admin()?;
+        let volume = self.find(name)?;
+        volume.gate.close();
+        self.core.volumes.write().unwrap_or_else(PoisonError::into_inner).remove(&volume.number);
+        for (_, done) in volume.gate.shut() {
+            done(Err(DeviceError::Gone));
+        }
+        // A flush that has taken changes of it along is over after this one, however it ends.
+        let _ = self.core.flush_and_wait();
+        let changes = volume.map.capture();
+        let mut pieces: Vec<_> = volume.map.extents().values().flat_map(extent::Extent::pieces).collect();
+        let owned = pieces.len() as u64;
+        pieces.extend(changes.released);
+        self.core.releasing.fetch_add(owned, Ordering::AcqRel);
+        self.core.log.append([Record::Delete { volume: volume.number }]);
+        self.core.release_after_commit(pieces);
+        Ok(self.core.flush_and_wait()?)
+    }
+
+    /// # Errors
+    /// When there is no such volume, or a device fails.
+    pub fn set_limits(&self, name: &str, limits: Limits) -> Result<(), PoolError> {
+        let _admin = self.admin()?;
+        let volume = self.find(name)?;
+        let header = {
+            let mut header = volume.header.write().unwrap_or_else(PoisonError::into_inner);
+            header.spec.limits = limits;
+            header.clone()
+        };
+        *volume.limiter.lock().unwrap_or_else(PoisonError::into_inner) =
+            Limiter::new(limits, self.core.clock.now());
+        volume.limited.store(!limits.is_unlimited(), Ordering::Relaxed);
+        self.core.log.append([Record::Volume { volume: volume.number, header: Box::new(header) }]);
+        self.commit()
+    }
+
+    /// Makes everything durable that was written to any volume.
+    ///
+    /// # Errors
+    /// When a device fails that has the only copy of something.
+    pub fn flush(&self) -> Result<(), DeviceError> {
+        self.core.volumes().into_iter().try_for_each(|volume| {
+            wait(|done| self.core.flush(Some(volume), done)).map(|_| ())
+        })?;
+        self.core.flush_and_wait()
+    }
+
+    /// Compares the maps, the journal's tables and the space. Requests wait meanwhile.
+    ///
+    /// # Errors
+    /// When the pool can't be flushed: what is not in the journal can't be compared with it.
+    pub fn check(&self) -> Result<CheckReport, PoolError> {
+        let _admin = self.admin()?;
+        self.core.check()
+    }
+
+    /// Brings a member that was left out up to date, with what mirrored volumes keep on it, and uses it again. What is there
+    /// only once gets its second copy.
+    ///
+    /// # Errors
+    /// When the member still fails, or there is no space for second copies.
+    pub fn resync(&self, member: usize) -> Result<(), PoolError> {
+        let _admin = self.admin()?;
+        self.core.resync(member)
+    }
+
+    /// Flushes, writes a checkpoint, so that the next opening is quick, and ends the pool's thread. Every later request
+    /// is answered with `Gone`.
+    ///
+    /// # Errors
+    /// When a device fails. The pool is closed nevertheless.
+    pub fn close(&self) -> Result<(), PoolError> {
+        let _admin = self.admin()?;
+        self.core.closed.store(true, Ordering::Release);
+        // First who waits for a limit: they are let in at once.
+        self.core.timer.end();
+        for volume in self.core.volumes() {
+            volume.gate.close();
+            for (_, done) in volume.gate.shut() {
+                done(Err(DeviceError::Gone));
+            }
+        }
+        self.flush()?;
+        Ok(self.core.log.checkpoint_and_wait()?)
+    }
+
+    fn check_new(&self, name: &str, map_bytes: u64) -> Result<(), PoolError> {
+        let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let rest = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        if !first || !rest || name.len() > 64 {
+            return Err(PoolError::Name(name.into()));
+        }
+        if self.find(name).is_ok() {
+            return Err(PoolError::Exists(name.into()));
+        }
+        if self.core.volumes().len() >= MOST_VOLUMES {
+            return Err(PoolError::TooManyVolumes(MOST_VOLUMES));
+        }
+        let limit_bytes = self.core.map_limit_bytes;
+        if self.core.map_bytes() + map_bytes > limit_bytes {
+            return Err(PoolError::MapFull { limit_bytes });
+        }
+        Ok(())
+    }
+
+    fn insert(&self, volume: &Arc<VolumeCore>) {
+        let mut volumes = self.core.volumes.write().unwrap_or_else(PoisonError::into_inner);
+        volumes.insert(volume.number, Arc::clone(volume));
+    }
+
+    fn commit(&self) -> Result<(), PoolError> {
+        let (sender, receiver) = mpsc::channel();
+        self.core.log.commit(Box::new(move |result| {
+            let _ = sender.send(result);
+        }));
+        Ok(receiver.recv().unwrap_or(Err(DeviceError::Gone))?)
+    }
+
+    /// Does something to a volume while no request is under way on it.
+    fn quietly<T>(
+        &self,
+        volume: &Arc<VolumeCore>,
+        act: impl FnOnce() -> Result<T, PoolError>,
+    ) -> Result<T, PoolError> {
+        volume.gate.close();
+        let result = act();
+        let handle = self.handle(Arc::clone(volume));
+        for (request, done) in volume.gate.open() {
+            handle.enter(request, done);
+        }
+        result
+    }
+}
+
+fn check_capacity(capacity_bytes: u64) -> Result<(), PoolError> {
+    let problem = if capacity_bytes == 0 {
+        "it must be longer than nothing"
+    } else if !capacity_bytes.is_multiple_of(BLOCK_BYTES) {
+        "it must be a multiple of 4096 bytes"
+    } else if capacity_bytes > u64::from(u32::MAX) * EXTENT_BYTES {
+        "a volume has at most 1 PiB"
+    } else {
+        return Ok(());
+    };
+    Err(PoolError::Capacity { capacity_bytes, problem })
+}
+
+fn wait(ask: impl FnOnce(Done)) -> Completion {
+    let (sender, receiver) = mpsc::channel();
+    ask(Box::new(move |completion| {
+        let _ = sender.send(completion);
+    }));
+    receiver.recv().unwrap_or(Err(DeviceError::Gone))
+}

@@ -1,0 +1,80 @@
+//! Whether everything in a pool is owned once, or shared by as many as are counted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Volume;
+use super::core::Core;
+use super::description::{CheckReport, PoolError};
+use super::extent::{EXTENT_BYTES, Piece, Unit, first_unit};
+
+/// More problems are counted, and not told one by one.
+const TOLD: usize = 100;
+
+impl Core {
+    pub fn check(self: &Arc<Self>) -> Result<CheckReport, PoolError> {
+        let volumes = self.volumes();
+        for volume in &volumes {
+            volume.gate.close();
+        }
+        let report = self.flush_and_wait().map(|()| self.compare());
+        for volume in volumes {
+            let waiting = volume.gate.open();
+            let handle = Volume { core: Arc::clone(self), volume };
+            for (request, done) in waiting {
+                handle.enter(request, done);
+            }
+        }
+        Ok(report?)
+    }
+
+    fn compare(&self) -> CheckReport {
+        let mut report = CheckReport::default();
+        let mut held: HashMap<Unit, (u32, Piece)> = HashMap::new();
+        let volumes = self.volumes();
+        report.volumes = volumes.len();
+        for volume in &volumes {
+            let extents = volume.map.extents();
+            let name = volume.name();
+            report.extents += extents.len() as u64;
+            let end = volume.capacity_bytes.load(std::sync::atomic::Ordering::Acquire).div_ceil(EXTENT_BYTES);
+            for (index, extent) in &extents {
+                if u64::from(*index) >= end {
+                    report.problems.push(format!("'{name}' maps extent {index} behind its end"));
+                }
+                let mut members = Vec::new();
+                for piece in extent.pieces() {
+                    let unit = match piece {
+                        Piece::Slab(slab) => first_unit(slab),
+                        Piece::Run { unit, .. } => unit,
+                    };
+                    let entry = held.entry(unit).or_insert((0, piece));
+                    entry.0 += 1;
+                    if entry.1 != piece {
+                        report.problems.push(format!("{piece:?} of '{name}' is {:?} elsewhere", entry.1));
+                    }
+                    members.push(self.members.index_of(unit));
+                }
+                if matches!(extent, super::extent::Extent::Plain(_)) && members.len() == 2 && members[0] == members[1] {
+                    report.problems.push(format!("both copies of extent {index} of '{name}' are on one member"));
+                }
+            }
+            let same = self.log.with_tables(|tables| {
+                tables.volumes.get(&volume.number).is_some_and(|table| table.extents == extents)
+            });
+            if !same {
+                report.problems.push(format!("the journal has another map of '{name}'"));
+            }
+        }
+        if self.log.with_tables(|tables| tables.volumes.len()) != volumes.len() {
+            report.problems.push("the journal has other volumes".into());
+        }
+        report.problems.extend(self.space.differences(&held));
+        let count = report.problems.len();
+        if count > TOLD {
+            report.problems.truncate(TOLD);
+            report.problems.push(format!("and {} more", count - TOLD));
+        }
+        report
+    }
+}

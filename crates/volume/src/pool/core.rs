@@ -1,0 +1,147 @@
+//! What all parts of a pool share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use underlay_storage::clock::Clock;
+use underlay_storage::device::{Completion, DeviceError};
+use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::workers::Workers;
+
+use super::claims::Claims;
+use super::description::Access;
+use super::extent::{Piece, first_unit};
+use super::flush::Flusher;
+use super::gate::Gate;
+use super::intents::Intents;
+use super::log::Log;
+use super::map::{Extents, Map};
+use super::member::Members;
+use super::record::Header;
+use super::space::Space;
+use crate::rate::{Limiter, Timer};
+
+/// What a volume counts for in the map, beside its extents.
+pub const VOLUME_MAP_BYTES: u64 = 1024;
+
+pub struct Core {
+    pub identity: u64,
+    pub members: Arc<Members>,
+    pub space: Space,
+    pub log: Log,
+    pub volumes: RwLock<BTreeMap<u32, Arc<VolumeCore>>>,
+    pub flusher: Mutex<Flusher>,
+    /// Flushes so far.
+    pub epoch: AtomicU64,
+    /// Pieces that maps no longer point to and that a flush has yet to give back.
+    pub releasing: AtomicU64,
+    pub map_limit_bytes: u64,
+    pub timer: Timer,
+    pub clock: Arc<dyn Clock>,
+    pub workers: Workers,
+    /// Held by whoever makes, changes or deletes volumes.
+    pub admin: Mutex<()>,
+    pub closed: AtomicBool,
+}
+
+pub struct VolumeCore {
+    pub number: u32,
+    pub identity: u64,
+    pub header: RwLock<Header>,
+    pub capacity_bytes: AtomicU64,
+    pub compress: Option<Codec>,
+    pub mirror: bool,
+    pub read_only: bool,
+    pub map: Map,
+    pub claims: Arc<Claims>,
+    pub gate: Gate,
+    pub intents: Intents,
+    pub limited: AtomicBool,
+    pub limiter: Mutex<Limiter>,
+}
+
+impl Core {
+    pub fn volumes(&self) -> Vec<Arc<VolumeCore>> {
+        self.volumes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Of all volumes.
+    pub fn map_bytes(&self) -> u64 {
+        let volumes = self.volumes.read().unwrap_or_else(PoisonError::into_inner);
+        volumes.values().map(|volume| volume.map.taken().map_bytes + VOLUME_MAP_BYTES).sum()
+    }
+
+    pub fn new_volume(&self, number: u32, header: &Header, extents: &Extents) -> Arc<VolumeCore> {
+        let now = self.clock.now();
+        Arc::new(VolumeCore {
+            number,
+            // Spread, so that a part of it tells volumes apart as well.
+            identity: (self.identity ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            capacity_bytes: AtomicU64::new(header.spec.capacity_bytes),
+            compress: header.spec.compress,
+            mirror: header.spec.mirror,
+            read_only: header.access == Access::ReadOnly,
+            map: Map::new(extents),
+            claims: Arc::default(),
+            gate: Gate::default(),
+            intents: Intents::default(),
+            limited: AtomicBool::new(!header.spec.limits.is_unlimited()),
+            limiter: Mutex::new(Limiter::new(header.spec.limits, now)),
+            header: RwLock::new(header.clone()),
+        })
+    }
+
+    /// Gives back what no map of the journal points to.
+    pub fn release(self: &Arc<Self>, pieces: impl IntoIterator<Item = Piece>) {
+        for slab in pieces.into_iter().filter_map(|piece| self.space.release(piece)) {
+            let core = Arc::clone(self);
+            // The slab is nobody's until the member has forgotten it, or the discard could hit its next owner.
+            self.members.discard(slab, move || core.space.free(slab).into_iter().for_each(|job| job()));
+        }
+    }
+
+    pub fn member_of(&self, piece: Piece) -> usize {
+        match piece {
+            Piece::Slab(slab) => self.members.index_of(first_unit(slab)),
+            Piece::Run { unit, .. } => self.members.index_of(unit),
+        }
+    }
+
+    /// Calls `again` when there may be space that was not there before, or says that there is none to come.
+    pub fn await_space(
+        self: &Arc<Self>,
+        attempt: u32,
+        again: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
+    ) {
+        /// Others may take what was waited for; not for ever.
+        const ATTEMPTS: u32 = 8;
+        if attempt >= ATTEMPTS {
+            return again(Err(DeviceError::NoSpace));
+        }
+        if self.releasing.load(Ordering::Acquire) > 0 {
+            let flushed = move |completion: Completion| again(completion.map(|_| ()));
+            return self.flush(None, Box::new(flushed));
+        }
+        // Nothing may be on its way because it has come between the failed look and this: two more looks tell.
+        let again = Arc::new(Mutex::new(Some(again)));
+        let slot = Arc::clone(&again);
+        let freed = Box::new(move || {
+            if let Some(again) = slot.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                again(Ok(()));
+            }
+        });
+        if self.space.when_freed(freed).is_some() {
+            let again = again.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(again) = again {
+                again(if attempt < 2 { Ok(()) } else { Err(DeviceError::NoSpace) });
+            }
+        }
+    }
+}
+
+impl VolumeCore {
+    pub fn name(&self) -> String {
+        self.header.read().unwrap_or_else(PoisonError::into_inner).name.clone()
+    }
+}

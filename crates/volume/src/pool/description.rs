@@ -1,0 +1,174 @@
+//! What is asked of a pool and its volumes, and what they tell of themselves.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use underlay_storage::clock::{Clock, RealClock};
+use underlay_storage::device::DeviceError;
+use underlay_storage::journal::JournalError;
+use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::mirror::MirrorError;
+use underlay_storage::layers::workers::Workers;
+
+use crate::rate::Limits;
+
+/// How a pool is opened.
+#[derive(Clone)]
+pub struct PoolSettings {
+    /// By which volumes are held to their limits: the clock of the modelled devices, so that slow motion slows both.
+    pub clock: Arc<dyn Clock>,
+    /// Who compresses; on the caller's thread unless told.
+    pub workers: Workers,
+    /// How long the map of all volumes may get when a pool is made; 256 bytes for each 256 KiB of the pool unless
+    /// told. A pool that exists keeps its own.
+    pub map_bytes: Option<u64>,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        PoolSettings { clock: Arc::new(RealClock::new(1.0)), workers: Workers::at_once(), map_bytes: None }
+    }
+}
+
+/// What a volume is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeSpec {
+    /// A multiple of 4 KiB. Space is taken only for what is written.
+    pub capacity_bytes: u64,
+    /// In chunks of 16 KiB, each on its own.
+    pub compress: Option<Codec>,
+    /// Two copies, on different members.
+    pub mirror: bool,
+    pub limits: Limits,
+}
+
+impl VolumeSpec {
+    /// Neither compressed nor mirrored nor limited.
+    pub fn new(capacity_bytes: u64) -> VolumeSpec {
+        VolumeSpec { capacity_bytes, compress: None, mirror: false, limits: Limits::default() }
+    }
+}
+
+/// What may be done to a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    ReadOnly,
+    Writable,
+}
+
+/// A volume as it is now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeInfo {
+    pub name: String,
+    /// Unlike any other volume's of any pool, and never used again.
+    pub identity: u64,
+    pub capacity_bytes: u64,
+    pub compress: Option<Codec>,
+    pub mirror: bool,
+    pub limits: Limits,
+    pub access: Access,
+    /// The volume that it is a snapshot of, if that still exists.
+    pub origin: Option<String>,
+    /// Written and not discarded.
+    pub used_bytes: u64,
+    /// The same as it is stored: compressed, one copy. What snapshots share counts for each.
+    pub stored_bytes: u64,
+    /// Some of it is on one member only that should be on two.
+    pub degraded: bool,
+}
+
+/// Whether a member holds what mirrored volumes keep on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberState {
+    InUse,
+    /// It failed: its copies of mirrored data are old and are not read.
+    Out,
+    /// It is being brought up to date.
+    Resyncing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberInfo {
+    /// For data.
+    pub space_bytes: u64,
+    pub free_bytes: u64,
+    pub state: MemberState,
+}
+
+/// A pool as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolInfo {
+    pub identity: u64,
+    pub space_bytes: u64,
+    /// In whole extents of 256 KiB; compressed volumes find room in begun ones as well.
+    pub free_bytes: u64,
+    /// What all volumes' maps take, and may take.
+    pub map_bytes: u64,
+    pub map_limit_bytes: u64,
+    pub members: Vec<MemberInfo>,
+}
+
+/// What [`super::Pool::check`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckReport {
+    pub volumes: usize,
+    /// Extents of 256 KiB that are mapped, over all volumes.
+    pub extents: u64,
+    /// What is wrong, in words; empty for a pool that is consistent.
+    pub problems: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    #[error("a pool has 1 to 255 members, not {0}")]
+    Members(usize),
+    #[error(
+        "member {index} of the pool has {capacity_bytes} bytes, of which {needed_bytes} are needed: use larger devices"
+    )]
+    TooSmall { index: usize, capacity_bytes: u64, needed_bytes: u64 },
+    #[error("the pool has more than 2^32 extents of 256 KiB: make several pools")]
+    TooLarge,
+    #[error("member {index} has blocks of {block_bytes} bytes; a pool needs blocks that divide 4096")]
+    Blocks { index: usize, block_bytes: u32 },
+    #[error(
+        "member {index} holds something that is no pool's: a pool is made on blank devices only, so wipe its first 4 KiB \
+         if nothing on it is needed"
+    )]
+    NotBlank { index: usize },
+    #[error("member {index} is blank, but others belong to a pool: give back the device that it had")]
+    Missing { index: usize },
+    #[error("member {index} does not fit: {problem}")]
+    OtherPool { index: usize, problem: String },
+    #[error("the pool's map makes no sense ({0}): restore the devices, or make the pool anew and lose what it holds")]
+    Map(String),
+    #[error("the pool's journal: {0}")]
+    Journal(#[from] JournalError),
+    #[error("the mirrored journal of the pool: {0}")]
+    Mirror(#[from] MirrorError),
+    #[error("a device of the pool failed: {0}")]
+    Device(#[from] DeviceError),
+    #[error("there is no volume '{0}' in the pool; `list` shows those that there are")]
+    NoVolume(String),
+    #[error("there is a volume '{0}' already: delete it or take another name")]
+    Exists(String),
+    #[error("'{0}' can't name a volume: use 1 to 64 letters, digits, '.', '_' and '-', and begin with a letter or digit")]
+    Name(String),
+    #[error("a volume of {capacity_bytes} bytes can't be had: {problem}")]
+    Capacity { capacity_bytes: u64, problem: &'static str },
+    #[error("{0}")]
+    Codec(String),
+    #[error("a mirrored volume needs two members in use; the pool has {0}")]
+    TooFewToMirror(usize),
+    #[error("a pool has at most {0} volumes")]
+    TooManyVolumes(usize),
+    #[error("the map of all volumes may take {limit_bytes} bytes and has no room for this: delete a snapshot, or discard")]
+    MapFull { limit_bytes: u64 },
+    #[error("there is no member {0}")]
+    NoMember(usize),
+    #[error("member {0} is still failing: {1}")]
+    MemberFails(usize, DeviceError),
+    #[error("a thread can't be had: {0}")]
+    Thread(#[from] std::io::Error),
+}

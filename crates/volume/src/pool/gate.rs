@@ -1,0 +1,79 @@
+//! Keeps requests out of a volume while what they work on is exchanged under them.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use underlay_storage::device::{Done, Request};
+
+#[derive(Default)]
+pub struct Gate {
+    state: Mutex<State>,
+    drained: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    under_way: u64,
+    closed: bool,
+    /// The volume is no more.
+    gone: bool,
+    waiting: Vec<(Request, Done)>,
+}
+
+/// What becomes of a request at the gate.
+pub enum Entry {
+    Admitted(Request, Done),
+    /// It will come again when the gate opens.
+    Waits,
+    Gone(Done),
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn enter(&self, request: Request, done: Done) -> Entry {
+        let mut state = self.lock();
+        if state.gone {
+            return Entry::Gone(done);
+        }
+        if state.closed {
+            state.waiting.push((request, done));
+            return Entry::Waits;
+        }
+        state.under_way += 1;
+        Entry::Admitted(request, done)
+    }
+
+    pub fn leave(&self) {
+        let mut state = self.lock();
+        state.under_way -= 1;
+        if state.under_way == 0 && state.closed {
+            self.drained.notify_all();
+        }
+    }
+
+    /// Waits until no request is under way; who comes meanwhile waits for [`Gate::open`].
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        while state.under_way > 0 {
+            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Gives back who waited; they are to enter again.
+    pub fn open(&self) -> Vec<(Request, Done)> {
+        let mut state = self.lock();
+        state.closed = false;
+        std::mem::take(&mut state.waiting)
+    }
+
+    /// For good. Gives back who waited.
+    pub fn shut(&self) -> Vec<(Request, Done)> {
+        let mut state = self.lock();
+        state.gone = true;
+        state.closed = false;
+        std::mem::take(&mut state.waiting)
+    }
+}

@@ -1,0 +1,75 @@
+//! The journal of a pool, and the tables that its records add up to.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use underlay_storage::journal::{CommitDone, Journal, Recovered, Snapshot};
+
+use super::record::{Record, Tables};
+
+/// A journal's record holds about so many bytes of ours.
+const RECORD_BYTES: usize = 64 << 10;
+
+pub struct Log {
+    journal: Journal,
+    kept: Arc<Mutex<Kept>>,
+}
+
+struct Kept {
+    tables: Tables,
+    /// The journal's last record that is in the tables.
+    appended: u64,
+}
+
+impl Log {
+    /// # Errors
+    /// What about the journal's content can't be.
+    pub fn new(journal: Journal, recovered: &Recovered) -> Result<Log, String> {
+        let mut tables = Tables::default();
+        tables.read(&recovered.snapshot)?;
+        recovered.records.iter().try_for_each(|record| tables.read(record))?;
+        let kept = Arc::new(Mutex::new(Kept { tables, appended: 0 }));
+        let source = Arc::clone(&kept);
+        journal.set_source(move || {
+            let kept = source.lock().unwrap_or_else(PoisonError::into_inner);
+            Snapshot { state: kept.tables.encode(), covers: kept.appended }
+        });
+        Ok(Log { journal, kept })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds records, in this order. They are durable after a later commit, or earlier.
+    pub fn append(&self, records: impl IntoIterator<Item = Record>) {
+        let mut kept = self.lock();
+        let mut bytes = Vec::new();
+        for record in records {
+            let from = bytes.len();
+            record.encode(&mut bytes);
+            // A volume may have been deleted since the change was captured.
+            if kept.tables.apply(record).is_err() {
+                bytes.truncate(from);
+            }
+            if bytes.len() >= RECORD_BYTES {
+                kept.appended = self.journal.append(std::mem::take(&mut bytes));
+            }
+        }
+        if !bytes.is_empty() {
+            kept.appended = self.journal.append(bytes);
+        }
+    }
+
+    /// Makes everything appended so far durable.
+    pub fn commit(&self, done: CommitDone) {
+        self.journal.commit(done);
+    }
+
+    pub fn checkpoint_and_wait(&self) -> Result<(), underlay_storage::device::DeviceError> {
+        self.journal.checkpoint_and_wait()
+    }
+
+    pub fn with_tables<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
+        look(&self.lock().tables)
+    }
+}

@@ -1,0 +1,194 @@
+//! The map of one volume: which extents are where, which of them changed since the journal heard of it.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::extent::{Extent, Piece, Taken};
+
+const SHARDS: usize = 32;
+
+/// Numbers are spread by one multiplication: maps are asked at each request.
+#[derive(Clone, Copy, Default)]
+pub struct NumberHasher(u64);
+
+pub type Hashing = BuildHasherDefault<NumberHasher>;
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // 2^64 divided by the golden ratio (Knuth, TAOCP vol. 3, 6.4).
+        let spread = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = spread ^ spread >> 32;
+    }
+}
+
+pub type Extents = HashMap<u32, Extent, Hashing>;
+
+#[derive(Default)]
+pub struct Map {
+    shards: [Mutex<Shard>; SHARDS],
+    used_bytes: AtomicU64,
+    stored_bytes: AtomicU64,
+    map_bytes: AtomicU64,
+    single: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    extents: Extents,
+    /// Changed since the last [`Map::capture`].
+    dirty: HashSet<u32, Hashing>,
+    /// No longer pointed to, since then.
+    released: Vec<Piece>,
+}
+
+/// What a flush takes along of one volume.
+#[derive(Default)]
+pub struct Changes {
+    pub extents: Vec<(u32, Option<Extent>)>,
+    pub released: Vec<Piece>,
+}
+
+impl Map {
+    pub fn new(extents: &Extents) -> Map {
+        let map = Map::default();
+        for (index, extent) in extents {
+            map.account(Taken::default(), extent.taken());
+            map.shard(*index).extents.insert(*index, extent.clone());
+        }
+        map
+    }
+
+    fn shard(&self, index: u32) -> MutexGuard<'_, Shard> {
+        self.shards[index as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn get(&self, index: u32) -> Option<Extent> {
+        self.shard(index).extents.get(&index).cloned()
+    }
+
+    /// Changes an extent. What it no longer points to is named by `change` and given back with the next capture;
+    /// returns how much that is. Nothing happens where `change` answers `None`.
+    pub fn change(
+        &self,
+        index: u32,
+        change: impl FnOnce(Option<&Extent>) -> Option<(Option<Extent>, Vec<Piece>)>,
+    ) -> u64 {
+        let mut shard = self.shard(index);
+        let shard = &mut *shard;
+        let Some((extent, released)) = change(shard.extents.get(&index)) else { return 0 };
+        let count = released.len() as u64;
+        shard.released.extend(released);
+        shard.dirty.insert(index);
+        let new = extent.as_ref().map_or(Taken::default(), Extent::taken);
+        let old = match extent {
+            Some(extent) => shard.extents.insert(index, extent),
+            None => shard.extents.remove(&index),
+        };
+        self.account(old.map_or(Taken::default(), |old| old.taken()), new);
+        count
+    }
+
+    /// Notes that blocks of a plain extent were written.
+    pub fn mark_valid(&self, index: u32, blocks: u64) {
+        let mut shard = self.shard(index);
+        let shard = &mut *shard;
+        let Some(Extent::Plain(plain)) = shard.extents.get_mut(&index) else { return };
+        if plain.valid & blocks != blocks {
+            let old = Extent::Plain(*plain).taken();
+            plain.valid |= blocks;
+            let new = Extent::Plain(*plain).taken();
+            shard.dirty.insert(index);
+            self.account(old, new);
+        }
+    }
+
+    /// Whether the journal has not heard of the extent's last change, as far as this map knows.
+    pub fn is_dirty(&self, index: u32) -> bool {
+        self.shard(index).dirty.contains(&index)
+    }
+
+    /// Everything that changed since the last time.
+    pub fn capture(&self) -> Changes {
+        let mut changes = Changes::default();
+        for mut shard in self.shards() {
+            let shard = &mut *shard;
+            changes.released.append(&mut shard.released);
+            changes.extents.extend(shard.dirty.drain().map(|index| (index, shard.extents.get(&index).cloned())));
+        }
+        changes
+    }
+
+    /// What was captured did not get into the journal.
+    pub fn give_back(&self, changes: Changes) {
+        let mut released = changes.released;
+        for (index, _) in changes.extents {
+            self.shard(index).dirty.insert(index);
+        }
+        if !released.is_empty() {
+            self.shard(0).released.append(&mut released);
+        }
+    }
+
+    /// The extents that are mapped, of those in a range.
+    pub fn mapped_in(&self, range: Range<u32>) -> Vec<u32> {
+        let length = u64::from(range.end.saturating_sub(range.start));
+        let mut mapped: Vec<u32> = Vec::new();
+        if length < 1024 {
+            mapped.extend(range.filter(|index| self.shard(*index).extents.contains_key(index)));
+        } else {
+            for shard in self.shards() {
+                mapped.extend(shard.extents.keys().copied().filter(|index| range.contains(index)));
+            }
+            mapped.sort_unstable();
+        }
+        mapped
+    }
+
+    /// A copy of everything. Packed extents are shared with it.
+    pub fn extents(&self) -> Extents {
+        let mut extents = Extents::default();
+        for shard in self.shards() {
+            extents.extend(shard.extents.iter().map(|(index, extent)| (*index, extent.clone())));
+        }
+        extents
+    }
+
+    pub fn taken(&self) -> Taken {
+        Taken {
+            used_bytes: self.used_bytes.load(Ordering::Relaxed),
+            stored_bytes: self.stored_bytes.load(Ordering::Relaxed),
+            map_bytes: self.map_bytes.load(Ordering::Relaxed),
+            single: self.single.load(Ordering::Relaxed),
+        }
+    }
+
+    fn account(&self, old: Taken, new: Taken) {
+        // Sums wrap around on the way, and are right in the end.
+        let change = |sum: &AtomicU64, old: u64, new: u64| {
+            if old != new {
+                sum.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
+            }
+        };
+        change(&self.used_bytes, old.used_bytes, new.used_bytes);
+        change(&self.stored_bytes, old.stored_bytes, new.stored_bytes);
+        change(&self.map_bytes, old.map_bytes, new.map_bytes);
+        change(&self.single, old.single, new.single);
+    }
+}

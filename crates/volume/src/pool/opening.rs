@@ -1,0 +1,259 @@
+//! Opening a pool, or making one.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, RwLock};
+
+use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::journal::Journal;
+use underlay_storage::layers::mirror::{Mirror, MirrorSettings};
+
+use super::core::Core;
+use super::description::{MemberState, PoolError, PoolSettings};
+use super::extent::{BLOCK_BYTES, Extent, first_unit};
+use super::flush::Flusher;
+use super::intents::REGION_EXTENTS;
+use super::label::{self, FirstBlock, JOURNAL_MEMBERS, Label};
+use super::log::Log;
+use super::member::{Members, Part};
+use super::plain::{copy_to, places};
+use super::record::{Record, Tables};
+use super::space::Space;
+use crate::rate::Timer;
+
+const KIND: underlay_storage::journal::format::Kind = *b"volumes ";
+
+type Devices = Vec<Arc<dyn BlockDevice>>;
+
+pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolError> {
+    if !(1..256).contains(&devices.len()) {
+        return Err(PoolError::Members(devices.len()));
+    }
+    for (index, device) in devices.iter().enumerate() {
+        let block_bytes = device.geometry().block_bytes;
+        if block_bytes == 0 || !BLOCK_BYTES.is_multiple_of(u64::from(block_bytes)) {
+            return Err(PoolError::Blocks { index, block_bytes });
+        }
+    }
+    let found: Vec<Result<FirstBlock, DeviceError>> = devices.iter().map(|device| first_block(&**device)).collect();
+    let made = |found: &Result<FirstBlock, DeviceError>| match found {
+        Ok(FirstBlock::Label(label)) if label.made => Some(*label),
+        _ => None,
+    };
+    let (labels, unreadable) = match found.iter().find_map(made) {
+        Some(known) => known_labels(&devices, &found, &known)?,
+        None => (make(&devices, &found, settings.map_bytes)?, vec![false; devices.len()]),
+    };
+    let map_limit_bytes = labels[0].map_bytes;
+    let identity = labels[0].identity;
+    let (journal, recovered) = open_journal(&devices, &labels)?;
+    let log = Log::new(journal, &recovered).map_err(PoolError::Map)?;
+    if labels.iter().any(|label| !label.made) {
+        finish_making(&devices, &labels, &log)?;
+    }
+    drop(recovered);
+    let out = log.with_tables(|tables| tables.out.clone());
+    let slabs: Vec<_> = labels.iter().map(|label| label.first_slab..label.first_slab + label.slabs).collect();
+    let space = Space::new(&slabs);
+    log.with_tables(|tables| claim_all(&space, tables)).map_err(PoolError::Map)?;
+    let members = devices.into_iter().zip(labels).collect();
+    let members = Members::new(members, |index| out.contains(&(index as u8)) || unreadable[index]);
+    let core = Arc::new(Core {
+        identity,
+        members: Arc::new(members),
+        space,
+        log,
+        volumes: RwLock::default(),
+        flusher: Mutex::new(Flusher::default()),
+        epoch: AtomicU64::new(0),
+        releasing: AtomicU64::new(0),
+        map_limit_bytes,
+        timer: Timer::new(Arc::clone(&settings.clock)),
+        clock: settings.clock,
+        workers: settings.workers,
+        admin: Mutex::new(()),
+        closed: AtomicBool::new(false),
+    });
+    let tables = core.log.with_tables(Tables::clone);
+    make_alike(&core, &tables)?;
+    let volumes = tables.volumes.iter().map(|(number, table)| {
+        (*number, core.new_volume(*number, &table.header, &table.extents))
+    });
+    core.volumes.write().unwrap_or_else(std::sync::PoisonError::into_inner).extend(volumes);
+    Ok(core)
+}
+
+fn first_block(device: &dyn BlockDevice) -> Result<FirstBlock, DeviceError> {
+    let block = device.execute(Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] })?;
+    Ok(Label::decode(&block))
+}
+
+/// The labels of a pool that exists, and whose could not be read.
+fn known_labels(
+    devices: &Devices,
+    found: &[Result<FirstBlock, DeviceError>],
+    known: &Label,
+) -> Result<(Vec<Label>, Vec<bool>), PoolError> {
+    let other = |index, problem: String| PoolError::OtherPool { index, problem };
+    if usize::from(known.members) != devices.len() {
+        let index = usize::from(known.index);
+        return Err(other(index, format!("its pool has {} members, not {}", known.members, devices.len())));
+    }
+    let capacities: Vec<u64> = devices.iter().map(|device| device.geometry().capacity_bytes).collect();
+    let mut labels = Vec::new();
+    for (index, found) in found.iter().enumerate() {
+        match found {
+            Ok(FirstBlock::Label(label)) if label.identity == known.identity => {
+                if usize::from(label.index) != index {
+                    return Err(other(index, format!("it was made as member {}: put them in order", label.index)));
+                }
+                let needed_bytes =
+                    label.data_start_bytes() + u64::from(label.slabs) * super::extent::EXTENT_BYTES;
+                if capacities[index] < needed_bytes {
+                    return Err(PoolError::TooSmall { index, capacity_bytes: capacities[index], needed_bytes });
+                }
+                labels.push(Some(*label));
+            }
+            Ok(FirstBlock::Label(_)) => return Err(other(index, "it belongs to another pool".into())),
+            Ok(FirstBlock::Blank) => return Err(PoolError::Missing { index }),
+            Ok(FirstBlock::Foreign) => return Err(other(index, "its label is damaged or not a pool's".into())),
+            Err(_) => labels.push(None),
+        }
+    }
+    // Whose label can't be read has the slabs between its neighbours'; the last one's are told by its capacity.
+    let unreadable: Vec<bool> = labels.iter().map(Option::is_none).collect();
+    let mut complete: Vec<Label> = Vec::new();
+    for index in 0..labels.len() {
+        let first_slab = complete.last().map_or(0, |before| before.first_slab + before.slabs);
+        let mut label =
+            labels[index].unwrap_or(Label { index: index as u16, first_slab, slabs: 0, made: true, ..*known });
+        if labels[index].is_none() {
+            let room = capacities[index].saturating_sub(label.data_start_bytes()) / super::extent::EXTENT_BYTES;
+            let next = labels.get(index + 1).copied().flatten().map(|next| next.first_slab);
+            label.slabs = next.map_or(room as u32, |next| next.saturating_sub(first_slab));
+        }
+        if label.first_slab != first_slab {
+            return Err(other(index, "its slabs do not follow those of the member before".into()));
+        }
+        complete.push(label);
+    }
+    Ok((complete, unreadable))
+}
+
+/// Labels all members as those of a pool that is being made.
+fn make(
+    devices: &Devices,
+    found: &[Result<FirstBlock, DeviceError>],
+    map_bytes: Option<u64>,
+) -> Result<Vec<Label>, PoolError> {
+    for (index, found) in found.iter().enumerate() {
+        match found {
+            // Making it was interrupted: nobody has used it.
+            Ok(FirstBlock::Blank | FirstBlock::Label(_)) => {}
+            Ok(FirstBlock::Foreign) => return Err(PoolError::NotBlank { index }),
+            Err(error) => return Err(error.clone().into()),
+        }
+    }
+    // Unlike any other pool's; nothing is kept secret by it.
+    let identity = RandomState::new().hash_one(devices.len());
+    let capacities: Vec<u64> = devices.iter().map(|device| device.geometry().capacity_bytes).collect();
+    let labels = label::lay_out(&capacities, map_bytes, identity)?;
+    for (device, label) in devices.iter().zip(&labels) {
+        device.execute(Request::Write { offset_bytes: 0, data: label.encode(), fua: true })?;
+        if usize::from(label.index) < JOURNAL_MEMBERS {
+            let length_bytes = label.journal_bytes;
+            device.execute(Request::Discard { offset_bytes: BLOCK_BYTES, length_bytes })?;
+            device.execute(Request::Flush)?;
+        }
+    }
+    Ok(labels)
+}
+
+/// From now on it is a pool.
+fn finish_making(devices: &Devices, labels: &[Label], log: &Log) -> Result<(), PoolError> {
+    if log.with_tables(|tables| !tables.volumes.is_empty()) {
+        return Err(PoolError::NotBlank { index: 0 });
+    }
+    for (device, label) in devices.iter().zip(labels) {
+        let data = Label { made: true, ..*label }.encode();
+        device.execute(Request::Write { offset_bytes: 0, data, fua: true })?;
+    }
+    Ok(())
+}
+
+fn open_journal(
+    devices: &Devices,
+    labels: &[Label],
+) -> Result<(Journal, underlay_storage::journal::Recovered), PoolError> {
+    let parts: Devices = devices
+        .iter()
+        .zip(labels)
+        .take(JOURNAL_MEMBERS)
+        .map(|(device, label)| {
+            let device = Arc::clone(device);
+            Arc::new(Part { device, start_bytes: BLOCK_BYTES, length_bytes: label.journal_bytes })
+                as Arc<dyn BlockDevice>
+        })
+        .collect();
+    let device: Arc<dyn BlockDevice> = match <[_; 1]>::try_from(parts) {
+        Ok([only]) => only,
+        Err(parts) => Arc::new(Mirror::open(parts, MirrorSettings::default())?),
+    };
+    Ok(Journal::open(device, 0..label::journal_range_bytes(labels[0].map_bytes), KIND)?)
+}
+
+/// Takes everything that maps point to.
+fn claim_all(space: &Space, tables: &Tables) -> Result<(), String> {
+    for (number, table) in &tables.volumes {
+        for (index, extent) in &table.extents {
+            let packed = matches!(extent, Extent::Packed(_));
+            if packed != table.header.spec.compress.is_some() {
+                return Err(format!("extent {index} of volume {number} is stored in another way than the volume"));
+            }
+            for piece in extent.pieces() {
+                if !space.claim(piece) {
+                    return Err(format!("extent {index} of volume {number} claims {piece:?}, which is not to be had"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies to the second place what was being written over when the pool was last in use.
+fn make_alike(core: &Arc<Core>, tables: &Tables) -> Result<(), PoolError> {
+    let mut cleared = Vec::new();
+    for (&volume, table) in &tables.volumes {
+        for &region in &table.intents {
+            let extents = region.saturating_mul(REGION_EXTENTS)..(region + 1).saturating_mul(REGION_EXTENTS);
+            for extent in extents {
+                let Some(Extent::Plain(plain)) = table.extents.get(&extent) else { continue };
+                let Some(second) = plain.copy else { continue };
+                let both = [plain.slab, second].map(|slab| core.members.index_of(first_unit(slab)));
+                if both.iter().any(|index| core.members.list[*index].state() != MemberState::InUse) {
+                    // The one that is left out is brought up to date as a whole.
+                    continue;
+                }
+                let from = places(&super::extent::Plain { copy: None, ..*plain }, 0);
+                let (sender, receiver) = std::sync::mpsc::channel();
+                copy_to(core, from, first_unit(second), plain.valid, move |result| {
+                    let _ = sender.send(result);
+                });
+                receiver.recv().unwrap_or(Err(DeviceError::Gone))?;
+            }
+            cleared.push(Record::Intent { volume, region, set: false });
+        }
+    }
+    if cleared.is_empty() {
+        return Ok(());
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    core.members.flush(move |results| {
+        let _ = sender.send(results.into_iter().collect::<Result<Vec<()>, DeviceError>>());
+    });
+    // Without it they stay marked, and are copied again the next time.
+    if let Ok(Ok(_)) = receiver.recv() {
+        core.log.append(cleared);
+    }
+    Ok(())
+}

@@ -1,0 +1,348 @@
+//! Volumes that are stored compressed: chunk by chunk, and never over what is there.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use underlay_storage::device::{Completion, DeviceError, Done};
+use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::join::Gather;
+
+use super::claims::Claim;
+use super::core::{Core, VolumeCore};
+use super::extent::{BLOCK_BYTES, CHUNK_BYTES, CHUNKS, Extent, Packed, Piece, Stored, Unit, mask, slab_of};
+use super::member::Places;
+use super::volume::{ChangeDone, Part};
+
+const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES) as u32;
+/// A new chunk in the map takes at most so much of it, its extent's beginning included.
+const CHUNK_MAP_BYTES: u64 = 40;
+
+/// A chunk to be stored, in whole units.
+struct Image {
+    bytes: Vec<u8>,
+    stored_bytes: u32,
+}
+
+type Fetched = Result<Vec<(usize, Stored, Vec<u8>)>, DeviceError>;
+/// Chunks and what is to become of them: nothing for zeros.
+type Images = Vec<(usize, Option<Image>)>;
+
+fn chunks_of(part: &Part) -> Range<usize> {
+    (part.blocks.start / CHUNK_BLOCKS) as usize..part.blocks.end.div_ceil(CHUNK_BLOCKS) as usize
+}
+
+fn parts_of(part: &Part) -> u64 {
+    let chunks = chunks_of(part);
+    mask(chunks.start as u32, (chunks.end - chunks.start) as u32)
+}
+
+/// The bytes of a chunk that a part covers, and where they are in the part.
+fn overlap(part: &Part, chunk: usize) -> (Range<usize>, usize) {
+    let start = chunk as u32 * CHUNK_BLOCKS;
+    let from = part.blocks.start.max(start);
+    let to = part.blocks.end.min(start + CHUNK_BLOCKS);
+    let bytes = |blocks: u32| blocks as usize * BLOCK_BYTES as usize;
+    (bytes(from - start)..bytes(to - start), bytes(from - part.blocks.start))
+}
+
+fn unpack(codec: Codec, stored: Stored, bytes: Vec<u8>) -> Result<Vec<u8>, DeviceError> {
+    if u64::from(stored.bytes()) == CHUNK_BYTES {
+        return Ok(bytes);
+    }
+    let decompressed = codec.decompress(&bytes, CHUNK_BYTES as usize);
+    decompressed.map_err(|problem| DeviceError::Io(format!("a chunk can't be decompressed: {problem}")))
+}
+
+fn pack(codec: Codec, mut chunk: Vec<u8>) -> Option<Image> {
+    if chunk.iter().all(|byte| *byte == 0) {
+        return None;
+    }
+    // It must save a unit to be worth the work of reading it.
+    let limit = (CHUNK_BYTES - BLOCK_BYTES + 1) as usize;
+    let mut stored_bytes = CHUNK_BYTES as u32;
+    if let Some(compressed) = codec.compress(&chunk, limit) {
+        stored_bytes = compressed.len() as u32;
+        chunk = compressed;
+        chunk.resize(chunk.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+    }
+    Some(Image { bytes: chunk, stored_bytes })
+}
+
+impl VolumeCore {
+    fn packed(&self, extent: u32) -> Option<Arc<Packed>> {
+        match self.map.get(extent) {
+            Some(Extent::Packed(packed)) => Some(packed),
+            _ => None,
+        }
+    }
+
+    pub fn read_packed(self: Arc<Self>, core: Arc<Core>, codec: Codec, part: Part, mut buffer: Vec<u8>, done: Done) {
+        let claims = Arc::clone(&self.claims);
+        claims.claim(part.extent, parts_of(&part), true, move |claim| {
+            let Some(packed) = self.packed(part.extent) else {
+                drop(claim);
+                buffer.fill(0);
+                return done(Ok(buffer));
+            };
+            let workers = core.workers.clone();
+            fetch(&core, &packed, chunks_of(&part).collect(), move |fetched| {
+                drop(claim);
+                let fetched = match fetched {
+                    Ok(fetched) => fetched,
+                    Err(error) => return done(Err(error)),
+                };
+                workers.run(move || {
+                    buffer.fill(0);
+                    for (chunk, stored, bytes) in fetched {
+                        let (inside, at) = overlap(&part, chunk);
+                        match unpack(codec, stored, bytes) {
+                            Ok(bytes) => buffer[at..at + inside.len()].copy_from_slice(&bytes[inside]),
+                            Err(error) => return done(Err(error)),
+                        }
+                    }
+                    done(Ok(buffer));
+                });
+            });
+        });
+    }
+
+    /// Without data it is a discard.
+    pub fn change_packed(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        codec: Codec,
+        part: Part,
+        data: Option<Vec<u8>>,
+        done: ChangeDone,
+    ) {
+        let claims = Arc::clone(&self.claims);
+        claims.claim(part.extent, parts_of(&part), false, move |claim| {
+            let packed = self.packed(part.extent).unwrap_or_default();
+            let is_partial = |chunk: &usize| overlap(&part, *chunk).0.len() < CHUNK_BYTES as usize;
+            let partial: Vec<usize> = chunks_of(&part).filter(is_partial).collect();
+            let next = Arc::clone(&core);
+            fetch(&core, &packed, partial, move |fetched| {
+                let old = match fetched {
+                    Ok(old) => old,
+                    Err(error) => {
+                        drop(claim);
+                        return done(Err(error));
+                    }
+                };
+                let workers = next.workers.clone();
+                workers.run(move || match prepare(codec, &part, data.as_deref(), old) {
+                    Ok(images) => self.place(next, part.extent, images, claim, 0, done),
+                    Err(error) => {
+                        drop(claim);
+                        done(Err(error));
+                    }
+                });
+            });
+        });
+    }
+
+    /// Finds room for the chunks, writes them there, and then changes the map.
+    fn place(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        extent: u32,
+        images: Images,
+        claim: Claim,
+        attempt: u32,
+        done: ChangeDone,
+    ) {
+        let known = self.packed(extent).unwrap_or_default();
+        let new = images.iter().filter(|(chunk, image)| image.is_some() && known.chunks[*chunk].is_none()).count();
+        if new > 0 && core.map_bytes() + new as u64 * CHUNK_MAP_BYTES > core.map_limit_bytes {
+            drop(claim);
+            return done(Err(DeviceError::NoSpace));
+        }
+        let sizes: Vec<u32> =
+            images.iter().flat_map(|(_, image)| image).map(|image| units(image.bytes.len())).collect();
+        let Some(taken) = self.take_runs(&core, &sizes) else {
+            let next = Arc::clone(&core);
+            return core.await_space(attempt, move |result| match result {
+                Ok(()) => self.place(next, extent, images, claim, attempt + 1, done),
+                Err(error) => {
+                    drop(claim);
+                    done(Err(error));
+                }
+            });
+        };
+        let mut rest = taken.iter();
+        let mut writes: Vec<(Places, Vec<u8>)> = Vec::new();
+        let mut entries: Vec<(usize, Option<Stored>, Option<Unit>)> = Vec::with_capacity(images.len());
+        for (chunk, image) in images {
+            let Some((image, places)) = image.and_then(|image| rest.next().map(|places| (image, *places))) else {
+                entries.push((chunk, None, None));
+                continue;
+            };
+            entries.push((chunk, Stored::new(places.first, image.stored_bytes), places.second));
+            match writes.last_mut() {
+                Some((start, data)) if continues(*start, units(data.len()), places) => data.extend(image.bytes),
+                _ => writes.push((places, image.bytes)),
+            }
+        }
+        let members = Arc::clone(&core.members);
+        let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
+            let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
+            match written {
+                Ok(_) => self.point_to(&core, extent, &entries),
+                // No map ever pointed there.
+                Err(_) => core.release(pieces(&taken, &sizes)),
+            }
+            drop(claim);
+            done(written.map(|_| false));
+        });
+        for (part, (places, data)) in writes.into_iter().enumerate() {
+            let gather = Arc::clone(&gather);
+            members.write(places, data, false, Box::new(move |completion| gather.arrive(part, completion)));
+        }
+    }
+
+    fn point_to(&self, core: &Core, extent: u32, entries: &[(usize, Option<Stored>, Option<Unit>)]) {
+        self.map.change(extent, |old| {
+            let mut packed = match old {
+                Some(Extent::Packed(packed)) => Arc::clone(packed),
+                _ => Arc::default(),
+            };
+            let released: Vec<Piece> = entries.iter().flat_map(|(chunk, ..)| packed.pieces_of(*chunk)).collect();
+            if released.is_empty() && entries.iter().all(|(_, stored, _)| stored.is_none()) {
+                return None;
+            }
+            let own = Arc::make_mut(&mut packed);
+            entries.iter().for_each(|(chunk, stored, copy)| own.set(*chunk, *stored, *copy));
+            core.releasing.fetch_add(released.len() as u64, Ordering::AcqRel);
+            let new = Some(Extent::Packed(packed)).filter(|new| !new.is_empty());
+            Some((new, released))
+        });
+    }
+
+    /// Room for runs of these sizes: together if there is such room, else wherever each one fits.
+    fn take_runs(&self, core: &Core, sizes: &[u32]) -> Option<Vec<Places>> {
+        if sizes.is_empty() {
+            return Some(Vec::new());
+        }
+        let twice = self.mirror && core.members.in_use() > 1;
+        let take = |sizes: &[u32]| {
+            let firsts = core.space.take_runs(sizes, |member| core.members.takes_data(member))?;
+            if !twice {
+                return Some(firsts.into_iter().map(|first| Places { first, second: None }).collect::<Vec<_>>());
+            }
+            let other = core.members.index_of(*firsts.first()?);
+            let allowed = |member| member != other && core.members.takes_data(member);
+            let Some(seconds) = core.space.take_runs(sizes, allowed) else {
+                let firsts = firsts.into_iter().map(|first| Places { first, second: None });
+                undo(core, &firsts.collect::<Vec<_>>(), sizes);
+                return None;
+            };
+            let both = firsts.into_iter().zip(seconds);
+            Some(both.map(|(first, second)| Places { first, second: Some(second) }).collect())
+        };
+        if let Some(taken) = take(sizes) {
+            return Some(taken);
+        }
+        let mut taken = Vec::new();
+        for size in sizes {
+            match take(&[*size]) {
+                Some(places) => taken.extend(places),
+                None => {
+                    undo(core, &taken, sizes);
+                    return None;
+                }
+            }
+        }
+        Some(taken)
+    }
+}
+
+fn units(bytes: usize) -> u32 {
+    (bytes as u64 / BLOCK_BYTES) as u32
+}
+
+/// Whether `next` lies behind `start`, at both places.
+fn continues(start: Places, units: u32, next: Places) -> bool {
+    start.shifted(units) == next
+        && slab_of(start.first) == slab_of(next.first)
+        && start.second.map(slab_of) == next.second.map(slab_of)
+}
+
+fn pieces(taken: &[Places], sizes: &[u32]) -> Vec<Piece> {
+    let piece = |(places, &units): (&Places, &u32)| {
+        let run = move |unit| Piece::Run { unit, units };
+        std::iter::once(places.first).chain(places.second).map(run).collect::<Vec<_>>()
+    };
+    taken.iter().zip(sizes).flat_map(piece).collect()
+}
+
+/// Nothing was written there: it needs no discard.
+fn undo(core: &Core, taken: &[Places], sizes: &[u32]) {
+    for slab in pieces(taken, sizes).into_iter().filter_map(|piece| core.space.release(piece)) {
+        core.space.free(slab).into_iter().for_each(|job| job());
+    }
+}
+
+/// Fetches the stored bytes of those chunks that are stored.
+pub fn fetch(core: &Core, packed: &Packed, chunks: Vec<usize>, then: impl FnOnce(Fetched) + Send + 'static) {
+    let wanted: Vec<(usize, Stored)> =
+        chunks.into_iter().filter_map(|chunk| packed.chunks[chunk].map(|stored| (chunk, stored))).collect();
+    // Neighbours on the member are read by one request.
+    let mut reads: Vec<(Places, u32)> = Vec::new();
+    let mut in_read: Vec<(usize, usize)> = Vec::new();
+    for (chunk, stored) in &wanted {
+        let places = Places { first: stored.unit(), second: packed.copy(*chunk) };
+        let last = reads.len().saturating_sub(1);
+        match reads.last_mut() {
+            Some((start, count)) if continues(*start, *count, places) => {
+                in_read.push((last, *count as usize * BLOCK_BYTES as usize));
+                *count += stored.units();
+            }
+            _ => {
+                in_read.push((reads.len(), 0));
+                reads.push((places, stored.units()));
+            }
+        }
+    }
+    let gather = Gather::new(reads.len(), move |completions: Vec<Completion>| {
+        let parts: Result<Vec<Vec<u8>>, DeviceError> = completions.into_iter().collect();
+        then(parts.map(|parts| {
+            let cut = |((chunk, stored), (part, at)): ((usize, Stored), (usize, usize))| {
+                (chunk, stored, parts[part][at..at + stored.bytes() as usize].to_vec())
+            };
+            wanted.into_iter().zip(in_read).map(cut).collect()
+        }));
+    });
+    for (part, (places, count)) in reads.into_iter().enumerate() {
+        let gather = Arc::clone(&gather);
+        let buffer = vec![0; count as usize * BLOCK_BYTES as usize];
+        core.members.read(places, buffer, Box::new(move |completion| gather.arrive(part, completion)));
+    }
+}
+
+fn prepare(
+    codec: Codec,
+    part: &Part,
+    data: Option<&[u8]>,
+    old: Vec<(usize, Stored, Vec<u8>)>,
+) -> Result<Images, DeviceError> {
+    let mut old = old.into_iter().peekable();
+    let mut images = Vec::with_capacity(CHUNKS);
+    for chunk in chunks_of(part) {
+        let (inside, at) = overlap(part, chunk);
+        let mut bytes = match old.next_if(|(of, ..)| *of == chunk) {
+            Some((_, stored, bytes)) => unpack(codec, stored, bytes)?,
+            None if data.is_none() => {
+                images.push((chunk, None));
+                continue;
+            }
+            None => vec![0; CHUNK_BYTES as usize],
+        };
+        match data {
+            Some(data) => bytes[inside.clone()].copy_from_slice(&data[at..at + inside.len()]),
+            None => bytes[inside].fill(0),
+        }
+        images.push((chunk, pack(codec, bytes)));
+    }
+    Ok(images)
+}

@@ -1,0 +1,320 @@
+//! Volumes that are stored as they are: a slab an extent, written over in place unless a snapshot shares it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use underlay_storage::device::{Completion, DeviceError, Done};
+use underlay_storage::layers::join::Gather;
+
+use super::claims::Claim;
+use super::core::{Core, VolumeCore};
+use super::extent::{BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Extent, Piece, Plain, Unit, first_unit, mask, runs};
+use super::member::Places;
+use super::volume::{ChangeDone, Part};
+
+const WHOLE: u64 = u64::MAX;
+
+/// A new extent in the map takes at most so much of it.
+const EXTENT_MAP_BYTES: u64 = 32;
+
+fn blocks_of(part: &Part) -> u64 {
+    mask(part.blocks.start, part.blocks.end - part.blocks.start)
+}
+
+pub fn places(plain: &Plain, block: u32) -> Places {
+    Places { first: first_unit(plain.slab), second: plain.copy.map(first_unit) }.shifted(block)
+}
+
+fn pieces(plain: &Plain) -> Vec<Piece> {
+    Extent::Plain(*plain).pieces()
+}
+
+impl VolumeCore {
+    fn plain(&self, extent: u32) -> Option<Plain> {
+        match self.map.get(extent) {
+            Some(Extent::Plain(plain)) => Some(plain),
+            _ => None,
+        }
+    }
+
+    pub fn read_plain(self: Arc<Self>, core: Arc<Core>, part: Part, mut buffer: Vec<u8>, done: Done) {
+        let claims = Arc::clone(&self.claims);
+        claims.claim(part.extent, blocks_of(&part), true, move |claim| {
+            let plain = self.plain(part.extent);
+            let wanted = blocks_of(&part);
+            let valid = plain.map_or(0, |plain| plain.valid & wanted);
+            let Some(plain) = plain.filter(|_| valid != 0) else {
+                drop(claim);
+                buffer.fill(0);
+                return done(Ok(buffer));
+            };
+            if valid == wanted {
+                let answered = move |completion| {
+                    drop(claim);
+                    done(completion);
+                };
+                return core.members.read(places(&plain, part.blocks.start), buffer, Box::new(answered));
+            }
+            let first = part.blocks.start;
+            read_runs(&core, &plain, valid, move |read| {
+                drop(claim);
+                done(read.map(|pieces| {
+                    buffer.fill(0);
+                    for (block, bytes) in pieces {
+                        let at = (block - first) as usize * BLOCK_BYTES as usize;
+                        buffer[at..at + bytes.len()].copy_from_slice(&bytes);
+                    }
+                    buffer
+                }));
+            });
+        });
+    }
+
+    pub fn write_plain(self: Arc<Self>, core: Arc<Core>, part: Part, data: Vec<u8>, fua: bool, done: ChangeDone) {
+        let claims = Arc::clone(&self.claims);
+        claims.claim(part.extent, blocks_of(&part), false, move |claim| {
+            let own = self.plain(part.extent).filter(|plain| !is_shared(&core, plain));
+            if let Some(plain) = own {
+                return self.write_in_place(core, plain, part, data, fua, claim, done);
+            }
+            drop(claim);
+            // The whole extent gets another place.
+            let claims = Arc::clone(&self.claims);
+            claims.claim(part.extent, WHOLE, false, move |claim| match self.plain(part.extent) {
+                Some(plain) if !is_shared(&core, &plain) => {
+                    self.write_in_place(core, plain, part, data, fua, claim, done);
+                }
+                old => self.write_elsewhere(core, old, part, data, claim, 0, done),
+            });
+        });
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn write_in_place(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        plain: Plain,
+        part: Part,
+        data: Vec<u8>,
+        fua: bool,
+        claim: Claim,
+        done: ChangeDone,
+    ) {
+        let blocks = blocks_of(&part);
+        // What was not there before is not in the journal's map either: nobody will compare its copies.
+        let overwrites = plain.copy.is_some() && plain.valid & blocks != 0;
+        let (next, own_core) = (Arc::clone(&self), Arc::clone(&core));
+        let begin = move |result: Result<(), DeviceError>| {
+            let (volume, core) = (next, own_core);
+            if let Err(error) = result {
+                drop(claim);
+                return done(Err(error));
+            }
+            let (place, members) = (places(&plain, part.blocks.start), Arc::clone(&core.members));
+            // With it the write alone is durable, if the journal knows all that it needs.
+            let fua = fua && plain.valid & blocks == blocks && !volume.map.is_dirty(part.extent);
+            let written = move |completion: Completion| {
+                if completion.is_ok() {
+                    volume.map.mark_valid(part.extent, blocks);
+                }
+                if overwrites {
+                    volume.end_overwrite(part.extent, core.epoch.load(Ordering::Acquire));
+                }
+                let durable = fua && !volume.map.is_dirty(part.extent);
+                drop(claim);
+                done(completion.map(|_| durable));
+            };
+            members.write(place, data, fua, Box::new(written));
+        };
+        if overwrites {
+            self.begin_overwrite(&core, part.extent, begin);
+        } else {
+            begin(Ok(()));
+        }
+    }
+
+    /// The extent is new, or shared: what was valid of it is copied along.
+    #[allow(clippy::too_many_arguments)]
+    fn write_elsewhere(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        old: Option<Plain>,
+        part: Part,
+        data: Vec<u8>,
+        claim: Claim,
+        attempt: u32,
+        done: ChangeDone,
+    ) {
+        if old.is_none() && core.map_bytes() + EXTENT_MAP_BYTES > core.map_limit_bytes {
+            drop(claim);
+            return done(Err(DeviceError::NoSpace));
+        }
+        let Some(mut new) = self.take_slabs(&core) else {
+            let next = Arc::clone(&core);
+            return core.await_space(attempt, move |result| match result {
+                Ok(()) => self.write_elsewhere(next, old, part, data, claim, attempt + 1, done),
+                Err(error) => {
+                    drop(claim);
+                    done(Err(error));
+                }
+            });
+        };
+        let blocks = blocks_of(&part);
+        let Some(old) = old.filter(|old| old.valid & !blocks != 0) else {
+            new.valid = blocks;
+            let writes = vec![(part.blocks.start, data)];
+            return self.write_new(core, old, new, part.extent, writes, claim, done);
+        };
+        let next = Arc::clone(&core);
+        read_runs(&core, &old, old.valid & !blocks, move |read| {
+            let core = next;
+            let pieces = match read {
+                Ok(pieces) => pieces,
+                Err(error) => {
+                    core.release(self::pieces(&new));
+                    drop(claim);
+                    return done(Err(error));
+                }
+            };
+            let mut image = vec![0; EXTENT_BYTES as usize];
+            for (block, bytes) in pieces.iter().chain([&(part.blocks.start, data)]) {
+                let at = *block as usize * BLOCK_BYTES as usize;
+                image[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            new.valid = old.valid | blocks;
+            let run = |(first, count): (u32, u32)| {
+                let at = first as usize * BLOCK_BYTES as usize;
+                (first, image[at..at + count as usize * BLOCK_BYTES as usize].to_vec())
+            };
+            let writes = runs(new.valid).map(run).collect();
+            self.write_new(core, Some(old), new, part.extent, writes, claim, done);
+        });
+    }
+
+    /// The map points to the new place once everything is there.
+    #[allow(clippy::too_many_arguments)]
+    fn write_new(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        old: Option<Plain>,
+        new: Plain,
+        extent: u32,
+        writes: Vec<(u32, Vec<u8>)>,
+        claim: Claim,
+        done: ChangeDone,
+    ) {
+        let members = Arc::clone(&core.members);
+        let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
+            let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
+            match written {
+                Ok(_) => {
+                    let released = old.as_ref().map(pieces).unwrap_or_default();
+                    core.releasing.fetch_add(released.len() as u64, Ordering::AcqRel);
+                    self.map.change(extent, |_| Some((Some(Extent::Plain(new)), released)));
+                }
+                // No map ever pointed there.
+                Err(_) => core.release(pieces(&new)),
+            }
+            drop(claim);
+            done(written.map(|_| false));
+        });
+        for (part, (block, data)) in writes.into_iter().enumerate() {
+            let gather = Arc::clone(&gather);
+            let arrive = move |completion| gather.arrive(part, completion);
+            members.write(places(&new, block), data, false, Box::new(arrive));
+        }
+    }
+
+    fn take_slabs(&self, core: &Core) -> Option<Plain> {
+        let slab = core.space.take_slab(|member| core.members.takes_data(member))?;
+        let mut plain = Plain { slab, copy: None, valid: 0 };
+        // With one member in use a mirrored volume goes on with one copy.
+        if self.mirror && core.members.in_use() > 1 {
+            let first = core.members.index_of(first_unit(slab));
+            plain.copy = core.space.take_slab(|member| member != first && core.members.takes_data(member));
+            if plain.copy.is_none() {
+                // Nothing was written: it needs no discard.
+                core.space.release(Piece::Slab(slab)).into_iter().for_each(|slab| {
+                    core.space.free(slab).into_iter().for_each(|job| job());
+                });
+                return None;
+            }
+        }
+        Some(plain)
+    }
+
+    pub fn discard_plain(self: Arc<Self>, core: Arc<Core>, part: &Part, done: ChangeDone) {
+        let (extent, blocks) = (part.extent, blocks_of(part));
+        let claims = Arc::clone(&self.claims);
+        claims.claim(extent, WHOLE, false, move |claim| {
+            let mut released = 0;
+            self.map.change(extent, |old| match old {
+                Some(Extent::Plain(plain)) if plain.valid & !blocks == 0 => {
+                    let pieces = pieces(plain);
+                    released = pieces.len() as u64;
+                    core.releasing.fetch_add(released, Ordering::AcqRel);
+                    Some((None, pieces))
+                }
+                Some(Extent::Plain(plain)) if plain.valid & blocks != 0 => {
+                    let rest = Plain { valid: plain.valid & !blocks, ..*plain };
+                    Some((Some(Extent::Plain(rest)), Vec::new()))
+                }
+                _ => None,
+            });
+            drop(claim);
+            done(Ok(false));
+        });
+    }
+}
+
+fn is_shared(core: &Core, plain: &Plain) -> bool {
+    core.space.is_shared(plain.slab) || plain.copy.is_some_and(|copy| core.space.is_shared(copy))
+}
+
+type ReadRuns = Result<Vec<(u32, Vec<u8>)>, DeviceError>;
+
+/// Reads these blocks of an extent; the answer is (first block, bytes).
+pub fn read_runs(core: &Core, plain: &Plain, blocks: u64, then: impl FnOnce(ReadRuns) + Send + 'static) {
+    let wanted: Vec<(u32, u32)> = runs(blocks).collect();
+    debug_assert!(wanted.iter().all(|(first, count)| first + count <= BLOCKS));
+    let firsts: Vec<u32> = wanted.iter().map(|(first, _)| *first).collect();
+    let gather = Gather::new(wanted.len(), move |completions: Vec<Completion>| {
+        let bytes: Result<Vec<Vec<u8>>, DeviceError> = completions.into_iter().collect();
+        then(bytes.map(|bytes| firsts.into_iter().zip(bytes).collect()));
+    });
+    for (part, (first, count)) in wanted.into_iter().enumerate() {
+        let gather = Arc::clone(&gather);
+        let buffer = vec![0; count as usize * BLOCK_BYTES as usize];
+        let arrive = move |completion| gather.arrive(part, completion);
+        core.members.read(places(plain, first), buffer, Box::new(arrive));
+    }
+}
+
+/// Copies these blocks of a place to another one that nobody reads yet.
+pub fn copy_to(
+    core: &Arc<Core>,
+    from: Places,
+    to: Unit,
+    blocks: u64,
+    then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
+) {
+    let members = Arc::clone(&core.members);
+    let wanted: Vec<(u32, u32)> = runs(blocks).collect();
+    let gather = Gather::new(wanted.len(), move |completions: Vec<Completion>| {
+        then(completions.into_iter().collect::<Result<Vec<_>, DeviceError>>().map(|_| ()));
+    });
+    for (part, (first, count)) in wanted.into_iter().enumerate() {
+        let (gather, members) = (Arc::clone(&gather), Arc::clone(&members));
+        let next = Arc::clone(&members);
+        let read = move |completion: Completion| match completion {
+            Ok(data) => {
+                let place = Places { first: to, second: None }.shifted(first);
+                let arrive = move |completion| gather.arrive(part, completion);
+                next.write(place, data, false, Box::new(arrive));
+            }
+            Err(error) => gather.arrive(part, Err(error)),
+        };
+        let buffer = vec![0; count as usize * BLOCK_BYTES as usize];
+        members.read(from.shifted(first), buffer, Box::new(read));
+    }
+}

@@ -1,0 +1,212 @@
+//! Bringing a member that was left out up to date.
+
+use std::sync::{Arc, mpsc};
+
+use underlay_storage::device::{DeviceError, Request};
+
+use super::core::{Core, VolumeCore};
+use super::description::{MemberState, PoolError};
+use super::extent::{BLOCK_BYTES, BLOCKS, Extent, Packed, Piece, Plain, Unit, first_unit, mask};
+use super::member::Places;
+use super::plain::{copy_to, places};
+
+type Copied = Result<(), DeviceError>;
+
+impl Core {
+    pub fn resync(self: &Arc<Self>, index: usize) -> Result<(), PoolError> {
+        let member = self.members.list.get(index).ok_or(PoolError::NoMember(index))?;
+        if member.state() == MemberState::InUse {
+            return self.make_whole();
+        }
+        let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
+        member.device.execute(probe).map_err(|error| PoolError::MemberFails(index, error))?;
+        if !self.members.change(index, MemberState::Out, MemberState::Resyncing) {
+            return Ok(());
+        }
+        let copied = self.copy_all(index).and_then(|()| {
+            member.device.execute(Request::Flush)?;
+            Ok(())
+        });
+        if let Err(error) = copied {
+            self.members.change(index, MemberState::Resyncing, MemberState::Out);
+            return Err(PoolError::MemberFails(index, error));
+        }
+        if !self.members.change(index, MemberState::Resyncing, MemberState::InUse) {
+            let problem = DeviceError::Io("it failed again while it was brought up to date".into());
+            return Err(PoolError::MemberFails(index, problem));
+        }
+        self.flush_and_wait()?;
+        self.make_whole()
+    }
+
+    fn copy_all(self: &Arc<Self>, index: usize) -> Copied {
+        for volume in self.volumes().into_iter().filter(|volume| volume.mirror) {
+            for extent in volume.map.mapped_in(0..u32::MAX) {
+                volume.wait_on(self, extent, move |core, _, mapped, done| match mapped {
+                    Some(Extent::Plain(plain)) => core.copy_plain(index, &plain, done),
+                    Some(Extent::Packed(packed)) => core.copy_packed(index, &packed, done),
+                    None => done(Ok(())),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything in a mirrored volume that is there once gets its second copy.
+    fn make_whole(self: &Arc<Self>) -> Result<(), PoolError> {
+        for volume in self.volumes().into_iter().filter(|volume| volume.mirror && volume.map.taken().single > 0) {
+            for extent in volume.map.mapped_in(0..u32::MAX) {
+                volume.wait_on(self, extent, move |core, volume, mapped, done| match mapped {
+                    Some(Extent::Plain(plain)) if plain.copy.is_none() => {
+                        core.second_plain(volume, extent, plain, done);
+                    }
+                    Some(Extent::Packed(packed)) => core.second_packed(volume, extent, &packed, done),
+                    _ => done(Ok(())),
+                })?;
+            }
+        }
+        Ok(self.flush_and_wait()?)
+    }
+
+    /// To the place that the member has for it; nothing where it has none.
+    fn copy_plain(self: &Arc<Self>, index: usize, plain: &Plain, done: impl FnOnce(Copied) + Send + 'static) {
+        let slabs = [Some(plain.slab), plain.copy];
+        let of_member = |slab: &u32| self.members.index_of(first_unit(*slab)) == index;
+        match slabs {
+            [Some(slab), Some(copy)] if of_member(&slab) || of_member(&copy) => {
+                let (from, to) = if of_member(&slab) { (copy, slab) } else { (slab, copy) };
+                let from = Places { first: first_unit(from), second: None };
+                copy_to(self, from, first_unit(to), plain.valid, done);
+            }
+            _ => done(Ok(())),
+        }
+    }
+
+    fn copy_packed(self: &Arc<Self>, index: usize, packed: &Packed, done: impl FnOnce(Copied) + Send + 'static) {
+        let mut runs: Vec<(Unit, Unit, u32)> = Vec::new();
+        for (chunk, stored) in packed.stored() {
+            let Some(copy) = packed.copy(chunk) else { continue };
+            if self.members.index_of(copy) == index {
+                runs.push((stored.unit(), copy, stored.units()));
+            } else if self.members.index_of(stored.unit()) == index {
+                runs.push((copy, stored.unit(), stored.units()));
+            }
+        }
+        copy_runs(self, runs, done);
+    }
+
+    fn second_plain(
+        self: &Arc<Self>,
+        volume: &Arc<VolumeCore>,
+        extent: u32,
+        plain: Plain,
+        done: impl FnOnce(Copied) + Send + 'static,
+    ) {
+        let first = self.members.index_of(first_unit(plain.slab));
+        // What snapshots share stays as it is: their maps would have to change with it.
+        if self.space.is_shared(plain.slab) {
+            return done(Ok(()));
+        }
+        let Some(copy) = self.space.take_slab(|member| member != first && self.members.takes_data(member)) else {
+            return done(Err(DeviceError::NoSpace));
+        };
+        let (core, volume) = (Arc::clone(self), Arc::clone(volume));
+        copy_to(self, places(&plain, 0), first_unit(copy), plain.valid, move |copied| {
+            match &copied {
+                Ok(()) => {
+                    let whole = Extent::Plain(Plain { copy: Some(copy), ..plain });
+                    volume.map.change(extent, |_| Some((Some(whole), Vec::new())));
+                }
+                Err(_) => core.release([Piece::Slab(copy)]),
+            }
+            done(copied);
+        });
+    }
+
+    fn second_packed(
+        self: &Arc<Self>,
+        volume: &Arc<VolumeCore>,
+        extent: u32,
+        packed: &Arc<Packed>,
+        done: impl FnOnce(Copied) + Send + 'static,
+    ) {
+        let mut runs: Vec<(usize, Unit, Unit, u32)> = Vec::new();
+        for (chunk, stored) in packed.stored().filter(|(chunk, _)| packed.copy(*chunk).is_none()) {
+            let first = self.members.index_of(stored.unit());
+            let allowed = |member| member != first && self.members.takes_data(member);
+            match self.space.take_runs(&[stored.units()], allowed) {
+                Some(taken) => runs.extend(taken.first().map(|to| (chunk, stored.unit(), *to, stored.units()))),
+                None => {
+                    self.release(runs.iter().map(|(_, _, unit, units)| Piece::Run { unit: *unit, units: *units }));
+                    return done(Err(DeviceError::NoSpace));
+                }
+            }
+        }
+        if runs.is_empty() {
+            return done(Ok(()));
+        }
+        let (core, volume) = (Arc::clone(self), Arc::clone(volume));
+        let copies = runs.iter().map(|(_, from, to, units)| (*from, *to, *units)).collect();
+        let mut packed = Packed::clone(packed);
+        copy_runs(self, copies, move |copied| {
+            match &copied {
+                Ok(()) => {
+                    for (chunk, _, to, _) in &runs {
+                        packed.set(*chunk, packed.chunks[*chunk], Some(*to));
+                    }
+                    let whole = Extent::Packed(Arc::new(packed));
+                    volume.map.change(extent, |_| Some((Some(whole), Vec::new())));
+                }
+                Err(_) => {
+                    core.release(runs.iter().map(|(_, _, unit, units)| Piece::Run { unit: *unit, units: *units }));
+                }
+            }
+            done(copied);
+        });
+    }
+
+    pub fn flush_and_wait(self: &Arc<Self>) -> Result<(), DeviceError> {
+        let (sender, receiver) = mpsc::channel();
+        let tell = move |completion| {
+            let _ = sender.send(completion);
+        };
+        self.flush(None, Box::new(tell));
+        receiver.recv().unwrap_or(Err(DeviceError::Gone)).map(|_| ())
+    }
+}
+
+/// Runs of units, each from one place to another.
+fn copy_runs(core: &Arc<Core>, mut runs: Vec<(Unit, Unit, u32)>, done: impl FnOnce(Copied) + Send + 'static) {
+    let Some((from, to, units)) = runs.pop() else { return done(Ok(())) };
+    debug_assert!(units <= BLOCKS);
+    let (next, from) = (Arc::clone(core), Places { first: from, second: None });
+    let done: Box<dyn FnOnce(Copied) + Send> = Box::new(done);
+    copy_to(core, from, to, mask(0, units), move |copied| match copied {
+        Ok(()) => copy_runs(&next, runs, done),
+        Err(error) => done(Err(error)),
+    });
+}
+
+type Then = Box<dyn FnOnce(Copied) + Send>;
+
+impl VolumeCore {
+    /// Does something to an extent while nobody else does, and waits for it.
+    fn wait_on(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        extent: u32,
+        act: impl FnOnce(&Arc<Core>, &Arc<VolumeCore>, Option<Extent>, Then) + Send + 'static,
+    ) -> Copied {
+        let (sender, receiver) = mpsc::channel();
+        let (core, volume) = (Arc::clone(core), Arc::clone(self));
+        self.claims.claim(extent, u64::MAX, false, move |claim| {
+            let mapped = volume.map.get(extent);
+            let done = move |copied| {
+                drop(claim);
+                let _ = sender.send(copied);
+            };
+            act(&core, &volume, mapped, Box::new(done));
+        });
+        receiver.recv().unwrap_or(Err(DeviceError::Gone))
+    }
+}

@@ -1,0 +1,264 @@
+//! How fast a volume may be: two token buckets, and the one thread that waits for tokens.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use underlay_storage::clock::Clock;
+use underlay_storage::time::Time;
+
+/// In the time of the pool's clock. Absent is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Reads and writes a second.
+    pub iops: Option<u64>,
+    /// Of reads and writes.
+    pub bytes_per_second: Option<u64>,
+}
+
+impl Limits {
+    pub fn is_unlimited(&self) -> bool {
+        self.iops.is_none() && self.bytes_per_second.is_none()
+    }
+}
+
+/// What an idle volume may save up: so much of a second's worth.
+const BURST_S: f64 = 0.05;
+
+/// Says when each request may begin. It reads no clock.
+///
+/// Tokens come in at the rate, up to 50 ms worth. A request takes its tokens when it comes, and begins at once if there
+/// were enough, or else when its debt is paid: so requests begin in the order in which they come, and one that is longer
+/// than the bucket needs no special rule.
+#[derive(Debug, Default)]
+pub struct Limiter {
+    operations: Option<Bucket>,
+    bytes: Option<Bucket>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    rate: f64,
+    depth: f64,
+    tokens: f64,
+    /// When `tokens` was right.
+    at: Time,
+}
+
+impl Bucket {
+    fn new(rate: u64, least: f64, now: Time) -> Bucket {
+        let rate = rate.max(1) as f64;
+        let depth = (rate * BURST_S).max(least);
+        Bucket { rate, depth, tokens: depth, at: now }
+    }
+
+    fn take(&mut self, tokens: f64, now: Time) -> Time {
+        self.tokens = (self.tokens + now.since(self.at).as_secs_f64() * self.rate).min(self.depth);
+        self.at = self.at.max(now);
+        self.tokens -= tokens;
+        if self.tokens >= 0.0 { now } else { now + Duration::from_secs_f64(-self.tokens / self.rate) }
+    }
+}
+
+impl Limiter {
+    pub fn new(limits: Limits, now: Time) -> Limiter {
+        Limiter {
+            operations: limits.iops.map(|rate| Bucket::new(rate, 1.0, now)),
+            bytes: limits.bytes_per_second.map(|rate| Bucket::new(rate, 4096.0, now)),
+        }
+    }
+
+    /// When a request of so many bytes that comes now may begin.
+    pub fn admit(&mut self, bytes: u64, now: Time) -> Time {
+        let operations = self.operations.as_mut().map_or(now, |bucket| bucket.take(1.0, now));
+        let bytes = self.bytes.as_mut().map_or(now, |bucket| bucket.take(bytes as f64, now));
+        operations.max(bytes)
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs at instants of a clock. Its thread begins with the first job.
+pub struct Timer {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    due: BinaryHeap<Reverse<Due>>,
+    next: u64,
+    ended: bool,
+}
+
+struct Due {
+    at: Time,
+    number: u64,
+    job: Job,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        (self.at, self.number) == (other.at, other.number)
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl Timer {
+    pub fn new(clock: Arc<dyn Clock>) -> Timer {
+        let shared = Shared { clock, state: Mutex::default(), changed: Condvar::new() };
+        Timer { shared: Arc::new(shared), thread: Mutex::new(None) }
+    }
+
+    /// Runs `job` at `instant`, or at once where no thread can be had or the timer has ended.
+    pub fn run_at(&self, instant: Time, job: Job) {
+        let started = {
+            let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            if thread.is_none() {
+                let shared = Arc::clone(&self.shared);
+                *thread = thread::Builder::new().name("volume-limits".into()).spawn(move || shared.work()).ok();
+            }
+            thread.is_some()
+        };
+        let mut state = self.shared.lock();
+        if !started || state.ended {
+            drop(state);
+            return job();
+        }
+        let number = state.next;
+        state.next += 1;
+        state.due.push(Reverse(Due { at: instant, number, job }));
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Runs what is left at once, and ends the thread.
+    pub fn end(&self) {
+        self.shared.lock().ended = true;
+        self.shared.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+            // A panic of a job has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            let wait = match state.due.peek() {
+                None if state.ended => return,
+                Some(_) if state.ended => Duration::ZERO,
+                Some(Reverse(due)) => self.clock.wall_until(due.at),
+                None => Duration::MAX,
+            };
+            state = if wait.is_zero() {
+                let due = state.due.pop();
+                drop(state);
+                if let Some(Reverse(due)) = due {
+                    (due.job)();
+                }
+                self.lock()
+            } else if wait == Duration::MAX {
+                self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use underlay_storage::clock::RealClock;
+
+    use super::*;
+
+    proptest! {
+        /// Whenever requests come: in no span are there more than the rate allows, beside what was saved up before it.
+        #[test]
+        fn no_span_holds_more_than_the_rate(
+            iops in 1..100_000u64,
+            bytes_per_second in 4096..1_000_000_000u64,
+            requests in prop::collection::vec((0..5_000_000u64, 1..257u64), 1..200),
+        ) {
+            let limits = Limits { iops: Some(iops), bytes_per_second: Some(bytes_per_second) };
+            let mut limiter = Limiter::new(limits, Time::ZERO);
+            let mut now = Time::ZERO;
+            let mut begun: Vec<(Time, u64)> = Vec::new();
+            for (gap_ns, blocks) in requests {
+                now += Duration::from_nanos(gap_ns);
+                let at = limiter.admit(blocks * 4096, now);
+                prop_assert!(at >= now && begun.last().is_none_or(|(last, _)| *last <= at));
+                begun.push((at, blocks * 4096));
+            }
+            for first in 0..begun.len() {
+                let mut bytes = 0;
+                for last in first..begun.len() {
+                    let span_s = begun[last].0.since(begun[first].0).as_secs_f64() + BURST_S + 1e-6;
+                    // The first one of a span may have been waiting with its debt paid.
+                    let count = (last - first) as f64;
+                    prop_assert!(count <= span_s * iops as f64 + 1.0);
+                    bytes += if last > first { begun[last].1 } else { 0 };
+                    prop_assert!(bytes as f64 <= span_s * bytes_per_second as f64 + 4096.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_volume_that_is_kept_busy_gets_its_rate() {
+        let mut limiter = Limiter::new(Limits { iops: Some(1000), bytes_per_second: None }, Time::ZERO);
+        let last = (0..10_050).map(|_| limiter.admit(4096, Time::ZERO)).last().unwrap();
+        assert_eq!(last.as_ns(), 10_000_000_000);
+    }
+
+    #[test]
+    fn jobs_run_in_order_and_none_is_forgotten_at_the_end() {
+        let clock: Arc<dyn Clock> = Arc::new(RealClock::new(1.0));
+        let timer = Timer::new(Arc::clone(&clock));
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let far = clock.now() + Duration::from_secs(3600);
+        for (name, at) in [(2, far), (1, clock.now()), (3, far)] {
+            let ran = Arc::clone(&ran);
+            timer.run_at(at, Box::new(move || ran.lock().unwrap().push(name)));
+        }
+        timer.end();
+        assert_eq!(*ran.lock().unwrap(), [1, 2, 3]);
+    }
+}

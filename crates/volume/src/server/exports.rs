@@ -1,0 +1,204 @@
+//! Volumes as subsystems of an NVMe/TCP target.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use underlay_nvme::auth::{ControllerSecrets, Secret};
+use underlay_nvme::target::{
+    Hosts, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems, Target, TargetConfig, TargetError,
+};
+
+use super::error::ServerError;
+use super::nqn;
+use super::protocol::Traffic;
+use crate::pool::{Volume, VolumeInfo};
+use crate::pool_file::Admission;
+
+/// Each subsystem has one.
+const NSID: u32 = 1;
+
+pub(super) struct Exports {
+    pool: String,
+    subsystems: Arc<Subsystems>,
+    volumes: Mutex<BTreeMap<String, Exported>>,
+    /// Once it listens, and until it is stopped.
+    target: Mutex<Option<Target>>,
+    address: OnceLock<SocketAddr>,
+}
+
+struct Exported {
+    subsystem: Arc<Subsystem>,
+    since: Instant,
+}
+
+impl Exports {
+    /// Nobody hears of them yet.
+    pub(super) fn new(pool: &str) -> Exports {
+        Exports {
+            pool: pool.to_owned(),
+            subsystems: Arc::default(),
+            volumes: Mutex::default(),
+            target: Mutex::default(),
+            address: OnceLock::new(),
+        }
+    }
+
+    /// Serves what was added and what will be.
+    pub(super) fn listen(&self, address: SocketAddr) -> Result<(), ServerError> {
+        let config = TargetConfig { listen: vec![address], ..TargetConfig::default() };
+        let target = Target::start_with(config, Arc::clone(&self.subsystems)).map_err(|error| match error {
+            TargetError::Listen { address, error } => ServerError::Listen { address, source: error },
+            other => ServerError::Failed(other.to_string()),
+        })?;
+        if let Some(&taken) = target.addresses().first() {
+            let _ = self.address.set(taken);
+        }
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.address.get().copied()
+    }
+
+    /// Hosts that are admitted can connect from now on.
+    pub(super) fn add(&self, info: &VolumeInfo, volume: Volume, admission: &Admission) -> Result<(), ServerError> {
+        let config = SubsystemConfig {
+            nqn: nqn::of_volume(&self.pool, &info.name),
+            serial_number: format!("{:016x}", info.identity),
+            hosts: hosts(admission)?,
+        };
+        let refused = |error: SubsystemError| {
+            ServerError::Failed(format!("volume '{}' can't be served: {error}", info.name))
+        };
+        let subsystem = self.subsystems.add(config).map_err(refused)?;
+        let namespace = NamespaceConfig { nsid: NSID, uuid: uuid(info.identity), device: Arc::new(volume) };
+        subsystem.add_namespace(namespace).map_err(refused)?;
+        self.lock().insert(info.name.clone(), Exported { subsystem, since: Instant::now() });
+        Ok(())
+    }
+
+    /// Its hosts are cut off.
+    pub(super) fn remove(&self, volume: &str) {
+        if let Some(exported) = self.lock().remove(volume) {
+            // It is there: nobody else removes it.
+            let _ = self.subsystems.remove(exported.subsystem.nqn());
+        }
+    }
+
+    /// Tells its hosts.
+    pub(super) fn resized(&self, volume: &str) {
+        if let Some(exported) = self.lock().get(volume) {
+            let _ = exported.subsystem.resize_namespace(NSID);
+        }
+    }
+
+    /// How many hosts are connected.
+    pub(super) fn clients(&self, volume: &str) -> u32 {
+        let volumes = self.lock();
+        let Some(exported) = volumes.get(volume) else { return 0 };
+        let hosts: BTreeSet<String> =
+            exported.subsystem.queues().into_iter().map(|queue| queue.host_nqn).collect();
+        u32::try_from(hosts.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn traffic(&self, volume: &str) -> Traffic {
+        let volumes = self.lock();
+        let Some((exported, namespace)) =
+            volumes.get(volume).and_then(|exported| Some((exported, exported.subsystem.namespace(NSID)?)))
+        else {
+            return Traffic::default();
+        };
+        let counters = namespace.counters();
+        Traffic {
+            reads: counters.reads,
+            writes: counters.writes,
+            flushes: counters.flushes,
+            read_bytes: counters.read_bytes,
+            written_bytes: counters.written_bytes,
+            errors: counters.errors,
+            served_s: exported.since.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// Ends all connections.
+    pub(super) fn stop(&self) {
+        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(target) = target {
+            target.stop();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Exported>> {
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a volume could be served to these hosts.
+pub(super) fn check(admission: &Admission) -> Result<(), ServerError> {
+    for host in &admission.hosts {
+        crate::pool_file::check_nqn(host)
+            .map_err(|expected| ServerError::Mistake(format!("the host '{}': {expected}", host.escape_debug())))?;
+    }
+    hosts(admission).map(|_| ())
+}
+
+fn hosts(admission: &Admission) -> Result<Hosts, ServerError> {
+    let secrets = match &admission.secret_env {
+        None => None,
+        Some(variable) => {
+            let text = std::env::var(variable).map_err(|_| {
+                ServerError::Mistake(format!(
+                    "the secret of {}: the environment variable {variable} is not set for the server; \
+                     `nvme gen-dhchap-key` makes one",
+                    admission.hosts.join(", ")
+                ))
+            })?;
+            let secret = Secret::parse(text.trim())
+                .map_err(|error| ServerError::Mistake(format!("the environment variable {variable}: {error}")))?;
+            Some(ControllerSecrets { host: secret, controller: None })
+        }
+    };
+    if admission.hosts.is_empty() {
+        return Ok(Hosts::Any(secrets));
+    }
+    Ok(Hosts::Listed(admission.hosts.iter().map(|host| (host.clone(), secrets.clone())).collect()))
+}
+
+/// By what hosts know a volume again; of the version for identifiers of one's own (RFC 9562, section 5.8).
+fn uuid(identity: u64) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&identity.to_be_bytes());
+    // The version and variant bits take six of the first ten bytes' bits: the identity stands once more where none do.
+    uuid[8..].copy_from_slice(&identity.rotate_left(29).to_be_bytes());
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_differ_as_identifiers() {
+        let all: BTreeSet<[u8; 16]> = (0..64).map(|bit| uuid(1 << bit)).chain([uuid(0)]).collect();
+        assert_eq!(all.len(), 65);
+        assert!(all.iter().all(|uuid| uuid[6] >> 4 == 8 && uuid[8] >> 6 == 2));
+    }
+
+    #[test]
+    fn a_secret_that_is_not_there_is_named() {
+        let admission = Admission {
+            hosts: vec!["nqn.2014-08.org.example:a".into()],
+            secret_env: Some("UNDERLAY_TEST_NO_SUCH_VARIABLE".into()),
+        };
+        let problem = check(&admission).unwrap_err().to_string();
+        assert!(problem.contains("UNDERLAY_TEST_NO_SUCH_VARIABLE is not set"), "{problem}");
+        let admission = Admission { hosts: vec!["my-host".into()], secret_env: None };
+        assert!(check(&admission).unwrap_err().to_string().contains("my-host"));
+    }
+}

@@ -1,0 +1,65 @@
+//! One user of a pool at a time.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+const FILE: &str = "lock";
+const LONGEST_BYTES: u64 = 64;
+
+/// Held until it is dropped or its process ends, however that ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+#[derive(Debug)]
+pub(super) enum LockError {
+    /// Who has it, if that could be read.
+    Taken(Option<u32>),
+    Io(io::Error),
+}
+
+impl Lock {
+    /// Takes the pool of this directory, which is there.
+    pub(super) fn take(directory: &Path) -> Result<Lock, LockError> {
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(directory.join(FILE));
+        let mut file = open.map_err(LockError::Io)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => {
+                let mut text = String::new();
+                let _ = (&mut file).take(LONGEST_BYTES).read_to_string(&mut text);
+                return Err(LockError::Taken(text.trim().parse().ok()));
+            }
+            Err(errno) => return Err(LockError::Io(errno.into())),
+        }
+        // For whoever comes second. It is a courtesy: the lock counts, not what the file says.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| file.seek(SeekFrom::Start(0)))
+            .and_then(|_| writeln!(file, "{}", std::process::id()));
+        Ok(Lock { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_one_learns_who_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Lock::take(folder.path()).unwrap();
+        match Lock::take(folder.path()) {
+            Err(LockError::Taken(Some(pid))) => assert_eq!(pid, std::process::id()),
+            other => panic!("{other:?}"),
+        }
+        drop(first);
+        Lock::take(folder.path()).unwrap();
+    }
+}

@@ -1,0 +1,313 @@
+//! A pool's file, opened: its devices, its volumes, and who may connect to them.
+
+use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use underlay_storage::clock::RealClock;
+use underlay_storage::device::BlockDevice;
+use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::workers::Workers;
+use underlay_storage::stack::{BackingSpec, Node, Pace, Stack, StackSpec, VolumeSpec};
+
+use super::admissions::Admissions;
+use super::error::ServerError;
+use super::lock::{Lock, LockError};
+use super::nqn;
+use super::protocol::{Member, PoolState, Traffic, VolumeState};
+use super::real_device::RealDevice;
+use crate::pool::{Access, Pool, PoolSettings, Volume, VolumeInfo};
+use crate::pool_file::{Admission, Devices, PoolFile, VolumeFile};
+
+const SEED: u64 = 1;
+
+/// Nobody else can open it while it lives.
+pub struct OpenPool {
+    name: String,
+    pool: Pool,
+    admissions: Mutex<Admissions>,
+    members: Vec<String>,
+    /// What the pool's file says, for messages.
+    file_volumes: BTreeMap<String, u64>,
+    /// The modelled devices; absent where they are real.
+    stack: Option<Stack>,
+    _lock: Lock,
+}
+
+impl OpenPool {
+    /// Opens the pool, or makes it where its devices are new. Takes the time of this machine, not of its models.
+    ///
+    /// # Errors
+    /// When another process has it, or a device can't be had or belongs to another pool.
+    pub fn open(file: &PoolFile) -> Result<OpenPool, ServerError> {
+        let directory = &file.directory;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(|error| ServerError::io("make the pool's directory", directory, error))?;
+        let lock = Lock::take(directory).map_err(|error| match error {
+            LockError::Taken(pid) => ServerError::Taken { pool: file.name.clone(), pid },
+            LockError::Io(error) => ServerError::io("lock", directory, error),
+        })?;
+        let admissions = Mutex::new(Admissions::open(directory)?);
+        let (stack, names, devices) = match &file.devices {
+            Devices::Modelled { .. } => open_modelled(file)?,
+            Devices::Paths(paths) => {
+                let opened = paths.iter().map(|path| open_real(path)).collect::<Result<Vec<_>, _>>()?;
+                let names = paths.iter().map(|path| path.display().to_string()).collect();
+                (None, names, opened)
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = Workers::start(threads)
+            .map_err(|error| ServerError::Failed(format!("no thread to compress by could be started: {error}")))?;
+        let clock = Arc::new(RealClock::new(file.dilation));
+        let settings = PoolSettings { clock, workers, ..PoolSettings::default() };
+        let pool = Pool::open(devices, settings)
+            .map_err(|source| ServerError::Pool { pool: file.name.clone(), source })?;
+        let file_volumes = file.volumes.iter().map(|volume| (volume.name.clone(), volume.spec.capacity_bytes)).collect();
+        if let Some(stack) = &stack {
+            stack.set_pace(Pace::Modelled);
+        }
+        Ok(OpenPool { name: file.name.clone(), pool, admissions, members: names, file_volumes, stack, _lock: lock })
+    }
+
+    /// Gives the pool the volumes that its file names: missing ones are made, larger ones grow, limits and hosts are set.
+    ///
+    /// # Errors
+    /// When a volume would become smaller or be stored in another way; then none is changed.
+    pub fn apply(&self, file: &PoolFile) -> Result<(), ServerError> {
+        let there: BTreeMap<String, VolumeInfo> =
+            self.pool.list().into_iter().map(|volume| (volume.name.clone(), volume)).collect();
+        for wanted in &file.volumes {
+            if let Some(found) = there.get(&wanted.name) {
+                check_change(found, wanted)?;
+            }
+        }
+        for wanted in &file.volumes {
+            let Some(found) = there.get(&wanted.name) else {
+                self.create(wanted)?;
+                continue;
+            };
+            if wanted.spec.capacity_bytes > found.capacity_bytes {
+                self.pool.resize(&wanted.name, wanted.spec.capacity_bytes)?;
+            }
+            if wanted.spec.limits != found.limits {
+                self.pool.set_limits(&wanted.name, wanted.spec.limits)?;
+            }
+            self.admissions().set(&wanted.name, wanted.admission.clone())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn create(&self, wanted: &VolumeFile) -> Result<Volume, ServerError> {
+        check_name(&wanted.name)?;
+        if self.pool.volume(&wanted.name).is_ok() {
+            return Err(crate::pool::PoolError::Exists(wanted.name.clone()).into());
+        }
+        // First, so that it never is there for hosts that it is not for.
+        self.admissions().set(&wanted.name, wanted.admission.clone())?;
+        let made = self.pool.create(&wanted.name, &wanted.spec);
+        if made.is_err() {
+            self.admissions().set(&wanted.name, Admission::default())?;
+        }
+        Ok(made?)
+    }
+
+    pub(super) fn resize(&self, name: &str, capacity_bytes: u64, shrink: bool) -> Result<(), ServerError> {
+        let before = self.pool.volume(name)?.info().capacity_bytes;
+        if capacity_bytes < before && !shrink {
+            return Err(ServerError::Mistake(format!(
+                "volume '{name}' has {before} bytes: with {capacity_bytes} what lies behind its new end would be lost; \
+                 --shrink allows that"
+            )));
+        }
+        Ok(self.pool.resize(name, capacity_bytes)?)
+    }
+
+    /// A snapshot is for the hosts that its source is for.
+    pub(super) fn snapshot(&self, source: &str, name: &str, writable: bool) -> Result<Volume, ServerError> {
+        check_name(name)?;
+        self.pool.volume(source)?;
+        if self.pool.volume(name).is_ok() {
+            return Err(crate::pool::PoolError::Exists(name.to_owned()).into());
+        }
+        let admission = self.admissions().of(source);
+        self.admissions().set(name, admission)?;
+        let access = if writable { Access::Writable } else { Access::ReadOnly };
+        let made = self.pool.snapshot(source, name, access);
+        if made.is_err() {
+            self.admissions().set(name, Admission::default())?;
+        }
+        Ok(made?)
+    }
+
+    pub(super) fn delete(&self, name: &str) -> Result<(), ServerError> {
+        self.pool.delete(name)?;
+        self.admissions().set(name, Admission::default())
+    }
+
+    pub(super) fn volumes(&self) -> Vec<VolumeInfo> {
+        self.pool.list()
+    }
+
+    pub(super) fn volume(&self, name: &str) -> Result<Volume, ServerError> {
+        Ok(self.pool.volume(name)?)
+    }
+
+    pub(super) fn admission(&self, volume: &str) -> Admission {
+        self.admissions().of(volume)
+    }
+
+    pub(super) fn stack(&self) -> Option<&Stack> {
+        self.stack.as_ref()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is wrong with the pool, in words; nothing when it is as it should be.
+    ///
+    /// # Errors
+    /// When it can't be looked at.
+    pub fn check(&self) -> Result<Vec<String>, ServerError> {
+        Ok(self.pool.check()?.problems)
+    }
+
+    /// The pool without what only its server knows.
+    pub fn state(&self) -> PoolState {
+        let info = self.pool.info();
+        let member = |(name, member): (&String, crate::pool::MemberInfo)| Member {
+            name: name.clone(),
+            space_bytes: member.space_bytes,
+            free_bytes: member.free_bytes,
+            state: member.state,
+        };
+        let volume = |volume: VolumeInfo| VolumeState {
+            nqn: nqn::of_volume(&self.name, &volume.name),
+            admission: self.admission(&volume.name),
+            capacity_bytes: volume.capacity_bytes,
+            used_bytes: volume.used_bytes,
+            stored_bytes: volume.stored_bytes,
+            compress: volume.compress.map(|codec| codec_name(codec).to_owned()),
+            mirror: volume.mirror,
+            degraded: volume.degraded,
+            writable: volume.access == Access::Writable,
+            snapshot_of: volume.origin,
+            limits: volume.limits,
+            clients: 0,
+            traffic: Traffic::default(),
+            name: volume.name,
+        };
+        PoolState {
+            pool: self.name.clone(),
+            address: None,
+            members: self.members.iter().zip(info.members).map(member).collect(),
+            space_bytes: info.space_bytes,
+            free_bytes: info.free_bytes,
+            volumes: self.pool.list().into_iter().map(volume).collect(),
+        }
+    }
+
+    /// Whether the pool's file names this volume, and with how many bytes.
+    pub fn in_file(&self, volume: &str) -> Option<u64> {
+        self.file_volumes.get(volume).copied()
+    }
+
+    /// Makes everything durable and ends the pool. Devices are not waited for.
+    ///
+    /// # Errors
+    /// When something could not be written.
+    pub fn close(&self) -> Result<(), ServerError> {
+        if let Some(stack) = &self.stack {
+            stack.set_pace(Pace::Immediate);
+        }
+        self.pool.close().map_err(|source| ServerError::Pool { pool: self.name.clone(), source })
+    }
+
+    fn admissions(&self) -> MutexGuard<'_, Admissions> {
+        self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Opened = (Option<Stack>, Vec<String>, Vec<Arc<dyn BlockDevice>>);
+
+/// Each device is a volume of the stack, in fast-forward until the pool is open.
+fn open_modelled(file: &PoolFile) -> Result<Opened, ServerError> {
+    let devices = file.modelled();
+    let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
+    for device in &devices {
+        let BackingSpec::File(path) = &device.backing else { continue };
+        // Opening would make a shorter file longer, and pass over the end of a longer one.
+        if let Ok(found) = std::fs::metadata(path)
+            && found.len() != device.capacity_bytes
+        {
+            let (name, capacity_bytes) = (device.name.clone(), device.capacity_bytes);
+            let problem = format!(
+                "{} has {} bytes, and the pool's file gives it {capacity_bytes}: give it the capacity that the pool was \
+                 made with",
+                path.display(),
+                found.len()
+            );
+            return Err(ServerError::Mistake(format!("the device {name}: {problem}")));
+        }
+    }
+    let volumes = devices.into_iter().map(|device| VolumeSpec::new(device.name.clone(), Node::Device(device)));
+    let spec = StackSpec { volumes: volumes.collect(), dilation: file.dilation, seed: SEED };
+    let stack = Stack::open(&spec)
+        .map_err(|error| ServerError::Failed(format!("the devices of '{}' can't be opened: {error}", file.name)))?;
+    stack.set_pace(Pace::Immediate);
+    let members = stack.volumes().to_vec();
+    Ok((Some(stack), names, members))
+}
+
+fn open_real(path: &Path) -> Result<Arc<dyn BlockDevice>, ServerError> {
+    match RealDevice::open(path) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(error) => Err(ServerError::Device { name: path.display().to_string(), problem: error.to_string() }),
+    }
+}
+
+fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerError> {
+    let name = &wanted.name;
+    if wanted.spec.capacity_bytes < found.capacity_bytes {
+        return Err(ServerError::Mistake(format!(
+            "volume '{name}' has {} bytes and the pool's file says {}: write the larger capacity there, or make it smaller by \
+             `underlay volume resize POOL.toml {name} SIZE --shrink` if what lies behind its new end may be lost",
+            found.capacity_bytes, wanted.spec.capacity_bytes
+        )));
+    }
+    let as_stored = |codec: Option<Codec>| codec.map_or("none", codec_name);
+    let (is, shall_be) = (as_stored(found.compress), as_stored(wanted.spec.compress));
+    if is != shall_be || found.mirror != wanted.spec.mirror {
+        return Err(ServerError::Mistake(format!(
+            "volume '{name}' has compress = \"{is}\", mirror = {} and the pool's file says \"{shall_be}\", {}: a volume keeps the \
+             way it is stored, so make another one and copy, or write back what it has",
+            found.mirror, wanted.spec.mirror
+        )));
+    }
+    Ok(())
+}
+
+fn codec_name(codec: Codec) -> &'static str {
+    match codec {
+        Codec::Lz4 => "lz4",
+        Codec::Zstd(_) => "zstd",
+    }
+}
+
+/// As in the pool's file: names become a part of qualified names.
+fn check_name(name: &str) -> Result<(), ServerError> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !name.is_empty() && name.len() <= 40 && name.chars().all(allowed) && !name.starts_with('-') {
+        return Ok(());
+    }
+    Err(ServerError::Mistake(format!(
+        "'{}' cannot name a volume: expected at most 40 small letters, digits and dashes, not beginning with a dash",
+        name.escape_debug()
+    )))
+}

@@ -1,0 +1,216 @@
+//! What is said on the control socket: one JSON object a line in each direction, a reply for every line.
+//!
+//! | command | reply | meaning |
+//! | --- | --- | --- |
+//! | `{"command":"ping"}` | `{"reply":"pong","pool":"tank","address":"127.0.0.1:4420","pid":7}` | it serves |
+//! | `{"command":"list"}` | `{"reply":"state",…}` | one [`PoolState`] |
+//! | `{"command":"create","volume":{…}}` | `{"reply":"done"}` | a [`VolumeFile`], served from now on |
+//! | `{"command":"resize","volume":"data","capacity_bytes":1073741824,"shrink":false}` | `{"reply":"done"}` | initiators are told; less than before only with `shrink` |
+//! | `{"command":"snapshot","volume":"data","snapshot":"monday","writable":false}` | `{"reply":"done"}` | a volume of its own with what `data` holds now |
+//! | `{"command":"delete","volume":"data","connected":false}` | `{"reply":"done"}` | its space comes back; while hosts are connected only with `connected` |
+//! | `{"command":"check"}` | `{"reply":"checked","problems":[]}` | every extent has its owner |
+//! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
+//! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | the devices' counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
+//! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
+//! | `{"command":"shutdown"}` | `{"reply":"done"}` | the server flushes and ends |
+//!
+//! What can't be done or understood is answered by `{"reply":"failed","kind":"mistake","problem":"…"}`, and the connection
+//! goes on; only a line of more than [`LONGEST_LINE_BYTES`] ends it. `kind` is `mistake` where another command would be right
+//! and `failed` where the storage is to blame.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use underlay_record::DeviceActivity;
+use underlay_storage::stack::Pace;
+
+use crate::pool::MemberState;
+use crate::pool_file::{Admission, VolumeFile};
+use crate::rate::Limits;
+
+/// The longest command, in bytes with its newline.
+pub const LONGEST_LINE_BYTES: u64 = 64 << 10;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Command {
+    Ping,
+    List,
+    Create {
+        volume: VolumeFile,
+    },
+    Resize {
+        volume: String,
+        capacity_bytes: u64,
+        #[serde(default)]
+        shrink: bool,
+    },
+    Snapshot {
+        volume: String,
+        snapshot: String,
+        #[serde(default)]
+        writable: bool,
+    },
+    Delete {
+        volume: String,
+        #[serde(default)]
+        connected: bool,
+    },
+    Check,
+    SetPace {
+        pace: Pace,
+    },
+    BeginMeasurement {
+        interval_s: f64,
+    },
+    EndMeasurement,
+    Shutdown,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    Done,
+    Pong { pool: String, address: Option<SocketAddr>, pid: u32 },
+    State(PoolState),
+    Checked { problems: Vec<String> },
+    Activity { devices: Vec<DeviceActivity> },
+    Failed { kind: FailureKind, problem: String },
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    Mistake,
+    Failed,
+}
+
+/// How a pool fares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolState {
+    pub pool: String,
+    /// Absent while it is not served.
+    pub address: Option<SocketAddr>,
+    pub members: Vec<Member>,
+    /// What volumes can use of the members, before compression and mirroring.
+    pub space_bytes: u64,
+    pub free_bytes: u64,
+    pub volumes: Vec<VolumeState>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    pub name: String,
+    pub space_bytes: u64,
+    pub free_bytes: u64,
+    pub state: MemberState,
+}
+
+/// How a volume fares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeState {
+    pub name: String,
+    /// Of the subsystem that initiators connect to.
+    pub nqn: String,
+    pub capacity_bytes: u64,
+    /// What has been written and not discarded.
+    pub used_bytes: u64,
+    /// What that takes on the members: compressed, and one copy of a mirror. What snapshots share counts for each.
+    pub stored_bytes: u64,
+    /// `lz4`, `zstd` or absent.
+    pub compress: Option<String>,
+    pub mirror: bool,
+    /// Some of a mirror is on one device only.
+    pub degraded: bool,
+    pub writable: bool,
+    /// The volume that it was made of.
+    pub snapshot_of: Option<String>,
+    pub limits: Limits,
+    pub admission: Admission,
+    /// Hosts connected now.
+    pub clients: u32,
+    pub traffic: Traffic,
+}
+
+/// What a volume did since the server started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traffic {
+    pub reads: u64,
+    pub writes: u64,
+    pub flushes: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub errors: u64,
+    /// Wall seconds since the volume is served.
+    pub served_s: f64,
+}
+
+/// Understands one line (its newline may be missing), or says what is wrong with it.
+///
+/// # Errors
+/// What was expected.
+pub fn parse(line: &[u8]) -> Result<Command, String> {
+    if line.len() as u64 > LONGEST_LINE_BYTES {
+        return Err(format!("a command has at most {LONGEST_LINE_BYTES} bytes, this one has {}", line.len()));
+    }
+    let command = serde_json::from_slice(line).map_err(|error| format!("not a command: {error}"))?;
+    match command {
+        Command::BeginMeasurement { interval_s } if !(0.001..=86_400.0).contains(&interval_s) => {
+            Err(format!("an interval of {interval_s} s: expected 0.001 to 86400"))
+        }
+        command => Ok(command),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_documented_lines_are_understood() {
+        assert_eq!(parse(b"{\"command\":\"ping\"}\n"), Ok(Command::Ping));
+        assert_eq!(parse(br#"{"command":"list"}"#), Ok(Command::List));
+        assert_eq!(
+            parse(br#"{"command":"resize","volume":"data","capacity_bytes":1073741824,"shrink":false}"#),
+            Ok(Command::Resize { volume: "data".into(), capacity_bytes: 1 << 30, shrink: false })
+        );
+        assert_eq!(
+            parse(br#"{"command":"snapshot","volume":"data","snapshot":"monday","writable":false}"#),
+            Ok(Command::Snapshot { volume: "data".into(), snapshot: "monday".into(), writable: false })
+        );
+        assert_eq!(
+            parse(br#"{"command":"delete","volume":"data"}"#),
+            Ok(Command::Delete { volume: "data".into(), connected: false })
+        );
+        assert_eq!(
+            parse(br#"{"command":"set-pace","pace":"immediate"}"#),
+            Ok(Command::SetPace { pace: Pace::Immediate })
+        );
+    }
+
+    #[test]
+    fn everything_else_is_answered_by_what_is_wrong() {
+        let refused: [&[u8]; 6] = [
+            b"",
+            b"{}",
+            b"{\"command\":\"format\"}",
+            b"{\"command\":\"resize\",\"volume\":\"data\",\"capacity_bytes\":-1}",
+            b"{\"command\":\"begin-measurement\",\"interval_s\":0}",
+            b"\xff\xfe",
+        ];
+        for line in refused {
+            assert!(parse(line).is_err(), "{}", String::from_utf8_lossy(line));
+        }
+        assert!(parse(&vec![b' '; 70_000]).unwrap_err().contains("at most"));
+    }
+
+    proptest! {
+        #[test]
+        fn noise_never_panics(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&line);
+        }
+    }
+}

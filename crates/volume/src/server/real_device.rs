@@ -1,0 +1,163 @@
+//! A member that is really there: a block device or a file, without a model.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+
+const BLOCK_BYTES: u32 = 4096;
+/// Requests to one device at once: each takes a thread for as long as the device takes.
+const THREADS: usize = 8;
+const LARGEST_ZEROS_BYTES: u64 = 1 << 20;
+
+/// Reads and writes through the page cache of this machine; a flush is `fdatasync`, so what was flushed outlives a power cut
+/// as far as the device does.
+pub(super) struct RealDevice {
+    geometry: Geometry,
+    queue: Option<Sender<(Request, Done)>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl RealDevice {
+    /// Opens it and keeps others from using it as a device. Its size in whole blocks is its capacity.
+    pub(super) fn open(path: &Path) -> io::Result<RealDevice> {
+        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a block device nor a file"));
+        }
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => {
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process uses it as a device"));
+            }
+            Err(Errno::NOTSUP | Errno::NOLCK | Errno::INVAL) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let capacity_bytes = file.seek(SeekFrom::End(0))? / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
+        let (queue, received) = mpsc::channel::<(Request, Done)>();
+        let (file, received) = (Arc::new(file), Arc::new(Mutex::new(received)));
+        let mut threads = Vec::new();
+        for _ in 0..THREADS {
+            let (file, received) = (Arc::clone(&file), Arc::clone(&received));
+            let work = move || loop {
+                let next = received.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                let Ok((request, done)) = next else { return };
+                done(carry_out(&file, request));
+            };
+            threads.push(std::thread::Builder::new().name("member".into()).spawn(work)?);
+        }
+        let geometry = Geometry { capacity_bytes, block_bytes: BLOCK_BYTES, optimal_io_bytes: BLOCK_BYTES };
+        Ok(RealDevice { geometry, queue: Some(queue), threads })
+    }
+}
+
+impl Drop for RealDevice {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        let own = std::thread::current().id();
+        for thread in self.threads.drain(..) {
+            // The last handle may go with an answer, on one of these threads.
+            if thread.thread().id() != own {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl BlockDevice for RealDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        if let Err(error) = request.check(&self.geometry) {
+            return done(Err(error));
+        }
+        let Some(queue) = &self.queue else { return done(Err(DeviceError::Gone)) };
+        if let Err(mpsc::SendError((_, done))) = queue.send((request, done)) {
+            done(Err(DeviceError::Gone));
+        }
+    }
+}
+
+fn carry_out(file: &File, request: Request) -> Completion {
+    let outcome = match request {
+        Request::Read { offset_bytes, mut buffer } => {
+            return file.read_exact_at(&mut buffer, offset_bytes).map(|()| buffer).map_err(device_error);
+        }
+        Request::Write { offset_bytes, data, fua } => {
+            file.write_all_at(&data, offset_bytes).and_then(|()| if fua { file.sync_data() } else { Ok(()) })
+        }
+        Request::Flush => file.sync_data(),
+        Request::Discard { offset_bytes, length_bytes } => discard(file, offset_bytes, length_bytes),
+    };
+    outcome.map(|()| Vec::new()).map_err(device_error)
+}
+
+/// Reads as zeros afterwards; the space is given back where the device can.
+fn discard(file: &File, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+    if length_bytes == 0 {
+        return Ok(());
+    }
+    loop {
+        match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset_bytes, length_bytes) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let zeros = vec![0; length_bytes.min(LARGEST_ZEROS_BYTES) as usize];
+    let mut done_bytes = 0;
+    while done_bytes < length_bytes {
+        let part = (length_bytes - done_bytes).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..part as usize], offset_bytes + done_bytes)?;
+        done_bytes += part;
+    }
+    Ok(())
+}
+
+fn device_error(error: io::Error) -> DeviceError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceError::NoSpace,
+        _ => DeviceError::Io(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_a_device_of_its_size_for_one_process_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        assert_eq!(RealDevice::open(&path).err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
+        std::fs::write(&path, vec![1; (1 << 20) + 5]).unwrap();
+        let device = RealDevice::open(&path).unwrap();
+        assert_eq!(device.geometry().capacity_bytes, 1 << 20);
+        assert_eq!(RealDevice::open(&path).err().map(|error| error.kind()), Some(io::ErrorKind::ResourceBusy));
+        device.execute(Request::Write { offset_bytes: 4096, data: vec![7; 8192], fua: true }).unwrap();
+        device.execute(Request::Discard { offset_bytes: 8192, length_bytes: 4096 }).unwrap();
+        device.execute(Request::Flush).unwrap();
+        let read = device.execute(Request::Read { offset_bytes: 0, buffer: vec![9; 16384] }).unwrap();
+        assert!(read[..4096].iter().all(|&byte| byte == 1) && read[4096..8192].iter().all(|&byte| byte == 7));
+        assert!(read[8192..12288].iter().all(|&byte| byte == 0) && read[12288..].iter().all(|&byte| byte == 1));
+        let outside = device.execute(Request::Read { offset_bytes: 1 << 20, buffer: vec![0; 4096] });
+        assert!(matches!(outside, Err(DeviceError::OutOfRange { .. })));
+    }
+
+    #[test]
+    fn a_directory_is_no_device() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(RealDevice::open(folder.path()).is_err());
+    }
+}

@@ -1,0 +1,204 @@
+//! What the volumes of a pool may hold, known from nothing but the contract of a device.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use underlay_storage::device::{BlockDevice, Request};
+use underlay_volume::Volume;
+
+use super::power_device::{BLOCK, Pick};
+
+/// A content is a number: zero is zeros, odd ones compress well, even ones not at all.
+pub fn bytes_of(content: u64) -> Vec<u8> {
+    match content {
+        0 => vec![0; BLOCK],
+        odd if odd % 2 == 1 => odd.to_le_bytes().repeat(BLOCK / 8),
+        even => {
+            let mut pick = Pick::new(even);
+            let mut block = even.to_le_bytes().to_vec();
+            while block.len() < BLOCK {
+                block.extend((pick.below(1 << 30) as u32).to_le_bytes()[..3].iter());
+            }
+            block.truncate(BLOCK);
+            block
+        }
+    }
+}
+
+pub fn content_of(block: &[u8]) -> u64 {
+    let content = u64::from_le_bytes(block[..8].try_into().unwrap());
+    assert!(block == bytes_of(content), "a block holds a mixture that begins with {content}");
+    content
+}
+
+/// Everything that a block was written with since it was last known to be durable, oldest first, each with the order in
+/// which it completed, if it did.
+type History = Vec<(u64, Option<u64>)>;
+
+pub struct Known {
+    pub blocks: Vec<History>,
+    under_way: Vec<u32>,
+    completions: u64,
+}
+
+pub struct VolumeModel {
+    pub known: Arc<Mutex<Known>>,
+    /// What it may be long after a crash, in blocks.
+    pub lengths: Vec<usize>,
+    pub mirror: bool,
+    pub read_only: bool,
+    /// It must be there; otherwise it may be.
+    pub certain: bool,
+    pub handle: Option<Volume>,
+}
+
+impl VolumeModel {
+    pub fn new(contents: Vec<u64>, mirror: bool) -> VolumeModel {
+        let length = contents.len();
+        let blocks: Vec<History> = contents.into_iter().map(|content| vec![(content, Some(0))]).collect();
+        let known = Known { under_way: vec![0; length], blocks, completions: 1 };
+        VolumeModel {
+            known: Arc::new(Mutex::new(known)),
+            lengths: vec![length],
+            mirror,
+            read_only: false,
+            certain: true,
+            handle: None,
+        }
+    }
+
+    pub fn length(&self) -> usize {
+        self.known.lock().unwrap().blocks.len()
+    }
+
+    /// A write, or a discard if the content is zero. What has something under way already is left alone: its
+    /// outcome would be anyone's guess.
+    pub fn change(&self, block: usize, blocks: usize, content: u64, fua: bool) {
+        let Some(handle) = &self.handle else { return };
+        let range = {
+            let mut known = self.known.lock().unwrap();
+            let end = (block + blocks).min(known.blocks.len());
+            if block >= end || known.under_way[block..end].iter().any(|count| *count > 0) {
+                return;
+            }
+            for at in block..end {
+                known.under_way[at] += 1;
+                known.blocks[at].push((content, None));
+            }
+            block..end
+        };
+        let known = Arc::clone(&self.known);
+        let offset_bytes = (range.start * BLOCK) as u64;
+        let request = if content == 0 {
+            Request::Discard { offset_bytes, length_bytes: (range.len() * BLOCK) as u64 }
+        } else {
+            Request::Write { offset_bytes, data: bytes_of(content).repeat(range.len()), fua }
+        };
+        let done = move |answer: Result<_, _>| {
+            let mut known = known.lock().unwrap();
+            known.completions += 1;
+            let order = known.completions;
+            for at in range {
+                known.under_way[at] -= 1;
+                let history = &mut known.blocks[at];
+                if answer.is_ok() {
+                    if let Some(last) = history.last_mut() {
+                        last.1 = Some(order);
+                    }
+                    if fua {
+                        let last = history.len() - 1;
+                        history.drain(..last);
+                    }
+                }
+            }
+        };
+        handle.submit(request, Box::new(done));
+    }
+
+    pub fn flush(&self, outcome: impl FnOnce(bool) + Send + 'static) {
+        let Some(handle) = &self.handle else { return };
+        let known = Arc::clone(&self.known);
+        let limit = known.lock().unwrap().completions;
+        let done = move |answer: Result<_, _>| {
+            if answer.is_ok() {
+                known.lock().unwrap().keep_completed(limit);
+            }
+            outcome(answer.is_ok());
+        };
+        handle.submit(Request::Flush, Box::new(done));
+    }
+
+    /// With nothing under way: what it holds, which must be what was written last.
+    pub fn verify(&self, name: &str) -> Vec<u64> {
+        let handle = self.handle.as_ref().expect("a handle");
+        let found = read_all(handle);
+        let known = self.known.lock().unwrap();
+        assert_eq!(found.len(), known.blocks.len(), "the length of {name}");
+        for (block, content) in found.iter().enumerate() {
+            let history = &known.blocks[block];
+            let last = history.iter().rposition(|(_, completed)| completed.is_some()).unwrap_or(0);
+            let allowed = &history[last..];
+            assert!(
+                allowed.iter().any(|(allowed, _)| allowed == content),
+                "block {block} of {name} holds {content}, allowed are {allowed:?}"
+            );
+        }
+        found
+    }
+
+    /// After a power cut: what it holds now, which must be something that it may hold.
+    pub fn settle(&mut self, name: &str, found: Vec<u64>) {
+        assert!(self.lengths.contains(&found.len()), "{name} has {} blocks of {:?}", found.len(), self.lengths);
+        let known = self.known.lock().unwrap();
+        for (block, content) in found.iter().enumerate() {
+            match known.blocks.get(block) {
+                Some(history) => assert!(
+                    history.iter().any(|(allowed, _)| allowed == content),
+                    "block {block} of {name} holds {content} after a cut, allowed are {history:?}"
+                ),
+                None => assert_eq!(*content, 0, "block {block} of {name} is new"),
+            }
+        }
+        drop(known);
+        let (mirror, read_only) = (self.mirror, self.read_only);
+        *self = VolumeModel { read_only, ..VolumeModel::new(found, mirror) };
+    }
+}
+
+impl Known {
+    pub fn keep_completed(&mut self, limit: u64) {
+        for history in &mut self.blocks {
+            let last = history.iter().rposition(|(_, completed)| completed.is_some_and(|order| order <= limit));
+            history.drain(..last.unwrap_or(0));
+        }
+    }
+
+    /// The last content of each block.
+    pub fn now(&self) -> Vec<u64> {
+        self.blocks.iter().map(|history| history.last().map_or(0, |(content, _)| *content)).collect()
+    }
+
+    pub fn resize(&mut self, blocks: usize) {
+        self.blocks.resize(blocks, vec![(0, Some(0))]);
+        self.under_way.resize(blocks, 0);
+    }
+}
+
+pub fn read_all(volume: &Volume) -> Vec<u64> {
+    let mut contents = Vec::new();
+    let capacity_bytes = volume.geometry().capacity_bytes;
+    // Not in step with extents and chunks.
+    let piece = 37 * BLOCK as u64;
+    let mut offset_bytes = 0;
+    while offset_bytes < capacity_bytes {
+        let length = piece.min(capacity_bytes - offset_bytes) as usize;
+        let read = volume.execute(Request::Read { offset_bytes, buffer: vec![1; length] }).expect("it reads");
+        contents.extend(read.chunks(BLOCK).map(content_of));
+        offset_bytes += length as u64;
+    }
+    contents
+}
+
+pub type Models = BTreeMap<String, VolumeModel>;

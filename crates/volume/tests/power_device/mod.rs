@@ -1,0 +1,277 @@
+//! Devices for tests that share a power supply: it may fail at any request, and takes what was not flushed.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+
+pub const BLOCK: usize = 4096;
+
+/// Small, repeatable, and good enough to pick by (xorshift64*: Vigna 2016).
+pub struct Pick(u64);
+
+impl Pick {
+    pub fn new(seed: u64) -> Pick {
+        Pick(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize) % bound
+    }
+}
+
+/// What the devices of a test have in common.
+pub struct Supply {
+    /// So many requests happen before the power fails.
+    left: AtomicI64,
+    queued: AtomicBool,
+    queue: Mutex<Vec<(Arc<Shared>, Request, u64, Done)>>,
+    pick: Mutex<Pick>,
+    pub requests: AtomicU64,
+}
+
+#[derive(Clone)]
+pub struct PowerDevice {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    supply: Arc<Supply>,
+    capacity_bytes: u64,
+    gone: AtomicBool,
+    fails_writes: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    durable: Vec<u8>,
+    /// What each block was written with since it was durable: (number of the write, content).
+    versions: BTreeMap<usize, Vec<(u64, Vec<u8>)>>,
+    writes: u64,
+}
+
+impl Supply {
+    pub fn new(seed: u64) -> Arc<Supply> {
+        Arc::new(Supply {
+            left: AtomicI64::new(i64::MAX),
+            queued: AtomicBool::new(false),
+            queue: Mutex::default(),
+            pick: Mutex::new(Pick::new(seed)),
+            requests: AtomicU64::new(0),
+        })
+    }
+
+    pub fn device(self: &Arc<Self>, image: Vec<u8>) -> PowerDevice {
+        let capacity_bytes = image.len() as u64;
+        let state = State { durable: image, versions: BTreeMap::new(), writes: 0 };
+        PowerDevice {
+            shared: Arc::new(Shared {
+                supply: Arc::clone(self),
+                capacity_bytes,
+                gone: AtomicBool::new(false),
+                fails_writes: AtomicBool::new(false),
+                state: Mutex::new(state),
+            }),
+        }
+    }
+
+    /// The power fails in the middle of a request to come.
+    pub fn fail_after(&self, requests: i64) {
+        self.left.store(requests, Ordering::SeqCst);
+    }
+
+    pub fn is_off(&self) -> bool {
+        self.left.load(Ordering::SeqCst) <= 0
+    }
+
+    /// Requests wait to be picked, or happen before `submit` returns.
+    pub fn set_queued(&self, queued: bool) {
+        self.queued.store(queued, Ordering::SeqCst);
+        while !queued && self.step() {}
+    }
+
+    /// Carries out one of the waiting requests; false when there is none.
+    pub fn step(&self) -> bool {
+        let (shared, request, writes, done) = {
+            let mut queue = self.queue.lock().unwrap();
+            if queue.is_empty() {
+                return false;
+            }
+            let at = self.pick.lock().unwrap().below(queue.len());
+            queue.remove(at)
+        };
+        shared.answer(request, writes, done);
+        true
+    }
+
+    /// The power fails now: of the requests under way any part happens.
+    pub fn cut(&self) {
+        self.left.store(0, Ordering::SeqCst);
+        for (shared, request, _, done) in std::mem::take(&mut *self.queue.lock().unwrap()) {
+            shared.lock().perform_partly(&request, &mut self.pick.lock().unwrap());
+            // Nobody is there any more to hear of it.
+            std::mem::forget(done);
+        }
+    }
+}
+
+impl PowerDevice {
+    pub fn as_device(&self) -> Arc<dyn BlockDevice> {
+        Arc::new(self.clone())
+    }
+
+    /// Everything fails until it returns.
+    pub fn set_gone(&self, gone: bool) {
+        self.shared.gone.store(gone, Ordering::SeqCst);
+    }
+
+    pub fn set_fails_writes(&self, fails: bool) {
+        self.shared.fails_writes.store(fails, Ordering::SeqCst);
+    }
+
+    /// What is on the medium after a power cut: of what was not flushed any version of each block.
+    pub fn image_after_cut(&self) -> Vec<u8> {
+        let mut state = self.shared.lock();
+        let mut pick = self.shared.supply.pick.lock().unwrap();
+        for (block, versions) in std::mem::take(&mut state.versions) {
+            let kept = pick.below(versions.len() + 1);
+            if kept > 0 {
+                state.durable[block * BLOCK..][..BLOCK].copy_from_slice(&versions[kept - 1].1);
+            }
+        }
+        state.durable.clone()
+    }
+
+    /// What a clean end leaves, or a killed process on devices that go on.
+    pub fn image(&self) -> Vec<u8> {
+        let state = self.shared.lock();
+        let mut image = vec![0; self.shared.capacity_bytes as usize];
+        state.read(0, &mut image);
+        image
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn answer(&self, request: Request, writes: u64, done: Done) {
+        let left = self.supply.left.fetch_sub(1, Ordering::SeqCst);
+        if left <= 1 {
+            if left == 1 {
+                self.lock().perform_partly(&request, &mut self.supply.pick.lock().unwrap());
+            }
+            return done(Err(DeviceError::Gone));
+        }
+        if self.gone.load(Ordering::SeqCst) {
+            return done(Err(DeviceError::Gone));
+        }
+        if self.fails_writes.load(Ordering::SeqCst) && matches!(request, Request::Write { .. }) {
+            self.lock().perform_partly(&request, &mut self.supply.pick.lock().unwrap());
+            return done(Err(DeviceError::Io("a test says so".into())));
+        }
+        let completion = self.lock().perform(request, writes);
+        done(completion);
+    }
+}
+
+impl State {
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {
+        for (index, target) in buffer.chunks_mut(BLOCK).enumerate() {
+            let block = offset_bytes as usize / BLOCK + index;
+            match self.versions.get(&block).and_then(|versions| versions.last()) {
+                Some((_, content)) => target.copy_from_slice(content),
+                None => target.copy_from_slice(&self.durable[block * BLOCK..][..BLOCK]),
+            }
+        }
+    }
+
+    fn write(&mut self, block: usize, content: &[u8], fua: bool) {
+        if fua {
+            self.versions.remove(&block);
+            self.durable[block * BLOCK..][..BLOCK].copy_from_slice(content);
+        } else {
+            self.versions.entry(block).or_default().push((self.writes, content.to_vec()));
+        }
+    }
+
+    fn perform(&mut self, request: Request, writes: u64) -> Completion {
+        match request {
+            Request::Read { offset_bytes, mut buffer } => {
+                self.read(offset_bytes, &mut buffer);
+                return Ok(buffer);
+            }
+            Request::Write { offset_bytes, data, fua } => {
+                self.writes += 1;
+                for (index, content) in data.chunks(BLOCK).enumerate() {
+                    self.write(offset_bytes as usize / BLOCK + index, content, fua);
+                }
+            }
+            Request::Discard { offset_bytes, length_bytes } => {
+                self.writes += 1;
+                for block in 0..length_bytes as usize / BLOCK {
+                    self.write(offset_bytes as usize / BLOCK + block, &[0; BLOCK], false);
+                }
+            }
+            Request::Flush => {
+                // What had been written when it was submitted, and no more.
+                let durable = &mut self.durable;
+                self.versions.retain(|&block, versions| {
+                    let covered = versions.iter().take_while(|(number, _)| *number <= writes).count();
+                    if covered > 0 {
+                        durable[block * BLOCK..][..BLOCK].copy_from_slice(&versions[covered - 1].1);
+                        versions.drain(..covered);
+                    }
+                    !versions.is_empty()
+                });
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn perform_partly(&mut self, request: &Request, pick: &mut Pick) {
+        self.writes += 1;
+        let (offset_bytes, length_bytes) = request.extent();
+        for index in 0..length_bytes as usize / BLOCK {
+            let block = offset_bytes as usize / BLOCK + index;
+            match request {
+                Request::Write { data, .. } if pick.below(2) == 0 => {
+                    self.write(block, &data[index * BLOCK..][..BLOCK], false);
+                }
+                Request::Discard { .. } if pick.below(2) == 0 => self.write(block, &[0; BLOCK], false),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl BlockDevice for PowerDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            capacity_bytes: self.shared.capacity_bytes,
+            block_bytes: BLOCK as u32,
+            optimal_io_bytes: BLOCK as u32,
+        }
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        if let Err(error) = request.check(&self.geometry()) {
+            return done(Err(error));
+        }
+        let supply = &self.shared.supply;
+        supply.requests.fetch_add(1, Ordering::SeqCst);
+        let writes = self.shared.lock().writes;
+        if supply.queued.load(Ordering::SeqCst) {
+            supply.queue.lock().unwrap().push((Arc::clone(&self.shared), request, writes, done));
+            return;
+        }
+        self.shared.answer(request, writes, done);
+    }
+}
