@@ -49,6 +49,8 @@ pub struct Stack {
     devices: Vec<Device>,
     /// The lines of links: driven as devices are, but no devices.
     lines: Vec<Paced>,
+    /// What programs reach directly: a request of theirs is one of these devices', or one each of several at once.
+    direct: Vec<Paced>,
     layers: Vec<Layer>,
     /// They have to look after their members when power was cut.
     mirrors: Vec<Arc<Mirror>>,
@@ -130,6 +132,7 @@ impl Stack {
             volumes: Vec::new(),
             devices: Vec::new(),
             lines: Vec::new(),
+            direct: Vec::new(),
             layers: Vec::new(),
             mirrors: Vec::new(),
             workers: workers.clone(),
@@ -137,7 +140,11 @@ impl Stack {
         };
         for volume in &spec.volumes {
             let opening = layers::Opening { volume: &volume.name, seed: spec.seed, clock, workers: &workers };
+            let first = stack.devices.len();
             let device = stack.open_node(&volume.root, &opening)?;
+            if volume.root.is_direct() {
+                stack.direct.extend(stack.devices[first..].iter().map(|device| device.paced.clone()));
+            }
             stack.volumes.push(device);
         }
         stack.set_pace(Pace::Modelled);
@@ -159,6 +166,13 @@ impl Stack {
         for device in self.driven() {
             device.set_pace(pace);
         }
+    }
+
+    /// Tells the devices how long a request is on its way to them and its answer on the way back, by the model's
+    /// clock: see [`Paced`]. Below a layer that makes requests of its own (a mirror, a cache, compression) devices
+    /// can't tell whose a request is, and none is dated back.
+    pub fn set_path(&self, path: Duration) {
+        self.direct.iter().for_each(|device| device.set_path(path));
     }
 
     /// Clears all counters and histograms, and samples every `interval_s` (modelled seconds) from now on.
