@@ -22,6 +22,9 @@ pub struct Overhead {
     /// One 4 KiB read at a time through loop device, FUSE and daemon, from a device that completes at once.
     pub path_p50_us: f64,
     pub path_p99_us: f64,
+    /// What the path adds to a device that is not that fast, on processors that fall asleep in between: requests to
+    /// modelled devices are dated back by it.
+    pub dated_back_us: f64,
     /// How late a thread comes back from a sleep of half a millisecond, with a timer slack of 1 ns.
     pub timer_lateness_p99_us: f64,
 }
@@ -49,17 +52,9 @@ pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
 }
 
 /// What a request waits on its way to a device and back, by this attachment and this machine's clock: one read at a time
-/// from a device of a known latency. Measured once in a process. Zero where it would not be used: nothing in `stack` takes time.
-pub(crate) fn path_us(
-    attachment: &FuseLoop,
-    stack: &StackSpec,
-    registry: &Registry,
-) -> Result<f64, AttachError> {
+/// from a device of a known latency. Measured once in a process.
+pub(crate) fn path_us(attachment: &FuseLoop, registry: &Registry) -> Result<f64, AttachError> {
     static MEASURED: Mutex<BTreeMap<Transport, f64>> = Mutex::new(BTreeMap::new());
-    let takes_time = |volume: &VolumeSpec| volume.devices().iter().any(|device| device.medium.is_some());
-    if !stack.volumes.iter().any(takes_time) {
-        return Ok(0.0);
-    }
     // Held while it is measured: two at once would measure each other.
     let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(path_us) = measured.get(&attachment.transport()) {
@@ -95,10 +90,12 @@ pub fn measure_with(
     let path = volumes.paths()[0].clone();
     let mut reads_us = read_latencies_us(&path, WARM_UP_READS, duration / 2)?;
     volumes.detach()?;
+    let dated_back_us = path_us(attachment, registry)?;
     let mut lateness_us = timer_lateness_us(duration / 2)?;
     Ok(Overhead {
         path_p50_us: percentile(&mut reads_us, 0.50),
         path_p99_us: percentile(&mut reads_us, 0.99),
+        dated_back_us,
         timer_lateness_p99_us: percentile(&mut lateness_us, 0.99),
     })
 }
