@@ -45,13 +45,17 @@ pub struct DaemonConfig {
     pub source: String,
     /// The Unix socket that is made once everything works.
     pub control: PathBuf,
+    /// What a request takes on its way to a device and back, in microseconds of this machine's clock: requests are
+    /// dated back by it.
+    #[serde(default)]
+    pub path_us: f64,
     /// One for each volume that is shown as a directory instead; then nothing is exported.
     #[serde(default)]
     pub directories: Vec<DirectoryConfig>,
 }
 
 /// How requests come from the kernel to the daemon.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
     /// By reading FUSE's `/dev/fuse`, which every kernel has.
@@ -96,6 +100,9 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     raise_privileges();
     let stack = Stack::open_with(&config.stack, &NvmeTcp)
         .map_err(|error| AttachError::failed(format!("could not open the devices: {error}")))?;
+    stack.set_path(
+        Duration::try_from_secs_f64(config.path_us / 1e6 / config.stack.dilation).unwrap_or_default(),
+    );
     let stack = Arc::new(stack);
     if !config.directories.is_empty() {
         return directories::serve(&config, &stack);

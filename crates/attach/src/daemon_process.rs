@@ -140,14 +140,15 @@ pub(crate) struct DaemonProcess {
 }
 
 impl DaemonProcess {
-    /// Starts a daemon for `stack` and waits until its export can be used.
+    /// Starts a daemon for `stack`, whose requests it dates back by `path_us`, and waits until its export can be used.
     pub(crate) fn start(
         program: &DaemonProgram,
         stack: &StackSpec,
         transport: Transport,
+        path_us: f64,
         registry: &Registry,
     ) -> Result<Self, AttachError> {
-        DaemonProcess::begin(program, stack, transport, Vec::new(), registry)
+        DaemonProcess::begin(program, stack, transport, path_us, Vec::new(), registry)
     }
 
     /// As [`DaemonProcess::start`], with a mounted directory for each volume in place of the export.
@@ -157,13 +158,14 @@ impl DaemonProcess {
         directories: Vec<DirectoryConfig>,
         registry: &Registry,
     ) -> Result<Self, AttachError> {
-        DaemonProcess::begin(program, stack, Transport::default(), directories, registry)
+        DaemonProcess::begin(program, stack, Transport::default(), 0.0, directories, registry)
     }
 
     fn begin(
         program: &DaemonProgram,
         stack: &StackSpec,
         transport: Transport,
+        path_us: f64,
         directories: Vec<DirectoryConfig>,
         registry: &Registry,
     ) -> Result<Self, AttachError> {
@@ -183,7 +185,7 @@ impl DaemonProcess {
             volumes: Vec::new(),
             ended_badly: None,
         };
-        match daemon.launch(program, stack, transport, directories) {
+        match daemon.launch(program, stack, transport, path_us, directories) {
             Ok(()) => Ok(daemon),
             Err(error) => {
                 // What can't be taken back stays in the registry; the first error is the one to tell.
@@ -198,6 +200,7 @@ impl DaemonProcess {
         program: &DaemonProgram,
         stack: &StackSpec,
         transport: Transport,
+        path_us: f64,
         directories: Vec<DirectoryConfig>,
     ) -> Result<(), AttachError> {
         let (export, control) = (self.export(), self.session.join(CONTROL_SOCKET));
@@ -216,6 +219,7 @@ impl DaemonProcess {
             export: export.clone(),
             source: self.source.clone(),
             control: control.clone(),
+            path_us,
             directories,
         };
         let text = serde_json::to_vec_pretty(&config)

@@ -20,6 +20,7 @@ use crate::host;
 use crate::loop_device::{self, LOOP_BLOCK_BYTES, LoopDevice, QueueSettings};
 use crate::missing::Missing;
 use crate::mounts;
+use crate::overhead;
 use crate::registry::{Note, Registry, Thing};
 use crate::served::Served;
 use crate::ublk::{self, Disk};
@@ -42,6 +43,11 @@ impl FuseLoop {
             AttachError::failed(format!("could not find this program to start it again: {error}"))
         })?;
         Ok(FuseLoop::with_daemon(program, vec![DAEMON_SUBCOMMAND.into()]))
+    }
+
+    /// How requests reach the daemon.
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// Another program as the device daemon; `--config FILE` is put behind `daemon_args`. To be recognised by
@@ -74,12 +80,25 @@ impl FuseLoop {
     ) -> Result<BlockVolumes, AttachError> {
         self.probe()?;
         check_names(stack)?;
+        let takes_time = |device: &&DeviceSpec| device.medium.is_some();
+        let is_modelled = stack.volumes.iter().any(|volume| volume.devices().iter().any(takes_time));
+        let path_us = if is_modelled { overhead::path_us(self, registry)? } else { 0.0 };
+        self.attach_at(path_us, stack, registry)
+    }
+
+    /// The same by a daemon that dates requests back by `path_us`.
+    pub(crate) fn attach_at(
+        &self,
+        path_us: f64,
+        stack: &StackSpec,
+        registry: &Registry,
+    ) -> Result<BlockVolumes, AttachError> {
         let mut volumes = BlockVolumes {
             registry: registry.clone(),
             transport: self.transport,
             devices: Vec::new(),
             paths: Vec::new(),
-            daemon: Some(DaemonProcess::start(&self.daemon, stack, self.transport, registry)?),
+            daemon: Some(DaemonProcess::start(&self.daemon, stack, self.transport, path_us, registry)?),
             hurry_limit: self.hurry_limit,
         };
         volumes.attach_all(stack)?;

@@ -28,8 +28,9 @@ const ENTRIES_PER_QUEUE: usize = 128;
 /// With several volumes on one CPU, twice that.
 const ENTRIES_PER_SHARED_QUEUE: usize = 256;
 
-/// Threads that serve the queues. More would contend with the program under test.
-const MOST_WORKERS: usize = 2;
+/// Threads that serve the queues: one for each, so that a request is served on the processor that makes it. A machine
+/// with more processors than this has several for a thread.
+const MOST_WORKERS: usize = 64;
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 

@@ -1,13 +1,15 @@
 //! What the attachment itself costs: the floor below which no latency can be modelled on this machine.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
 use crate::attachment::{AttachError, Attachment as _};
 use crate::daemon::Transport;
@@ -20,6 +22,9 @@ pub struct Overhead {
     /// One 4 KiB read at a time through loop device, FUSE and daemon, from a device that completes at once.
     pub path_p50_us: f64,
     pub path_p99_us: f64,
+    /// What the path adds to a device that is not that fast, on processors that fall asleep in between: requests to
+    /// modelled devices are dated back by it.
+    pub dated_back_us: f64,
     /// How late a thread comes back from a sleep of half a millisecond, with a timer slack of 1 ns.
     pub timer_lateness_p99_us: f64,
 }
@@ -27,6 +32,12 @@ pub struct Overhead {
 const READ_BYTES: usize = 4096;
 const DEVICE_BYTES: u64 = 1 << 30;
 const SLEEP: Duration = Duration::from_micros(500);
+
+/// So long does the device of [`path_us`] take: long enough for processors to fall asleep, as under a real disk.
+const PATH_DEVICE_LATENCY_US: f64 = 500.0;
+const PATH_PROBE: Duration = Duration::from_millis(150);
+/// Dating back by more would say that a busy moment was this machine's nature.
+const LONGEST_PATH_US: f64 = 100.0;
 
 /// Reads before the first that counts: caches and the daemon's threads warm up.
 const WARM_UP_READS: u32 = 200;
@@ -40,6 +51,32 @@ pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
     measure_with(&attachment, &Registry::open()?, duration)
 }
 
+/// What a request waits on its way to a device and back, by this attachment and this machine's clock: one read at a time
+/// from a device of a known latency. Measured once in a process.
+pub(crate) fn path_us(attachment: &FuseLoop, registry: &Registry) -> Result<f64, AttachError> {
+    static MEASURED: Mutex<BTreeMap<Transport, f64>> = Mutex::new(BTreeMap::new());
+    // Held while it is measured: two at once would measure each other.
+    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path_us) = measured.get(&attachment.transport()) {
+        return Ok(*path_us);
+    }
+    let device = DeviceSpec::new("null.0", None, DEVICE_BYTES, BackingSpec::Null);
+    // So much bandwidth that bytes cost nothing.
+    let root = Node::Link {
+        bandwidth_mb_s: 1e6,
+        latency_us: PATH_DEVICE_LATENCY_US / 2.0,
+        member: Box::new(Node::Device(device)),
+    };
+    let stack = StackSpec { volumes: vec![VolumeSpec::new("path", root)], dilation: 1.0, seed: 1 };
+    let mut volumes = attachment.attach_at(0.0, &stack, registry)?;
+    let found = read_latencies_us(&volumes.paths()[0].clone(), 20, PATH_PROBE);
+    volumes.detach()?;
+    // Rather the undisturbed reads: to answer too early would be worse than too late.
+    let path_us = (percentile(&mut found?, 0.4) - PATH_DEVICE_LATENCY_US).clamp(0.0, LONGEST_PATH_US);
+    measured.insert(attachment.transport(), path_us);
+    Ok(path_us)
+}
+
 /// The same with a daemon and a registry of the caller's choice.
 pub fn measure_with(
     attachment: &FuseLoop,
@@ -51,17 +88,19 @@ pub fn measure_with(
     let stack = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
     let mut volumes = attachment.attach_devices(&stack, registry)?;
     let path = volumes.paths()[0].clone();
-    let mut reads_us = read_latencies_us(&path, duration / 2)?;
+    let mut reads_us = read_latencies_us(&path, WARM_UP_READS, duration / 2)?;
     volumes.detach()?;
+    let dated_back_us = path_us(attachment, registry)?;
     let mut lateness_us = timer_lateness_us(duration / 2)?;
     Ok(Overhead {
         path_p50_us: percentile(&mut reads_us, 0.50),
         path_p99_us: percentile(&mut reads_us, 0.99),
+        dated_back_us,
         timer_lateness_p99_us: percentile(&mut lateness_us, 0.99),
     })
 }
 
-fn read_latencies_us(path: &Path, duration: Duration) -> Result<Vec<f64>, AttachError> {
+fn read_latencies_us(path: &Path, warm_up_reads: u32, duration: Duration) -> Result<Vec<f64>, AttachError> {
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_DIRECT)
@@ -75,7 +114,7 @@ fn read_latencies_us(path: &Path, duration: Duration) -> Result<Vec<f64>, Attach
         Ok::<f64, AttachError>(start.elapsed().as_secs_f64() * 1e6)
     };
     let blocks = DEVICE_BYTES / READ_BYTES as u64;
-    for index in 0..WARM_UP_READS {
+    for index in 0..warm_up_reads {
         read(u64::from(index))?;
     }
     let deadline = Instant::now() + duration;

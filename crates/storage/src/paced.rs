@@ -34,6 +34,10 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// A model that panics takes its device with it, not its callers: what is under way is answered with an I/O
 /// error, and later requests with `DeviceError::Gone`.
 ///
+/// A program waits for more than the device: its request's way here and the answer's way back. Told how long that
+/// takes ([`Paced::set_path`]), the device dates requests back by as much, so that the program waits as long as the
+/// model says. It can't go back behind what the model has done: of many requests at once some come late.
+///
 /// A `Paced` is a handle: clones are the same device.
 #[derive(Clone)]
 pub struct Paced {
@@ -47,6 +51,8 @@ pub(crate) struct Core {
     modelled: bool,
     /// When the model's next event is due, in its nanoseconds; `NEVER` when idle. The pacer reads it.
     next_ns: AtomicU64,
+    /// What a request's way here and its answer's way back take, in the model's nanoseconds.
+    path_ns: AtomicU64,
     state: Mutex<State>,
     /// Signalled when the last request under way is over.
     drained: Condvar,
@@ -157,6 +163,7 @@ impl Paced {
             backing,
             modelled: state.model.is_some(),
             next_ns: AtomicU64::new(NEVER),
+            path_ns: AtomicU64::new(0),
             state: Mutex::new(state),
             drained: Condvar::new(),
             waker: Mutex::new(None),
@@ -190,6 +197,11 @@ impl Paced {
         let answers = self.core.guarded(|state, answers| self.core.change_pace(state, answers));
         self.core.wake_pacer();
         self.core.answer(answers);
+    }
+
+    /// Has requests dated back by what they wait outside of the device, in the model's time.
+    pub fn set_path(&self, path: Duration) {
+        self.core.path_ns.store(u64::try_from(path.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Clears counters and histograms and samples every `interval` of modelled time from now on.
@@ -271,6 +283,10 @@ impl Paced {
 }
 
 impl Core {
+    fn path(&self) -> Duration {
+        Duration::from_nanos(self.path_ns.load(Ordering::Relaxed))
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // `guarded` catches what could panic under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -319,7 +335,9 @@ impl Core {
                 // its time as well.
                 let mut state = self.lock();
                 let replied = self.clock.now();
-                let delivered = replied.since(submitted);
+                // As the program sees it that asked.
+                let outside = modelled.map_or(Duration::ZERO, |_| self.path());
+                let delivered = replied.since(submitted) + outside;
                 state.activity.replied(replied, operation, length_bytes, modelled, delivered);
             }
             let Some(done) = done else { continue };
@@ -424,17 +442,20 @@ impl Core {
         if state.model.is_some() && state.pace == Pace::Modelled {
             // Another thread may have carried the model past this request's arrival while its data moved.
             // To the model it comes now; to its caller it is late by as much.
-            let now = in_flight.submitted.max(state.model_now);
+            let arrived = in_flight.submitted.max(state.model_now);
+            let now = in_flight.submitted.before(self.path()).max(state.model_now);
             in_flight.given = now;
-            state.activity.arrived(now);
+            state.activity.arrived(arrived);
             // Before anything that might panic.
             state.in_flight.insert(request.id, in_flight);
             self.carry_on(state, now, answers);
             if let Some(model) = &mut state.model {
                 model.submit(request, now);
             }
-            // Some requests cost no time at all.
-            self.carry_on(state, now, answers);
+            // Some requests cost no time at all, some are over by the time that they come.
+            let is_over = |at: Time| now < at && at <= arrived;
+            let next = state.model.as_ref().and_then(|model| model.next_completion());
+            self.carry_on(state, if next.is_some_and(is_over) { arrived } else { now }, answers);
         } else {
             state.activity.arrived(in_flight.submitted);
             state.in_flight.insert(request.id, in_flight);

@@ -23,8 +23,8 @@ use crate::paced::{self, BLOCK_BYTES, Paced};
 use crate::pacer::Pacer;
 use crate::time::Time;
 use layers::Layer;
-use remote::{NoOpener, Remote};
 pub use remote::{Figure, OpenedRemote, Opener, Way};
+use remote::{NoOpener, Remote};
 pub use spec::{BackingSpec, DeviceSpec, InitialState, Node, RemoteSpec, StackSpec, VolumeSpec};
 
 /// Whether requests take their modelled time.
@@ -54,6 +54,8 @@ pub struct Stack {
     remotes: Vec<Arc<Remote>>,
     /// The lines of links: driven as devices are, but no devices.
     lines: Vec<Paced>,
+    /// What programs reach directly: a request of theirs is one of these devices', or one each of several at once.
+    direct: Vec<Paced>,
     layers: Vec<Layer>,
     /// They have to look after their members when power was cut.
     mirrors: Vec<Arc<Mirror>>,
@@ -150,6 +152,7 @@ impl Stack {
             devices: Vec::new(),
             remotes: Vec::new(),
             lines: Vec::new(),
+            direct: Vec::new(),
             layers: Vec::new(),
             mirrors: Vec::new(),
             workers: workers.clone(),
@@ -158,7 +161,11 @@ impl Stack {
         for volume in &spec.volumes {
             let (volume_name, seed, workers) = (&volume.name, spec.seed, &workers);
             let opening = layers::Opening { volume: volume_name, seed, clock, workers, opener };
+            let first = stack.devices.len();
             let device = stack.open_node(&volume.root, &opening)?;
+            if volume.root.is_direct() {
+                stack.direct.extend(stack.devices[first..].iter().map(|device| device.paced.clone()));
+            }
             stack.volumes.push(device);
         }
         stack.set_pace(Pace::Modelled);
@@ -180,6 +187,13 @@ impl Stack {
         for device in self.driven() {
             device.set_pace(pace);
         }
+    }
+
+    /// Tells the devices how long a request is on its way to them and its answer on the way back, by the model's
+    /// clock: see [`Paced`]. Below a layer that makes requests of its own (a mirror, a cache, compression) devices
+    /// can't tell whose a request is, and none is dated back.
+    pub fn set_path(&self, path: Duration) {
+        self.direct.iter().for_each(|device| device.set_path(path));
     }
 
     /// Clears all counters and histograms, and samples every `interval_s` (modelled seconds) from now on.

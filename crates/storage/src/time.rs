@@ -19,6 +19,11 @@ impl Time {
         self.0
     }
 
+    /// So much earlier, the clock's start at the earliest.
+    pub fn before(self, span: Duration) -> Time {
+        Time(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// The time from `earlier` to `self`, zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

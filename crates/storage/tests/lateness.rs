@@ -101,6 +101,48 @@ fn a_slow_transfer_is_lateness() {
 }
 
 #[test]
+fn the_path_is_taken_off_what_the_device_waits_and_shows_as_waited() {
+    let (device, clock, _) = virtual_device();
+    device.set_path(Duration::from_micros(300));
+    clock.advance_to(Time::from_ns(5 * MS));
+    device.submit(read(0), Box::new(|_| ()));
+    assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), Time::from_ns(5_700_000));
+    let measured = device.end_measurement();
+    assert!(near(measured.modelled.mean_us(), 1.0), "{}", measured.modelled.mean_us());
+    assert!(near(measured.delivered.mean_us(), 1.0), "{}", measured.delivered.mean_us());
+}
+
+#[test]
+fn a_path_longer_than_the_device_takes_answers_at_once_and_shows_as_lateness() {
+    let (device, clock, _) = virtual_device();
+    device.set_path(Duration::from_millis(3));
+    clock.advance_to(Time::from_ns(5 * MS));
+    let (sender, receiver) = mpsc::channel();
+    device.submit(read(0), Box::new(move |completion| sender.send(completion.is_ok()).unwrap()));
+    assert_eq!(receiver.try_recv(), Ok(true));
+    let measured = device.end_measurement();
+    assert!(near(measured.modelled.mean_us(), 1.0), "{}", measured.modelled.mean_us());
+    assert!(near(measured.delivered.mean_us(), 3.0), "{}", measured.delivered.mean_us());
+}
+
+#[test]
+fn no_request_is_dated_back_behind_what_the_model_has_done() {
+    let (device, clock, _) = virtual_device();
+    clock.advance_to(Time::from_ns(5 * MS));
+    device.submit(read(0), Box::new(|_| ()));
+    run_until_idle(std::slice::from_ref(&device), &clock);
+    device.set_path(Duration::from_micros(300));
+    clock.advance_to(Time::from_ns(6_100_000));
+    device.begin_measurement(Duration::MAX);
+    device.submit(read(0), Box::new(|_| ()));
+    // The one before was over at 6 ms, and that is as far as it goes back.
+    assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), Time::from_ns(7 * MS));
+    let measured = device.end_measurement();
+    assert!(near(measured.modelled.mean_us(), 1.0), "{}", measured.modelled.mean_us());
+    assert!(near(measured.delivered.mean_us(), 1.2), "{}", measured.delivered.mean_us());
+}
+
+#[test]
 fn a_model_that_went_on_during_the_transfer_hides_no_lateness() {
     let (device, clock, backing) = virtual_device();
     device.submit(write(), Box::new(|_| ()));

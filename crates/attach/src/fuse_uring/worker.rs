@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::{Errno, FopenFlags, INodeNo};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use underlay_storage::device::{Completion, Request};
 
 use super::protocol::{self, Arguments, Asked, Call, EntryHeader};
@@ -203,6 +204,7 @@ impl Worker {
     }
 
     fn run(mut self, started: &Sender<io::Result<()>>) {
+        self.stay_close();
         let mut ring = match build_ring(self.queues.len() + 1).and_then(|mut ring| {
             self.register(&mut ring)?;
             Ok(ring)
@@ -219,6 +221,19 @@ impl Worker {
             eprintln!("io_uring failed: {error}");
             std::process::abort();
         }
+    }
+
+    /// Keeps the thread on the processors whose queues it serves: woken on the one where the request was made, it runs
+    /// at once, while to wake another that sleeps would take longer than the request. A processor that is not there
+    /// can't be asked for; then the thread runs wherever it may.
+    fn stay_close(&self) {
+        let mut processors = CpuSet::new();
+        for queue in
+            self.queues.iter().map(|queue| usize::from(*queue)).filter(|queue| *queue < CpuSet::MAX_CPU)
+        {
+            processors.set(queue);
+        }
+        let _ = sched_setaffinity(None, &processors);
     }
 
     /// Offers every entry to its queue.

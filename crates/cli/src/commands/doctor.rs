@@ -104,10 +104,12 @@ fn tell_overhead() {
     match overhead::measure(OVERHEAD_PROBE) {
         Ok(found) => output::print(&format!(
             "\nA request's way to a modelled device and back takes {} here (p50; p99 {}), and the timer is {} late (p99).\n\
-             Devices whose latency is below ten times that need slow motion: [scale] time, or --time.",
+             Devices whose latency is below ten times that need slow motion: [scale] time, or --time.\n\
+             Requests to slower ones are dated back by {}, which is what the way adds to them.",
             quantity::latency(found.path_p50_us),
             quantity::latency(found.path_p99_us),
-            quantity::latency(found.timer_lateness_p99_us)
+            quantity::latency(found.timer_lateness_p99_us),
+            quantity::latency(found.dated_back_us)
         )),
         Err(error) => {
             output::print(&format!("\nThe overhead of a modelled device could not be measured: {error}"))

@@ -263,6 +263,19 @@ impl Node {
         }
     }
 
+    /// Whether requests reach the devices below as they came, split at most.
+    pub(crate) fn is_direct(&self) -> bool {
+        match self {
+            Node::Device(_) => true,
+            Node::Stripe { members, .. } => members.iter().all(Node::is_direct),
+            Node::Remote(_)
+            | Node::Link { .. }
+            | Node::Mirror { .. }
+            | Node::Compress { .. }
+            | Node::Cache { .. } => false,
+        }
+    }
+
     /// All devices below, in order, but for those that are elsewhere.
     pub fn devices(&self) -> Vec<&DeviceSpec> {
         match self {
