@@ -5,8 +5,9 @@ use crate::daemon::Transport;
 use crate::directory::{self, FuseDirectory};
 use crate::fuse_loop::FuseLoop;
 use crate::missing::Missing;
+use crate::nvme_kernel::{self, KernelNvme};
 
-/// A way of attaching modelled storage.
+/// A way of attaching storage.
 pub struct Way {
     /// As in records and on command lines.
     pub name: &'static str,
@@ -37,6 +38,11 @@ pub const WAYS: &[Way] = &[
         gist: "a directory on a file system of its own, which needs no root",
         make: || Ok(Box::new(FuseDirectory::new()?)),
     },
+    Way {
+        name: nvme_kernel::NAME,
+        gist: "a volume of an NVMe/TCP server, and nothing else, by the kernel's own initiator; only where asked for",
+        make: || Ok(Box::new(KernelNvme)),
+    },
 ];
 
 impl Way {
@@ -56,7 +62,12 @@ impl Way {
 /// # Errors
 /// When no attachment has the name, or this host lacks something: for the named one, or for all of them.
 pub fn choose(name: Option<&str>) -> Result<Box<dyn Attachment>, AttachError> {
-    let ways: Vec<&Way> = WAYS.iter().filter(|way| name.is_none_or(|name| way.name == name)).collect();
+    // The kernel's initiator can't show what is modelled here, so it has to be asked for.
+    let is_meant = |way: &&Way| match name {
+        Some(name) => way.name == name,
+        None => way.name != nvme_kernel::NAME,
+    };
+    let ways: Vec<&Way> = WAYS.iter().filter(is_meant).collect();
     if let (Some(name), true) = (name, ways.is_empty()) {
         return Err(AttachError::failed(format!(
             "no attachment is called '{name}': there are {}",

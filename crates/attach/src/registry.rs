@@ -33,7 +33,7 @@ pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Thing {
-    /// A filesystem on the loop device of the file `backing`, or on the ublk device of that link.
+    /// A filesystem on the loop device of the file `backing`, on the ublk device of that link, or on that device.
     Mount {
         mount_point: PathBuf,
         backing: PathBuf,
@@ -55,6 +55,11 @@ pub enum Thing {
     /// The ublk devices of the daemon whose links lie in this directory.
     Ublk {
         export: PathBuf,
+    },
+    /// The kernel's connection of this host to an NVMe subsystem, by TCP.
+    NvmeController {
+        subsystem_nqn: String,
+        host_nqn: String,
     },
     /// The device daemon that was started with this configuration file and listens on this socket.
     Daemon {
@@ -109,6 +114,9 @@ impl std::fmt::Display for Thing {
             }
             Thing::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
             Thing::Ublk { export } => write!(formatter, "the ublk devices of {}", export.display()),
+            Thing::NvmeController { subsystem_nqn, .. } => {
+                write!(formatter, "the connection to {subsystem_nqn}")
+            }
             Thing::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
             Thing::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
             Thing::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),

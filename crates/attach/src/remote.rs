@@ -43,9 +43,11 @@ pub(crate) fn options(
         (Some(host), controller) => Some(HostSecrets { host, controller }),
         (None, None) => None,
         (None, Some(_)) => {
-            return Err("it has a controller's secret and no host's: a controller proves itself only to a host \
+            return Err(
+                "it has a controller's secret and no host's: a controller proves itself only to a host \
                         that does"
-                .into());
+                    .into(),
+            );
         }
     };
     Ok(Options {

@@ -10,9 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
 pub use probing::{MeasureArguments, ServeArguments, VerifyArguments};
-pub use volume::{
-    CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand,
-};
+pub use volume::{CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand};
 
 const AFTER_HELP: &str = "\
 Exit codes:

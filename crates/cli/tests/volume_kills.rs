@@ -4,6 +4,7 @@
 
 #[allow(dead_code)]
 mod support;
+#[allow(dead_code)]
 #[path = "support/volumes.rs"]
 mod volumes;
 
@@ -119,7 +120,12 @@ impl Part {
         Ok(())
     }
 
-    fn change(&mut self, device: &dyn BlockDevice, random: &mut Random, is_write: bool) -> Result<(), DeviceError> {
+    fn change(
+        &mut self,
+        device: &dyn BlockDevice,
+        random: &mut Random,
+        is_write: bool,
+    ) -> Result<(), DeviceError> {
         let start = random.below(BLOCKS_A_WRITER);
         let count = (1 + random.below(16)).min(BLOCKS_A_WRITER - start);
         let offset_bytes = (self.first_block + start) * BLOCK;
@@ -199,10 +205,17 @@ fn no_acknowledged_flush_is_lost_by_a_kill() {
                 .unwrap_or_else(|problem| panic!("seed {seed}, before kill {kill}: {problem}"));
         }
         // Volumes that were made by a command that was answered are there.
-        let there: Vec<&str> =
-            server.said["volumes"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
+        let there: Vec<&str> = server.said["volumes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|one| one["name"].as_str())
+            .collect();
         for snapshot in &snapshots {
-            assert!(there.contains(&snapshot.as_str()), "seed {seed}, kill {kill}: {snapshot} is not among {there:?}");
+            assert!(
+                there.contains(&snapshot.as_str()),
+                "seed {seed}, kill {kill}: {snapshot} is not among {there:?}"
+            );
         }
         let is_dead = AtomicBool::new(false);
         let delay = Duration::from_micros(random.below(LONGEST_RUN_US));
@@ -216,7 +229,8 @@ fn no_acknowledged_flush_is_lost_by_a_kill() {
             if commands {
                 let name = format!("snapshot-{kill}");
                 let volume = VOLUMES[(kill / 5) as usize % VOLUMES.len()];
-                let output = playground.output(&["volume", "snapshot", "pool.toml", volume, &name, "--writable"]);
+                let output =
+                    playground.output(&["volume", "snapshot", "pool.toml", volume, &name, "--writable"]);
                 assert!(output.status.success(), "{}", stderr(&output));
                 snapshots.push(name);
                 if snapshots.len() > 2 {
@@ -240,7 +254,9 @@ fn no_acknowledged_flush_is_lost_by_a_kill() {
     }
     assert_eq!(server.stop(), Some(130));
     let flushes: u64 = parts.iter().map(|part| part.flushes).sum();
-    println!("volumes: {kills} kills, {flushes} acknowledged flushes, all intact; {written} unflushed blocks were old or new");
+    println!(
+        "volumes: {kills} kills, {flushes} acknowledged flushes, all intact; {written} unflushed blocks were old or new"
+    );
     assert!(flushes > kills, "{flushes} flushes in {kills} kills are no load");
     let output = playground.output(&["clean"]);
     assert!(output.status.success(), "{}", stderr(&output));

@@ -53,8 +53,14 @@ fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
     let (controller, device) = server.connect(&server.nqn("data"));
     device.execute(Request::Write { offset_bytes: 0, data: vec![7; 1 << 20], fua: true }).unwrap();
 
-    done(&playground, &["volume", "create", "pool.toml", "more", "--capacity", "64 MiB", "--mirror", "--iops", "5000"]);
-    assert!(refused(&playground, &["volume", "create", "pool.toml", "more", "--capacity", "64 MiB"], 2).contains("already"));
+    done(
+        &playground,
+        &["volume", "create", "pool.toml", "more", "--capacity", "64 MiB", "--mirror", "--iops", "5000"],
+    );
+    assert!(
+        refused(&playground, &["volume", "create", "pool.toml", "more", "--capacity", "64 MiB"], 2)
+            .contains("already")
+    );
     let found = state(&playground);
     let data = volume(&found, "data").unwrap();
     assert_eq!((data["clients"].as_u64(), data["compress"].as_str()), (Some(1), Some("lz4")));
@@ -85,7 +91,9 @@ fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
         std::thread::sleep(Duration::from_millis(10));
     }
     device.execute(Request::Write { offset_bytes: 200 << 20, data: vec![3; 4096], fua: false }).unwrap();
-    assert!(refused(&playground, &["volume", "resize", "pool.toml", "data", "64 MiB"], 2).contains("--shrink"));
+    assert!(
+        refused(&playground, &["volume", "resize", "pool.toml", "data", "64 MiB"], 2).contains("--shrink")
+    );
 
     assert!(refused(&playground, &["volume", "delete", "pool.toml", "data"], 2).contains("--connected"));
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -107,6 +115,8 @@ fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
     assert!(table.contains("not served") && table.contains("more"), "{table}");
     done(&playground, &["volume", "create", "pool.toml", "third", "--capacity", "16 MiB"]);
     done(&playground, &["volume", "check", "pool.toml"]);
+    // The file must not ask for less than the volume has by now.
+    playground.write("pool.toml", &POOL.replace("128 MiB", "256 MiB"));
     let server = VolumeServer::start(&playground, &["--immediate"]);
     let (_data, data) = server.connect(&server.nqn("data"));
     let read = data.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 16384] }).unwrap();
@@ -174,14 +184,18 @@ fn only_hosts_on_the_list_that_know_the_secret_are_let_in() {
     let problem = refused(&playground, &["volume", "serve", "pool.toml"], 2);
     assert!(problem.contains("UNDERLAY_TEST_SECRET is not set"), "{problem}");
     let secret = |seed: u8| Secret::new(Some(Hash::Sha256), vec![seed; 32]).unwrap();
-    let server = VolumeServer::start_with(&playground, &[], &[("UNDERLAY_TEST_SECRET", &secret(1).reveal())]);
+    let known = secret(1).reveal();
+    let server = VolumeServer::start_with(&playground, &[], &[("UNDERLAY_TEST_SECRET", known.as_str())]);
     let nqn = server.nqn("closed");
     let options = Options::new(&server.address, &nqn).with_host_nqn(host);
     let with = |seed: u8| {
         let secrets = Some(HostSecrets { host: secret(seed), controller: None });
         Options { secrets, ..options.clone() }
     };
-    assert!(Controller::connect(Options::new(&server.address, &nqn)).is_err(), "a host that is not on the list");
+    assert!(
+        Controller::connect(Options::new(&server.address, &nqn)).is_err(),
+        "a host that is not on the list"
+    );
     assert!(Controller::connect(options.clone()).is_err(), "without a secret");
     assert!(Controller::connect(with(2)).is_err(), "with a wrong secret");
     let controller = Controller::connect(with(1)).unwrap();
@@ -238,10 +252,19 @@ fn a_program_gets_a_file_system_on_a_served_volume() {
     let url = format!("nvme-tcp://{}/data", server.address);
     done(&playground, &["mount", &url, "mnt", "--", "sh", "-c", "echo kept > mnt/file && sync mnt/file"]);
     // The file system is found again, without a word of which it is.
-    assert_eq!(done(&playground, &["mount", &url, "mnt", "--filesystem", "ext4", "--", "cat", "mnt/file"]), "kept\n");
-    let problem = refused(&playground, &["mount", &format!("nvme-tcp://{}/dato", server.address), "mnt", "--", "true"], 2);
+    assert_eq!(
+        done(&playground, &["mount", &url, "mnt", "--filesystem", "ext4", "--", "cat", "mnt/file"]),
+        "kept\n"
+    );
+    let problem = refused(
+        &playground,
+        &["mount", &format!("nvme-tcp://{}/dato", server.address), "mnt", "--", "true"],
+        2,
+    );
     assert!(problem.contains(":tank:data"), "{problem}");
-    assert!(refused(&playground, &["mount", &url, "mnt", "--size", "1 GiB", "--", "true"], 2).contains("--size"));
+    assert!(
+        refused(&playground, &["mount", &url, "mnt", "--size", "1 GiB", "--", "true"], 2).contains("--size")
+    );
     assert_eq!(server.stop(), Some(130));
     assert_eq!(playground.left_behind(), [""; 0]);
 }

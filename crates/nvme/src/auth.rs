@@ -19,10 +19,6 @@ pub use host::{HostSecrets, HostSession, HostStep};
 pub use message::{Challenge, Failure, FailureCode, Message, MessageError, Negotiate, Reply, Success1};
 pub use secret::{Secret, SecretError};
 
-/// The security protocol of Authentication Send and Receive: NVMe (SPC-5's registry, base specification 8.13.1).
-pub const SECURITY_PROTOCOL: u8 = 0xe9;
-/// The lower byte of the protocol's specific field, and the upper one: DH-HMAC-CHAP is carried with both 1.
-pub const SECURITY_PROTOCOL_SPECIFIC: [u8; 2] = [1, 1];
 /// Longer than any message: a reply with two SHA-512 values and a public value of 8192 bits.
 pub const LONGEST_MESSAGE_BYTES: usize = 4096;
 
@@ -73,9 +69,13 @@ pub enum AuthError {
     HostUnproved,
     #[error("the host asks for a proof, and this subsystem has no secret of its own")]
     NoControllerSecret,
-    #[error("the controller did not prove that it knows its secret: one of the two has a wrong one, or it is another controller")]
+    #[error(
+        "the controller did not prove that it knows its secret: one of the two has a wrong one, or it is another controller"
+    )]
     ControllerUnproved,
-    #[error("the controller answered without a proof, although it was asked for one: it has no secret of its own configured")]
+    #[error(
+        "the controller answered without a proof, although it was asked for one: it has no secret of its own configured"
+    )]
     ControllerSilent,
     #[error("a message of the other side could not be used: {0}")]
     Message(#[from] MessageError),

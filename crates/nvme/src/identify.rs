@@ -250,8 +250,7 @@ pub struct NamespaceData {
     /// Write Zeroes may deallocate.
     pub write_zeroes_deallocates: bool,
     pub nvm_capacity_bytes: u128,
-    /// Preferred write granularity and alignment, deallocation granularity and alignment, and the
-    /// optimal write size, in blocks; 0 says nothing.
+    /// The optimal write size in blocks; 0 says nothing.
     pub preferred_blocks: u32,
     pub nguid: [u8; 16],
     pub eui64: [u8; 8],
@@ -261,6 +260,7 @@ pub struct NamespaceData {
 /// The namespace is thinly provisioned.
 pub const NAMESPACE_THIN: u8 = 1;
 const NAMESPACE_OPTIMAL_SIZES: u8 = 1 << 4;
+const OPTIMAL_WRITE_AT: usize = 72;
 const DEALLOCATED_READS_ZEROS: u8 = 1;
 const WRITE_ZEROES_DEALLOCATES: u8 = 1 << 3;
 
@@ -280,10 +280,9 @@ impl NamespaceData {
         put(&mut bytes, 48, &self.nvm_capacity_bytes.to_le_bytes());
         if let Some(zero_based) = self.preferred_blocks.checked_sub(1) {
             bytes[24] |= NAMESPACE_OPTIMAL_SIZES;
-            let zero_based = u16::try_from(zero_based).unwrap_or(u16::MAX).to_le_bytes();
-            for at in [64, 66, 68, 70, 72] {
-                put(&mut bytes, at, &zero_based);
-            }
+            // Only this: the granularities beside it are one block. A host would not deallocate less than what they say.
+            let zero_based = u16::try_from(zero_based).unwrap_or(u16::MAX);
+            put(&mut bytes, OPTIMAL_WRITE_AT, &zero_based.to_le_bytes());
         }
         put(&mut bytes, 104, &self.nguid);
         put(&mut bytes, 120, &self.eui64);
@@ -309,7 +308,11 @@ impl NamespaceData {
             reads_zeros_after_deallocation: bytes[33] & 7 == DEALLOCATED_READS_ZEROS,
             write_zeroes_deallocates: bytes[33] & WRITE_ZEROES_DEALLOCATES != 0,
             nvm_capacity_bytes: u128_at(bytes, 48),
-            preferred_blocks: if has_optimal_sizes { u32::from(u16_at(bytes, 64)) + 1 } else { 0 },
+            preferred_blocks: if has_optimal_sizes {
+                u32::from(u16_at(bytes, OPTIMAL_WRITE_AT)) + 1
+            } else {
+                0
+            },
             nguid: array_at(bytes, 104),
             eui64: array_at(bytes, 120),
             block_bytes: 1 << block_power,

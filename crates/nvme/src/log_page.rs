@@ -338,7 +338,11 @@ pub enum Event {
     NamespacesChanged,
     DiscoveryChanged,
     /// Any other: its type, its information and the log page that tells more.
-    Other { kind: u8, information: u8, page: u8 },
+    Other {
+        kind: u8,
+        information: u8,
+        page: u8,
+    },
 }
 
 impl Event {

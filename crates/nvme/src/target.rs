@@ -74,7 +74,9 @@ impl Default for TargetConfig {
 /// Why a target can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    #[error("{address} can't be listened on: {error}; is another server there, or is it no address of this host?")]
+    #[error(
+        "{address} can't be listened on: {error}; is another server there, or is it no address of this host?"
+    )]
     Listen { address: SocketAddr, error: std::io::Error },
     #[error("a target needs 1 to 64 I/O queues for each controller, not {0}")]
     Queues(u16),
@@ -205,7 +207,8 @@ impl Target {
         let shared = Arc::clone(&target.shared);
         target.spawn("nvme-keeper", move || shared.housekeeper.run(&shared))?;
         for listener in listeners {
-            let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| TargetError::Thread(error.into()))?;
+            let stop =
+                eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| TargetError::Thread(error.into()))?;
             let stop = Arc::new(stop);
             target.stop_listening.push(Arc::clone(&stop));
             let shared = Arc::clone(&target.shared);

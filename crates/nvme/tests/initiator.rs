@@ -125,7 +125,8 @@ fn many_requests_under_way_from_several_threads() {
                 });
             }
         });
-        for (thread, number) in (0..4_u64).flat_map(|thread| (0..500_u64).map(move |number| (thread, number))) {
+        for (thread, number) in (0..4_u64).flat_map(|thread| (0..500_u64).map(move |number| (thread, number)))
+        {
             let found = read(&device, (thread * 500 + number) * BLOCK, BLOCK as usize);
             assert!(found == [thread, number].map(u64::to_le_bytes).concat().repeat(256));
         }
@@ -317,7 +318,8 @@ fn who_may_not_come_in_is_told_why() {
     server.subsystem().set_hosts(Hosts::Listed(Default::default()));
     let refused = Controller::connect(options(server.address())).err().unwrap().to_string();
     assert!(refused.contains("not on its list"), "{refused}");
-    let unknown = Options { subsystem_nqn: "nqn.2026-01.org.example:none".into(), ..options(server.address()) };
+    let unknown =
+        Options { subsystem_nqn: "nqn.2026-01.org.example:none".into(), ..options(server.address()) };
     let refused = Controller::connect(unknown).err().unwrap().to_string();
     assert!(refused.contains("nqn.2026-01.org.example:none"), "{refused}");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -328,7 +330,8 @@ fn who_may_not_come_in_is_told_why() {
 /// Whoever answers with something else, or with nothing, gets an error and no panic.
 #[test]
 fn a_server_of_something_else_is_no_target() {
-    let answers: [&[u8]; 4] = [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", &[0; 128], &[1, 0, 128, 0, 255, 255, 0, 0]];
+    let answers: [&[u8]; 4] =
+        [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", &[0; 128], &[1, 0, 128, 0, 255, 255, 0, 0]];
     for answer in answers {
         within(30, move || {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();

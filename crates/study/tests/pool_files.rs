@@ -48,7 +48,8 @@ fn what_is_left_out_is_as_documented() {
 
 #[test]
 fn the_documented_pool_is_read() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/volumes.md")).unwrap();
+    let page =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/volumes.md")).unwrap();
     let (_, rest) = page.split_once("```toml\n").expect("the page shows a pool");
     let (text, _) = rest.split_once("```").unwrap();
     let pool = read("volumes.md", text).unwrap_or_else(|mistakes| panic!("{mistakes}"));

@@ -16,7 +16,7 @@ pub mod wire;
 
 use system::System;
 
-static SYSTEMS: [&dyn System; 2] = [&rocksdb::INSTALLED, &null::Null];
+static SYSTEMS: [&dyn System; 3] = [&rocksdb::INSTALLED, &cassandra::INSTALLED, &null::Null];
 
 /// The system that a study calls `name`.
 pub fn find(name: &str) -> Option<&'static dyn System> {

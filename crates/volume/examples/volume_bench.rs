@@ -82,11 +82,13 @@ fn serve(device: Arc<dyn BlockDevice>, pool: Option<&Pool>) -> Result<(), Failur
 
 fn serve_pool(compress: Option<Codec>) -> Result<(), Failure> {
     let device = |index| DeviceSpec::new(format!("memory.{index}"), None, VOLUME_BYTES, BackingSpec::Memory);
-    let volumes = (0..MEMBERS).map(|index| VolumeSpec::new(format!("{index}"), Node::Device(device(index)))).collect();
+    let volumes =
+        (0..MEMBERS).map(|index| VolumeSpec::new(format!("{index}"), Node::Device(device(index)))).collect();
     let stack = Stack::open(&StackSpec { volumes, dilation: 1.0, seed: 1 })?;
     let settings = PoolSettings { workers: Workers::start(2)?, ..PoolSettings::default() };
     let pool = Pool::open(stack.volumes().to_vec(), settings)?;
-    let volume = pool.create("volume", &pool::VolumeSpec { compress, ..pool::VolumeSpec::new(VOLUME_BYTES) })?;
+    let volume =
+        pool.create("volume", &pool::VolumeSpec { compress, ..pool::VolumeSpec::new(VOLUME_BYTES) })?;
     // Written once, half of it compressible: what is not there is read for nothing.
     let mut data = vec![0; 1 << 20];
     for (index, word) in data.chunks_exact_mut(8).enumerate().filter(|(index, _)| index % 512 < 256) {
@@ -199,7 +201,8 @@ impl Run {
 }
 
 fn load(address: &str, nqn: &str, load: &Load) -> Result<(), Failure> {
-    let options = Options { queues: load.queues, loss_timeout: Duration::from_secs(1), ..Options::new(address, nqn) };
+    let options =
+        Options { queues: load.queues, loss_timeout: Duration::from_secs(1), ..Options::new(address, nqn) };
     let controller = Controller::connect(options)?;
     let device = controller.namespace(1)?;
     let run = Arc::new(Run::new(load)?);
@@ -282,7 +285,8 @@ fn answer(stream: TcpStream) -> std::io::Result<()> {
     let (mut request, mut received, mut replies) = ([0; REQUEST_BYTES], Vec::new(), Vec::new());
     loop {
         reader.read_exact(&mut request)?;
-        let word = |at: usize| u64::from_le_bytes(request[at..at + 8].try_into().unwrap_or_default()) as usize;
+        let word =
+            |at: usize| u64::from_le_bytes(request[at..at + 8].try_into().unwrap_or_default()) as usize;
         received.resize(word(0), 0);
         reader.read_exact(&mut received)?;
         replies.resize(replies.len() + REPLY_BYTES + word(8), 0);

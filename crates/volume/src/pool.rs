@@ -98,8 +98,7 @@ impl Pool {
             return Err(PoolError::TooFewToMirror(self.core.members.in_use()));
         }
         self.check_new(name, VOLUME_MAP_BYTES)?;
-        let header =
-            Header { name: name.into(), spec: *spec, access: Access::Writable, origin: None };
+        let header = Header { name: name.into(), spec: *spec, access: Access::Writable, origin: None };
         let number = self.core.log.with_tables(|tables| tables.next_volume);
         let volume = self.core.new_volume(number, &header, &map::Extents::default());
         self.core.log.append([Record::Volume { volume: number, header: Box::new(header) }]);
@@ -150,7 +149,10 @@ impl Pool {
         let volume = self.find(name)?;
         let old_bytes = volume.capacity_bytes.load(Ordering::Acquire);
         if volume.read_only && capacity_bytes != old_bytes {
-            return Err(PoolError::Capacity { capacity_bytes, problem: "a read-only snapshot keeps its size" });
+            return Err(PoolError::Capacity {
+                capacity_bytes,
+                problem: "a read-only snapshot keeps its size",
+            });
         }
         self.quietly(&volume, || {
             if capacity_bytes < old_bytes {
@@ -249,9 +251,10 @@ impl Pool {
     /// # Errors
     /// When a device fails that has the only copy of something.
     pub fn flush(&self) -> Result<(), DeviceError> {
-        self.core.volumes().into_iter().try_for_each(|volume| {
-            wait(|done| self.core.flush(Some(volume), done)).map(|_| ())
-        })?;
+        self.core
+            .volumes()
+            .into_iter()
+            .try_for_each(|volume| wait(|done| self.core.flush(Some(volume), done)).map(|_| ()))?;
         self.core.flush_and_wait()
     }
 

@@ -34,7 +34,10 @@ pub struct PoolFile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Devices {
-    Modelled { devices: Vec<ModelledDevices>, initial: InitialState },
+    Modelled {
+        devices: Vec<ModelledDevices>,
+        initial: InitialState,
+    },
     /// Block devices or files that are there.
     Paths(Vec<PathBuf>),
 }
@@ -108,8 +111,7 @@ pub const LONGEST_NQN_BYTES: usize = 223;
 /// # Errors
 /// What was expected instead.
 pub fn check_nqn(nqn: &str) -> Result<(), String> {
-    let expected = 
-        "expected a qualified name such as \"nqn.2014-08.org.nvmexpress:uuid:…\", as /etc/nvme/hostnqn has it";
+    let expected = "expected a qualified name such as \"nqn.2014-08.org.nvmexpress:uuid:…\", as /etc/nvme/hostnqn has it";
     let is_sound = nqn.starts_with("nqn.")
         && nqn.len() > "nqn.2014-08.".len()
         && nqn.len() <= LONGEST_NQN_BYTES

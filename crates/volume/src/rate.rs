@@ -138,7 +138,8 @@ impl Timer {
             let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
             if thread.is_none() {
                 let shared = Arc::clone(&self.shared);
-                *thread = thread::Builder::new().name("volume-limits".into()).spawn(move || shared.work()).ok();
+                *thread =
+                    thread::Builder::new().name("volume-limits".into()).spawn(move || shared.work()).ok();
             }
             thread.is_some()
         };

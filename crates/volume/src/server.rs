@@ -58,11 +58,11 @@ impl Server {
         if let (Pace::Immediate, Some(stack)) = (pace, pool.stack()) {
             stack.set_pace(pace);
         }
-        let exports = Exports::new(pool.name());
+        let exports = Exports::new(pool.name(), file.listen);
         for volume in pool.volumes() {
             exports.add(&volume, pool.volume(&volume.name)?, &pool.admission(&volume.name))?;
         }
-        exports.listen(file.listen)?;
+        exports.listen()?;
         let service =
             Arc::new(Service { pool, exports, changing: Mutex::default(), shutdown: AtomicBool::new(false) });
         let control = file.control_socket();
@@ -73,7 +73,7 @@ impl Server {
     }
 
     /// Where it listens, with the port that it got.
-    pub fn address(&self) -> Option<SocketAddr> {
+    pub fn address(&self) -> SocketAddr {
         self.service.exports.address()
     }
 
@@ -115,7 +115,7 @@ impl Drop for Server {
 impl Service {
     fn state(&self) -> PoolState {
         let mut state = self.pool.state();
-        state.address = self.exports.address();
+        state.address = Some(self.exports.address());
         for volume in &mut state.volumes {
             volume.clients = self.exports.clients(&volume.name);
             volume.traffic = self.exports.traffic(&volume.name);
@@ -124,7 +124,8 @@ impl Service {
     }
 
     fn obey(&self, command: Command) -> Reply {
-        let _one_at_a_time = command.changes().then(|| self.changing.lock().unwrap_or_else(PoisonError::into_inner));
+        let _one_at_a_time =
+            command.changes().then(|| self.changing.lock().unwrap_or_else(PoisonError::into_inner));
         self.try_obey(command).unwrap_or_else(ServerError::into_reply)
     }
 
@@ -164,14 +165,17 @@ impl Service {
             Command::Check => return Ok(Reply::Checked { problems: self.pool.check()? }),
             Command::SetPace { pace } => self.modelled()?.set_pace(pace),
             Command::BeginMeasurement { interval_s } => self.modelled()?.begin_measurement(interval_s),
-            Command::EndMeasurement => return Ok(Reply::Activity { devices: self.modelled()?.end_measurement() }),
+            Command::EndMeasurement => {
+                return Ok(Reply::Activity { devices: self.modelled()?.end_measurement() });
+            }
             Command::Shutdown => self.shutdown.store(true, Ordering::Relaxed),
         }
         Ok(Reply::Done)
     }
 
     fn modelled(&self) -> Result<&underlay_storage::stack::Stack, ServerError> {
-        let real = || ServerError::Mistake("the pool's devices are real: nothing of them is modelled".to_owned());
+        let real =
+            || ServerError::Mistake("the pool's devices are real: nothing of them is modelled".to_owned());
         self.pool.stack().ok_or_else(real)
     }
 }
@@ -180,7 +184,10 @@ impl Command {
     fn changes(&self) -> bool {
         matches!(
             self,
-            Command::Create { .. } | Command::Resize { .. } | Command::Snapshot { .. } | Command::Delete { .. }
+            Command::Create { .. }
+                | Command::Resize { .. }
+                | Command::Snapshot { .. }
+                | Command::Delete { .. }
         )
     }
 }
@@ -193,14 +200,20 @@ pub fn obey(file: &PoolFile, command: Command) -> Result<Reply, ServerError> {
     let control = file.control_socket();
     match Connection::open(&control) {
         Ok(mut connection) => {
-            return connection.ask(&command).map_err(|error| ServerError::io("ask the server at", control, error));
+            return connection
+                .ask(&command)
+                .map_err(|error| ServerError::io("ask the server at", control, error));
         }
         Err(error) if Connection::is_nobody(&error) => {}
         Err(error) => return Err(ServerError::io("ask the server at", control, error)),
     }
     if matches!(
         command,
-        Command::Ping | Command::SetPace { .. } | Command::BeginMeasurement { .. } | Command::EndMeasurement | Command::Shutdown
+        Command::Ping
+            | Command::SetPace { .. }
+            | Command::BeginMeasurement { .. }
+            | Command::EndMeasurement
+            | Command::Shutdown
     ) {
         let problem = format!("the pool '{}' is not served: `underlay volume serve` does that", file.name);
         return Ok(Reply::Failed { kind: FailureKind::Mistake, problem });

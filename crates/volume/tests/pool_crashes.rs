@@ -16,14 +16,36 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Write { volume: usize, block: usize, blocks: usize, random: bool, fua: bool },
-    Discard { volume: usize, block: usize, blocks: usize },
+    Write {
+        volume: usize,
+        block: usize,
+        blocks: usize,
+        random: bool,
+        fua: bool,
+    },
+    Discard {
+        volume: usize,
+        block: usize,
+        blocks: usize,
+    },
     Flush(usize),
     Verify(usize),
-    Create { volume: usize, blocks: usize, compress: bool, mirror: bool },
-    Snapshot { source: usize, volume: usize, writable: bool },
+    Create {
+        volume: usize,
+        blocks: usize,
+        compress: bool,
+        mirror: bool,
+    },
+    Snapshot {
+        source: usize,
+        volume: usize,
+        writable: bool,
+    },
     Delete(usize),
-    Resize { volume: usize, blocks: usize },
+    Resize {
+        volume: usize,
+        blocks: usize,
+    },
     Check,
     /// Requests wait from now on, and so many of them happen.
     Run(u8),
@@ -133,7 +155,8 @@ impl Bench {
             let devices: Vec<PowerDevice> =
                 self.devices.iter().map(|device| supply.device(device.image())).collect();
             devices[lost].set_gone(true);
-            let pool = Pool::open(members(&devices), PoolSettings::default()).expect("one member may be lost");
+            let pool =
+                Pool::open(members(&devices), PoolSettings::default()).expect("one member may be lost");
             for (name, model) in self.models.iter().filter(|(_, model)| model.mirror) {
                 let found = read_all(&pool.volume(name).expect("it is listed"));
                 let known = model.known.lock().unwrap().now();
@@ -218,13 +241,12 @@ impl Bench {
             }
             Step::Delete(volume) => {
                 self.settled();
-                match (self.pool.delete(NAMES[volume]), self.model(volume)) {
-                    (Ok(()), _) => drop(self.models.remove(NAMES[volume])),
-                    (Err(_), Some((_, model))) => {
-                        model.certain = false;
-                        assert!(self.supply.is_off());
-                    }
-                    (Err(_), None) => {}
+                let (deleted, off) = (self.pool.delete(NAMES[volume]), self.supply.is_off());
+                if deleted.is_ok() {
+                    self.models.remove(NAMES[volume]);
+                } else if let Some((_, model)) = self.model(volume) {
+                    model.certain = false;
+                    assert!(off, "{deleted:?}");
                 }
             }
             Step::Resize { volume, blocks } => {
@@ -240,7 +262,10 @@ impl Bench {
                             model.lengths = vec![blocks];
                         }
                         Err(_) => {
-                            assert!(off || read_only || matches!(resized, Err(PoolError::Device(_))), "{resized:?}");
+                            assert!(
+                                off || read_only || matches!(resized, Err(PoolError::Device(_))),
+                                "{resized:?}"
+                            );
                             // What lies behind the new end may be discarded already.
                             known.blocks.iter_mut().skip(blocks).for_each(|history| history.push((0, None)));
                             model.lengths.push(blocks);
@@ -316,8 +341,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
+/// How many sequences are tried; more by `UNDERLAY_POOL_CASES`.
+fn cases() -> u32 {
+    std::env::var("UNDERLAY_POOL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(150)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     #[test]
     fn a_cut_at_any_moment_loses_nothing_that_was_flushed(

@@ -17,7 +17,7 @@ use crate::daemon::DaemonConfig;
 use crate::daemon::control::Command;
 use crate::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
 use crate::directory::is_mounted_as;
-use crate::{loop_device, memory_budget, mounts, ublk};
+use crate::{loop_device, memory_budget, mounts, nvme_kernel, ublk};
 
 /// What a clean-up did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,10 +91,11 @@ impl Cleaner<'_> {
         let things: Vec<&Thing> = journal.things.iter().rev().map(|(_, thing)| thing).collect();
         // After a restart only files are left, and a process number means someone else.
         if same_boot {
-            let stages: [fn(&mut Self, &Thing); 7] = [
+            let stages: [fn(&mut Self, &Thing); 8] = [
                 Self::end_processes,
                 Self::unmount_filesystem,
                 Self::clear_loop,
+                Self::disconnect,
                 Self::stop_daemon,
                 Self::unmount_export,
                 Self::remove_ublk,
@@ -192,6 +193,21 @@ impl Cleaner<'_> {
             Ok(devices) => {
                 devices.iter().for_each(|device| self.done(format!("detached {}", device.display())))
             }
+            Err(error) => self.problems.push(error.to_string()),
+        }
+    }
+
+    fn disconnect(&mut self, thing: &Thing) {
+        let Thing::NvmeController { subsystem_nqn, host_nqn } = thing else { return };
+        let controller =
+            nvme_kernel::Controller { subsystem_nqn: subsystem_nqn.clone(), host_nqn: host_nqn.clone() };
+        // Under a file system it stays: what is written there would be lost.
+        if let Some(mount) = mounted_from(&controller.devices()) {
+            let (place, device) = (mount.mount_point.display(), mount.source.display());
+            return self.problems.push(format!("{device} is still mounted on {place}"));
+        }
+        match nvme_kernel::remove(&controller) {
+            Ok(names) => names.iter().for_each(|name| self.done(format!("disconnected {name}"))),
             Err(error) => self.problems.push(error.to_string()),
         }
     }
@@ -307,9 +323,10 @@ impl Cleaner<'_> {
     }
 }
 
-/// Whether this is the loop device of the volume's file, or the ublk device of the volume's export.
+/// Whether this is the loop device of the volume's file, the ublk device of the volume's export, or the kernel's own.
 fn is_device_of(backing: &Path, device: &PathBuf) -> bool {
-    loop_device::on_file(backing).contains(device)
+    backing == device
+        || loop_device::on_file(backing).contains(device)
         || backing.parent().is_some_and(|export| ublk::nodes_of(export).contains(device))
 }
 

@@ -5,3 +5,4 @@ mod daemon_killed;
 mod fixture;
 mod fuse_loop;
 mod owner_killed;
+mod remote;

@@ -112,8 +112,9 @@ fn check(file: &PoolFile, json: bool) -> Result<ExitCode, Failure> {
 
 /// Reads a pool's file, or says all its mistakes.
 fn read(path: &Path) -> Result<PoolFile, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Mistake(format!("cannot read the pool's file {}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::Mistake(format!("cannot read the pool's file {}: {error}", path.display()))
+    })?;
     // A pool names files as seen from its own directory.
     let beside = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let beside = beside
@@ -157,6 +158,10 @@ fn no_answer() -> Failure {
 
 impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Self {
-        if error.is_mistake() { Failure::Mistake(error.to_string()) } else { Failure::Failed(error.to_string()) }
+        if error.is_mistake() {
+            Failure::Mistake(error.to_string())
+        } else {
+            Failure::Failed(error.to_string())
+        }
     }
 }

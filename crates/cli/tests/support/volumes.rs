@@ -24,12 +24,16 @@ impl VolumeServer {
     pub fn start_with(playground: &Playground, more: &[&str], variables: &[(&str, &str)]) -> VolumeServer {
         let arguments = [&["volume", "serve", "pool.toml", "--json"], more].concat();
         let mut command = playground.underlay(&arguments);
-        let mut child = command.envs(variables.iter().copied()).stdout(Stdio::piped()).spawn().unwrap();
+        let log = playground.path("server.log");
+        let errors = std::fs::File::create(&log).unwrap();
+        command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(errors);
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| {
             let _ = child.kill();
-            panic!("it did not serve ({error}): {line:?}, {:?}", child.wait())
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            panic!("it did not serve ({error}): {line:?}, {said}, {:?}", child.wait())
         });
         let address = said["address"].as_str().unwrap().to_owned();
         VolumeServer { child, address, said }

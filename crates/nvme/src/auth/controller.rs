@@ -47,7 +47,10 @@ pub enum Progress {
 
 enum State {
     Idle,
-    Challenged { hash: Hash, group: DhGroup },
+    Challenged {
+        hash: Hash,
+        group: DhGroup,
+    },
     /// The controller's proof is out, and the host says whether it takes it.
     Proved,
     Over,
@@ -106,9 +109,7 @@ impl ControllerSession {
             Err(error) => Err((FailureCode::IncorrectPayload, error.into())),
             Ok(message) => match (state, message) {
                 (State::Idle, Message::Negotiate(negotiate)) => self.challenge(&negotiate),
-                (State::Challenged { hash, group }, Message::Reply(reply)) => {
-                    self.judge(hash, group, &reply)
-                }
+                (State::Challenged { hash, group }, Message::Reply(reply)) => self.judge(hash, group, &reply),
                 (State::Proved, Message::Success2 { transaction }) => {
                     self.check_transaction(transaction).map(|()| self.progress = Progress::Authenticated)
                 }

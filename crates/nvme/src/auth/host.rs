@@ -2,7 +2,9 @@
 
 use super::group::DhGroup;
 use super::hash::Hash;
-use super::message::{Challenge, Failure, FailureCode, Message, MessageError, Negotiate, Reply, Success1, same};
+use super::message::{
+    Challenge, Failure, FailureCode, Message, MessageError, Negotiate, Reply, Success1, same,
+};
 use super::response::{Context, Prover};
 use super::secret::Secret;
 use super::{AuthError, Entropy};
@@ -84,14 +86,13 @@ impl HostSession {
     /// Takes the controller's answer.
     pub fn receive(&mut self, bytes: &[u8]) -> HostStep {
         let state = std::mem::replace(&mut self.state, State::Over);
-        let outcome = Message::decode(bytes).map_err(AuthError::from).and_then(|message| {
-            match (state, message) {
+        let outcome =
+            Message::decode(bytes).map_err(AuthError::from).and_then(|message| match (state, message) {
                 (State::Negotiating, Message::Challenge(challenge)) => self.reply(&challenge),
                 (State::Replied(proof), Message::Success1(success)) => self.check(&proof, &success),
                 (_, Message::Failure1(failure)) => Err(AuthError::Refused(failure.code)),
                 _ => Err(AuthError::OutOfOrder),
-            }
-        });
+            });
         outcome.unwrap_or_else(|error| HostStep::Failed { send: self.farewell(&error), error })
     }
 

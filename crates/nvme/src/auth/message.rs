@@ -1,4 +1,4 @@
-//! The messages of DH-HMAC-CHAP as bytes (base specification, sections 8.13.3 and 8.13.5).
+//! The messages of DH-HMAC-CHAP as bytes (base specification, section 8.13).
 
 use super::group::DhGroup;
 use super::hash::Hash;
@@ -129,7 +129,9 @@ pub enum Message {
     Challenge(Challenge),
     Reply(Reply),
     Success1(Success1),
-    Success2 { transaction: u16 },
+    Success2 {
+        transaction: u16,
+    },
     /// The controller gave up.
     Failure1(Failure),
     /// The host gave up.
@@ -224,11 +226,14 @@ impl Negotiate {
                 continue;
             }
             let (hash_list, group_list) = descriptor[4..].split_at(MOST_IDENTIFIERS);
-            let length =
-                |what, count: u8, list: &[u8]| -> Result<usize, MessageError> {
-                    let count = usize::from(count);
-                    if count <= list.len() { Ok(count) } else { Err(MessageError::Length(what, count, list.len())) }
-                };
+            let length = |what, count: u8, list: &[u8]| -> Result<usize, MessageError> {
+                let count = usize::from(count);
+                if count <= list.len() {
+                    Ok(count)
+                } else {
+                    Err(MessageError::Length(what, count, list.len()))
+                }
+            };
             let hashes = &hash_list[..length("hash identifiers", descriptor[2], hash_list)?];
             let groups = &group_list[..length("DH group identifiers", descriptor[3], group_list)?];
             // What is not known here may be known elsewhere: it is no error to offer it.

@@ -1,4 +1,4 @@
-//! What proves that a side knows its secret (base specification, sections 8.13.5.4 and 8.13.5.5).
+//! What proves that a side knows its secret (base specification, section 8.13.5).
 
 use super::hash::Hash;
 use super::secret::Secret;
@@ -22,7 +22,13 @@ pub(super) enum Prover {
 
 impl Context<'_> {
     /// The response to a challenge.
-    pub(super) fn respond(&self, prover: Prover, secret: &Secret, challenge: &[u8], sequence: u32) -> Vec<u8> {
+    pub(super) fn respond(
+        &self,
+        prover: Prover,
+        secret: &Secret,
+        challenge: &[u8],
+        sequence: u32,
+    ) -> Vec<u8> {
         self.with_parts(prover, secret, challenge, sequence, |key, parts| self.hash.mac(key, parts))
     }
 

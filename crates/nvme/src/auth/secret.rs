@@ -1,4 +1,4 @@
-//! Secrets as people hand them around: `DHHC-1:xx:base64:` (base specification, section 8.13.5.8).
+//! Secrets as people hand them around: `DHHC-1:xx:base64:` (base specification, section 8.13.5).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -92,7 +92,7 @@ impl Secret {
         format!("{PREFIX}{digits:02}:{}:", STANDARD.encode(bytes))
     }
 
-    /// The key of the HMAC, for the one whose NQN this is (section 8.13.5.7).
+    /// The key of the HMAC, for the one whose NQN this is.
     pub(crate) fn transformed(&self, owner_nqn: &str) -> Vec<u8> {
         match self.transformation {
             None => self.key.clone(),

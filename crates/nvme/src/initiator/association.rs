@@ -21,9 +21,9 @@ use crate::features::{
 use crate::identify::{ControllerData, IDENTIFY_BYTES, Identify, NvmControllerData, cns};
 use crate::status::Status;
 
-/// As in the kernel's initiator (and base 5.2: an admin queue over fabrics has at least 32 entries).
+/// As in the kernel's initiator: an admin queue over fabrics has at least so many entries.
 const ADMIN_DEPTH: u16 = 32;
-/// Bits 31:16 of a Connect's answer ask for authentication (base 6.3).
+/// Bits 18:17 of a Connect's answer ask for authentication, with or without a secure channel upon it (base 6.3).
 const AUTHENTICATION_BITS: u64 = 3 << 17;
 /// CAP.TO is in units of this (base 3.1.3.1).
 const READY_UNIT: Duration = Duration::from_millis(500);
@@ -85,7 +85,7 @@ impl Association {
                 0 => options.queue_depth,
                 most => options.queue_depth.min(most),
             };
-            // A queue of one more entry, since a full one looks like an empty one; and no smaller than two (base 3.3.3.1).
+            // A queue of one more entry, since a full one looks like an empty one; and no smaller than two.
             let entries = depth + 1;
             let entries = entries.min(queue_entries(options, &admin)?).max(2);
             for id in 1..=count {

@@ -109,7 +109,8 @@ impl Controller {
         let association = shared.establish(1)?;
         shared.install(association);
         let managed = Arc::clone(&shared);
-        let manager = thread::Builder::new().name(format!("{THREAD_PREFIX}manager")).spawn(move || managed.manage());
+        let manager =
+            thread::Builder::new().name(format!("{THREAD_PREFIX}manager")).spawn(move || managed.manage());
         let inner = Inner { shared, manager: Mutex::new(None) };
         match manager {
             Ok(manager) => *inner.lock_manager() = Some(manager),
@@ -373,10 +374,12 @@ impl Shared {
                 state.keep_alive_sent = None;
                 state.number
             };
-            let may_try_again = match self.resume(number) {
-                Ok(()) => return,
-                Err(error) => error.is_passing(),
-            };
+            let is_looked_for = !self.options.loss_timeout.is_zero();
+            let may_try_again = is_looked_for
+                && match self.resume(number) {
+                    Ok(()) => return,
+                    Err(error) => error.is_passing(),
+                };
             if !may_try_again || Instant::now() >= deadline {
                 let mut state = self.lock();
                 if state.phase != Phase::Closed {

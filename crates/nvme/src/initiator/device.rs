@@ -16,7 +16,7 @@ use crate::status::Status;
 /// The block count of a command is 16 bits wide.
 const MOST_BLOCKS: u64 = 1 << 16;
 /// Of unflushed writes. When there are more, a flush is sent that nobody asked for.
-const MOST_UNFLUSHED_BYTES: usize = 32 << 20;
+const MOST_UNFLUSHED_BYTES: usize = 64 << 20;
 
 /// How blocks become zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,12 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    pub(super) fn new(nsid: u32, data: &NamespaceData, limits: &Limits, controller: Weak<Shared>) -> Namespace {
+    pub(super) fn new(
+        nsid: u32,
+        data: &NamespaceData,
+        limits: &Limits,
+        controller: Weak<Shared>,
+    ) -> Namespace {
         let block_bytes = data.block_bytes;
         let in_blocks = |bytes: u64| {
             let most = MOST_BLOCKS * u64::from(block_bytes);
@@ -178,7 +183,12 @@ impl Namespace {
             Payload::Send(data) => Some(Some(data.clone())),
             Payload::None => Some(None),
         });
-        let kept = kept.map(|data| Kept { command, data, blocks, fua: command.opcode == nvm::WRITE && command.is_fua() });
+        let kept = kept.map(|data| Kept {
+            command,
+            data,
+            blocks,
+            fua: command.opcode == nvm::WRITE && command.is_fua(),
+        });
         let expected_bytes = match &payload {
             Payload::Receive(buffer) => buffer.len(),
             Payload::Send(_) | Payload::None => 0,

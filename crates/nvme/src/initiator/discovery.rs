@@ -1,4 +1,4 @@
-//! Which subsystems a target has: the discovery log page (base 5.16.1.23).
+//! Which subsystems a target has: the discovery log page (base 5.16.1).
 
 use std::sync::Arc;
 

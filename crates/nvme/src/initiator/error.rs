@@ -57,9 +57,7 @@ impl InitiatorError {
 
     pub(super) fn received(address: &str, error: ReceiveError) -> InitiatorError {
         match error {
-            ReceiveError::Io(source) => {
-                InitiatorError::Unreachable { address: address.to_owned(), source }
-            }
+            ReceiveError::Io(source) => InitiatorError::Unreachable { address: address.to_owned(), source },
             other => InitiatorError::Protocol { address: address.to_owned(), problem: other.to_string() },
         }
     }

@@ -10,8 +10,9 @@ use crate::fabrics::NQN_BYTES;
 use crate::pdu::Digests;
 
 const KERNEL_HOST_NQN: &str = "/etc/nvme/hostnqn";
+const KERNEL_HOST_ID: &str = "/etc/nvme/hostid";
 const MACHINE_ID: &str = "/etc/machine-id";
-/// As the specification has it (base 3.1.3.4 and 4.5).
+/// More than any machine of ours has a use for.
 const MOST_QUEUES: u16 = 64;
 const MOST_QUEUE_DEPTH: u16 = 1024;
 
@@ -33,7 +34,7 @@ pub struct Options {
     pub keep_alive_timeout: Duration,
     /// How long a connection, or the answer to a command that makes one, is waited for.
     pub connect_timeout: Duration,
-    /// How long a lost connection is looked for before requests fail.
+    /// How long a lost connection is looked for before requests fail; zero is not at all.
     pub loss_timeout: Duration,
     /// For DH-HMAC-CHAP, where the subsystem asks for it.
     pub secrets: Option<HostSecrets>,
@@ -62,7 +63,9 @@ impl Options {
     #[must_use]
     pub fn with_host_nqn(self, host_nqn: impl Into<String>) -> Options {
         let host_nqn = host_nqn.into();
-        let host_id = uuid_of(&host_nqn);
+        // A host has one identifier, whoever connects for it.
+        let kernel_id = (kernel_host_nqn().as_deref() == Some(&host_nqn)).then(kernel_host_id).flatten();
+        let host_id = kernel_id.unwrap_or_else(|| uuid_of(&host_nqn));
         Options { host_nqn, host_id, ..self }
     }
 
@@ -80,7 +83,10 @@ impl Options {
             return refused(format!("{} I/O queues: there may be 1 to {MOST_QUEUES}", self.queues));
         }
         if !(1..=MOST_QUEUE_DEPTH).contains(&self.queue_depth) {
-            return refused(format!("a queue depth of {}: it may be 1 to {MOST_QUEUE_DEPTH}", self.queue_depth));
+            return refused(format!(
+                "a queue depth of {}: it may be 1 to {MOST_QUEUE_DEPTH}",
+                self.queue_depth
+            ));
         }
         if self.connect_timeout.is_zero() {
             return refused("a connect timeout of nothing: nothing would ever connect".into());
@@ -91,10 +97,8 @@ impl Options {
 
 /// The name that the kernel's initiator uses here, or one that stays the same on this machine.
 fn this_host_nqn() -> String {
-    if let Ok(nqn) = std::fs::read_to_string(KERNEL_HOST_NQN)
-        && nqn.trim().starts_with("nqn.")
-    {
-        return nqn.trim().to_owned();
+    if let Some(nqn) = kernel_host_nqn() {
+        return nqn;
     }
     let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = uuid_of(machine.trim());
@@ -102,6 +106,25 @@ fn this_host_nqn() -> String {
         "nqn.2014-08.org.nvmexpress:uuid:{a:02x}{b:02x}{c:02x}{d:02x}-{e:02x}{f:02x}-{g:02x}{h:02x}-\
          {i:02x}{j:02x}-{k:02x}{l:02x}{m:02x}{n:02x}{o:02x}{p:02x}"
     )
+}
+
+fn kernel_host_nqn() -> Option<String> {
+    let text = std::fs::read_to_string(KERNEL_HOST_NQN).ok()?;
+    let nqn = text.trim();
+    nqn.starts_with("nqn.").then(|| nqn.to_owned())
+}
+
+fn kernel_host_id() -> Option<[u8; 16]> {
+    parse_uuid(std::fs::read_to_string(KERNEL_HOST_ID).ok()?.trim())
+}
+
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+    let pairs = digits
+        .chunks_exact(2)
+        .filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    let bytes: Vec<u8> = pairs.collect();
+    if digits.len() == 32 { bytes.try_into().ok() } else { None }
 }
 
 /// A UUID that a text stands for, of the version for such (RFC 9562, section 5.8).
@@ -125,6 +148,17 @@ mod tests {
         assert_ne!(one.clone().with_host_nqn("nqn.another").host_id, one.host_id);
         assert!(one.host_nqn.starts_with("nqn.") && one.host_nqn.len() <= NQN_BYTES, "{}", one.host_nqn);
         one.check().unwrap();
+    }
+
+    #[test]
+    fn identifiers_are_read_as_they_are_written() {
+        let id = parse_uuid("6f1c5c1e-0203-4000-8000-0123456789ab").unwrap();
+        assert_eq!((id[0], id[4], id[5], id[15]), (0x6f, 2, 3, 0xab));
+        for wrong in
+            ["", "6f1c5c1e", "6f1c5c1e-0203-4000-8000-0123456789a", "xf1c5c1e-0203-4000-8000-0123456789ab"]
+        {
+            assert_eq!(parse_uuid(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

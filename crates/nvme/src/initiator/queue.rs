@@ -19,7 +19,7 @@ use crate::pdu::{
 };
 use crate::status::Status;
 
-/// Commands of the admin queue and those that make a queue carry up to so much (TCP 3.3.2.1.2).
+/// Commands of the admin queue and those that make a queue carry up to so much.
 const ADMIN_CAPSULE_DATA_BYTES: usize = 8192;
 const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
 /// R2Ts that the controller may have outstanding for a command. Each is answered at once, so more would not help.
@@ -72,7 +72,7 @@ struct Entry {
 }
 
 impl Queue {
-    /// Connects and agrees on the connection's parameters (TCP 3.3.1). What makes it a queue is a Connect command.
+    /// Connects and agrees on the connection's parameters. What makes it a queue is a Connect command.
     pub(super) fn open(
         options: &Options,
         id: u16,
@@ -80,8 +80,7 @@ impl Queue {
         stats: &Arc<Stats>,
         member: Membership,
     ) -> Result<Arc<Queue>, InitiatorError> {
-        let unreachable =
-            |source| InitiatorError::Unreachable { address: options.address.clone(), source };
+        let unreachable = |source| InitiatorError::Unreachable { address: options.address.clone(), source };
         let socket = connect(options)?;
         socket.set_nodelay(true).map_err(unreachable)?;
         let reading = socket.try_clone().map_err(unreachable)?;
@@ -129,19 +128,20 @@ impl Queue {
             .spawn(move || sending.outbox.wait_for_socket())?;
         self.lock_threads().push(sender);
         let queue = Arc::clone(self);
-        let reader = thread::Builder::new().name(format!("{THREAD_PREFIX}receive-{}", self.id)).spawn(move || {
-            let reason = match queue.receive(&mut receiver) {
-                Ok(()) => "the target closed it".into(),
-                Err(error) => {
-                    queue.say_what_was_wrong(&error, &receiver);
-                    error.to_string()
-                }
-            };
-            queue.outbox.close();
-            let exchanges = queue.give_up();
-            let Membership { association, owner } = &queue.member;
-            owner.ended(*association, reason, exchanges);
-        })?;
+        let reader =
+            thread::Builder::new().name(format!("{THREAD_PREFIX}receive-{}", self.id)).spawn(move || {
+                let reason = match queue.receive(&mut receiver) {
+                    Ok(()) => "the target closed it".into(),
+                    Err(error) => {
+                        queue.say_what_was_wrong(&error, &receiver);
+                        error.to_string()
+                    }
+                };
+                queue.outbox.close();
+                let exchanges = queue.give_up();
+                let Membership { association, owner } = &queue.member;
+                owner.ended(*association, reason, exchanges);
+            })?;
         self.lock_threads().push(reader);
         Ok(())
     }
@@ -246,7 +246,8 @@ impl Queue {
         let outcome = fill(receiver, &mut entry, &transfer);
         if outcome.is_ok() && transfer.is_success {
             let cid = transfer.cid;
-            let completion = Completion { result: 0, sq_head: 0, sq_id: self.id, cid, status: Status::SUCCESS };
+            let completion =
+                Completion { result: 0, sq_head: 0, sq_id: self.id, cid, status: Status::SUCCESS };
             self.finish(entry, completion);
         } else {
             self.lock().entries[usize::from(transfer.cid)] = Some(entry);
@@ -264,7 +265,8 @@ impl Queue {
                 _ => None,
             }
         };
-        let part = part.ok_or_else(|| wrong(FatalStatus::DataOutOfRange, "it asks for data that is not there"))?;
+        let part =
+            part.ok_or_else(|| wrong(FatalStatus::DataOutOfRange, "it asks for data that is not there"))?;
         let pieces = (0..length).step_by(self.max_h2c_data_bytes).filter_map(|at| {
             let bytes = (length - at).min(self.max_h2c_data_bytes);
             let pdu = Pdu::H2cData(DataTransfer {
@@ -276,7 +278,11 @@ impl Queue {
                 is_success: false,
             });
             let data = part.part(at, bytes)?;
-            Some(self.with_digest(Frame { head: self.framing.head(&pdu, bytes), data: Some(data), digest: None }))
+            Some(self.with_digest(Frame {
+                head: self.framing.head(&pdu, bytes),
+                data: Some(data),
+                digest: None,
+            }))
         });
         self.outbox.send(pieces.collect::<Vec<_>>());
         Ok(())
@@ -383,7 +389,7 @@ fn fill(
     let out_of_range = || wrong(FatalStatus::DataOutOfRange, "data comes that was not asked for");
     let Payload::Receive(buffer) = &mut entry.exchange.payload else { return Err(out_of_range().into()) };
     let (start, length) = (transfer.offset_bytes as usize, transfer.length_bytes as usize);
-    // In order and each once (TCP 3.3.2.2), so that nothing is left out unnoticed.
+    // In order and each once, so that nothing is left out unnoticed.
     if start != entry.received_bytes || length > buffer.len() - start {
         return Err(out_of_range().into());
     }
@@ -419,14 +425,9 @@ fn greet(
     receiver: &mut Receiver<TcpStream>,
 ) -> Result<(Framing, usize), InitiatorError> {
     use std::io::Write;
-    let protocol =
-        |problem: String| InitiatorError::Protocol { address: options.address.clone(), problem };
-    let request = IcReq {
-        format_version: 0,
-        data_alignment_bytes: 4,
-        digests: options.digests,
-        max_r2t: MOST_R2T,
-    };
+    let protocol = |problem: String| InitiatorError::Protocol { address: options.address.clone(), problem };
+    let request =
+        IcReq { format_version: 0, data_alignment_bytes: 4, digests: options.digests, max_r2t: MOST_R2T };
     socket
         .write_all(&Framing::default().encode(&Pdu::IcReq(request), &[]))
         .map_err(|source| InitiatorError::Unreachable { address: options.address.clone(), source })?;

@@ -1,9 +1,9 @@
 //! Bytes to headers.
 
 use super::{
-    COMMON_HEADER_BYTES, DIGEST_BYTES, DataTransfer, Digests, FLAG_DATA_DIGEST, FLAG_HEADER_DIGEST, FLAG_LAST,
-    FLAG_SUCCESS, FatalStatus, IcReq, IcResp, LONGEST_HEAD_BYTES, LONGEST_TERM_DATA_BYTES, Pdu, ProtocolError,
-    R2t, Side, TermReq, header_bytes, kind_has_digests, pdu_type,
+    COMMON_HEADER_BYTES, DIGEST_BYTES, DataTransfer, Digests, FLAG_DATA_DIGEST, FLAG_HEADER_DIGEST,
+    FLAG_LAST, FLAG_SUCCESS, FatalStatus, IcReq, IcResp, LONGEST_HEAD_BYTES, LONGEST_TERM_DATA_BYTES, Pdu,
+    ProtocolError, R2t, Side, TermReq, header_bytes, kind_has_digests, pdu_type,
 };
 use crate::wire::{array_at, u16_at, u32_at};
 

@@ -1,8 +1,8 @@
 //! Headers to bytes.
 
 use super::{
-    COMMON_HEADER_BYTES, DIGEST_BYTES, DataTransfer, Digests, FLAG_DATA_DIGEST, FLAG_HEADER_DIGEST, FLAG_LAST,
-    FLAG_SUCCESS, LONGEST_HEAD_BYTES, Pdu, header_bytes,
+    COMMON_HEADER_BYTES, DIGEST_BYTES, DataTransfer, Digests, FLAG_DATA_DIGEST, FLAG_HEADER_DIGEST,
+    FLAG_LAST, FLAG_SUCCESS, LONGEST_HEAD_BYTES, Pdu, header_bytes,
 };
 use crate::wire::put;
 
@@ -111,7 +111,8 @@ fn fill(bytes: &mut [u8], pdu: &Pdu) {
         Pdu::CapsuleCmd(command) => put(bytes, AT, command),
         Pdu::CapsuleResp(completion) => put(bytes, AT, completion),
         Pdu::H2cData(transfer) | Pdu::C2hData(transfer) => {
-            let DataTransfer { cid, transfer_tag, offset_bytes, length_bytes, is_last, is_success } = transfer;
+            let DataTransfer { cid, transfer_tag, offset_bytes, length_bytes, is_last, is_success } =
+                transfer;
             bytes[1] = if *is_last { FLAG_LAST } else { 0 } | if *is_success { FLAG_SUCCESS } else { 0 };
             put_extent(bytes, *cid, *transfer_tag, *offset_bytes, *length_bytes);
         }

@@ -11,8 +11,9 @@ use super::subsystems::{LARGEST_NSID, Namespace, Subsystem};
 use crate::command::{ALL_NAMESPACES, Command, DatasetRange, admin, nvm};
 use crate::features::{self, GetFeatures, QueueCount, Select, SetFeatures};
 use crate::identify::{
-    self, ControllerData, ControllerKind, IDENTIFY_BYTES, Identify, NAMESPACE_THIN, NVM_COMMAND_SET, NamespaceData,
-    NamespaceDescriptors, NvmControllerData, SGLS_OFFSET, SGLS_SUPPORTED, SGLS_TRANSPORT, cns, oncs,
+    self, ControllerData, ControllerKind, IDENTIFY_BYTES, Identify, NAMESPACE_THIN, NVM_COMMAND_SET,
+    NamespaceData, NamespaceDescriptors, NvmControllerData, SGLS_OFFSET, SGLS_SUPPORTED, SGLS_TRANSPORT, cns,
+    oncs,
 };
 use crate::log_page::{
     self, DiscoveredKind, DiscoveryEntry, DiscoveryHead, Effect, ErrorEntry, Event, GetLogPage, Smart,
@@ -52,7 +53,7 @@ const INVALID_NAMESPACE: Status = Status::INVALID_NAMESPACE.do_not_retry();
 pub(super) fn execute(shared: &Shared, controller: &Arc<Controller>, command: &Command, reply: Reply) {
     let is_discovery = controller.subsystem().is_none();
     match command.opcode {
-        admin::IDENTIFY => answer(controller, command, reply, identify(shared, controller, command)),
+        admin::IDENTIFY => answer(controller, command, reply, identify(controller, command)),
         admin::GET_LOG_PAGE => {
             let local = reply.queue().stream.addresses().map(|(local, _)| local);
             answer(controller, command, reply, get_log_page(shared, controller, command, local));
@@ -97,13 +98,13 @@ fn abort(controller: &Controller, command: &Command, reply: Reply) {
     }
 }
 
-fn identify(shared: &Shared, controller: &Controller, command: &Command) -> Result<Vec<u8>, Status> {
+fn identify(controller: &Controller, command: &Command) -> Result<Vec<u8>, Status> {
     let asked = Identify::from_command(command);
     if (command.sgl.length_bytes as usize) < IDENTIFY_BYTES {
         return Err(Status::DATA_LENGTH_INVALID.do_not_retry());
     }
     if asked.cns == cns::CONTROLLER {
-        return Ok(controller_data(shared, controller).encode());
+        return Ok(controller_data(controller).encode());
     }
     let subsystem = controller.subsystem().ok_or(INVALID_FIELD)?;
     if asked.command_set != NVM_COMMAND_SET
@@ -166,12 +167,12 @@ fn namespace_or_none(subsystem: &Subsystem, nsid: u32) -> Result<Option<Arc<Name
     if (1..=LARGEST_NSID).contains(&nsid) { Ok(subsystem.namespace(nsid)) } else { Err(INVALID_NAMESPACE) }
 }
 
-fn controller_data(shared: &Shared, controller: &Controller) -> ControllerData {
+fn controller_data(controller: &Controller) -> ControllerData {
     const DISCOVERY_SERIAL: &str = "discovery";
     const HOST_ID_128: u32 = 1;
     const TRAFFIC_KEEPS_ALIVE: u32 = 1 << 6;
-    /// Bit 1 the page of effects, bit 2 offsets and long lengths.
-    const LOG_PAGES: u8 = 1 << 1 | 1 << 2;
+    const LOG_PAGE_OF_EFFECTS: u8 = 1 << 1;
+    const LOG_PAGE_OFFSETS: u8 = 1 << 2;
     /// One slot, which can only be read.
     const FIRMWARE_SLOTS: u8 = 1 | 1 << 1;
     /// There is a cache, and all namespaces may be flushed at once.
@@ -191,7 +192,7 @@ fn controller_data(shared: &Shared, controller: &Controller) -> ControllerData {
         abort_limit: ABORTS,
         event_request_limit: EVENT_REQUESTS as u8 - 1,
         firmware_updates: FIRMWARE_SLOTS,
-        log_page_attributes: LOG_PAGES,
+        log_page_attributes: LOG_PAGE_OFFSETS,
         error_log_entries: ERROR_ENTRIES as u8 - 1,
         keep_alive_granularity: 1,
         max_commands: LARGEST_QUEUE + 1,
@@ -199,11 +200,11 @@ fn controller_data(shared: &Shared, controller: &Controller) -> ControllerData {
         subsystem_nqn: controller.subsystem_nqn().to_owned(),
         ..ControllerData::default()
     };
-    debug_assert!(shared.config.max_io_queues > 0);
     if let Some(subsystem) = controller.subsystem() {
         data.serial_number = subsystem.serial_number().to_owned();
         data.oaes = features::EVENT_NAMESPACE_CHANGED;
         data.kind = ControllerKind::Io;
+        data.log_page_attributes |= LOG_PAGE_OF_EFFECTS;
         data.namespaces = LARGEST_NSID;
         data.oncs = oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES;
         data.volatile_write_cache = WRITE_CACHE;
@@ -292,7 +293,8 @@ fn get_log_page(
 
 /// What was asked for of a page, behind whose end there are zeros.
 fn part(mut page: Vec<u8>, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, Status> {
-    let offset = usize::try_from(offset_bytes).ok().filter(|offset| *offset <= page.len()).ok_or(INVALID_FIELD)?;
+    let offset =
+        usize::try_from(offset_bytes).ok().filter(|offset| *offset <= page.len()).ok_or(INVALID_FIELD)?;
     let length = usize::try_from(length_bytes).map_err(|_| INVALID_FIELD)?;
     page.drain(..offset);
     page.resize(length, 0);

@@ -16,8 +16,8 @@ use super::transfer::Transfers;
 use super::{Shared, admin, io as io_commands};
 use crate::command::{Command, Direction, FABRICS, FLAGS_FUSED, FLAGS_SGL};
 use crate::pdu::{
-    Arriving, DataState, DataTransfer, FatalStatus, Framing, IcReq, IcResp, Pdu, ProtocolError, R2t, ReceiveError,
-    Receiver, Side,
+    Arriving, DataState, DataTransfer, FatalStatus, Framing, IcReq, IcResp, Pdu, ProtocolError, R2t,
+    ReceiveError, Receiver, Side,
 };
 use crate::status::Status;
 
@@ -148,8 +148,12 @@ impl Connection {
             return Err(End::Broken(ProtocolError::new(status, VERSION_AT, &header, what)));
         }
         let IcReq { digests, data_alignment_bytes, .. } = request;
-        let response =
-            IcResp { format_version: 0, data_alignment_bytes: 4, digests, max_h2c_data_bytes: MAX_H2C_DATA_BYTES };
+        let response = IcResp {
+            format_version: 0,
+            data_alignment_bytes: 4,
+            digests,
+            max_h2c_data_bytes: MAX_H2C_DATA_BYTES,
+        };
         self.queue.send_pdu(&Pdu::IcResp(response), Vec::new());
         let framing = Framing { digests, data_alignment_bytes };
         self.queue.agree(Agreed { framing });
@@ -217,7 +221,8 @@ impl Connection {
         };
         if let Err(status) = self.check(&command, length_bytes) {
             self.refuse(&command, status);
-        } else if direction == Direction::HostToController && length_bytes > 0 && command.sgl.is_in_capsule() {
+        } else if direction == Direction::HostToController && length_bytes > 0 && command.sgl.is_in_capsule()
+        {
             // The capsule was said to have data, and has none.
             self.refuse(&command, Status::DATA_LENGTH_INVALID.do_not_retry());
         } else {
@@ -283,7 +288,11 @@ impl Connection {
     fn budget_of(&self, command: &Command, length_bytes: usize) -> usize {
         let is_io = self.queue.association().is_some_and(|association| association.queue_id != 0);
         if is_io && command.opcode != FABRICS {
-            io_commands::budget_bytes(command, length_bytes, self.last_namespace.as_ref().map(|(_, last)| &**last))
+            io_commands::budget_bytes(
+                command,
+                length_bytes,
+                self.last_namespace.as_ref().map(|(_, last)| &**last),
+            )
         } else {
             length_bytes
         }

@@ -180,9 +180,20 @@ impl Controller {
         }
     }
 
-    /// Whether the host has ended any of its connections.
-    pub(super) fn is_hung_up(&self) -> bool {
-        self.state().queues.values().any(|queue| queue.stream.is_hung_up())
+    /// Ends the queues whose connections the host has ended, though they may not have noticed yet.
+    pub(super) fn end_hung_up(&self) {
+        let hung_up: Vec<(u16, Arc<Queue>)> = {
+            let state = self.state();
+            let of_queue = |(queue_id, queue): (&u16, &Arc<Queue>)| (*queue_id, Arc::clone(queue));
+            state.queues.iter().map(of_queue).filter(|(_, queue)| queue.stream.is_hung_up()).collect()
+        };
+        for (queue_id, queue) in hung_up {
+            match queue_id {
+                // Without its admin queue it is none.
+                0 => self.end(),
+                queue_id => self.remove_queue(queue_id, &queue),
+            }
+        }
     }
 
     pub(super) fn queue_ids(&self) -> Vec<u16> {

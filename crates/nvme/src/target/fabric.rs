@@ -190,7 +190,11 @@ impl Connection {
         Ok(controller_id)
     }
 
-    fn discovery_controller(&self, connect: &Connect, data: &ConnectData) -> Result<Arc<Controller>, Refused> {
+    fn discovery_controller(
+        &self,
+        connect: &Connect,
+        data: &ConnectData,
+    ) -> Result<Arc<Controller>, Refused> {
         if connect.queue_id != 0 {
             return Err(wrong_command(QUEUE_ID_AT));
         }

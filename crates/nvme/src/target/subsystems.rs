@@ -21,7 +21,9 @@ const LARGEST_CONTROLLER_ID: u16 = 0xffef;
 /// Why a subsystem or a namespace can't be there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubsystemError {
-    #[error("{0:?} is no name of a subsystem: it must begin with \"nqn.\", have at most {NQN_BYTES} bytes and no blanks")]
+    #[error(
+        "{0:?} is no name of a subsystem: it must begin with \"nqn.\", have at most {NQN_BYTES} bytes and no blanks"
+    )]
     InvalidName(String),
     #[error("the subsystem {0} is there already")]
     SubsystemExists(String),
@@ -33,7 +35,9 @@ pub enum SubsystemError {
     NamespaceExists(u32),
     #[error("there is no namespace {0}")]
     NoNamespace(u32),
-    #[error("a device with blocks of {0} bytes can't be a namespace: blocks must be a power of two of 512 bytes or more")]
+    #[error(
+        "a device with blocks of {0} bytes can't be a namespace: blocks must be a power of two of 512 bytes or more"
+    )]
     BlockSize(u32),
     #[error("the block size of namespace {0} can't change while it is there: remove it and add it again")]
     BlockSizeChanged(u32),
@@ -200,8 +204,7 @@ impl Subsystem {
     /// # Errors
     /// When it isn't there.
     pub fn remove_namespace(&self, nsid: u32) -> Result<(), SubsystemError> {
-        let removed =
-            self.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&nsid);
+        let removed = self.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&nsid);
         if removed.is_none() {
             return Err(SubsystemError::NoNamespace(nsid));
         }
@@ -238,7 +241,12 @@ impl Subsystem {
         let refused: Vec<Arc<Controller>> = {
             let mut held = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
             *held = hosts;
-            self.controllers().by_id.values().filter(|one| held.admit(&one.host_nqn).is_none()).cloned().collect()
+            self.controllers()
+                .by_id
+                .values()
+                .filter(|one| held.admit(&one.host_nqn).is_none())
+                .cloned()
+                .collect()
         };
         refused.iter().for_each(|controller| controller.end());
     }
@@ -309,23 +317,28 @@ impl Subsystem {
     pub(super) fn remember_former(&self, host_nqn: &str, host_id: &[u8; 16], queue: &Arc<Queue>) {
         let mut former = self.former();
         former.retain(Former::has_commands);
-        former.push(Former { host_nqn: host_nqn.to_owned(), host_id: *host_id, queue: Arc::downgrade(queue) });
+        former.push(Former {
+            host_nqn: host_nqn.to_owned(),
+            host_id: *host_id,
+            queue: Arc::downgrade(queue),
+        });
     }
 
     /// Waits until devices have nothing more of a host's connections that are gone, and says whether that is so now.
     pub(super) fn await_former(&self, host_nqn: &str, host_id: &[u8; 16], patience: Duration) -> bool {
         const INTERVAL: Duration = Duration::from_millis(1);
-        let gone: Vec<Arc<Controller>> = {
+        let others: Vec<Arc<Controller>> = {
             let controllers = self.controllers();
             controllers.by_id.values().filter(|one| one.is_of(host_nqn, host_id)).cloned().collect()
         };
         // What such a connection has received and not looked at may not reach a device any more.
-        gone.iter().filter(|controller| controller.is_hung_up()).for_each(|controller| controller.end());
+        others.iter().for_each(|controller| controller.end_hung_up());
         let deadline = Instant::now() + patience;
         loop {
-            let is_free = !self.former().iter().any(|one| {
-                one.host_nqn == host_nqn && one.host_id == *host_id && one.has_commands()
-            });
+            let is_free = !self
+                .former()
+                .iter()
+                .any(|one| one.host_nqn == host_nqn && one.host_id == *host_id && one.has_commands());
             if is_free || Instant::now() >= deadline {
                 return is_free;
             }

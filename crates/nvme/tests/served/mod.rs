@@ -163,8 +163,7 @@ impl Server {
 
 fn serve(store: &Arc<Volatile>, address: SocketAddr) -> Target {
     let subsystems = Arc::new(Subsystems::default());
-    let config =
-        SubsystemConfig { nqn: NQN.into(), serial_number: "TEST".into(), hosts: Hosts::Any(None) };
+    let config = SubsystemConfig { nqn: NQN.into(), serial_number: "TEST".into(), hosts: Hosts::Any(None) };
     let device: Arc<dyn BlockDevice> = store.clone();
     let namespace = NamespaceConfig { nsid: 1, uuid: [7; 16], device };
     subsystems.add(config).unwrap().add_namespace(namespace).unwrap();

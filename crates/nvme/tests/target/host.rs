@@ -47,7 +47,7 @@ impl Answer {
 }
 
 /// What a connection is to be.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Style {
     pub digests: Digests,
     pub data_alignment_bytes: u8,

@@ -46,9 +46,7 @@ impl Fixture {
             .add(SubsystemConfig { nqn: NQN.to_owned(), serial_number: "U1".to_owned(), hosts })
             .unwrap();
         let device = TestDevice::new(CAPACITY_BYTES);
-        subsystem
-            .add_namespace(NamespaceConfig { nsid: 1, uuid: [1; 16], device: device.clone() })
-            .unwrap();
+        subsystem.add_namespace(NamespaceConfig { nsid: 1, uuid: [1; 16], device: device.clone() }).unwrap();
         let address = target.addresses()[0];
         Fixture { target, subsystem, device, address }
     }

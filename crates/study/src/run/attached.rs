@@ -60,6 +60,9 @@ impl Storages {
                 storages.roles.push(Role { server: server as usize, name: role.to_owned(), attached });
             }
         }
+        if plan.storage.is_elsewhere() {
+            return Ok(storages);
+        }
         let StorageSource::Volume(volume) = &plan.storage.source else {
             for server in 0..plan.system.servers {
                 let folder = server_folder(server)?;
@@ -86,7 +89,7 @@ impl Storages {
         Ok(storages)
     }
 
-    /// One for each server, in order.
+    /// One for each server, in order; none of a cluster that runs already.
     pub fn servers(&self) -> &[Attached] {
         &self.servers
     }

@@ -165,6 +165,9 @@ impl Bench {
         let _folder = CellFolder::make(&folder)?;
         let source = if plan.begins_empty() {
             None
+        } else if plan.storage.is_elsewhere() {
+            datasets.load_elsewhere(plan, system, observer, stop)?;
+            None
         } else if modelled {
             Some(datasets.images(plan, system, observer, stop)?)
         } else {
@@ -189,7 +192,7 @@ impl Bench {
             measured: &observed.measured,
             floor_us: self.floor_wall_us.filter(|_| modelled).map(|us| us / plan.scale.time),
             aftermath: &observed.aftermath,
-            memory_enforced: observed.memory_enforced_by.is_some(),
+            memory_enforced: (!plan.storage.is_elsewhere()).then_some(observed.memory_enforced_by.is_some()),
             ceiling_per_s: Some(ceiling_per_s),
             open_loop: plan.cell().rate_per_s.is_some(),
             time_scale: plan.scale.time,
@@ -273,10 +276,11 @@ impl Bench {
         let mut budgets = self.budgets(plan, &mut warnings)?;
         storages.set_pace(Pace::Immediate)?;
         let mut grounds = Vec::new();
-        for (server, attached) in storages.servers().iter().enumerate() {
+        for server in 0..plan.system.servers as usize {
             let scratch = folder.join(format!("scratch-{server}"));
             fs::create_dir_all(&scratch)?;
-            let (data, roles) = (attached.paths().to_vec(), storages.roles_of(server));
+            let data = storages.servers().get(server).map_or_else(Vec::new, |attached| attached.paths().to_vec());
+            let roles = storages.roles_of(server);
             let paths = StoragePaths { data, roles, scratch, ..StoragePaths::default() };
             let cgroup_procs = budgets.get(server).map(MemoryBudget::procs_files).unwrap_or_default();
             grounds.push(Ground { paths, memory: Memory { budget_bytes: plan.budget_bytes, cgroup_procs } });
@@ -289,7 +293,7 @@ impl Bench {
         check_stop(stop)?;
 
         let spec = drive::measuring_spec(plan)?;
-        let schedule = faults::Schedule::of(plan, &storages.servers()[0])?;
+        let schedule = faults::Schedule::of(plan, storages.servers().first())?;
         let window = Window::new(&servers, &storages, drive::interval_s(&spec), schedule);
         let driven = drive::drive(&spec, &servers, &window, observer, stop, "measuring");
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
@@ -347,6 +351,10 @@ impl Bench {
         warnings: &mut Vec<String>,
     ) -> Result<Vec<MemoryBudget>, CellError> {
         let mut budgets = Vec::new();
+        // The memory of a cluster that runs already is its own matter.
+        if plan.storage.is_elsewhere() {
+            return Ok(budgets);
+        }
         for server in 0..plan.system.servers {
             match MemoryBudget::create(&format!("cell-{server}"), plan.budget_bytes, &self.registry) {
                 Ok(budget) => budgets.push(budget),

@@ -26,8 +26,8 @@ pub struct Evidence<'a> {
     /// The attachment's own p50 in modelled microseconds, when something was modelled.
     pub floor_us: Option<f64>,
     pub aftermath: &'a Aftermath,
-    /// Whether a cgroup held the system and its page cache to the budget.
-    pub memory_enforced: bool,
+    /// Whether a cgroup held the system and its page cache to the budget; absent where there is none to be held to.
+    pub memory_enforced: Option<bool>,
     /// The highest throughput that the generator can reach here, in modelled operations per second.
     pub ceiling_per_s: Option<f64>,
     pub open_loop: bool,
@@ -73,17 +73,18 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
     }
     answer_checks(evidence, &mut checks);
     generator_checks(evidence, &mut checks);
-    checks.push(Check {
-        name: "memory budget".into(),
-        passed: evidence.memory_enforced,
-        finding: if evidence.memory_enforced {
-            "a memory cgroup held the system and its page cache to the budget".into()
-        } else {
-            "nothing held the page cache to the budget: the data may have been in memory".into()
-        },
-        remedy: (!evidence.memory_enforced)
-            .then(|| "`underlay doctor` says how to get a memory cgroup".into()),
-    });
+    if let Some(enforced) = evidence.memory_enforced {
+        checks.push(Check {
+            name: "memory budget".into(),
+            passed: enforced,
+            finding: if enforced {
+                "a memory cgroup held the system and its page cache to the budget".into()
+            } else {
+                "nothing held the page cache to the budget: the data may have been in memory".into()
+            },
+            remedy: (!enforced).then(|| "`underlay doctor` says how to get a memory cgroup".into()),
+        });
+    }
     let steal = evidence.aftermath.steal_share;
     checks.push(Check {
         name: "stolen time".into(),
@@ -227,7 +228,7 @@ mod tests {
             measured: &measured,
             floor_us: Some(10.0),
             aftermath: &aftermath,
-            memory_enforced: true,
+            memory_enforced: Some(true),
             ceiling_per_s: Some(ceiling),
             open_loop: false,
             time_scale: 4.0,
@@ -273,13 +274,13 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_never_faithful() {
         let devices = [device(1000, 1000)];
-        let certify_with = |measured: &Measured, aftermath: &Aftermath, memory_enforced| {
+        let certify_with = |measured: &Measured, aftermath: &Aftermath, enforced: bool| {
             certify(&Evidence {
                 devices: &devices,
                 measured,
                 floor_us: Some(10.0),
                 aftermath,
-                memory_enforced,
+                memory_enforced: Some(enforced),
                 ceiling_per_s: None,
                 open_loop: true,
                 time_scale: 1.0,

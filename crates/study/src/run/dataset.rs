@@ -66,6 +66,46 @@ impl Datasets {
             StoragePaths { data: vec![folder.clone()], scratch: scratch.clone(), ..StoragePaths::default() };
         // No cgroup: the budget still divides the system's own memory, only the page cache is free.
         let memory = Memory { budget_bytes: plan.budget_bytes, cgroup_procs: Vec::new() };
+        self.load(plan, system, paths, memory, observer, stop)?;
+        let _ = fs::remove_dir_all(&scratch);
+        check_stop(stop)?;
+        self.loaded.insert(plan.dataset_key.clone(), folder.clone());
+        Ok(folder)
+    }
+
+    /// Loads the data set into a cluster that runs already, once a run. What it holds of other keys stays.
+    pub fn load_elsewhere(
+        &mut self,
+        plan: &CellPlan<'_>,
+        system: &dyn System,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<(), CellError> {
+        let key = (plan.dataset_key.clone(), plan.storage.name.clone());
+        if self.imaged.contains_key(&key) {
+            return Ok(());
+        }
+        let scratch = self.root.join("scratch-elsewhere");
+        fs::create_dir_all(&scratch)?;
+        observer.preparing(&format!("loading {} records into {}", plan.records_here, plan.storage.name));
+        let paths = StoragePaths { scratch: scratch.clone(), ..StoragePaths::default() };
+        let memory = Memory { budget_bytes: plan.budget_bytes, cgroup_procs: Vec::new() };
+        self.load(plan, system, paths, memory, observer, stop)?;
+        let _ = fs::remove_dir_all(&scratch);
+        self.imaged.insert(key, PathBuf::new());
+        Ok(())
+    }
+
+    /// Loads every record by a server on these paths, and settles it.
+    fn load(
+        &self,
+        plan: &CellPlan<'_>,
+        system: &dyn System,
+        paths: StoragePaths,
+        memory: Memory,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<(), CellError> {
         let servers = Servers::start(system, &[Ground { paths, memory }], &settings(plan))?;
         let spec = drive::loading_spec(plan)?;
         let outcome = drive::drive(&spec, &servers, &(), observer, stop, "loading")?.measured;
@@ -86,10 +126,7 @@ impl Datasets {
         observer.live(&Live { phase: "compacting", ..Live::default() });
         servers.settle(SETTLE_LIMIT)?;
         servers.stop()?;
-        let _ = fs::remove_dir_all(&scratch);
-        check_stop(stop)?;
-        self.loaded.insert(plan.dataset_key.clone(), folder.clone());
-        Ok(folder)
+        Ok(())
     }
 
     /// The folder of backing files of a storage that holds the data set, for cloning.

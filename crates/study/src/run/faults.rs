@@ -18,7 +18,7 @@ pub fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a FaultS
         StorageSource::Modelled { .. } => {
             study.faults.iter().filter(|fault| fault.concerns(&storage.name)).collect()
         }
-        StorageSource::Volume(_) | StorageSource::Paths(_) => Vec::new(),
+        StorageSource::Volume(_) | StorageSource::Paths(_) | StorageSource::Elsewhere(_) => Vec::new(),
     }
 }
 
@@ -64,11 +64,12 @@ pub struct UnderWay {
 }
 
 impl Schedule {
-    pub fn of(plan: &CellPlan<'_>, attached: &Attached) -> Result<Schedule, CellError> {
+    /// On the storage of the only server: a study of several has no faults.
+    pub fn of(plan: &CellPlan<'_>, attached: Option<&Attached>) -> Result<Schedule, CellError> {
         let faults = concerning(plan.study, plan.storage);
-        if faults.is_empty() {
+        let (Some(attached), false) = (attached, faults.is_empty()) else {
             return Ok(Schedule { served: None, events: Vec::new() });
-        }
+        };
         let served = attached.served().ok_or_else(|| {
             CellError::Failed(format!("the attachment {} takes no commands for faults", attached.name()))
         })?;

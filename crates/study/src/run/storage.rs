@@ -20,7 +20,7 @@ fn devices(storage: &StorageSpec) -> Vec<(String, &Medium, u64)> {
     let devices = match &storage.source {
         StorageSource::Modelled { devices, .. } => devices,
         StorageSource::Volume(volume) => &volume.pool.devices,
-        StorageSource::Paths(_) => return Vec::new(),
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return Vec::new(),
     };
     let mut named = Vec::new();
     for spec in devices {
@@ -136,7 +136,7 @@ pub fn filesystem(storage: &StorageSpec) -> underlay_attach::Filesystem {
                 Filesystem::Xfs => underlay_attach::Filesystem::Xfs,
             }
         }
-        StorageSource::Paths(_) => underlay_attach::Filesystem::default(),
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => underlay_attach::Filesystem::default(),
     }
 }
 
@@ -200,6 +200,7 @@ pub fn describe(
             };
             (None, "paths".to_owned(), paths.iter().map(described).collect())
         }
+        StorageSource::Elsewhere(words) => (None, words.clone(), Vec::new()),
     };
     for server in 0..all {
         for (role, storage) in roles {
@@ -234,7 +235,7 @@ fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
             let copies = if volume.mirror { 2 } else { 1 };
             Some(each.by_ref().sum::<u64>() / copies)
         }
-        StorageSource::Paths(_) => None,
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => None,
     }
 }
 

@@ -68,14 +68,11 @@ impl VolumeServer {
         let mut command = Command::new("/proc/self/exe");
         // In a list of processes it is called what it is.
         std::os::unix::process::CommandExt::arg0(&mut command, "underlay");
-        command.args(["volume", "serve"]).arg(&file);
+        command.args(["volume", "serve", "--immediate"]).arg(&file);
         let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
         let child = Child::spawn("volume-server", command, &folder.join("log"), &memory)?;
         let (connection, address) = wait_until_ready(&child, &control)?;
-        let server =
-            VolumeServer { child, connection: Mutex::new(connection), address, measured_from: Mutex::default() };
-        server.set_pace(Pace::Immediate)?;
-        Ok(server)
+        Ok(VolumeServer { child, connection: Mutex::new(connection), address, measured_from: Mutex::default() })
     }
 
     /// The way to the volume of one of the system's servers.
@@ -91,7 +88,7 @@ impl VolumeServer {
 
     pub fn begin_measurement(&self, interval_s: f64) -> Result<(), CellError> {
         self.tell(&Verb::BeginMeasurement { interval_s })?;
-        *lock(&self.measured_from) = Some((Instant::now(), cpu_time(self.child.pid())));
+        *lock(&self.measured_from) = Some((Instant::now(), cpu_time(self.child.state().pid())));
         Ok(())
     }
 
@@ -99,7 +96,7 @@ impl VolumeServer {
     pub fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, f64), CellError> {
         let cores = lock(&self.measured_from).take().map_or(0.0, |(begun, before)| {
             let wall = begun.elapsed().as_secs_f64();
-            let used = cpu_time(self.child.pid()).saturating_sub(before).as_secs_f64();
+            let used = cpu_time(self.child.state().pid()).saturating_sub(before).as_secs_f64();
             if wall > 0.0 { used / wall } else { 0.0 }
         });
         match self.ask(&Verb::EndMeasurement)? {
@@ -127,8 +124,8 @@ impl VolumeServer {
 
     /// `Err` when it has ended or does not answer.
     pub fn health(&self) -> Result<(), CellError> {
-        if !self.child.is_running() {
-            return Err(self.child.failed("serving volumes", self.child.describe()).into());
+        if !self.child.state().is_running() {
+            return Err(self.child.state().failed("serving volumes", self.child.state().describe()).into());
         }
         match self.ask(&Verb::Ping)? {
             Reply::Pong { .. } => Ok(()),
@@ -139,12 +136,12 @@ impl VolumeServer {
     /// Ends it in order: everything acknowledged is in its images when this returns.
     pub fn stop(self) -> Result<(), CellError> {
         self.tell(&Verb::Shutdown)?;
-        if !self.child.wait(STOP_LIMIT) {
+        if !self.child.state().wait(STOP_LIMIT) {
             let problem = format!("it was told to end {} s ago and has not", STOP_LIMIT.as_secs());
-            return Err(self.child.failed("stopping", problem).into());
+            return Err(self.child.state().failed("stopping", problem).into());
         }
-        if !self.child.ended_well() {
-            return Err(self.child.failed("stopping", self.child.describe()).into());
+        if !self.child.state().ended_well() {
+            return Err(self.child.state().failed("stopping", self.child.state().describe()).into());
         }
         Ok(())
     }
@@ -169,7 +166,7 @@ impl VolumeServer {
                 Err(CellError::Failed(format!("the volume server refused: {problem}")))
             }
             Ok(reply) => Ok(reply),
-            Err(error) => Err(self.child.failed("answering", format!("{error}; {}", self.child.describe_loss())).into()),
+            Err(error) => Err(self.child.state().failed("answering", format!("{error}; {}", self.child.state().describe_loss())).into()),
         }
     }
 }
@@ -199,12 +196,12 @@ fn wait_until_ready(child: &Child, control: &Path) -> Result<(Connection, Socket
         {
             return Ok((connection, address));
         }
-        if !child.is_running() {
-            return Err(child.failed("starting", child.describe()).into());
+        if !child.state().is_running() {
+            return Err(child.state().failed("starting", child.state().describe()).into());
         }
         if begun.elapsed() > START_LIMIT {
             let problem = format!("it did not answer within {} s", START_LIMIT.as_secs());
-            return Err(child.failed("starting", problem).into());
+            return Err(child.state().failed("starting", problem).into());
         }
         std::thread::sleep(START_POLL);
     }
@@ -278,7 +275,8 @@ fn quoted(text: &str) -> String {
 
 /// The CPU time that a process has used; none where it is gone.
 fn cpu_time(pid: u32) -> Duration {
-    let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
+    // SAFETY: sysconf touches no memory of ours.
+    let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1);
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // What follows the program's name, which may hold anything but ends with the last parenthesis (proc(5)).
     let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();

@@ -89,6 +89,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         fault::check(site, sites, findings);
     }
     servers::check_settings_of_storages(sites, findings);
+    servers::check_endpoints(sites, findings);
     note_foreign_reference(sites, findings);
 }
 
@@ -203,7 +204,7 @@ fn check_directories(system: &SystemSite, storage: &StorageSite, findings: &mut 
             StorageSource::Modelled { .. } | StorageSource::Volume(_) => {
                 "expected layout = \"stripe\" for this system"
             }
-            StorageSource::Paths(_) => "expected one path for this system",
+            StorageSource::Paths(_) | StorageSource::Elsewhere(_) => "expected one path for this system",
         };
         findings.push(
             Diagnostic::error(storage.layout_span.clone(), message, label)
@@ -215,7 +216,7 @@ fn check_directories(system: &SystemSite, storage: &StorageSite, findings: &mut 
 /// Slow motion slows devices down, and a real one goes its own pace: its figures would come out too fast.
 fn check_pace(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
     let time = sites.scale.value.time;
-    if time > 1.0 && matches!(storage.spec.source, StorageSource::Paths(_)) {
+    if time > 1.0 && !storage.spec.is_modelled() {
         let message = format!(
             "[storage.{}] is real storage, which [scale] time = {time} can't slow down",
             storage.spec.name
@@ -237,7 +238,7 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
     let (filesystem, cache) = match &storage.spec.source {
         StorageSource::Modelled { filesystem, layers, .. } => (filesystem, layers.cache.as_ref()),
         StorageSource::Volume(volume) => (&volume.filesystem, None),
-        StorageSource::Paths(_) => return,
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return,
     };
     let scale = sites.scale.value.data;
     if let (Some(cache), Some(span)) = (cache, &storage.cache_span)

@@ -214,7 +214,8 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
     for storage in sites.storages.iter().filter(|storage| spec.concerns(&storage.spec.name)) {
         match &storage.spec.source {
             // A fault for all storages passes over those that take none.
-            StorageSource::Paths(_) | StorageSource::Volume(_) if spec.storage.is_none() => {}
+            StorageSource::Paths(_) | StorageSource::Volume(_) | StorageSource::Elsewhere(_)
+                if spec.storage.is_none() => {}
             StorageSource::Volume(_) => {
                 let message = format!("[fault.{}] is for a volume of a pool", spec.name);
                 let span = site.storage_span.clone().unwrap_or(site.act_span.clone());
@@ -224,12 +225,12 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
                         .with_help("the devices of a volume server take no faults; name another `storage`"),
                 );
             }
-            StorageSource::Paths(_) => {
+            StorageSource::Paths(_) | StorageSource::Elsewhere(_) => {
                 let message = format!("[fault.{}] is for real storage", spec.name);
                 let span = site.storage_span.clone().unwrap_or(site.act_span.clone());
                 findings.push(
                     Diagnostic::error(span, message, "expected a modelled storage")
-                        .with_context(storage.source_span.clone(), "real directories")
+                        .with_context(storage.source_span.clone(), "this is real")
                         .with_help("only a modelled device fails on command"),
                 );
             }

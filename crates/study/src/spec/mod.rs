@@ -133,6 +133,8 @@ pub enum StorageSource {
     Volume(PoolVolume),
     /// Directories on storage that is really there, used as they are.
     Paths(Vec<PathBuf>),
+    /// That of a cluster that runs already, in the study's words.
+    Elsewhere(String),
 }
 
 /// `[pool.NAME]`: the devices of a volume server.
@@ -332,7 +334,12 @@ impl Study {
 impl StorageSpec {
     /// Whether its devices are models, so that time and faults can be commanded.
     pub fn is_modelled(&self) -> bool {
-        !matches!(self.source, StorageSource::Paths(_))
+        !matches!(self.source, StorageSource::Paths(_) | StorageSource::Elsewhere(_))
+    }
+
+    /// Whether it is under a cluster that runs already, and not attached by the study.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.source, StorageSource::Elsewhere(_))
     }
 
     /// The settings of a system on this storage.

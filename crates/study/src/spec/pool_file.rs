@@ -107,8 +107,12 @@ fn read_devices(
         }
         (Some(devices), Some(paths)) => {
             findings.push(
-                Diagnostic::error(paths.key_span, "the pool is modelled and real at once", "expected either `devices` or `paths`")
-                    .with_context(devices.key_span, "modelled here"),
+                Diagnostic::error(
+                    paths.key_span,
+                    "the pool is modelled and real at once",
+                    "expected either `devices` or `paths`",
+                )
+                .with_context(devices.key_span, "modelled here"),
             );
             None
         }
@@ -147,10 +151,7 @@ fn read_modelled(
 
 fn read_volumes(field: &Field<'_>, devices: Option<&Devices>, findings: &mut Diagnostics) -> Vec<VolumeFile> {
     let sections = sections_of(field, "volume", "data", findings);
-    sections
-        .into_iter()
-        .filter_map(|(name, section)| read_volume(name, section, devices, findings))
-        .collect()
+    sections.into_iter().filter_map(|(name, section)| read_volume(name, section, devices, findings)).collect()
 }
 
 fn read_volume(
@@ -171,7 +172,8 @@ fn read_volume(
     let capacity = capacity.and_then(|field| {
         let bytes = field.bytes(findings)?.value;
         if !bytes.is_multiple_of(BLOCK_BYTES) {
-            field.invalid(format!("expected whole blocks of {BLOCK_BYTES} bytes, as in \"16 GiB\""), findings);
+            field
+                .invalid(format!("expected whole blocks of {BLOCK_BYTES} bytes, as in \"16 GiB\""), findings);
             return None;
         }
         Some(bytes)
@@ -184,7 +186,11 @@ fn read_volume(
     let mirrored = mirror.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
     if let (Some(field), true, Some(1)) = (&mirror, mirrored, devices.map(count)) {
         let message = format!("{} needs two devices, and the pool has one", field.place);
-        findings.push(Diagnostic::error(field.span.clone(), message, "expected `mirror = false`, or another device"));
+        findings.push(Diagnostic::error(
+            field.span.clone(),
+            message,
+            "expected `mirror = false`, or another device",
+        ));
     }
     let iops = iops.and_then(|field| field.whole(1..=1_000_000_000, findings)).map(|iops| iops.value);
     let bytes_per_second = bandwidth
@@ -194,7 +200,11 @@ fn read_volume(
     let secret_env = secret.as_ref().and_then(|field| read_variable(field, findings));
     if let (Some(field), true) = (&secret, hosts.is_empty()) {
         let message = format!("{} without `hosts`", field.place);
-        findings.push(Diagnostic::error(field.key_span.clone(), message, "expected the hosts that know the secret beside it"));
+        findings.push(Diagnostic::error(
+            field.key_span.clone(),
+            message,
+            "expected the hosts that know the secret beside it",
+        ));
     }
     let limits = Limits { iops, bytes_per_second };
     let spec = VolumeSpec { capacity_bytes: capacity?, compress, mirror: mirrored, limits };

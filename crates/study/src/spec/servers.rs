@@ -33,7 +33,7 @@ pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnosti
         return;
     }
     for storage in &sites.storages {
-        if matches!(storage.spec.source, StorageSource::Paths(_)) {
+        if !storage.spec.is_modelled() {
             let message = format!(
                 "[storage.{}] is real storage, and [system.{}] is {servers} servers",
                 storage.spec.name, system.spec.name
@@ -130,6 +130,52 @@ pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Dia
                     .with_help("describe the same devices once more under another name"),
             );
         }
+    }
+}
+
+/// The setting by which a system is a cluster that runs already.
+const ENDPOINTS: &str = "endpoints";
+
+/// A cluster that runs already has its own storage, and no other one can be put under it.
+pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
+    for storage in sites.storages.iter().filter(|storage| !is_for_a_role(storage, sites)) {
+        for system in &sites.systems {
+            let settings = storage.spec.settings_of(&system.spec);
+            let has_endpoints = settings.get(ENDPOINTS).is_some_and(|list| !list.trim().is_empty());
+            let (title, key) = (format!("[storage.{}]", storage.spec.name), system.key_span.clone());
+            match (storage.spec.is_elsewhere(), has_endpoints) {
+                (true, false) => findings.push(
+                    Diagnostic::error(
+                        storage.source_span.clone(),
+                        format!("{title} is that of a running cluster, and [system.{}] is none", system.spec.name),
+                        "expected `system = { endpoints = [\"10.0.0.1:9042\"] }` beside it",
+                    )
+                    .with_context(key, "this system is started by the study"),
+                ),
+                (false, true) => findings.push(
+                    Diagnostic::error(
+                        storage.source_span.clone(),
+                        format!("{title} can't be put under a cluster that runs already"),
+                        "expected `elsewhere = \"what its storage is\"`",
+                    )
+                    .with_context(key, "`endpoints` make this system one"),
+                ),
+                _ => {}
+            }
+        }
+        let Some(workload) = sites.workloads.iter().find(|workload| {
+            storage.spec.is_elsewhere() && workload.mixes.iter().any(|mix| matches!(mix.value, "load" | "delete"))
+        }) else {
+            continue;
+        };
+        findings.push(
+            Diagnostic::error(
+                workload.key_span.clone(),
+                format!("[workload.{}] loads or deletes on a cluster that runs already", workload.name),
+                "expected mixes of a to f",
+            )
+            .with_context(storage.source_span.clone(), "it can't be brought back to where it was"),
+        );
     }
 }
 

@@ -63,7 +63,7 @@ impl StorageSite {
         let (devices, layout) = match &self.spec.source {
             StorageSource::Modelled { devices, layout, .. } => (devices, layout),
             StorageSource::Volume(volume) => return vec![volume.capacity_bytes],
-            StorageSource::Paths(_) => return Vec::new(),
+            StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return Vec::new(),
         };
         let each = devices.iter().flat_map(|device| {
             let bytes = device.capacity_bytes.unwrap_or(device.medium.capacity_bytes());
@@ -84,6 +84,7 @@ impl StorageSite {
             }
             StorageSource::Modelled { .. } | StorageSource::Volume(_) => self.volumes_bytes().len(),
             StorageSource::Paths(paths) => paths.len(),
+            StorageSource::Elsewhere(_) => 1,
         }
     }
 }
@@ -135,6 +136,7 @@ fn read_storage(
     let preset_field = section.take("preset");
     let devices_field = section.take("devices");
     let paths_field = section.take("paths");
+    let elsewhere_field = section.take("elsewhere");
     let layout_field = section.take("layout");
     let chunk_field = section.take("chunk");
     let directories_field = section.take("directories");
@@ -153,6 +155,20 @@ fn read_storage(
             findings.push(finding.with_context(preset.span.clone(), "as this one does"));
             return None;
         }
+    }
+    if let Some(field) = &elsewhere_field {
+        let fields = [
+            preset_field,
+            devices_field,
+            paths_field,
+            layout_field,
+            chunk_field,
+            directories_field,
+            initial_field,
+            filesystem_field,
+            volume_fields.pool,
+        ];
+        return read_elsewhere(name, field, fields.into_iter().flatten().chain(layer_fields.into_fields()), findings);
     }
     if let Some(pool) = &volume_fields.pool {
         let described = [
@@ -245,6 +261,23 @@ fn read_storage(
             Some(StorageSite::new(name, source, source_span, layout_span, cache_span))
         }
     }
+}
+
+/// The storage of a cluster that runs already: told in words, since nothing here has a hand in it.
+fn read_elsewhere<'a>(
+    name: String,
+    field: &Field<'a>,
+    others: impl Iterator<Item = Field<'a>>,
+    findings: &mut Diagnostics,
+) -> Option<StorageSite> {
+    let words = field.text("what the cluster's storage is, as in \"two NVMe drives a node\"", findings)?;
+    for other in others {
+        let message = format!("{} does not go with `elsewhere`", other.place);
+        let label = "the cluster runs already, on what it has";
+        findings.push(Diagnostic::error(other.key_span, message, label));
+    }
+    let source = StorageSource::Elsewhere(words.value);
+    Some(StorageSite::new(name, source, words.span.clone(), words.span, None))
 }
 
 /// Steady unless told: what a device does on its first day is rarely what is asked.

@@ -86,6 +86,7 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
         },
         key_span,
         servers_span,
+        roles,
         memory_span: memory.span,
         capabilities: system.map(System::capabilities),
     })

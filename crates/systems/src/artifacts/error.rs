@@ -49,7 +49,9 @@ impl ArtifactError {
             ArtifactError::Fetch { list, files, megabytes, problem, log_tail } => {
                 let log = log_tail.map(|log| format!(" (Maven's last words: {log})")).unwrap_or_default();
                 missing(
-                    format!("{files} files of '{list}' ({megabytes:.0} MB) from a Maven repository: {problem}{log}"),
+                    format!(
+                        "{files} files of '{list}' ({megabytes:.0} MB) from a Maven repository: {problem}{log}"
+                    ),
                     "run it once where Maven reaches a repository (a proxy or a mirror is named in ~/.m2/settings.xml), \
                      or copy the cache of a machine where it ran and name it with UNDERLAY_CACHE",
                 )

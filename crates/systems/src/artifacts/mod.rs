@@ -39,8 +39,11 @@ pub struct ArtifactList {
 impl ArtifactList {
     /// Every file of the list, as it must be.
     pub fn files(&self) -> Result<Vec<LockedFile>, ArtifactError> {
-        locked::parse(self.locked)
-            .map_err(|(line, problem)| ArtifactError::List { list: self.name, line, problem })
+        locked::parse(self.locked).map_err(|(line, problem)| ArtifactError::List {
+            list: self.name,
+            line,
+            problem,
+        })
     }
 
     /// The version in the name of the artifact `artifact`, as in `cassandra-all-5.0.9.jar`.

@@ -9,7 +9,7 @@ use scylla::statement::Consistency;
 
 use super::memory::{Division, MIB, MIN_NODE_BYTES};
 
-/// More rings of one host than there are addresses in a block of 127.0.0.0/8.
+/// More than one host runs; a block of addresses has 254.
 const NODES_MAX: u64 = 200;
 /// From here on a share of the heap leaves nothing for anything else.
 const HEAP_SHARES: std::ops::RangeInclusive<f64> = 0.05..=0.8;
@@ -28,10 +28,16 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("concurrent_reads", "reads at once in a node: 32"),
     ("concurrent_writes", "writes at once in a node: 32"),
     ("table_layout", "fields (default: binary columns) or ycsb-usertable (the table of YCSB's own binding)"),
-    ("settle", "pending (default: write out, then wait for compactions) or major (compact each table to the end)"),
+    (
+        "settle",
+        "pending (default: write out, then wait for compactions) or major (compact each table to the end)",
+    ),
     ("endpoints", "ADDRESS:PORT, ... of a cluster that runs already, in place of one that is started: none"),
     ("datacenter", "of the endpoints, for LOCAL_ consistency and placing copies: none"),
-    ("tls_ca", "file with the certificate authorities that the endpoints' certificates come from, in PEM: none"),
+    (
+        "tls_ca",
+        "file with the certificate authorities that the endpoints' certificates come from, in PEM: none",
+    ),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,10 +130,13 @@ const SETTLES: &[(&str, Settle)] = &[("pending", Settle::Pending), ("major", Set
 
 impl Config {
     /// The configuration of `values` under a budget of all nodes together, or every mistake: (setting, what was expected).
+    /// Without a budget it is too early to judge that, and how many nodes there are if `values` doesn't say so.
     pub fn resolve(
         values: &BTreeMap<String, String>,
-        budget_bytes: u64,
+        budget_bytes: Option<u64>,
     ) -> Result<Config, Vec<(String, String)>> {
+        let nodes_known = budget_bytes.is_some() || values.contains_key("nodes");
+        let budget_bytes = budget_bytes.unwrap_or(u64::MAX);
         let mut config = Config { budget_bytes, ..Config::default() };
         let mut mistakes = Vec::new();
         for (key, text) in values {
@@ -142,19 +151,31 @@ impl Config {
                 let mib = |bytes: u64| bytes as f64 / MIB as f64;
                 mistake(
                     "memory",
-                    format!("{:.1} MiB is too small: expected at least {:.0} MiB", mib(budget_bytes), mib(needed_bytes)),
+                    format!(
+                        "{:.1} MiB is too small: expected at least {:.0} MiB",
+                        mib(budget_bytes),
+                        mib(needed_bytes)
+                    ),
                 );
             }
-            if config.replication_factor > config.nodes {
-                mistake("replication_factor", format!("expected at most the number of nodes, {}", config.nodes));
+            if nodes_known && config.replication_factor > config.nodes {
+                mistake(
+                    "replication_factor",
+                    format!("expected at most the number of nodes, {}", config.nodes),
+                );
             }
-            for (key, given) in [("datacenter", config.datacenter.is_some()), ("tls_ca", config.tls_ca.is_some())] {
+            for (key, given) in
+                [("datacenter", config.datacenter.is_some()), ("tls_ca", config.tls_ca.is_some())]
+            {
                 if given {
                     mistake(key, "expected with endpoints only".to_owned());
                 }
             }
         } else if config.nodes != 1 {
-            mistake("nodes", "expected not to be set: the endpoints' cluster has the nodes that it has".to_owned());
+            mistake(
+                "nodes",
+                "expected not to be set: the endpoints' cluster has the nodes that it has".to_owned(),
+            );
         }
         let needed = match config.consistency {
             Consistency::Two => 2,
@@ -343,12 +364,12 @@ mod tests {
     fn every_setting_has_a_value_that_is_taken_and_recorded() {
         assert_eq!(STARTED.len() + RUNNING.len(), SETTINGS.len());
         for pairs in [STARTED, RUNNING] {
-            let applied = Config::resolve(&values(pairs), 3 << 30).unwrap().applied();
+            let applied = Config::resolve(&values(pairs), Some(3 << 30)).unwrap().applied();
             for (name, value) in pairs {
-                assert_eq!(applied[*name], value.replace("30 %", "0.3").replace('_', "_").replace("1_024", "1024"));
+                assert_eq!(applied[*name], value.replace("30 %", "0.3").replace("1_024", "1024"));
             }
         }
-        let applied = Config::resolve(&BTreeMap::new(), 1 << 30).unwrap().applied();
+        let applied = Config::resolve(&BTreeMap::new(), Some(1 << 30)).unwrap().applied();
         for (name, _) in SETTINGS {
             assert!(applied.contains_key(*name), "{name}");
         }
@@ -374,7 +395,7 @@ mod tests {
             ("tls_ca", ""),
             ("node", "1"),
         ]);
-        let mistakes = Config::resolve(&given, MIB).unwrap_err();
+        let mistakes = Config::resolve(&given, Some(MIB)).unwrap_err();
         let mut named: Vec<&str> = mistakes.iter().map(|(key, _)| key.as_str()).collect();
         named.sort_unstable();
         let mut expected: Vec<&str> = given.keys().map(String::as_str).chain(["memory"]).collect();
@@ -387,9 +408,19 @@ mod tests {
 
     #[test]
     fn what_goes_with_endpoints_only_is_refused_without() {
-        let mistakes = Config::resolve(&values(&[("tls_ca", "x"), ("datacenter", "y")]), 1 << 30).unwrap_err();
+        let mistakes =
+            Config::resolve(&values(&[("tls_ca", "x"), ("datacenter", "y")]), Some(1 << 30)).unwrap_err();
         assert_eq!(mistakes.len(), 2);
         let both = values(&[("endpoints", "[::1]:9042"), ("nodes", "2")]);
-        assert_eq!(Config::resolve(&both, 0).unwrap_err()[0].0, "nodes");
+        assert_eq!(Config::resolve(&both, Some(0)).unwrap_err()[0].0, "nodes");
+    }
+
+    #[test]
+    fn copies_are_judged_once_the_nodes_are_known() {
+        let twice = values(&[("replication_factor", "2")]);
+        assert!(Config::resolve(&twice, None).is_ok());
+        assert!(Config::resolve(&twice, Some(1 << 30)).is_err());
+        let alone = values(&[("replication_factor", "2"), ("nodes", "1")]);
+        assert!(Config::resolve(&alone, None).is_err());
     }
 }

@@ -181,7 +181,9 @@ impl Database {
     fn figures_of(&self, node: &Arc<Node>) -> Result<Figures, DatabaseError> {
         let table = format!("keyspace_name = '{KEYSPACE}' AND table_name = '{}'", self.table.name);
         let mut figures = Figures::from([("current_nodes".to_owned(), 1.0)]);
-        let mut put = |name: &str, number: f64| drop(figures.insert(name.to_owned(), number));
+        let mut put = |name: &str, number: f64| {
+            figures.insert(name.to_owned(), number);
+        };
 
         let text = "SELECT name, hit_count, request_count FROM system_views.caches";
         for (name, hits, requests) in self.node_rows::<(String, i64, i64)>(node, text)? {
@@ -307,7 +309,9 @@ fn tls(path: &Path) -> Result<Arc<rustls::ClientConfig>, DatabaseError> {
 pub fn words(error: &ExecutionError) -> String {
     use scylla::errors::RequestAttemptError;
     match error {
-        ExecutionError::LastAttemptError(RequestAttemptError::DbError(kind, message)) if message.is_empty() => {
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(kind, message))
+            if message.is_empty() =>
+        {
             kind.to_string()
         }
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(kind, message)) => {

@@ -48,7 +48,8 @@ impl Division {
         let room = node_bytes.saturating_sub(direct_bytes + JAVA_OWN_BYTES).max(MIN_HEAP_BYTES);
         let heap_bytes = ((node_bytes as f64 * heap_share) as u64).clamp(MIN_HEAP_BYTES, most).min(room);
         let heap_bytes = heap_bytes / MIB * MIB;
-        let commitlog_segment_bytes = (node_bytes / 64).clamp(4 * MIB, 32 * MIB).next_power_of_two().min(32 * MIB);
+        let commitlog_segment_bytes =
+            (node_bytes / 64).clamp(4 * MIB, 32 * MIB).next_power_of_two().min(32 * MIB);
         Division {
             heap_bytes,
             young_bytes: heap_bytes / 4 / MIB * MIB,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -47,16 +47,18 @@ impl Node {
             .and_then(|mut source| source.read_exact(&mut random))
             .map_err(|error| failed(format!("the kernel gives no random numbers: {error}")))?;
         let password: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        std::fs::create_dir_all(&scratch)
-            .and_then(|()| plan.write(&password))
-            .map_err(|error| failed(format!("can't prepare the directories of node {}: {error}", plan.number + 1)))?;
+        std::fs::create_dir_all(&scratch).and_then(|()| plan.write(&password)).map_err(|error| {
+            failed(format!("can't prepare the directories of node {}: {error}", plan.number + 1))
+        })?;
         let mut command = Command::new(&java.program);
         command.arg(format!("@{}", scratch.join("java.arguments").display())).current_dir(&scratch);
         // Each of its hundred threads would keep a heap of its own in the C library.
         command.env("MALLOC_ARENA_MAX", "2").env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
         let child = Child::spawn(NAME, command, &scratch.join("cassandra.log"), memory)?;
         let mut tool: Vec<String> =
-            ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"].map(str::to_owned).into();
+            ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+                .map(str::to_owned)
+                .into();
         tool.extend(module_arguments());
         tool.extend([
             // It writes a history of its commands to the user's home.
@@ -76,7 +78,9 @@ impl Node {
             scratch.join("nodetool.password").display().to_string(),
         ]);
         let native = SocketAddr::new(
-            plan.ip.parse().map_err(|error| failed(format!("{} is no address: {error}", plan.ip)))?,
+            plan.ip
+                .parse::<IpAddr>()
+                .map_err(|error| failed(format!("{} is no address: {error}", plan.ip)))?,
             plan.native_port,
         );
         let data = plan.directories.data.clone();
@@ -112,7 +116,8 @@ impl Node {
         match TcpStream::connect_timeout(&self.native, CONNECT_LIMIT) {
             Ok(_) => Ok(()),
             Err(error) => {
-                let problem = format!("{}, but takes no clients at {}: {error}", state.describe(), self.native);
+                let problem =
+                    format!("{}, but takes no clients at {}: {error}", state.describe(), self.native);
                 Err(state.failed("running", problem))
             }
         }
@@ -176,7 +181,8 @@ impl Node {
         let state = self.state();
         if !state.wait(limit) {
             self.child.kill();
-            let problem = format!("{} took longer than {:.0} s to end", state.describe(), limit.as_secs_f64());
+            let problem =
+                format!("{} took longer than {:.0} s to end", state.describe(), limit.as_secs_f64());
             return Err(state.failed(DURING, problem));
         }
         match state.exit_code() {

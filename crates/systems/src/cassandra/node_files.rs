@@ -20,10 +20,12 @@ const EXPORTED: &[&str] = &[
     "java.base/jdk.internal.misc",
     "java.base/jdk.internal.ref",
     "java.base/sun.nio.ch",
+    "java.management/com.sun.jmx.remote.security",
     "java.management.rmi/com.sun.jmx.remote.internal.rmi",
     "java.rmi/sun.rmi.registry",
     "java.rmi/sun.rmi.server",
     "java.sql/java.sql",
+    "jdk.management.agent/jdk.internal.agent",
     "jdk.unsupported/sun.misc",
 ];
 const OPENED: &[&str] = &[
@@ -278,6 +280,74 @@ mod tests {
             assert!(ranges.last().unwrap() - ranges.first().unwrap() <= 1, "{ranges:?}");
             assert!(all[0] > i64::MIN, "the least token is the partitioner's own");
         }
+    }
+
+    fn plan(config: &Config, slow_motion: f64) -> NodePlan<'_> {
+        let directories = NodeDirectories {
+            data: vec!["/mnt/a/cassandra/data".into(), "/mnt/b/cassandra/data".into()],
+            commitlog: "/mnt/log/cassandra/commitlog".into(),
+            hints: "/mnt/a/cassandra/hints".into(),
+            saved_caches: "/mnt/a/cassandra/saved_caches".into(),
+            scratch: "/run/cell 1/node1".into(),
+        };
+        NodePlan {
+            config,
+            number: config.nodes - 1,
+            ip: "127.0.3.2".to_owned(),
+            seed: "127.0.3.1:7000".to_owned(),
+            native_port: 9042,
+            storage_port: 7000,
+            management_port: 40_001,
+            directories,
+            programs: "/cache/cassandra".into(),
+            slow_motion,
+        }
+    }
+
+    #[test]
+    fn a_small_node_undilated() {
+        let config = Config { budget_bytes: 1 << 30, nodes: 2, ..Config::default() };
+        let plan = plan(&config, 1.0);
+        insta::assert_snapshot!("small-yaml", plan.yaml());
+        insta::assert_snapshot!("small-java", plan.java_arguments());
+    }
+
+    #[test]
+    fn a_large_node_in_slow_motion() {
+        let config = Config {
+            budget_bytes: 64 << 30,
+            commitlog_sync: CommitlogSync::Group,
+            concurrent_reads: 128,
+            ..Config::default()
+        };
+        let plan = plan(&config, 8.0);
+        insta::assert_snapshot!("large-yaml", plan.yaml());
+        insta::assert_snapshot!("large-java", plan.java_arguments());
+    }
+
+    #[test]
+    fn files_with_passwords_are_for_the_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::TempDir::new().unwrap();
+        let config = Config::default();
+        let mut plan = plan(&config, 1.0);
+        let place = |name: &str| directory.path().join(name);
+        plan.directories = NodeDirectories {
+            data: vec![place("data")],
+            commitlog: place("commitlog"),
+            hints: place("hints"),
+            saved_caches: place("saved_caches"),
+            scratch: place("scratch"),
+        };
+        std::fs::create_dir(place("scratch")).unwrap();
+        // Twice: what a killed run left is written anew.
+        for password in ["first", "second"] {
+            plan.write(password).unwrap();
+            let file = place("scratch").join("management.password");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("underlay {password}\n"));
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0);
+        }
+        assert!(place("commitlog").is_dir());
     }
 
     #[test]

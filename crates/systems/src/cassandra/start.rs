@@ -79,7 +79,7 @@ impl System for Cassandra {
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
-        Config::resolve(settings, u64::MAX).err().unwrap_or_default()
+        Config::resolve(settings, None).err().unwrap_or_default()
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
@@ -93,7 +93,7 @@ impl System for Cassandra {
         memory: &Memory,
         settings: &Settings,
     ) -> Result<Box<dyn Running>, SystemError> {
-        let config = Config::resolve(&settings.values, memory.budget_bytes).map_err(first_mistake)?;
+        let config = Config::resolve(&settings.values, Some(memory.budget_bytes)).map_err(first_mistake)?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         let (addresses, nodes) = match config.endpoints.is_empty() {
             true => {
@@ -106,8 +106,13 @@ impl System for Cassandra {
             Some(addresses) => addresses.all_native().iter().map(ToString::to_string).collect(),
             None => config.endpoints.clone(),
         };
-        let target =
-            Target { endpoints, config: &config, fields: settings.fields, timeout, ours: addresses.is_some() };
+        let target = Target {
+            endpoints,
+            config: &config,
+            fields: settings.fields,
+            timeout,
+            ours: addresses.is_some(),
+        };
         let database = Database::open(&target).map_err(|error| explain(error, &nodes))?;
         let states = nodes.iter().map(|node| Arc::clone(node.state())).collect();
         Ok(Box::new(Started { config, nodes, states, database: Arc::new(database), timeout, addresses }))
@@ -151,7 +156,8 @@ fn start_ring(
     let storages = storage_of_nodes(config, paths)?;
     let java = Java::find()?;
     let programs = CASSANDRA.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
-    let count = u8::try_from(config.nodes).map_err(|_| failed(format!("{} are too many nodes", config.nodes)))?;
+    let count =
+        u8::try_from(config.nodes).map_err(|_| failed(format!("{} are too many nodes", config.nodes)))?;
     let addresses = claim_addresses(&storages, count)?;
     let folder = paths.scratch.join(format!("{NAME}-{}", addresses.name().replace(' ', "-")));
     let limit = LEAST_START_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
@@ -205,7 +211,8 @@ fn storage_of_nodes(config: &Config, paths: &StoragePaths) -> Result<Vec<NodeDir
 fn node_directories(storage: &NodePaths, node: u64, nodes: u64) -> Result<NodeDirectories, SystemError> {
     let own = |directory: &Path| -> Result<PathBuf, SystemError> {
         if !directory.is_dir() {
-            let problem = format!("the data directory {} is missing: is the storage attached?", directory.display());
+            let problem =
+                format!("the data directory {} is missing: is the storage attached?", directory.display());
             return Err(failed(problem));
         }
         // A filesystem's root may hold other things (`lost+found`).
@@ -279,7 +286,8 @@ impl Started {
         each: impl Fn(&Node) -> Result<T, SystemError> + Sync,
     ) -> Result<Vec<T>, SystemError> {
         std::thread::scope(|scope| {
-            let threads: Vec<_> = self.nodes.iter().map(|node| scope.spawn(|| each(node))).collect();
+            let each = &each;
+            let threads: Vec<_> = self.nodes.iter().map(|node| scope.spawn(move || each(node))).collect();
             let ended = threads.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|_| Err(failed("a thread of underlay ended early".to_owned())))
             });

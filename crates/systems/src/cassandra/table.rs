@@ -63,7 +63,9 @@ impl Table {
             },
             compaction: options(&[("class", compaction)]),
             replication: match &config.datacenter {
-                Some(datacenter) => format!("{{'class': 'NetworkTopologyStrategy', '{datacenter}': {copies}}}"),
+                Some(datacenter) => {
+                    format!("{{'class': 'NetworkTopologyStrategy', '{datacenter}': {copies}}}")
+                }
                 None => format!("{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"),
             },
         }
@@ -106,13 +108,14 @@ impl Table {
         let short = |value: &String| value.rsplit('.').next().unwrap_or_default().to_owned();
         let option = |options: &BTreeMap<String, String>, key: &str| options.get(key).map(short);
         let mut differences = Vec::new();
-        let mut compare = |setting, key, here: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
-            if let (Some(wanted), found) = (option(here, key), option(there, key))
-                && found.as_ref() != Some(&wanted)
-            {
-                differences.push((setting, found.unwrap_or_else(|| "none".to_owned())));
-            }
-        };
+        let mut compare =
+            |setting, key, here: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
+                if let (Some(wanted), found) = (option(here, key), option(there, key))
+                    && found.as_ref() != Some(&wanted)
+                {
+                    differences.push((setting, found.unwrap_or_else(|| "none".to_owned())));
+                }
+            };
         compare("compression", "class", &self.compression, compression);
         compare("compression", "enabled", &self.compression, compression);
         compare("chunk_kib", "chunk_length_in_kb", &self.compression, compression);
@@ -196,10 +199,8 @@ mod tests {
         let map = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
         };
-        let lz4 = map(&[
-            ("class", "org.apache.cassandra.io.compress.LZ4Compressor"),
-            ("chunk_length_in_kb", "16"),
-        ]);
+        let lz4 =
+            map(&[("class", "org.apache.cassandra.io.compress.LZ4Compressor"), ("chunk_length_in_kb", "16")]);
         let stcs = map(&[
             ("class", "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"),
             ("max_threshold", "32"),

@@ -197,10 +197,7 @@ fn settling_leaves_the_data_in_files(running: &dyn Running) {
     assert!(figures["current_sstables"] >= 1.0, "{figures:?}");
     assert_eq!(figures["current_compaction_tasks"], 0.0);
     let mut values = FieldValues::default();
-    assert_eq!(
-        running.connect().unwrap().read(b"user", Fields::All, &mut values),
-        Ok(Outcome::Found)
-    );
+    assert_eq!(running.connect().unwrap().read(b"user", Fields::All, &mut values), Ok(Outcome::Found));
 }
 
 fn a_cluster_that_runs_already_is_used_as_it_is(running: &dyn Running) {
@@ -230,11 +227,12 @@ fn a_cluster_that_runs_already_is_used_as_it_is(running: &dyn Running) {
 
 #[test]
 fn mistakes_are_found_before_anything_is_started() {
-    let wrong = settings(&[("no-such-setting", "1"), ("replication_factor", "2")]);
+    let wrong = settings(&[("no-such-setting", "1"), ("compression", "gzip")]);
     let mistakes = INSTALLED.check_settings(&wrong.values);
     assert_eq!(mistakes.len(), 2);
+    assert_eq!((mistakes[0].0.as_str(), mistakes[1].0.as_str()), ("compression", "no-such-setting"));
     for (name, meaning) in INSTALLED.capabilities().settings {
-        assert!(mistakes[0].1.contains(name), "the message lists {name}");
+        assert!(mistakes[1].1.contains(name), "the message lists {name}");
         assert!(!meaning.is_empty());
     }
     assert!(INSTALLED.check_settings(&settings(&[]).values).is_empty());

@@ -20,7 +20,8 @@ fn a_ring_of_two_survives_one_of_them() {
     }
     let directory = TempDir::new().unwrap();
     let running =
-        start(directory.path(), &[("nodes", "2"), ("replication_factor", "2"), ("consistency", "ALL")]).unwrap();
+        start(directory.path(), &[("nodes", "2"), ("replication_factor", "2"), ("consistency", "ALL")])
+            .unwrap();
     let processes = running.processes();
     assert_eq!(processes.len(), 2);
     let mut client = running.connect().unwrap();

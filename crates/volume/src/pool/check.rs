@@ -55,8 +55,13 @@ impl Core {
                     }
                     members.push(self.members.index_of(unit));
                 }
-                if matches!(extent, super::extent::Extent::Plain(_)) && members.len() == 2 && members[0] == members[1] {
-                    report.problems.push(format!("both copies of extent {index} of '{name}' are on one member"));
+                if matches!(extent, super::extent::Extent::Plain(_))
+                    && members.len() == 2
+                    && members[0] == members[1]
+                {
+                    report
+                        .problems
+                        .push(format!("both copies of extent {index} of '{name}' are on one member"));
                 }
             }
             let same = self.log.with_tables(|tables| {

@@ -149,6 +149,9 @@ mod tests {
         release(&log, 3);
         assert_eq!(names(), [5, 4]);
         log.lock().unwrap().clear();
-        assert!(claims.shards.iter().all(|shard| shard.lock().unwrap().is_empty()), "nothing is left of them");
+        assert!(
+            claims.shards.iter().all(|shard| shard.lock().unwrap().is_empty()),
+            "nothing is left of them"
+        );
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use underlay_storage::clock::Clock;
 use underlay_storage::device::{Completion, DeviceError};
 use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::mirror::Mirror;
 use underlay_storage::layers::workers::Workers;
 
 use super::claims::Claims;
@@ -37,6 +38,8 @@ pub struct Core {
     /// Pieces that maps no longer point to and that a flush has yet to give back.
     pub releasing: AtomicU64,
     pub map_limit_bytes: u64,
+    /// What keeps the journal on two members, where there are two.
+    pub journal_mirror: Option<Arc<Mirror>>,
     pub timer: Timer,
     pub clock: Arc<dyn Clock>,
     pub workers: Workers,

@@ -141,7 +141,9 @@ pub enum PoolError {
     Missing { index: usize },
     #[error("member {index} does not fit: {problem}")]
     OtherPool { index: usize, problem: String },
-    #[error("the pool's map makes no sense ({0}): restore the devices, or make the pool anew and lose what it holds")]
+    #[error(
+        "the pool's map makes no sense ({0}): restore the devices, or make the pool anew and lose what it holds"
+    )]
     Map(String),
     #[error("the pool's journal: {0}")]
     Journal(#[from] JournalError),
@@ -153,7 +155,9 @@ pub enum PoolError {
     NoVolume(String),
     #[error("there is a volume '{0}' already: delete it or take another name")]
     Exists(String),
-    #[error("'{0}' can't name a volume: use 1 to 64 letters, digits, '.', '_' and '-', and begin with a letter or digit")]
+    #[error(
+        "'{0}' can't name a volume: use 1 to 64 letters, digits, '.', '_' and '-', and begin with a letter or digit"
+    )]
     Name(String),
     #[error("a volume of {capacity_bytes} bytes can't be had: {problem}")]
     Capacity { capacity_bytes: u64, problem: &'static str },
@@ -163,7 +167,9 @@ pub enum PoolError {
     TooFewToMirror(usize),
     #[error("a pool has at most {0} volumes")]
     TooManyVolumes(usize),
-    #[error("the map of all volumes may take {limit_bytes} bytes and has no room for this: delete a snapshot, or discard")]
+    #[error(
+        "the map of all volumes may take {limit_bytes} bytes and has no room for this: delete a snapshot, or discard"
+    )]
     MapFull { limit_bytes: u64 },
     #[error("there is no member {0}")]
     NoMember(usize),

@@ -107,6 +107,9 @@ impl Piece {
     }
 }
 
+/// What a plain extent counts for in the map.
+pub const PLAIN_MAP_BYTES: u64 = 26;
+
 /// What an extent takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
@@ -121,20 +124,28 @@ pub struct Taken {
 impl Extent {
     pub fn pieces(&self) -> Vec<Piece> {
         match self {
-            Extent::Plain(plain) => [Some(plain.slab), plain.copy].into_iter().flatten().map(Piece::Slab).collect(),
+            Extent::Plain(plain) => {
+                [Some(plain.slab), plain.copy].into_iter().flatten().map(Piece::Slab).collect()
+            }
             Extent::Packed(packed) => (0..CHUNKS).flat_map(|chunk| packed.pieces_of(chunk)).collect(),
         }
     }
 
     pub fn taken(&self) -> Taken {
-        let map_bytes = self.encoded_bytes() as u64;
         match self {
             Extent::Plain(plain) => {
                 let bytes = u64::from(plain.valid.count_ones()) * BLOCK_BYTES;
-                Taken { used_bytes: bytes, stored_bytes: bytes, map_bytes, single: u64::from(plain.copy.is_none()) }
+                // The longest, so that a discard never makes the map longer.
+                let map_bytes = PLAIN_MAP_BYTES;
+                Taken {
+                    used_bytes: bytes,
+                    stored_bytes: bytes,
+                    map_bytes,
+                    single: u64::from(plain.copy.is_none()),
+                }
             }
             Extent::Packed(packed) => {
-                let mut taken = Taken { map_bytes, ..Taken::default() };
+                let mut taken = Taken { map_bytes: self.encoded_bytes() as u64, ..Taken::default() };
                 for (chunk, stored) in packed.stored() {
                     taken.used_bytes += CHUNK_BYTES;
                     taken.stored_bytes += u64::from(stored.bytes());
@@ -163,7 +174,8 @@ impl Extent {
         match self {
             Extent::Plain(Plain { slab, copy, valid }) => {
                 let full = *valid == u64::MAX;
-                bytes.push(PLAIN | u8::from(copy.is_some()) * WITH_COPIES | u8::from(full) * FULL);
+                let copies = if copy.is_some() { WITH_COPIES } else { 0 };
+                bytes.push(PLAIN | copies | if full { FULL } else { 0 });
                 bytes.extend(slab.to_le_bytes());
                 bytes.extend(copy.iter().flat_map(|copy| copy.to_le_bytes()));
                 if !full {
@@ -171,7 +183,7 @@ impl Extent {
                 }
             }
             Extent::Packed(packed) => {
-                bytes.push(PACKED | u8::from(packed.copies.is_some()) * WITH_COPIES);
+                bytes.push(PACKED | if packed.copies.is_some() { WITH_COPIES } else { 0 });
                 let present = packed.stored().fold(0u16, |bits, (chunk, _)| bits | 1 << chunk);
                 bytes.extend(present.to_le_bytes());
                 // Neighbours on the volume are mostly neighbours on the member: small numbers.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
 use underlay_storage::device::{DeviceError, Done};
+use underlay_storage::layers::join::{Next, repeat};
 
 use super::core::{Core, VolumeCore};
 use super::description::MemberState;
@@ -44,7 +45,9 @@ impl Core {
             }
             flusher.flushing = true;
         }
-        self.begin_flush();
+        let core = Arc::clone(self);
+        // In a loop where devices answer at once, however many go on asking.
+        repeat(move |next| core.begin_flush(next));
     }
 
     /// Whether the journal has durably what the tables have, and no flush is about to add to them.
@@ -59,7 +62,7 @@ impl Core {
         self.lock_flusher().held.extend(pieces);
     }
 
-    fn begin_flush(self: &Arc<Self>) {
+    fn begin_flush(self: &Arc<Self>, next: Next) {
         let waiters = std::mem::take(&mut self.lock_flusher().waiters);
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         // Captured before the members are flushed: what the captured maps point to had been written by then.
@@ -73,7 +76,7 @@ impl Core {
             .filter(|(_, changes)| !changes.extents.is_empty() || !changes.released.is_empty())
             .collect();
         let core = Arc::clone(self);
-        self.members.flush(move |results| core.members_flushed(waiters, captured, &results, epoch));
+        self.members.flush(move |results| core.members_flushed(waiters, captured, &results, epoch, next));
     }
 
     fn members_flushed(
@@ -82,10 +85,13 @@ impl Core {
         captured: Vec<(Arc<VolumeCore>, Changes)>,
         results: &[Result<(), DeviceError>],
         epoch: u64,
+        next: Next,
     ) {
         for (index, _) in results.iter().enumerate().filter(|(_, result)| result.is_err()) {
             self.members.leave_out(index);
         }
+        let failing = || results.iter().zip(&self.members.list).filter(|(result, _)| result.is_err());
+        let is_survived = failing().all(|(_, member)| member.state() == MemberState::Out);
         let failed = results.iter().find_map(|result| result.as_ref().err());
         let holds = |piece: Piece| {
             let member = self.member_of(piece);
@@ -119,7 +125,9 @@ impl Core {
         }
         self.log.append(records);
         if failed.is_none() {
-            for volume in self.volumes().into_iter().filter(|volume| volume.mirror && volume.compress.is_none()) {
+            for volume in
+                self.volumes().into_iter().filter(|volume| volume.mirror && volume.compress.is_none())
+            {
                 volume.intents.clear_quiet(self, volume.number, epoch);
             }
         }
@@ -128,8 +136,10 @@ impl Core {
             .map(|waiter| {
                 let volume = waiter.volume.as_ref()?;
                 let error = failed?;
-                let extents = volume.map.extents();
-                extents.values().any(|extent| !self.is_kept(extent, &holds)).then(|| error.clone())
+                // Of what is there twice only one copy can be on the member that is left out.
+                let twice = volume.mirror && volume.map.taken().single == 0 && is_survived;
+                let hurt = !twice && volume.map.any(|extent| !self.is_kept(extent, &holds));
+                hurt.then(|| error.clone())
             })
             .collect();
         let core = Arc::clone(self);
@@ -137,7 +147,7 @@ impl Core {
             if result.is_err() && changed {
                 core.members.set_changed();
             }
-            core.end_flush(waiters, hurt, released, result);
+            core.end_flush(waiters, hurt, released, result, next);
         }));
     }
 
@@ -164,6 +174,7 @@ impl Core {
         hurt: Vec<Option<DeviceError>>,
         mut released: Vec<Piece>,
         result: Result<(), DeviceError>,
+        next: Next,
     ) {
         {
             let mut flusher = self.lock_flusher();
@@ -187,7 +198,7 @@ impl Core {
             (waiter.done)(answer.map(|()| Vec::new()));
         }
         if again {
-            self.begin_flush();
+            next.go_on();
         }
     }
 }

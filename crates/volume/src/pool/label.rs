@@ -109,7 +109,7 @@ pub fn lay_out(capacities: &[u64], map_bytes: Option<u64>, identity: u64) -> Res
     let mut journal_bytes = journal_range_bytes(map_bytes);
     if capacities.len() > 1 {
         // What the mirror of the two journals keeps for itself.
-        journal_bytes += (64 << 10) + 256 * (journal_bytes >> 20).min(4096);
+        journal_bytes += ((64 << 10) + 256 * (journal_bytes >> 20).min(4096)).next_multiple_of(BLOCK_BYTES);
     }
     let mut labels: Vec<Label> = Vec::new();
     let mut first_slab = 0u32;
@@ -127,7 +127,11 @@ pub fn lay_out(capacities: &[u64], map_bytes: Option<u64>, identity: u64) -> Res
         let start_bytes = label.data_start_bytes();
         let slabs = capacity_bytes.saturating_sub(start_bytes) / EXTENT_BYTES;
         if slabs == 0 {
-            return Err(PoolError::TooSmall { index, capacity_bytes, needed_bytes: start_bytes + EXTENT_BYTES });
+            return Err(PoolError::TooSmall {
+                index,
+                capacity_bytes,
+                needed_bytes: start_bytes + EXTENT_BYTES,
+            });
         }
         label.slabs = u32::try_from(slabs).map_err(|_| PoolError::TooLarge)?;
         first_slab = first_slab.checked_add(label.slabs).ok_or(PoolError::TooLarge)?;

@@ -130,7 +130,9 @@ impl Map {
         for mut shard in self.shards() {
             let shard = &mut *shard;
             changes.released.append(&mut shard.released);
-            changes.extents.extend(shard.dirty.drain().map(|index| (index, shard.extents.get(&index).cloned())));
+            changes
+                .extents
+                .extend(shard.dirty.drain().map(|index| (index, shard.extents.get(&index).cloned())));
         }
         changes
     }
@@ -168,6 +170,11 @@ impl Map {
             extents.extend(shard.extents.iter().map(|(index, extent)| (*index, extent.clone())));
         }
         extents
+    }
+
+    /// Whether there is an extent like that.
+    pub fn any(&self, like: impl Fn(&Extent) -> bool) -> bool {
+        self.shards().any(|shard| shard.extents.values().any(&like))
     }
 
     pub fn taken(&self) -> Taken {

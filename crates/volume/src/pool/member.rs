@@ -53,7 +53,8 @@ impl Member {
     }
 
     fn offset(&self, unit: Unit) -> u64 {
-        self.label.data_start_bytes() + (unit - u64::from(self.label.first_slab) * u64::from(BLOCKS)) * BLOCK_BYTES
+        self.label.data_start_bytes()
+            + (unit - u64::from(self.label.first_slab) * u64::from(BLOCKS)) * BLOCK_BYTES
     }
 }
 
@@ -258,7 +259,9 @@ impl Members {
             members.list[index].written.store(true, Ordering::Release);
             done();
         };
-        member.device.submit(Request::Discard { offset_bytes, length_bytes: EXTENT_BYTES }, Box::new(answered));
+        member
+            .device
+            .submit(Request::Discard { offset_bytes, length_bytes: EXTENT_BYTES }, Box::new(answered));
     }
 
     /// Flushes every member that was written to; says by member what came of it.

@@ -35,7 +35,8 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
             return Err(PoolError::Blocks { index, block_bytes });
         }
     }
-    let found: Vec<Result<FirstBlock, DeviceError>> = devices.iter().map(|device| first_block(&**device)).collect();
+    let found: Vec<Result<FirstBlock, DeviceError>> =
+        devices.iter().map(|device| first_block(&**device)).collect();
     let made = |found: &Result<FirstBlock, DeviceError>| match found {
         Ok(FirstBlock::Label(label)) if label.made => Some(*label),
         _ => None,
@@ -46,7 +47,13 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
     };
     let map_limit_bytes = labels[0].map_bytes;
     let identity = labels[0].identity;
-    let (journal, recovered) = open_journal(&devices, &labels)?;
+    let journal_mirror = open_mirror(&devices, &labels)?;
+    let journal_device: Arc<dyn BlockDevice> = match &journal_mirror {
+        Some(mirror) => Arc::clone(mirror) as Arc<dyn BlockDevice>,
+        None => Arc::new(journal_part(&devices[0], &labels[0])),
+    };
+    let range = 0..label::journal_range_bytes(map_limit_bytes);
+    let (journal, recovered) = Journal::open(journal_device, range, KIND)?;
     let log = Log::new(journal, &recovered).map_err(PoolError::Map)?;
     if labels.iter().any(|label| !label.made) {
         finish_making(&devices, &labels, &log)?;
@@ -68,6 +75,7 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         epoch: AtomicU64::new(0),
         releasing: AtomicU64::new(0),
         map_limit_bytes,
+        journal_mirror,
         timer: Timer::new(Arc::clone(&settings.clock)),
         clock: settings.clock,
         workers: settings.workers,
@@ -76,9 +84,10 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
     });
     let tables = core.log.with_tables(Tables::clone);
     make_alike(&core, &tables)?;
-    let volumes = tables.volumes.iter().map(|(number, table)| {
-        (*number, core.new_volume(*number, &table.header, &table.extents))
-    });
+    let volumes = tables
+        .volumes
+        .iter()
+        .map(|(number, table)| (*number, core.new_volume(*number, &table.header, &table.extents)));
     core.volumes.write().unwrap_or_else(std::sync::PoisonError::into_inner).extend(volumes);
     Ok(core)
 }
@@ -105,18 +114,27 @@ fn known_labels(
         match found {
             Ok(FirstBlock::Label(label)) if label.identity == known.identity => {
                 if usize::from(label.index) != index {
-                    return Err(other(index, format!("it was made as member {}: put them in order", label.index)));
+                    return Err(other(
+                        index,
+                        format!("it was made as member {}: put them in order", label.index),
+                    ));
                 }
                 let needed_bytes =
                     label.data_start_bytes() + u64::from(label.slabs) * super::extent::EXTENT_BYTES;
                 if capacities[index] < needed_bytes {
-                    return Err(PoolError::TooSmall { index, capacity_bytes: capacities[index], needed_bytes });
+                    return Err(PoolError::TooSmall {
+                        index,
+                        capacity_bytes: capacities[index],
+                        needed_bytes,
+                    });
                 }
                 labels.push(Some(*label));
             }
             Ok(FirstBlock::Label(_)) => return Err(other(index, "it belongs to another pool".into())),
             Ok(FirstBlock::Blank) => return Err(PoolError::Missing { index }),
-            Ok(FirstBlock::Foreign) => return Err(other(index, "its label is damaged or not a pool's".into())),
+            Ok(FirstBlock::Foreign) => {
+                return Err(other(index, "its label is damaged or not a pool's".into()));
+            }
             Err(_) => labels.push(None),
         }
     }
@@ -125,10 +143,16 @@ fn known_labels(
     let mut complete: Vec<Label> = Vec::new();
     for index in 0..labels.len() {
         let first_slab = complete.last().map_or(0, |before| before.first_slab + before.slabs);
-        let mut label =
-            labels[index].unwrap_or(Label { index: index as u16, first_slab, slabs: 0, made: true, ..*known });
+        let mut label = labels[index].unwrap_or(Label {
+            index: index as u16,
+            first_slab,
+            slabs: 0,
+            made: true,
+            ..*known
+        });
         if labels[index].is_none() {
-            let room = capacities[index].saturating_sub(label.data_start_bytes()) / super::extent::EXTENT_BYTES;
+            let room =
+                capacities[index].saturating_sub(label.data_start_bytes()) / super::extent::EXTENT_BYTES;
             let next = labels.get(index + 1).copied().flatten().map(|next| next.first_slab);
             label.slabs = next.map_or(room as u32, |next| next.saturating_sub(first_slab));
         }
@@ -181,25 +205,17 @@ fn finish_making(devices: &Devices, labels: &[Label], log: &Log) -> Result<(), P
     Ok(())
 }
 
-fn open_journal(
-    devices: &Devices,
-    labels: &[Label],
-) -> Result<(Journal, underlay_storage::journal::Recovered), PoolError> {
-    let parts: Devices = devices
-        .iter()
-        .zip(labels)
-        .take(JOURNAL_MEMBERS)
-        .map(|(device, label)| {
-            let device = Arc::clone(device);
-            Arc::new(Part { device, start_bytes: BLOCK_BYTES, length_bytes: label.journal_bytes })
-                as Arc<dyn BlockDevice>
-        })
-        .collect();
-    let device: Arc<dyn BlockDevice> = match <[_; 1]>::try_from(parts) {
-        Ok([only]) => only,
-        Err(parts) => Arc::new(Mirror::open(parts, MirrorSettings::default())?),
-    };
-    Ok(Journal::open(device, 0..label::journal_range_bytes(labels[0].map_bytes), KIND)?)
+fn journal_part(device: &Arc<dyn BlockDevice>, label: &Label) -> Part {
+    Part { device: Arc::clone(device), start_bytes: BLOCK_BYTES, length_bytes: label.journal_bytes }
+}
+
+fn open_mirror(devices: &Devices, labels: &[Label]) -> Result<Option<Arc<Mirror>>, PoolError> {
+    if devices.len() < JOURNAL_MEMBERS {
+        return Ok(None);
+    }
+    let parts = devices.iter().zip(labels).take(JOURNAL_MEMBERS);
+    let parts = parts.map(|(device, label)| Arc::new(journal_part(device, label)) as Arc<dyn BlockDevice>);
+    Ok(Some(Arc::new(Mirror::open(parts.collect(), MirrorSettings::default())?)))
 }
 
 /// Takes everything that maps point to.
@@ -208,11 +224,15 @@ fn claim_all(space: &Space, tables: &Tables) -> Result<(), String> {
         for (index, extent) in &table.extents {
             let packed = matches!(extent, Extent::Packed(_));
             if packed != table.header.spec.compress.is_some() {
-                return Err(format!("extent {index} of volume {number} is stored in another way than the volume"));
+                return Err(format!(
+                    "extent {index} of volume {number} is stored in another way than the volume"
+                ));
             }
             for piece in extent.pieces() {
                 if !space.claim(piece) {
-                    return Err(format!("extent {index} of volume {number} claims {piece:?}, which is not to be had"));
+                    return Err(format!(
+                        "extent {index} of volume {number} claims {piece:?}, which is not to be had"
+                    ));
                 }
             }
         }
@@ -226,12 +246,13 @@ fn make_alike(core: &Arc<Core>, tables: &Tables) -> Result<(), PoolError> {
     for (&volume, table) in &tables.volumes {
         for &region in &table.intents {
             let extents = region.saturating_mul(REGION_EXTENTS)..(region + 1).saturating_mul(REGION_EXTENTS);
+            let mut is_alike = true;
             for extent in extents {
                 let Some(Extent::Plain(plain)) = table.extents.get(&extent) else { continue };
                 let Some(second) = plain.copy else { continue };
                 let both = [plain.slab, second].map(|slab| core.members.index_of(first_unit(slab)));
                 if both.iter().any(|index| core.members.list[*index].state() != MemberState::InUse) {
-                    // The one that is left out is brought up to date as a whole.
+                    is_alike = false;
                     continue;
                 }
                 let from = places(&super::extent::Plain { copy: None, ..*plain }, 0);
@@ -241,7 +262,9 @@ fn make_alike(core: &Arc<Core>, tables: &Tables) -> Result<(), PoolError> {
                 });
                 receiver.recv().unwrap_or(Err(DeviceError::Gone))?;
             }
-            cleared.push(Record::Intent { volume, region, set: false });
+            if is_alike {
+                cleared.push(Record::Intent { volume, region, set: false });
+            }
         }
     }
     if cleared.is_empty() {

@@ -15,8 +15,8 @@ use super::member::Places;
 use super::volume::{ChangeDone, Part};
 
 const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES) as u32;
-/// A new chunk in the map takes at most so much of it, its extent's beginning included.
-const CHUNK_MAP_BYTES: u64 = 40;
+/// A chunk may take so much of the map, its extent's beginning included.
+const CHUNK_MAP_BYTES: u64 = 32;
 
 /// A chunk to be stored, in whole units.
 struct Image {
@@ -77,7 +77,14 @@ impl VolumeCore {
         }
     }
 
-    pub fn read_packed(self: Arc<Self>, core: Arc<Core>, codec: Codec, part: Part, mut buffer: Vec<u8>, done: Done) {
+    pub fn read_packed(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        codec: Codec,
+        part: Part,
+        mut buffer: Vec<u8>,
+        done: Done,
+    ) {
         let claims = Arc::clone(&self.claims);
         claims.claim(part.extent, parts_of(&part), true, move |claim| {
             let Some(packed) = self.packed(part.extent) else {
@@ -153,8 +160,13 @@ impl VolumeCore {
         done: ChangeDone,
     ) {
         let known = self.packed(extent).unwrap_or_default();
-        let new = images.iter().filter(|(chunk, image)| image.is_some() && known.chunks[*chunk].is_none()).count();
-        if new > 0 && core.map_bytes() + new as u64 * CHUNK_MAP_BYTES > core.map_limit_bytes {
+        let new =
+            images.iter().filter(|(chunk, image)| image.is_some() && known.chunks[*chunk].is_none()).count();
+        // What is written over may need a longer entry, for which some room is kept.
+        let reserve_bytes = if new > 0 { 0 } else { core.map_limit_bytes / 16 };
+        let more_bytes = images.len() as u64 * CHUNK_MAP_BYTES;
+        let stores = images.iter().any(|(_, image)| image.is_some());
+        if stores && core.map_bytes() + more_bytes > core.map_limit_bytes + reserve_bytes {
             drop(claim);
             return done(Err(DeviceError::NoSpace));
         }
@@ -174,13 +186,16 @@ impl VolumeCore {
         let mut writes: Vec<(Places, Vec<u8>)> = Vec::new();
         let mut entries: Vec<(usize, Option<Stored>, Option<Unit>)> = Vec::with_capacity(images.len());
         for (chunk, image) in images {
-            let Some((image, places)) = image.and_then(|image| rest.next().map(|places| (image, *places))) else {
+            let Some((image, places)) = image.and_then(|image| rest.next().map(|places| (image, *places)))
+            else {
                 entries.push((chunk, None, None));
                 continue;
             };
             entries.push((chunk, Stored::new(places.first, image.stored_bytes), places.second));
             match writes.last_mut() {
-                Some((start, data)) if continues(*start, units(data.len()), places) => data.extend(image.bytes),
+                Some((start, data)) if continues(*start, units(data.len()), places) => {
+                    data.extend(image.bytes)
+                }
                 _ => writes.push((places, image.bytes)),
             }
         }
@@ -207,7 +222,8 @@ impl VolumeCore {
                 Some(Extent::Packed(packed)) => Arc::clone(packed),
                 _ => Arc::default(),
             };
-            let released: Vec<Piece> = entries.iter().flat_map(|(chunk, ..)| packed.pieces_of(*chunk)).collect();
+            let released: Vec<Piece> =
+                entries.iter().flat_map(|(chunk, ..)| packed.pieces_of(*chunk)).collect();
             if released.is_empty() && entries.iter().all(|(_, stored, _)| stored.is_none()) {
                 return None;
             }
@@ -228,7 +244,9 @@ impl VolumeCore {
         let take = |sizes: &[u32]| {
             let firsts = core.space.take_runs(sizes, |member| core.members.takes_data(member))?;
             if !twice {
-                return Some(firsts.into_iter().map(|first| Places { first, second: None }).collect::<Vec<_>>());
+                return Some(
+                    firsts.into_iter().map(|first| Places { first, second: None }).collect::<Vec<_>>(),
+                );
             }
             let other = core.members.index_of(*firsts.first()?);
             let allowed = |member| member != other && core.members.takes_data(member);

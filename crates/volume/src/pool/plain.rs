@@ -8,14 +8,13 @@ use underlay_storage::layers::join::Gather;
 
 use super::claims::Claim;
 use super::core::{Core, VolumeCore};
-use super::extent::{BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Extent, Piece, Plain, Unit, first_unit, mask, runs};
+use super::extent::{
+    BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Extent, PLAIN_MAP_BYTES, Piece, Plain, Unit, first_unit, mask, runs,
+};
 use super::member::Places;
 use super::volume::{ChangeDone, Part};
 
 const WHOLE: u64 = u64::MAX;
-
-/// A new extent in the map takes at most so much of it.
-const EXTENT_MAP_BYTES: u64 = 32;
 
 fn blocks_of(part: &Part) -> u64 {
     mask(part.blocks.start, part.blocks.end - part.blocks.start)
@@ -70,7 +69,14 @@ impl VolumeCore {
         });
     }
 
-    pub fn write_plain(self: Arc<Self>, core: Arc<Core>, part: Part, data: Vec<u8>, fua: bool, done: ChangeDone) {
+    pub fn write_plain(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        part: Part,
+        data: Vec<u8>,
+        fua: bool,
+        done: ChangeDone,
+    ) {
         let claims = Arc::clone(&self.claims);
         claims.claim(part.extent, blocks_of(&part), false, move |claim| {
             let own = self.plain(part.extent).filter(|plain| !is_shared(&core, plain));
@@ -101,8 +107,8 @@ impl VolumeCore {
         done: ChangeDone,
     ) {
         let blocks = blocks_of(&part);
-        // What was not there before is not in the journal's map either: nobody will compare its copies.
-        let overwrites = plain.copy.is_some() && plain.valid & blocks != 0;
+        // Even where nothing is valid: the journal may not have heard of a discard yet.
+        let overwrites = plain.copy.is_some();
         let (next, own_core) = (Arc::clone(&self), Arc::clone(&core));
         let begin = move |result: Result<(), DeviceError>| {
             let (volume, core) = (next, own_core);
@@ -145,7 +151,7 @@ impl VolumeCore {
         attempt: u32,
         done: ChangeDone,
     ) {
-        if old.is_none() && core.map_bytes() + EXTENT_MAP_BYTES > core.map_limit_bytes {
+        if old.is_none() && core.map_bytes() + PLAIN_MAP_BYTES > core.map_limit_bytes {
             drop(claim);
             return done(Err(DeviceError::NoSpace));
         }

@@ -22,18 +22,40 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// The header of a volume: a new one, or another header for it.
-    Volume { volume: u32, header: Box<Header> },
+    Volume {
+        volume: u32,
+        header: Box<Header>,
+    },
     /// An extent, or none any more.
-    Extent { volume: u32, index: u32, extent: Option<Extent> },
+    Extent {
+        volume: u32,
+        index: u32,
+        extent: Option<Extent>,
+    },
     /// A new volume with the map of another one.
-    Snapshot { source: u32, volume: u32, header: Box<Header> },
-    Delete { volume: u32 },
+    Snapshot {
+        source: u32,
+        volume: u32,
+        header: Box<Header>,
+    },
+    Delete {
+        volume: u32,
+    },
     /// The member's copies of mirrored data are old, or no longer.
-    Member { member: u8, out: bool },
+    Member {
+        member: u8,
+        out: bool,
+    },
     /// The two copies of a region of a mirrored volume may differ, or no longer.
-    Intent { volume: u32, region: u32, set: bool },
+    Intent {
+        volume: u32,
+        region: u32,
+        set: bool,
+    },
     /// The number of the next volume that is made.
-    Next { volume: u32 },
+    Next {
+        volume: u32,
+    },
 }
 
 const VOLUME: u8 = 1;

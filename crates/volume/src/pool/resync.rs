@@ -1,14 +1,21 @@
 //! Bringing a member that was left out up to date.
 
 use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use underlay_storage::device::{DeviceError, Request};
+use underlay_storage::device::{BlockDevice, DeviceError, Request};
 
 use super::core::{Core, VolumeCore};
 use super::description::{MemberState, PoolError};
 use super::extent::{BLOCK_BYTES, BLOCKS, Extent, Packed, Piece, Plain, Unit, first_unit, mask};
+use super::label::JOURNAL_MEMBERS;
 use super::member::Places;
 use super::plain::{copy_to, places};
+
+/// So often the journal's mirror is asked to look for a member, and so long is waited in between.
+const LOOKS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
 
 type Copied = Result<(), DeviceError>;
 
@@ -20,6 +27,7 @@ impl Core {
         }
         let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
         member.device.execute(probe).map_err(|error| PoolError::MemberFails(index, error))?;
+        self.bring_back_journal(index)?;
         if !self.members.change(index, MemberState::Out, MemberState::Resyncing) {
             return Ok(());
         }
@@ -39,6 +47,28 @@ impl Core {
         self.make_whole()
     }
 
+    /// The journal's mirror looks after itself; this waits until it has.
+    fn bring_back_journal(&self, index: usize) -> Result<(), PoolError> {
+        let Some(mirror) = self.journal_mirror.as_ref().filter(|_| index < JOURNAL_MEMBERS) else {
+            return Ok(());
+        };
+        let mut looks = 0;
+        loop {
+            // A flush makes it look for members that are out.
+            mirror.execute(Request::Flush)?;
+            let health = mirror.health();
+            if health.out == 0 && health.resyncing == 0 {
+                return Ok(());
+            }
+            looks += u32::from(health.resyncing == 0);
+            if looks > LOOKS {
+                let problem = "its copy of the journal comes back when the pool is closed and opened again";
+                return Err(PoolError::MemberFails(index, DeviceError::Io(problem.into())));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
     fn copy_all(self: &Arc<Self>, index: usize) -> Copied {
         for volume in self.volumes().into_iter().filter(|volume| volume.mirror) {
             for extent in volume.map.mapped_in(0..u32::MAX) {
@@ -54,7 +84,9 @@ impl Core {
 
     /// Everything in a mirrored volume that is there once gets its second copy.
     fn make_whole(self: &Arc<Self>) -> Result<(), PoolError> {
-        for volume in self.volumes().into_iter().filter(|volume| volume.mirror && volume.map.taken().single > 0) {
+        for volume in
+            self.volumes().into_iter().filter(|volume| volume.mirror && volume.map.taken().single > 0)
+        {
             for extent in volume.map.mapped_in(0..u32::MAX) {
                 volume.wait_on(self, extent, move |core, volume, mapped, done| match mapped {
                     Some(Extent::Plain(plain)) if plain.copy.is_none() => {
@@ -82,7 +114,12 @@ impl Core {
         }
     }
 
-    fn copy_packed(self: &Arc<Self>, index: usize, packed: &Packed, done: impl FnOnce(Copied) + Send + 'static) {
+    fn copy_packed(
+        self: &Arc<Self>,
+        index: usize,
+        packed: &Packed,
+        done: impl FnOnce(Copied) + Send + 'static,
+    ) {
         let mut runs: Vec<(Unit, Unit, u32)> = Vec::new();
         for (chunk, stored) in packed.stored() {
             let Some(copy) = packed.copy(chunk) else { continue };
@@ -107,7 +144,8 @@ impl Core {
         if self.space.is_shared(plain.slab) {
             return done(Ok(()));
         }
-        let Some(copy) = self.space.take_slab(|member| member != first && self.members.takes_data(member)) else {
+        let Some(copy) = self.space.take_slab(|member| member != first && self.members.takes_data(member))
+        else {
             return done(Err(DeviceError::NoSpace));
         };
         let (core, volume) = (Arc::clone(self), Arc::clone(volume));
@@ -135,9 +173,13 @@ impl Core {
             let first = self.members.index_of(stored.unit());
             let allowed = |member| member != first && self.members.takes_data(member);
             match self.space.take_runs(&[stored.units()], allowed) {
-                Some(taken) => runs.extend(taken.first().map(|to| (chunk, stored.unit(), *to, stored.units()))),
+                Some(taken) => {
+                    runs.extend(taken.first().map(|to| (chunk, stored.unit(), *to, stored.units())))
+                }
                 None => {
-                    self.release(runs.iter().map(|(_, _, unit, units)| Piece::Run { unit: *unit, units: *units }));
+                    self.release(
+                        runs.iter().map(|(_, _, unit, units)| Piece::Run { unit: *unit, units: *units }),
+                    );
                     return done(Err(DeviceError::NoSpace));
                 }
             }
@@ -158,7 +200,9 @@ impl Core {
                     volume.map.change(extent, |_| Some((Some(whole), Vec::new())));
                 }
                 Err(_) => {
-                    core.release(runs.iter().map(|(_, _, unit, units)| Piece::Run { unit: *unit, units: *units }));
+                    core.release(
+                        runs.iter().map(|(_, _, unit, units)| Piece::Run { unit: *unit, units: *units }),
+                    );
                 }
             }
             done(copied);

@@ -201,7 +201,11 @@ impl Space {
     /// At opening: a map points to a piece, the first or a further one. False if that can't be.
     pub fn claim(&self, piece: Piece) -> bool {
         let slab = piece.slab();
-        if slab as usize >= self.plain.len() {
+        let lies_inside = match piece {
+            Piece::Slab(slab) => (slab as usize) < self.plain.len(),
+            Piece::Run { unit, .. } => unit / u64::from(BLOCKS) < self.plain.len() as u64,
+        };
+        if !lies_inside {
             return false;
         }
         {
@@ -307,7 +311,9 @@ impl Space {
         let mut problems = Vec::new();
         for (count, piece) in held.values() {
             let found = match piece {
-                Piece::Slab(slab) => self.plain.get(*slab as usize).map_or(0, |held| held.load(Ordering::Acquire)),
+                Piece::Slab(slab) => {
+                    self.plain.get(*slab as usize).map_or(0, |held| held.load(Ordering::Acquire))
+                }
                 Piece::Run { unit, units } => state.cut.get(&slab_of(*unit)).map_or(0, |cut| {
                     let (held, length) = cut.runs[(unit % u64::from(BLOCKS)) as usize];
                     if u32::from(length) == *units { u32::from(held) } else { 0 }
@@ -349,7 +355,8 @@ impl Space {
         for (index, member) in state.members.iter().enumerate() {
             let taken: u32 = member.taken.iter().map(|word| word.count_ones()).sum();
             if taken + member.free != member.slabs.end - member.slabs.start {
-                problems.push(format!("member {index} counts {} free slabs, with {taken} taken", member.free));
+                problems
+                    .push(format!("member {index} counts {} free slabs, with {taken} taken", member.free));
             }
             let units = |(_, slab): &(u32, Slab)| state.cut.get(slab).map_or(0, |cut| cut.used.count_zeros());
             let room: u32 = member.room.iter().map(units).sum();
@@ -425,7 +432,8 @@ impl State {
         if after != u64::MAX {
             member.room.insert((longest(!after), slab));
         }
-        member.free_units = member.free_units + u64::from(before.count_ones()) - u64::from(after.count_ones());
+        member.free_units =
+            member.free_units + u64::from(before.count_ones()) - u64::from(after.count_ones());
     }
 
     fn run(&mut self, unit: Unit) -> Option<&mut (u16, u8)> {

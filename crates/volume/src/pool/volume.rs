@@ -187,7 +187,8 @@ impl Volume {
         let done = self.durably(false, done);
         let ends = offset_bytes / EXTENT_BYTES..(offset_bytes + length_bytes).div_ceil(EXTENT_BYTES);
         // Over what is mapped, not over the range: a discard of a whole volume is cheap.
-        let mapped = self.volume.map.mapped_in(ends.start as u32..u32::try_from(ends.end).unwrap_or(u32::MAX));
+        let mapped =
+            self.volume.map.mapped_in(ends.start as u32..u32::try_from(ends.end).unwrap_or(u32::MAX));
         let end = offset_bytes + length_bytes;
         let parts: Vec<Part> = mapped
             .into_iter()

@@ -24,7 +24,10 @@ impl Admissions {
         let path = directory.join(FILE);
         let volumes = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| {
-                let problem = format!("{} makes no sense ({error}): put it right, or remove it to admit any host", path.display());
+                let problem = format!(
+                    "{} makes no sense ({error}): put it right, or remove it to admit any host",
+                    path.display()
+                );
                 ServerError::Failed(problem)
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
@@ -67,7 +70,8 @@ mod tests {
     #[test]
     fn they_are_found_again_and_nonsense_lets_nobody_in() {
         let folder = tempfile::tempdir().unwrap();
-        let some = Admission { hosts: vec!["nqn.2014-08.org.example:a".into()], secret_env: Some("S".into()) };
+        let some =
+            Admission { hosts: vec!["nqn.2014-08.org.example:a".into()], secret_env: Some("S".into()) };
         let mut admissions = Admissions::open(folder.path()).unwrap();
         assert_eq!(admissions.of("data"), Admission::default());
         admissions.set("data", some.clone()).unwrap();

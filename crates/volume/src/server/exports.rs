@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use underlay_nvme::auth::{ControllerSecrets, Secret};
 use underlay_nvme::target::{
-    Hosts, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems, Target, TargetConfig, TargetError,
+    Hosts, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems, Target, TargetConfig,
+    TargetError,
 };
 
 use super::error::ServerError;
@@ -25,6 +26,7 @@ pub(super) struct Exports {
     volumes: Mutex<BTreeMap<String, Exported>>,
     /// Once it listens, and until it is stopped.
     target: Mutex<Option<Target>>,
+    wanted: SocketAddr,
     address: OnceLock<SocketAddr>,
 }
 
@@ -35,9 +37,10 @@ struct Exported {
 
 impl Exports {
     /// Nobody hears of them yet.
-    pub(super) fn new(pool: &str) -> Exports {
+    pub(super) fn new(pool: &str, listen: SocketAddr) -> Exports {
         Exports {
             pool: pool.to_owned(),
+            wanted: listen,
             subsystems: Arc::default(),
             volumes: Mutex::default(),
             target: Mutex::default(),
@@ -46,12 +49,13 @@ impl Exports {
     }
 
     /// Serves what was added and what will be.
-    pub(super) fn listen(&self, address: SocketAddr) -> Result<(), ServerError> {
-        let config = TargetConfig { listen: vec![address], ..TargetConfig::default() };
-        let target = Target::start_with(config, Arc::clone(&self.subsystems)).map_err(|error| match error {
-            TargetError::Listen { address, error } => ServerError::Listen { address, source: error },
-            other => ServerError::Failed(other.to_string()),
-        })?;
+    pub(super) fn listen(&self) -> Result<(), ServerError> {
+        let config = TargetConfig { listen: vec![self.wanted], ..TargetConfig::default() };
+        let target =
+            Target::start_with(config, Arc::clone(&self.subsystems)).map_err(|error| match error {
+                TargetError::Listen { address, error } => ServerError::Listen { address, source: error },
+                other => ServerError::Failed(other.to_string()),
+            })?;
         if let Some(&taken) = target.addresses().first() {
             let _ = self.address.set(taken);
         }
@@ -59,13 +63,18 @@ impl Exports {
         Ok(())
     }
 
-    /// Where it listens.
-    pub(super) fn address(&self) -> Option<SocketAddr> {
-        self.address.get().copied()
+    /// Where it listens, with the port that it got.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address.get().copied().unwrap_or(self.wanted)
     }
 
     /// Hosts that are admitted can connect from now on.
-    pub(super) fn add(&self, info: &VolumeInfo, volume: Volume, admission: &Admission) -> Result<(), ServerError> {
+    pub(super) fn add(
+        &self,
+        info: &VolumeInfo,
+        volume: Volume,
+        admission: &Admission,
+    ) -> Result<(), ServerError> {
         let config = SubsystemConfig {
             nqn: nqn::of_volume(&self.pool, &info.name),
             serial_number: format!("{:016x}", info.identity),
@@ -140,8 +149,9 @@ impl Exports {
 /// Whether a volume could be served to these hosts.
 pub(super) fn check(admission: &Admission) -> Result<(), ServerError> {
     for host in &admission.hosts {
-        crate::pool_file::check_nqn(host)
-            .map_err(|expected| ServerError::Mistake(format!("the host '{}': {expected}", host.escape_debug())))?;
+        crate::pool_file::check_nqn(host).map_err(|expected| {
+            ServerError::Mistake(format!("the host '{}': {expected}", host.escape_debug()))
+        })?;
     }
     hosts(admission).map(|_| ())
 }
@@ -157,8 +167,9 @@ fn hosts(admission: &Admission) -> Result<Hosts, ServerError> {
                     admission.hosts.join(", ")
                 ))
             })?;
-            let secret = Secret::parse(text.trim())
-                .map_err(|error| ServerError::Mistake(format!("the environment variable {variable}: {error}")))?;
+            let secret = Secret::parse(text.trim()).map_err(|error| {
+                ServerError::Mistake(format!("the environment variable {variable}: {error}"))
+            })?;
             Some(ControllerSecrets { host: secret, controller: None })
         }
     };

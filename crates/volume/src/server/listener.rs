@@ -45,7 +45,8 @@ impl Listener {
                     connections.fetch_sub(1, Ordering::SeqCst);
                     continue;
                 }
-                let (obey, counter, spare) = (Arc::clone(&obey), Arc::clone(&connections), Arc::clone(&connections));
+                let (obey, counter, spare) =
+                    (Arc::clone(&obey), Arc::clone(&connections), Arc::clone(&connections));
                 let serve = move || {
                     // A peer that went away is no concern of the volumes.
                     let _ = serve(stream, obey.as_ref());

@@ -27,7 +27,13 @@ pub(super) enum LockError {
 impl Lock {
     /// Takes the pool of this directory, which is there.
     pub(super) fn take(directory: &Path) -> Result<Lock, LockError> {
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(directory.join(FILE));
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(directory.join(FILE));
         let mut file = open.map_err(LockError::Io)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}

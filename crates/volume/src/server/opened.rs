@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use underlay_storage::clock::RealClock;
@@ -29,11 +30,16 @@ pub struct OpenPool {
     pool: Pool,
     admissions: Mutex<Admissions>,
     members: Vec<String>,
-    /// What the pool's file says, for messages.
-    file_volumes: BTreeMap<String, u64>,
     /// The modelled devices; absent where they are real.
     stack: Option<Stack>,
+    is_closed: AtomicBool,
     _lock: Lock,
+}
+
+impl Drop for OpenPool {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
 }
 
 impl OpenPool {
@@ -62,17 +68,25 @@ impl OpenPool {
             }
         };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = Workers::start(threads)
-            .map_err(|error| ServerError::Failed(format!("no thread to compress by could be started: {error}")))?;
+        let workers = Workers::start(threads).map_err(|error| {
+            ServerError::Failed(format!("no thread to compress by could be started: {error}"))
+        })?;
         let clock = Arc::new(RealClock::new(file.dilation));
         let settings = PoolSettings { clock, workers, ..PoolSettings::default() };
         let pool = Pool::open(devices, settings)
             .map_err(|source| ServerError::Pool { pool: file.name.clone(), source })?;
-        let file_volumes = file.volumes.iter().map(|volume| (volume.name.clone(), volume.spec.capacity_bytes)).collect();
         if let Some(stack) = &stack {
             stack.set_pace(Pace::Modelled);
         }
-        Ok(OpenPool { name: file.name.clone(), pool, admissions, members: names, file_volumes, stack, _lock: lock })
+        Ok(OpenPool {
+            name: file.name.clone(),
+            pool,
+            admissions,
+            members: names,
+            stack,
+            is_closed: AtomicBool::new(false),
+            _lock: lock,
+        })
     }
 
     /// Gives the pool the volumes that its file names: missing ones are made, larger ones grow, limits and hosts are set.
@@ -213,16 +227,14 @@ impl OpenPool {
         }
     }
 
-    /// Whether the pool's file names this volume, and with how many bytes.
-    pub fn in_file(&self, volume: &str) -> Option<u64> {
-        self.file_volumes.get(volume).copied()
-    }
-
     /// Makes everything durable and ends the pool. Devices are not waited for.
     ///
     /// # Errors
     /// When something could not be written.
     pub fn close(&self) -> Result<(), ServerError> {
+        if self.is_closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
         if let Some(stack) = &self.stack {
             stack.set_pace(Pace::Immediate);
         }
@@ -256,10 +268,12 @@ fn open_modelled(file: &PoolFile) -> Result<Opened, ServerError> {
             return Err(ServerError::Mistake(format!("the device {name}: {problem}")));
         }
     }
-    let volumes = devices.into_iter().map(|device| VolumeSpec::new(device.name.clone(), Node::Device(device)));
+    let volumes =
+        devices.into_iter().map(|device| VolumeSpec::new(device.name.clone(), Node::Device(device)));
     let spec = StackSpec { volumes: volumes.collect(), dilation: file.dilation, seed: SEED };
-    let stack = Stack::open(&spec)
-        .map_err(|error| ServerError::Failed(format!("the devices of '{}' can't be opened: {error}", file.name)))?;
+    let stack = Stack::open(&spec).map_err(|error| {
+        ServerError::Failed(format!("the devices of '{}' can't be opened: {error}", file.name))
+    })?;
     stack.set_pace(Pace::Immediate);
     let members = stack.volumes().to_vec();
     Ok((Some(stack), names, members))
@@ -268,7 +282,9 @@ fn open_modelled(file: &PoolFile) -> Result<Opened, ServerError> {
 fn open_real(path: &Path) -> Result<Arc<dyn BlockDevice>, ServerError> {
     match RealDevice::open(path) {
         Ok(device) => Ok(Arc::new(device)),
-        Err(error) => Err(ServerError::Device { name: path.display().to_string(), problem: error.to_string() }),
+        Err(error) => {
+            Err(ServerError::Device { name: path.display().to_string(), problem: error.to_string() })
+        }
     }
 }
 

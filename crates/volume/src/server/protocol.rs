@@ -71,7 +71,7 @@ pub enum Command {
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
     Done,
-    Pong { pool: String, address: Option<SocketAddr>, pid: u32 },
+    Pong { pool: String, address: SocketAddr, pid: u32 },
     State(PoolState),
     Checked { problems: Vec<String> },
     Activity { devices: Vec<DeviceActivity> },

@@ -31,12 +31,18 @@ impl RealDevice {
         let mut file = OpenOptions::new().read(true).write(true).open(path)?;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a block device nor a file"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is neither a block device nor a file",
+            ));
         }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN) => {
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process uses it as a device"));
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "another process uses it as a device",
+                ));
             }
             Err(Errno::NOTSUP | Errno::NOLCK | Errno::INVAL) => {}
             Err(errno) => return Err(errno.into()),
@@ -108,7 +114,12 @@ fn discard(file: &File, offset_bytes: u64, length_bytes: u64) -> io::Result<()> 
         return Ok(());
     }
     loop {
-        match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset_bytes, length_bytes) {
+        match fallocate(
+            file,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            offset_bytes,
+            length_bytes,
+        ) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => break,
@@ -144,13 +155,18 @@ mod tests {
         std::fs::write(&path, vec![1; (1 << 20) + 5]).unwrap();
         let device = RealDevice::open(&path).unwrap();
         assert_eq!(device.geometry().capacity_bytes, 1 << 20);
-        assert_eq!(RealDevice::open(&path).err().map(|error| error.kind()), Some(io::ErrorKind::ResourceBusy));
+        assert_eq!(
+            RealDevice::open(&path).err().map(|error| error.kind()),
+            Some(io::ErrorKind::ResourceBusy)
+        );
         device.execute(Request::Write { offset_bytes: 4096, data: vec![7; 8192], fua: true }).unwrap();
         device.execute(Request::Discard { offset_bytes: 8192, length_bytes: 4096 }).unwrap();
         device.execute(Request::Flush).unwrap();
         let read = device.execute(Request::Read { offset_bytes: 0, buffer: vec![9; 16384] }).unwrap();
         assert!(read[..4096].iter().all(|&byte| byte == 1) && read[4096..8192].iter().all(|&byte| byte == 7));
-        assert!(read[8192..12288].iter().all(|&byte| byte == 0) && read[12288..].iter().all(|&byte| byte == 1));
+        assert!(
+            read[8192..12288].iter().all(|&byte| byte == 0) && read[12288..].iter().all(|&byte| byte == 1)
+        );
         let outside = device.execute(Request::Read { offset_bytes: 1 << 20, buffer: vec![0; 4096] });
         assert!(matches!(outside, Err(DeviceError::OutOfRange { .. })));
     }

@@ -150,7 +150,12 @@ impl VolumeModel {
 
     /// After a power cut: what it holds now, which must be something that it may hold.
     pub fn settle(&mut self, name: &str, found: Vec<u64>) {
-        assert!(self.lengths.contains(&found.len()), "{name} has {} blocks of {:?}", found.len(), self.lengths);
+        assert!(
+            self.lengths.contains(&found.len()),
+            "{name} has {} blocks of {:?}",
+            found.len(),
+            self.lengths
+        );
         let known = self.known.lock().unwrap();
         for (block, content) in found.iter().enumerate() {
             match known.blocks.get(block) {
@@ -170,7 +175,8 @@ impl VolumeModel {
 impl Known {
     pub fn keep_completed(&mut self, limit: u64) {
         for history in &mut self.blocks {
-            let last = history.iter().rposition(|(_, completed)| completed.is_some_and(|order| order <= limit));
+            let last =
+                history.iter().rposition(|(_, completed)| completed.is_some_and(|order| order <= limit));
             history.drain(..last.unwrap_or(0));
         }
     }

@@ -31,10 +31,13 @@ pub struct Supply {
     /// So many requests happen before the power fails.
     left: AtomicI64,
     queued: AtomicBool,
-    queue: Mutex<Vec<(Arc<Shared>, Request, u64, Done)>>,
+    queue: Mutex<Vec<Queued>>,
     pick: Mutex<Pick>,
     pub requests: AtomicU64,
 }
+
+/// With how many writes had completed when it was submitted.
+type Queued = (Arc<Shared>, Request, u64, Done);
 
 #[derive(Clone)]
 pub struct PowerDevice {

@@ -44,7 +44,9 @@ pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
         ("--power-cut", arguments.power_cut),
     ] {
         if is_given {
-            return Err(Failure::Mistake(format!("{option} does not go with {url}: what it holds is its server's")));
+            return Err(Failure::Mistake(format!(
+                "{option} does not go with {url}: what it holds is its server's"
+            )));
         }
     }
     let (address, name) = parse(url)?;
@@ -53,9 +55,11 @@ pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
         true => name.to_owned(),
         false => choose(&discover(&options).map_err(failure)?, address, name)?,
     };
-    let controller = Controller::connect(Options { subsystem_nqn: subsystem_nqn.clone(), ..options }).map_err(failure)?;
+    let controller =
+        Controller::connect(Options { subsystem_nqn: subsystem_nqn.clone(), ..options }).map_err(failure)?;
     let device = controller.namespace(NSID).map_err(failure)?;
-    let length = BEGINNING_BYTES.min(usize::try_from(device.geometry().capacity_bytes).unwrap_or(BEGINNING_BYTES));
+    let length =
+        BEGINNING_BYTES.min(usize::try_from(device.geometry().capacity_bytes).unwrap_or(BEGINNING_BYTES));
     let beginning = device
         .execute(Request::Read { offset_bytes: 0, buffer: vec![0; length] })
         .map_err(|error| Failure::Failed(format!("{url} can't be read: {error}")))?;
@@ -79,7 +83,9 @@ fn parse(url: &str) -> Result<(&str, &str), Failure> {
         address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
     };
     match parts {
-        Some((address, name)) if is_port(address) && !name.is_empty() && !name.contains('/') => Ok((address, name)),
+        Some((address, name)) if is_port(address) && !name.is_empty() && !name.contains('/') => {
+            Ok((address, name))
+        }
         _ => Err(Failure::Mistake(format!(
             "'{url}': expected {SCHEME}ADDRESS:PORT/VOLUME, as in {SCHEME}127.0.0.1:4420/data"
         ))),
@@ -93,8 +99,9 @@ fn options(arguments: &MountArguments, address: &str) -> Result<Options, Failure
         options = options.with_host_nqn(host_nqn);
     }
     if let Some(variable) = &arguments.secret_env {
-        let text = std::env::var(variable)
-            .map_err(|_| Failure::Mistake(format!("--secret-env: the environment variable {variable} is not set")))?;
+        let text = std::env::var(variable).map_err(|_| {
+            Failure::Mistake(format!("--secret-env: the environment variable {variable} is not set"))
+        })?;
         let host = Secret::parse(text.trim())
             .map_err(|error| Failure::Mistake(format!("the environment variable {variable}: {error}")))?;
         options.secrets = Some(HostSecrets { host, controller: None });
@@ -152,7 +159,9 @@ mod tests {
         let read = |url| parse(url).map_err(|error| error.to_string());
         assert_eq!(read("nvme-tcp://127.0.0.1:4420/data"), Ok(("127.0.0.1:4420", "data")));
         assert_eq!(read("nvme-tcp://[::1]:4420/nqn.2014-08.a:b"), Ok(("[::1]:4420", "nqn.2014-08.a:b")));
-        for wrong in ["nvme-tcp://127.0.0.1/data", "nvme-tcp://h:4420", "nvme-tcp://h:4420/", "nvme-tcp://:4420/a"] {
+        for wrong in
+            ["nvme-tcp://127.0.0.1/data", "nvme-tcp://h:4420", "nvme-tcp://h:4420/", "nvme-tcp://:4420/a"]
+        {
             assert!(read(wrong).unwrap_err().contains("ADDRESS:PORT/VOLUME"), "{wrong}");
         }
     }

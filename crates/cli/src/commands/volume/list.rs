@@ -27,11 +27,11 @@ fn render(state: &PoolState) -> String {
     let place = state.address.map_or("not served".to_owned(), |address| format!("served at {address}"));
     let used = state.space_bytes.saturating_sub(state.free_bytes);
     let mut text = format!(
-        "{}: {place}; {} of {} used on {} devices\n",
+        "{}: {place}; {} of {} used on {}\n",
         state.pool,
         quantity::bytes(used as f64),
         quantity::bytes(state.space_bytes as f64),
-        state.members.len()
+        quantity::plural(state.members.len(), "device")
     );
     for member in state.members.iter().filter(|member| member.state != MemberState::InUse) {
         let is = if member.state == MemberState::Out { "out of use" } else { "being brought up to date" };
@@ -63,7 +63,9 @@ fn render(state: &PoolState) -> String {
 
 fn row(volume: &VolumeState) -> [String; 10] {
     let mut kind = vec![volume.compress.clone().unwrap_or("plain".to_owned())];
-    kind.extend(volume.mirror.then(|| if volume.degraded { "mirror, degraded" } else { "mirror" }.to_owned()));
+    kind.extend(
+        volume.mirror.then(|| if volume.degraded { "mirror, degraded" } else { "mirror" }.to_owned()),
+    );
     kind.extend((!volume.writable).then(|| "read-only".to_owned()));
     let traffic = &volume.traffic;
     let rate = |count: u64| if traffic.served_s > 0.0 { count as f64 / traffic.served_s } else { 0.0 };
@@ -108,7 +110,13 @@ mod tests {
             limits: Limits::default(),
             admission: Admission::default(),
             clients: 2,
-            traffic: Traffic { reads: 300, writes: 100, written_bytes: 8_000_000, served_s: 4.0, ..Traffic::default() },
+            traffic: Traffic {
+                reads: 300,
+                writes: 100,
+                written_bytes: 8_000_000,
+                served_s: 4.0,
+                ..Traffic::default()
+            },
         };
         let member =
             Member { name: "ssd-sata.0".into(), space_bytes: 5, free_bytes: 1, state: MemberState::Out };
@@ -120,6 +128,16 @@ mod tests {
             free_bytes: 8_000_000_000,
             volumes: vec![volume],
         };
-        insta::assert_snapshot!(render(&state), @"");
+        let text = render(&state);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "tank: served at 127.0.0.1:4420; 2.00 GB of 10.0 GB used on 1 device");
+        assert_eq!(lines[1], "ssd-sata.0 is out of use");
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+        assert_eq!(words(lines[2]), "volume capacity used stored ratio kind of hosts IOPS MB/s");
+        assert_eq!(
+            words(lines[3]),
+            "data 64.0 GB 6.00 GB 2.00 GB 3.00 lz4, mirror, degraded, read-only logs 2 100 2.0"
+        );
+        assert_eq!(lines[4], "data  nqn.2025-11.internal.underlay:tank:data");
     }
 }

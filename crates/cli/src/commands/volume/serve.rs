@@ -77,7 +77,12 @@ fn in_words(state: &PoolState) -> String {
     if let Some(volume) = state.volumes.first() {
         lines.push("on a client:".to_owned());
         lines.push(format!("  underlay mount nvme-tcp://{address}/{} DIR", volume.name));
-        lines.push(format!("  nvme connect -t tcp -a {} -s {} -n {}", address.ip(), address.port(), volume.nqn));
+        lines.push(format!(
+            "  nvme connect -t tcp -a {} -s {} -n {}",
+            address.ip(),
+            address.port(),
+            volume.nqn
+        ));
     }
     lines.join("\n")
 }

@@ -1,0 +1,143 @@
+//! The kernel's controllers and namespaces, as sysfs shows them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::{PATIENCE, POLL, line_of};
+
+const CONTROLLERS: &str = "/sys/class/nvme";
+const BLOCK_DEVICES: &str = "/sys/block";
+
+/// A controller by what was asked for: its number is known only once it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Controller {
+    pub subsystem_nqn: String,
+    pub host_nqn: String,
+}
+
+impl Controller {
+    /// Of the host's connections to the subsystem by TCP: `nvme0` is 0.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.numbers_in(Path::new(CONTROLLERS))
+    }
+
+    fn numbers_in(&self, controllers: &Path) -> Vec<u32> {
+        let Ok(entries) = fs::read_dir(controllers) else { return Vec::new() };
+        let mut numbers: Vec<u32> = entries
+            .flatten()
+            .filter(|entry| self.is_at(&entry.path()))
+            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("nvme")?.parse().ok())
+            .collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    fn is_at(&self, directory: &Path) -> bool {
+        let says = |file: &str, text: &str| line_of(&directory.join(file)).is_some_and(|found| found == text);
+        says("transport", "tcp") && says("subsysnqn", &self.subsystem_nqn) && says("hostnqn", &self.host_nqn)
+    }
+
+    /// Whether it is there and connected.
+    pub(super) fn is_live(&self) -> bool {
+        let state = |number: &u32| line_of(&Path::new(CONTROLLERS).join(format!("nvme{number}/state")));
+        self.numbers().iter().any(|number| state(number).is_some_and(|state| state == "live"))
+    }
+
+    /// The block devices of all its namespaces.
+    pub(crate) fn devices(&self) -> Vec<PathBuf> {
+        if self.numbers().is_empty() {
+            return Vec::new();
+        }
+        let names = self.names_in(Path::new(BLOCK_DEVICES));
+        names.into_iter().map(|(name, _)| Path::new("/dev").join(name)).collect()
+    }
+
+    /// The block device of a namespace, once there is one.
+    pub(super) fn device(&self, nsid: u32) -> Option<PathBuf> {
+        self.device_in(Path::new(BLOCK_DEVICES), nsid).map(|name| Path::new("/dev").join(name))
+    }
+
+    fn device_in(&self, devices: &Path, nsid: u32) -> Option<String> {
+        self.names_in(devices).into_iter().find(|(_, found)| *found == nsid).map(|(name, _)| name)
+    }
+
+    /// With the kernel's multipath the device belongs to the subsystem, and each path has a hidden one beside it.
+    fn names_in(&self, devices: &Path) -> Vec<(String, u32)> {
+        let Ok(entries) = fs::read_dir(devices) else { return Vec::new() };
+        let named = |entry: fs::DirEntry| {
+            let path = entry.path();
+            let says = |file: &str, text: &str| line_of(&path.join(file)).is_some_and(|found| found == text);
+            let name = entry.file_name().into_string().ok()?;
+            let is_ours = name.starts_with("nvme")
+                && !says("hidden", "1")
+                && says("device/subsysnqn", &self.subsystem_nqn);
+            is_ours.then(|| line_of(&path.join("nsid"))?.parse().ok().map(|nsid| (name, nsid)))?
+        };
+        entries.flatten().filter_map(named).collect()
+    }
+
+    /// Disconnects, and waits until it is gone.
+    pub(super) fn delete(&self) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        for number in self.numbers() {
+            let directory = Path::new(CONTROLLERS).join(format!("nvme{number}"));
+            match fs::write(directory.join("delete_controller"), "1") {
+                Err(error) if directory.exists() => return Err(error),
+                _ => {}
+            }
+            while self.is_at(&directory) {
+                if Instant::now() >= deadline {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel does not let go of it"));
+                }
+                std::thread::sleep(POLL);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(root: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{text}\n")).unwrap();
+        }
+    }
+
+    #[test]
+    fn controllers_and_their_devices_are_told_apart_from_others() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let (class, block) = (sysfs.path().join("class"), sysfs.path().join("block"));
+        for (name, transport, subsystem, host) in [
+            ("nvme0", "pcie", "nqn.x:disk", ""),
+            ("nvme1", "tcp", "nqn.x:data", "nqn.x:other"),
+            ("nvme2", "tcp", "nqn.x:data", "nqn.x:host"),
+            ("nvme3", "tcp", "nqn.x:log", "nqn.x:host"),
+            ("nvme-subsys2", "tcp", "nqn.x:data", "nqn.x:host"),
+        ] {
+            let directory = class.join(name);
+            put(&directory, &[("transport", transport), ("subsysnqn", subsystem), ("hostnqn", host)]);
+        }
+        for (name, hidden, nsid, subsystem) in [
+            ("sda", "0", "1", "nqn.x:data"),
+            ("nvme2c2n1", "1", "1", "nqn.x:data"),
+            ("nvme2n1", "0", "1", "nqn.x:data"),
+            ("nvme2n2", "0", "2", "nqn.x:data"),
+            ("nvme3n1", "0", "1", "nqn.x:log"),
+        ] {
+            let directory = block.join(name);
+            put(&directory, &[("hidden", hidden), ("nsid", nsid), ("device/subsysnqn", subsystem)]);
+        }
+        let ours = Controller { subsystem_nqn: "nqn.x:data".into(), host_nqn: "nqn.x:host".into() };
+        assert_eq!(ours.numbers_in(&class), [2]);
+        assert_eq!(ours.device_in(&block, 1).as_deref(), Some("nvme2n1"));
+        assert_eq!(ours.device_in(&block, 2).as_deref(), Some("nvme2n2"));
+        assert_eq!(ours.device_in(&block, 3), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! A thousand connections at once.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use underlay_nvme::command::{Command, Sgl, nvm};
+use underlay_nvme::target::Hosts;
+
+use crate::host::{Host, PLAIN};
+use crate::{Fixture, NQN, wait_until};
+
+const HOSTS: usize = 10;
+const QUEUES: u16 = 63;
+/// Hosts that have nothing but an admin queue.
+const IDLE: usize = 360;
+
+#[test]
+fn a_thousand_connections_all_get_their_answers() {
+    // Each connection is two descriptors here: the host's and the target's, and the host's reading half a third.
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(8192, |maximum| maximum.min(8192));
+    let current = limit.current.map_or(wanted, |current| current.max(wanted));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: limit.maximum }).unwrap();
+
+    let fixture = Fixture::with(Hosts::Any(None), |_| {});
+    let mut idle: Vec<Host> = (0..IDLE).map(|_| fixture.admin()).collect();
+    let admins: Vec<Host> = (0..HOSTS).map(|_| fixture.admin()).collect();
+    let address = fixture.address;
+    let mut queues: Vec<Host> = admins
+        .iter()
+        .flat_map(|admin| (1..=QUEUES).map(move |queue_id| admin.io(address, NQN, queue_id, &PLAIN)))
+        .collect();
+    let connections = IDLE + HOSTS * (usize::from(QUEUES) + 1);
+    assert_eq!(connections, 1000);
+    assert_eq!(fixture.target.connections().len(), connections);
+    assert_eq!(fixture.subsystem.queues().len(), connections);
+
+    // All ask before anybody looks at an answer.
+    for (at, queue) in queues.iter_mut().enumerate() {
+        let lba = at as u64 * 8;
+        let write = Command::blocks(nvm::WRITE, 1, 1, Sgl::in_capsule(4096), lba, 8);
+        queue.send_command(&write, &[at as u8; 4096]);
+    }
+    for (at, queue) in queues.iter_mut().enumerate() {
+        let write = Command::blocks(nvm::WRITE, 1, 1, Sgl::in_capsule(4096), at as u64 * 8, 8);
+        queue.finish(&write, &[]).expect_success();
+        let read = Command::blocks(nvm::READ, 2, 1, Sgl::transport(4096), at as u64 * 8, 8);
+        assert_eq!(queue.call(&read, &[]).expect_success().data, [at as u8; 4096]);
+    }
+    idle.iter_mut().for_each(|host| {
+        host.keep_alive().expect_success();
+    });
+    let commands: u64 = fixture.target.connections().iter().map(|connection| connection.commands).sum();
+    assert!(commands >= (connections + 2 * queues.len() + IDLE) as u64, "{commands} commands");
+    drop((idle, admins));
+    wait_until("all are gone", || fixture.target.connections().is_empty());
+    assert!(fixture.subsystem.queues().is_empty());
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed_and_the_others_stay() {
+    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_connections = 3);
+    let mut kept: Vec<Host> = (0..3).map(|_| fixture.admin()).collect();
+    Host::silent(fixture.address).expect_end();
+    kept.iter_mut().for_each(|host| {
+        host.keep_alive().expect_success();
+    });
+    kept.pop();
+    wait_until("one has gone", || fixture.target.connections().len() == 2);
+    fixture.admin();
+}
+
+#[test]
+fn a_target_that_stops_ends_its_connections_and_its_port_is_free() {
+    let fixture = Fixture::new();
+    let (admin, io) = fixture.queues(&PLAIN);
+    let address = fixture.address;
+    fixture.target.stop();
+    admin.expect_end();
+    io.expect_end();
+    let again = Fixture::with(Hosts::Any(None), |config| config.listen = vec![address]);
+    assert_eq!(again.address, address);
+    again.admin().keep_alive().expect_success();
+    let taken = underlay_nvme::target::Target::start(underlay_nvme::target::TargetConfig {
+        listen: vec![address],
+        ..Default::default()
+    });
+    assert!(taken.is_err_and(|error| error.to_string().contains("can't be listened on")));
+}
