@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use fuser::{Config, MountOption, Session, SessionACL};
 use serde::{Deserialize, Serialize};
 use underlay_storage::device::Request;
+use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, Stack, StackSpec};
 
 use crate::attachment::AttachError;
@@ -45,10 +46,9 @@ pub struct DaemonConfig {
     pub source: String,
     /// The Unix socket that is made once everything works.
     pub control: PathBuf,
-    /// What a request takes on its way to a device and back, in microseconds of this machine's clock: requests are
-    /// dated back by it.
+    /// What a request takes on its way to a device and back, by this machine's clock: requests are dated back by it.
     #[serde(default)]
-    pub path_us: f64,
+    pub path: PathCost,
     /// One for each volume that is shown as a directory instead; then nothing is exported.
     #[serde(default)]
     pub directories: Vec<DirectoryConfig>,
@@ -100,9 +100,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     raise_privileges();
     let stack = Stack::open_with(&config.stack, &NvmeTcp)
         .map_err(|error| AttachError::failed(format!("could not open the devices: {error}")))?;
-    stack.set_path(
-        Duration::try_from_secs_f64(config.path_us / 1e6 / config.stack.dilation).unwrap_or_default(),
-    );
+    stack.set_path(config.path.slowed(config.stack.dilation));
     let stack = Arc::new(stack);
     if !config.directories.is_empty() {
         return directories::serve(&config, &stack);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachment::AttachError;
@@ -140,15 +141,15 @@ pub(crate) struct DaemonProcess {
 }
 
 impl DaemonProcess {
-    /// Starts a daemon for `stack`, whose requests it dates back by `path_us`, and waits until its export can be used.
+    /// Starts a daemon for `stack`, whose requests it dates back by `path`, and waits until its export can be used.
     pub(crate) fn start(
         program: &DaemonProgram,
         stack: &StackSpec,
         transport: Transport,
-        path_us: f64,
+        path: PathCost,
         registry: &Registry,
     ) -> Result<Self, AttachError> {
-        DaemonProcess::begin(program, stack, transport, path_us, Vec::new(), registry)
+        DaemonProcess::begin(program, stack, transport, path, Vec::new(), registry)
     }
 
     /// As [`DaemonProcess::start`], with a mounted directory for each volume in place of the export.
@@ -158,14 +159,14 @@ impl DaemonProcess {
         directories: Vec<DirectoryConfig>,
         registry: &Registry,
     ) -> Result<Self, AttachError> {
-        DaemonProcess::begin(program, stack, Transport::default(), 0.0, directories, registry)
+        DaemonProcess::begin(program, stack, Transport::default(), PathCost::default(), directories, registry)
     }
 
     fn begin(
         program: &DaemonProgram,
         stack: &StackSpec,
         transport: Transport,
-        path_us: f64,
+        path: PathCost,
         directories: Vec<DirectoryConfig>,
         registry: &Registry,
     ) -> Result<Self, AttachError> {
@@ -185,7 +186,7 @@ impl DaemonProcess {
             volumes: Vec::new(),
             ended_badly: None,
         };
-        match daemon.launch(program, stack, transport, path_us, directories) {
+        match daemon.launch(program, stack, transport, path, directories) {
             Ok(()) => Ok(daemon),
             Err(error) => {
                 // What can't be taken back stays in the registry; the first error is the one to tell.
@@ -200,7 +201,7 @@ impl DaemonProcess {
         program: &DaemonProgram,
         stack: &StackSpec,
         transport: Transport,
-        path_us: f64,
+        path: PathCost,
         directories: Vec<DirectoryConfig>,
     ) -> Result<(), AttachError> {
         let (export, control) = (self.export(), self.session.join(CONTROL_SOCKET));
@@ -219,7 +220,7 @@ impl DaemonProcess {
             export: export.clone(),
             source: self.source.clone(),
             control: control.clone(),
-            path_us,
+            path,
             directories,
         };
         let text = serde_json::to_vec_pretty(&config)

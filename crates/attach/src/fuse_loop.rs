@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{DeviceSpec, Pace, StackSpec, VolumeSpec};
 
 use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held, split_directories};
@@ -82,14 +83,14 @@ impl FuseLoop {
         check_names(stack)?;
         let takes_time = |device: &&DeviceSpec| device.medium.is_some();
         let is_modelled = stack.volumes.iter().any(|volume| volume.devices().iter().any(takes_time));
-        let path_us = if is_modelled { overhead::path_us(self, registry)? } else { 0.0 };
-        self.attach_at(path_us, stack, registry)
+        let path = if is_modelled { overhead::path_cost(self, registry)? } else { PathCost::default() };
+        self.attach_at(path, stack, registry)
     }
 
-    /// The same by a daemon that dates requests back by `path_us`.
+    /// The same by a daemon that dates requests back by `path`.
     pub(crate) fn attach_at(
         &self,
-        path_us: f64,
+        path: PathCost,
         stack: &StackSpec,
         registry: &Registry,
     ) -> Result<BlockVolumes, AttachError> {
@@ -98,7 +99,7 @@ impl FuseLoop {
             transport: self.transport,
             devices: Vec::new(),
             paths: Vec::new(),
-            daemon: Some(DaemonProcess::start(&self.daemon, stack, self.transport, path_us, registry)?),
+            daemon: Some(DaemonProcess::start(&self.daemon, stack, self.transport, path, registry)?),
             hurry_limit: self.hurry_limit,
         };
         volumes.attach_all(stack)?;

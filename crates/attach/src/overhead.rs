@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
 use crate::attachment::{AttachError, Attachment as _};
@@ -36,8 +37,12 @@ const SLEEP: Duration = Duration::from_micros(500);
 /// So long does the device of [`path_us`] take: long enough for processors to fall asleep, as under a real disk.
 const PATH_DEVICE_LATENCY_US: f64 = 500.0;
 const PATH_PROBE: Duration = Duration::from_millis(150);
+const PATH_WARM_UP_READS: u32 = 20;
+/// What a filesystem or a sequential reader asks for at once.
+const LONG_READ_BYTES: usize = 128 << 10;
 /// Dating back by more would say that a busy moment was this machine's nature.
 const LONGEST_PATH_US: f64 = 100.0;
+const LONGEST_MIB_US: f64 = 1000.0;
 
 /// Reads before the first that counts: caches and the daemon's threads warm up.
 const WARM_UP_READS: u32 = 200;
@@ -53,12 +58,12 @@ pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
 
 /// What a request waits on its way to a device and back, by this attachment and this machine's clock: one read at a time
 /// from a device of a known latency. Measured once in a process.
-pub(crate) fn path_us(attachment: &FuseLoop, registry: &Registry) -> Result<f64, AttachError> {
-    static MEASURED: Mutex<BTreeMap<Transport, f64>> = Mutex::new(BTreeMap::new());
+pub(crate) fn path_cost(attachment: &FuseLoop, registry: &Registry) -> Result<PathCost, AttachError> {
+    static MEASURED: Mutex<BTreeMap<Transport, PathCost>> = Mutex::new(BTreeMap::new());
     // Held while it is measured: two at once would measure each other.
     let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(path_us) = measured.get(&attachment.transport()) {
-        return Ok(*path_us);
+    if let Some(path) = measured.get(&attachment.transport()) {
+        return Ok(*path);
     }
     let device = DeviceSpec::new("null.0", None, DEVICE_BYTES, BackingSpec::Null);
     // So much bandwidth that bytes cost nothing.
@@ -68,13 +73,23 @@ pub(crate) fn path_us(attachment: &FuseLoop, registry: &Registry) -> Result<f64,
         member: Box::new(Node::Device(device)),
     };
     let stack = StackSpec { volumes: vec![VolumeSpec::new("path", root)], dilation: 1.0, seed: 1 };
-    let mut volumes = attachment.attach_at(0.0, &stack, registry)?;
-    let found = read_latencies_us(&volumes.paths()[0].clone(), 20, PATH_PROBE);
+    let mut volumes = attachment.attach_at(PathCost::default(), &stack, registry)?;
+    let device = volumes.paths()[0].clone();
+    let found = read_latencies_us(&device, READ_BYTES, PATH_WARM_UP_READS, PATH_PROBE)
+        .and_then(|small| Ok((small, read_latencies_us(&device, LONG_READ_BYTES, 0, PATH_PROBE)?)));
     volumes.detach()?;
+    let (mut small, mut long) = found?;
     // Rather the undisturbed reads: to answer too early would be worse than too late.
-    let path_us = (percentile(&mut found?, 0.4) - PATH_DEVICE_LATENCY_US).clamp(0.0, LONGEST_PATH_US);
-    measured.insert(attachment.transport(), path_us);
-    Ok(path_us)
+    let small_us = percentile(&mut small, 0.4) - PATH_DEVICE_LATENCY_US;
+    let long_us = percentile(&mut long, 0.4) - PATH_DEVICE_LATENCY_US;
+    let mib = f64::from(1 << 20);
+    let mib_us = (long_us - small_us) / ((LONG_READ_BYTES - READ_BYTES) as f64 / mib);
+    let path = PathCost {
+        fixed_us: (small_us - mib_us.max(0.0) * READ_BYTES as f64 / mib).clamp(0.0, LONGEST_PATH_US),
+        mib_us: mib_us.clamp(0.0, LONGEST_MIB_US),
+    };
+    measured.insert(attachment.transport(), path);
+    Ok(path)
 }
 
 /// The same with a daemon and a registry of the caller's choice.
@@ -88,9 +103,9 @@ pub fn measure_with(
     let stack = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
     let mut volumes = attachment.attach_devices(&stack, registry)?;
     let path = volumes.paths()[0].clone();
-    let mut reads_us = read_latencies_us(&path, WARM_UP_READS, duration / 2)?;
+    let mut reads_us = read_latencies_us(&path, READ_BYTES, WARM_UP_READS, duration / 2)?;
     volumes.detach()?;
-    let dated_back_us = path_us(attachment, registry)?;
+    let dated_back_us = path_cost(attachment, registry)?.fixed_us;
     let mut lateness_us = timer_lateness_us(duration / 2)?;
     Ok(Overhead {
         path_p50_us: percentile(&mut reads_us, 0.50),
@@ -100,20 +115,25 @@ pub fn measure_with(
     })
 }
 
-fn read_latencies_us(path: &Path, warm_up_reads: u32, duration: Duration) -> Result<Vec<f64>, AttachError> {
+fn read_latencies_us(
+    path: &Path,
+    length_bytes: usize,
+    warm_up_reads: u32,
+    duration: Duration,
+) -> Result<Vec<f64>, AttachError> {
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_DIRECT)
         .open(path)
         .map_err(|error| AttachError::io("open", path, error))?;
-    let mut buffer = AlignedBuffer::new();
+    let mut buffer = AlignedBuffer::new(length_bytes);
     let mut read = |block: u64| {
         let start = Instant::now();
-        file.read_exact_at(buffer.bytes(), block * READ_BYTES as u64)
+        file.read_exact_at(buffer.bytes(), block * length_bytes as u64)
             .map_err(|error| AttachError::io("read", path, error))?;
         Ok::<f64, AttachError>(start.elapsed().as_secs_f64() * 1e6)
     };
-    let blocks = DEVICE_BYTES / READ_BYTES as u64;
+    let blocks = DEVICE_BYTES / length_bytes as u64;
     for index in 0..warm_up_reads {
         read(u64::from(index))?;
     }
@@ -158,31 +178,30 @@ fn percentile(values: &mut [f64], rank: f64) -> f64 {
 /// Direct I/O wants memory aligned to the device's blocks.
 struct AlignedBuffer {
     start: *mut u8,
+    layout: Layout,
 }
 
 impl AlignedBuffer {
-    const LAYOUT: Layout = match Layout::from_size_align(READ_BYTES, READ_BYTES) {
-        Ok(layout) => layout,
-        Err(_) => panic!("a power of two is an alignment"),
-    };
-
-    fn new() -> Self {
+    /// Of `length_bytes`, a positive multiple of a block.
+    fn new(length_bytes: usize) -> Self {
+        let layout = Layout::from_size_align(length_bytes, READ_BYTES).expect("a block is a power of two");
+        assert!(layout.size() > 0, "a buffer for nothing");
         // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(Self::LAYOUT) };
-        assert!(!start.is_null(), "no memory for one page");
-        AlignedBuffer { start }
+        let start = unsafe { alloc_zeroed(layout) };
+        assert!(!start.is_null(), "no memory for a buffer");
+        AlignedBuffer { start, layout }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: READ_BYTES initialised bytes that belong to this buffer alone.
-        unsafe { std::slice::from_raw_parts_mut(self.start, READ_BYTES) }
+        // SAFETY: as many initialised bytes, which belong to this buffer alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
     }
 }
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.start, Self::LAYOUT) };
+        unsafe { dealloc(self.start, self.layout) };
     }
 }
 

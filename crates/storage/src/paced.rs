@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use underlay_record::Wear;
 
 use crate::activity::{Activity, Measurement};
@@ -23,6 +24,21 @@ pub const BLOCK_BYTES: u32 = 4096;
 
 /// "No event": further away than any clock gets.
 pub(crate) const NEVER: u64 = u64::MAX;
+
+/// What a program's request waits outside of the device, on its way there and its answer's way back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathCost {
+    pub fixed_us: f64,
+    /// For each MiB of data.
+    pub mib_us: f64,
+}
+
+impl PathCost {
+    /// The same by a clock that runs so much slower.
+    pub fn slowed(self, dilation: f64) -> PathCost {
+        PathCost { fixed_us: self.fixed_us / dilation, mib_us: self.mib_us / dilation }
+    }
+}
 
 /// A `BlockDevice` that completes each request when its model says so.
 ///
@@ -51,8 +67,9 @@ pub(crate) struct Core {
     modelled: bool,
     /// When the model's next event is due, in its nanoseconds; `NEVER` when idle. The pacer reads it.
     next_ns: AtomicU64,
-    /// What a request's way here and its answer's way back take, in the model's nanoseconds.
-    path_ns: AtomicU64,
+    /// What a request's way here and its answer's way back take, in the model's nanoseconds: without data, and for
+    /// each MiB.
+    path_ns: [AtomicU64; 2],
     state: Mutex<State>,
     /// Signalled when the last request under way is over.
     drained: Condvar,
@@ -163,7 +180,7 @@ impl Paced {
             backing,
             modelled: state.model.is_some(),
             next_ns: AtomicU64::new(NEVER),
-            path_ns: AtomicU64::new(0),
+            path_ns: [AtomicU64::new(0), AtomicU64::new(0)],
             state: Mutex::new(state),
             drained: Condvar::new(),
             waker: Mutex::new(None),
@@ -200,8 +217,11 @@ impl Paced {
     }
 
     /// Has requests dated back by what they wait outside of the device, in the model's time.
-    pub fn set_path(&self, path: Duration) {
-        self.core.path_ns.store(u64::try_from(path.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    pub fn set_path(&self, path: PathCost) {
+        for (kept, us) in self.core.path_ns.iter().zip([path.fixed_us, path.mib_us]) {
+            // A cast of what is negative or no number gives 0.
+            kept.store((us * 1e3) as u64, Ordering::Relaxed);
+        }
     }
 
     /// Clears counters and histograms and samples every `interval` of modelled time from now on.
@@ -283,8 +303,9 @@ impl Paced {
 }
 
 impl Core {
-    fn path(&self) -> Duration {
-        Duration::from_nanos(self.path_ns.load(Ordering::Relaxed))
+    fn path(&self, length_bytes: u64) -> Duration {
+        let [fixed_ns, mib_ns] = self.path_ns.each_ref().map(|kept| kept.load(Ordering::Relaxed));
+        Duration::from_nanos(fixed_ns + (mib_ns as f64 * length_bytes as f64 / f64::from(1 << 20)) as u64)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -336,7 +357,7 @@ impl Core {
                 let mut state = self.lock();
                 let replied = self.clock.now();
                 // As the program sees it that asked.
-                let outside = modelled.map_or(Duration::ZERO, |_| self.path());
+                let outside = modelled.map_or(Duration::ZERO, |_| self.path(length_bytes));
                 let delivered = replied.since(submitted) + outside;
                 state.activity.replied(replied, operation, length_bytes, modelled, delivered);
             }
@@ -443,7 +464,7 @@ impl Core {
             // Another thread may have carried the model past this request's arrival while its data moved.
             // To the model it comes now; to its caller it is late by as much.
             let arrived = in_flight.submitted.max(state.model_now);
-            let now = in_flight.submitted.before(self.path()).max(state.model_now);
+            let now = in_flight.submitted.before(self.path(in_flight.length_bytes)).max(state.model_now);
             in_flight.given = now;
             state.activity.arrived(arrived);
             // Before anything that might panic.

@@ -19,7 +19,7 @@ use crate::device::BlockDevice;
 use crate::faults::{Arming, FaultyDevice};
 use crate::layers::Mirror;
 use crate::layers::workers::Workers;
-use crate::paced::{self, BLOCK_BYTES, Paced};
+use crate::paced::{self, BLOCK_BYTES, Paced, PathCost};
 use crate::pacer::Pacer;
 use crate::time::Time;
 use layers::Layer;
@@ -192,7 +192,7 @@ impl Stack {
     /// Tells the devices how long a request is on its way to them and its answer on the way back, by the model's
     /// clock: see [`Paced`]. Below a layer that makes requests of its own (a mirror, a cache, compression) devices
     /// can't tell whose a request is, and none is dated back.
-    pub fn set_path(&self, path: Duration) {
+    pub fn set_path(&self, path: PathCost) {
         self.direct.iter().for_each(|device| device.set_path(path));
     }
 

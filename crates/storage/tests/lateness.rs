@@ -7,7 +7,7 @@ use underlay_storage::backing::{Backing, NullBacking};
 use underlay_storage::clock::{Clock, RealClock, VirtualClock};
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
 use underlay_storage::medium::{Finished, MediumModel, ModelRequest, RequestId};
-use underlay_storage::paced::{Paced, run_until_idle};
+use underlay_storage::paced::{Paced, PathCost, run_until_idle};
 use underlay_storage::pacer::Pacer;
 use underlay_storage::time::Time;
 
@@ -103,7 +103,7 @@ fn a_slow_transfer_is_lateness() {
 #[test]
 fn the_path_is_taken_off_what_the_device_waits_and_shows_as_waited() {
     let (device, clock, _) = virtual_device();
-    device.set_path(Duration::from_micros(300));
+    device.set_path(PathCost { fixed_us: 300.0, mib_us: 0.0 });
     clock.advance_to(Time::from_ns(5 * MS));
     device.submit(read(0), Box::new(|_| ()));
     assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), Time::from_ns(5_700_000));
@@ -113,9 +113,19 @@ fn the_path_is_taken_off_what_the_device_waits_and_shows_as_waited() {
 }
 
 #[test]
+fn the_path_of_data_is_longer() {
+    let (device, clock, _) = virtual_device();
+    device.set_path(PathCost { fixed_us: 100.0, mib_us: 800.0 });
+    clock.advance_to(Time::from_ns(5 * MS));
+    let buffer = vec![0; CAPACITY as usize / 4];
+    device.submit(Request::Read { offset_bytes: 0, buffer }, Box::new(|_| ()));
+    assert_eq!(run_until_idle(std::slice::from_ref(&device), &clock), Time::from_ns(5_700_000));
+}
+
+#[test]
 fn a_path_longer_than_the_device_takes_answers_at_once_and_shows_as_lateness() {
     let (device, clock, _) = virtual_device();
-    device.set_path(Duration::from_millis(3));
+    device.set_path(PathCost { fixed_us: 3000.0, mib_us: 0.0 });
     clock.advance_to(Time::from_ns(5 * MS));
     let (sender, receiver) = mpsc::channel();
     device.submit(read(0), Box::new(move |completion| sender.send(completion.is_ok()).unwrap()));
@@ -131,7 +141,7 @@ fn no_request_is_dated_back_behind_what_the_model_has_done() {
     clock.advance_to(Time::from_ns(5 * MS));
     device.submit(read(0), Box::new(|_| ()));
     run_until_idle(std::slice::from_ref(&device), &clock);
-    device.set_path(Duration::from_micros(300));
+    device.set_path(PathCost { fixed_us: 300.0, mib_us: 0.0 });
     clock.advance_to(Time::from_ns(6_100_000));
     device.begin_measurement(Duration::MAX);
     device.submit(read(0), Box::new(|_| ()));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::{Errno, FopenFlags, INodeNo};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use underlay_storage::device::{Completion, Request};
 
 use super::protocol::{self, Arguments, Asked, Call, EntryHeader};
@@ -224,16 +224,18 @@ impl Worker {
     }
 
     /// Keeps the thread on the processors whose queues it serves: woken on the one where the request was made, it runs
-    /// at once, while to wake another that sleeps would take longer than the request. A processor that is not there
-    /// can't be asked for; then the thread runs wherever it may.
+    /// at once, while to wake another that sleeps would take longer than the request. Where the process may use none of
+    /// them, it stays wherever the process may be.
     fn stay_close(&self) {
+        let Ok(allowed) = sched_getaffinity(None) else { return };
         let mut processors = CpuSet::new();
-        for queue in
-            self.queues.iter().map(|queue| usize::from(*queue)).filter(|queue| *queue < CpuSet::MAX_CPU)
-        {
-            processors.set(queue);
+        let queues = self.queues.iter().map(|queue| usize::from(*queue));
+        for processor in queues.filter(|queue| *queue < CpuSet::MAX_CPU && allowed.is_set(*queue)) {
+            processors.set(processor);
         }
-        let _ = sched_setaffinity(None, &processors);
+        if processors.count() > 0 {
+            let _ = sched_setaffinity(None, &processors);
+        }
     }
 
     /// Offers every entry to its queue.
