@@ -86,7 +86,10 @@ fn volumes_of_a_pool_stand_beside_local_drives() {
         assert_eq!(record.settings["compression"], if is_remote { "none" } else { "lz4" });
         assert_eq!(record.network.is_some(), is_remote, "{id}");
         if let Some(network) = &record.network {
-            assert_eq!((network.transport.as_str(), network.initiator.as_str()), ("nvme-tcp", "own initiator"));
+            assert_eq!(
+                (network.transport.as_str(), network.initiator.as_str()),
+                ("nvme-tcp", "own initiator")
+            );
             assert!(network.requests > 0 && network.request_mean_us > 0.0, "{network:?}");
             assert!(network.link_us.unwrap() >= 40.0, "twice the latency of the link: {network:?}");
             assert!(network.server_cpu_cores > 0.0, "{network:?}");
@@ -111,11 +114,13 @@ fn a_killed_run_leaves_no_volume_server() {
         return;
     }
     let playground = Playground::new();
-    let long = STUDY.replace("duration = \"1 s\"", "duration = \"60 s\"").replace("[500, \"max\"]", "\"max\"");
+    let long =
+        STUDY.replace("duration = \"1 s\"", "duration = \"60 s\"").replace("[500, \"max\"]", "\"max\"");
     // Without the local storage, the first cell is one that needs a volume server.
     let (before, rest) = long.split_once("[storage.local]").unwrap();
     let (_, rest) = rest.split_once("[pool.shared]").unwrap();
-    let remote = format!("{before}[pool.shared]{rest}").replace("baseline = \"local\"", "baseline = \"remote\"");
+    let remote =
+        format!("{before}[pool.shared]{rest}").replace("baseline = \"local\"", "baseline = \"remote\"");
     playground.write("study.toml", &remote);
     let mut child = playground
         .underlay(&["run", "study.toml", "--out", "out"])

@@ -128,9 +128,8 @@ fn holds(expect: Expectation, ratio: &Ratio) -> Holds {
     let difference = ratio.difference();
     let is_close = ratio.value.ln().abs() <= SAME.ln();
     // Whatever the true ratio is, it is close to 1.
-    let is_surely_close = ratio
-        .interval
-        .is_some_and(|interval| interval.low >= 1.0 / SAME && interval.high <= SAME);
+    let is_surely_close =
+        ratio.interval.is_some_and(|interval| interval.low >= 1.0 / SAME && interval.high <= SAME);
     match expect {
         Expectation::Same if is_surely_close => Holds::Yes,
         Expectation::Same if is_close || difference == Difference::NoneSeen => Holds::Unclear,
@@ -150,9 +149,10 @@ fn in_words(check: &ClaimCheck, each: &[InRow]) -> String {
     let ratios: Vec<String> = each
         .iter()
         .map(|one| {
-            let interval = one.ratio.interval.map_or(String::new(), |interval| {
-                format!(" ({})", quantity::ratio_interval(interval))
-            });
+            let interval = one
+                .ratio
+                .interval
+                .map_or(String::new(), |interval| format!(" ({})", quantity::ratio_interval(interval)));
             let at = match one.row.cell.rate_per_s {
                 Some(_) => format!("at {}", crate::rates::offered(one.row.cell)),
                 None => "unthrottled".to_owned(),

@@ -381,7 +381,8 @@ fn claims_text(judged: &[Judged], width: usize, paint: Paint) -> String {
     for one in judged {
         let verdict = one.verdict.in_words();
         let text = format!("{}: {}: {verdict}", one.claim.what, one.claim.value);
-        let contradicted = one.contradictions.iter().map(|words| format!("its own figures say otherwise: {words}"));
+        let contradicted =
+            one.contradictions.iter().map(|words| format!("its own figures say otherwise: {words}"));
         let details: Vec<String> = one.findings.iter().cloned().chain(contradicted).collect();
         for line in wrap(&text, width - 2, "  ") {
             out += &format!("  {line}\n");

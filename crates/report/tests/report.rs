@@ -72,7 +72,13 @@ fn the_table_for_a_terminal() {
 
 #[test]
 fn no_line_is_wider_than_asked() {
-    for loaded in [fixture::small(), fixture::large(), fixture::interrupted(4), same_storage_twice(), fixture::stepped::stepped()] {
+    for loaded in [
+        fixture::small(),
+        fixture::large(),
+        fixture::interrupted(4),
+        same_storage_twice(),
+        fixture::stepped::stepped(),
+    ] {
         for width in [80, 100, 120, 160] {
             let text = terminal::comparison(&loaded, width, false);
             let widest = text.lines().max_by_key(|line| line.chars().count()).expect("lines");

@@ -91,7 +91,11 @@ impl Reference {
         }
         let claims = file.claims.into_iter().map(|claim| {
             let name = claim.what.clone();
-            claim.read().map_err(|problem| ReferenceError::Claim { paper: paper.to_owned(), claim: name, problem })
+            claim.read().map_err(|problem| ReferenceError::Claim {
+                paper: paper.to_owned(),
+                claim: name,
+                problem,
+            })
         });
         Ok(Reference {
             paper: paper.to_owned(),
@@ -157,12 +161,15 @@ impl WrittenClaim {
 
 impl WrittenCheck {
     fn read(self) -> Result<ClaimCheck, String> {
-        let is_latency = self.metric.split_once("_latency_").is_some_and(|(_, unit)| matches!(unit, "us" | "ms" | "s"));
+        let is_latency =
+            self.metric.split_once("_latency_").is_some_and(|(_, unit)| matches!(unit, "us" | "ms" | "s"));
         if self.metric != "throughput_per_s" && !is_latency {
             return Err(format!("'{}' is no metric", self.metric));
         }
         if !self.unthrottled && self.rate_from.is_none() && self.rate_below.is_none() {
-            return Err("a check is about no rate at all: give rate_from, rate_below or unthrottled".to_owned());
+            return Err(
+                "a check is about no rate at all: give rate_from, rate_below or unthrottled".to_owned()
+            );
         }
         Ok(ClaimCheck {
             metric: self.metric,
@@ -335,7 +342,10 @@ mod tests {
             Reference::parse("p", &text).map(|reference| reference.claims[0].checks[0].clone())
         };
         let check = claim("metric = 'read_mean_latency_ms'\nrate_from = 60_000\nunthrottled = true").unwrap();
-        assert_eq!((check.rate_from_per_s, check.unthrottled, check.expect), (Some(60e3), true, Expectation::Less));
+        assert_eq!(
+            (check.rate_from_per_s, check.unthrottled, check.expect),
+            (Some(60e3), true, Expectation::Less)
+        );
         let error = |check: &str| claim(check).unwrap_err().to_string();
         assert_eq!(error("metric = 'speed'\nunthrottled = true"), "p: claim 'w': 'speed' is no metric");
         assert!(error("metric = 'throughput_per_s'").contains("no rate at all"));

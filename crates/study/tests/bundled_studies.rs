@@ -127,7 +127,8 @@ fn the_cassandra_study_has_as_many_drives_on_both_sides_in_both_forms() {
             .storages
             .iter()
             .map(|storage| {
-                let by_server = matches!(&storage.source, StorageSource::Volume(volume) if volume.compress.is_some());
+                let by_server =
+                    matches!(&storage.source, StorageSource::Volume(volume) if volume.compress.is_some());
                 (storage.settings["compression"] != "none", by_server)
             })
             .collect();

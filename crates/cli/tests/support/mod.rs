@@ -1,5 +1,7 @@
 //! Running the real program in a folder of its own, and looking for what it leaves.
 
+#![allow(dead_code, reason = "each test binary uses a part")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 

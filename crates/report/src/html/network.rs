@@ -68,7 +68,8 @@ fn line(page: &Page, index: usize, result: &CellResult, network: &NetworkRecord)
 /// The system's mean latency against that on the baseline under the same workload.
 fn against_baseline(page: &Page, index: usize, result: &CellResult) -> String {
     let ratio = page.comparison.rows.iter().find_map(|row| {
-        let is_row = row.cells.get(index).and_then(Option::as_ref).is_some_and(|one| std::ptr::eq(one, result));
+        let is_row =
+            row.cells.get(index).and_then(Option::as_ref).is_some_and(|one| std::ptr::eq(one, result));
         let baseline = row.figures(page.comparison.baseline_index()?)?.mean_us?;
         is_row.then(|| Ratio::of(&result.figures()?.mean_us?, &baseline)).flatten()
     });

@@ -51,7 +51,8 @@ fn heading(page: &Page, series: &RateSeries) -> String {
 
 /// The kinds of operation that any step has.
 fn operations(series: &RateSeries) -> Vec<String> {
-    let figures = series.steps.iter().flat_map(|row| row.cells.iter().flatten()).filter_map(|one| one.figures());
+    let figures =
+        series.steps.iter().flat_map(|row| row.cells.iter().flatten()).filter_map(|one| one.figures());
     let all: BTreeSet<String> = figures.flat_map(|one| one.operations.keys().cloned()).collect();
     all.into_iter().collect()
 }
@@ -142,7 +143,8 @@ fn table(page: &Page, series: &RateSeries) -> Markup {
 }
 
 fn step(page: &Page, row: &Row, operations: &[String]) -> Markup {
-    let measured: Vec<usize> = (0..page.comparison.storages.len()).filter(|index| row.figures(*index).is_some()).collect();
+    let measured: Vec<usize> =
+        (0..page.comparison.storages.len()).filter(|index| row.figures(*index).is_some()).collect();
     html! {
         @for (position, index) in measured.iter().enumerate() {
             @let figures = row.figures(*index).expect("it was measured");

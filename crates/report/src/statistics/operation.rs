@@ -27,7 +27,8 @@ fn figures(repetitions: &[&Measured], kind: &str) -> Option<OperationFigures> {
     let alone: Vec<Measured> = repetitions
         .iter()
         .map(|one| {
-            let latency: Latency = one.by_operation.get(kind).map(|stats| stats.latency.clone()).unwrap_or_default();
+            let latency: Latency =
+                one.by_operation.get(kind).map(|stats| stats.latency.clone()).unwrap_or_default();
             Measured { latency, by_operation: BTreeMap::new(), ..(*one).clone() }
         })
         .collect();

@@ -59,7 +59,8 @@ fn table(comparison: &Comparison, series: &RateSeries, operations: &[&str]) -> L
                 (*storage).to_owned(),
                 quantity::rate(figures.throughput_per_s.value),
             ];
-            let latency = |one: Option<Estimate>| one.map_or(ABSENT.to_owned(), |one| quantity::latency(one.value));
+            let latency =
+                |one: Option<Estimate>| one.map_or(ABSENT.to_owned(), |one| quantity::latency(one.value));
             for operation in operations {
                 let one = figures.operations.get(*operation);
                 fields.push(latency(one.map(|one| one.mean_us)));

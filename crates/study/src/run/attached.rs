@@ -10,8 +10,8 @@ use underlay_storage::stack::Pace;
 
 use super::cell::CellPlan;
 use super::dataset::copy_onto_paths;
-use super::volume_server::{self, VolumeServer};
 use super::storage::{self, attach_paths, attach_spec, image_files, stack as stack_of};
+use super::volume_server::{self, VolumeServer};
 use super::{CellError, faults, images};
 use crate::spec::{FaultSpec, PoolVolume, StorageSource, StorageSpec};
 
@@ -230,7 +230,8 @@ impl Pool {
         });
         NetworkRecord {
             transport: self.volume.transport.name().to_owned(),
-            initiator: if attachment == KERNEL_ATTACHMENT { "kernel initiator" } else { "own initiator" }.to_owned(),
+            initiator: if attachment == KERNEL_ATTACHMENT { "kernel initiator" } else { "own initiator" }
+                .to_owned(),
             requests: requests.count(),
             request_mean_us: or_zero(&requests, requests.mean_us()),
             request_p50_us: or_zero(&requests, requests.quantile_us(0.5)),

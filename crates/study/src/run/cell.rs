@@ -197,7 +197,8 @@ impl Bench {
             open_loop: plan.cell().rate_per_s.is_some(),
             time_scale: plan.scale.time,
         });
-        record.storage = storage::describe(plan.storage, &plan.roles(), plan.system.servers, observed.attachment);
+        record.storage =
+            storage::describe(plan.storage, &plan.roles(), plan.system.servers, observed.attachment);
         if let Some(group) = observed.memory_enforced_by {
             record.memory.enforced_by = group.to_owned();
         }
@@ -279,7 +280,8 @@ impl Bench {
         for server in 0..plan.system.servers as usize {
             let scratch = folder.join(format!("scratch-{server}"));
             fs::create_dir_all(&scratch)?;
-            let data = storages.servers().get(server).map_or_else(Vec::new, |attached| attached.paths().to_vec());
+            let data =
+                storages.servers().get(server).map_or_else(Vec::new, |attached| attached.paths().to_vec());
             let roles = storages.roles_of(server);
             let paths = StoragePaths { data, roles, scratch, ..StoragePaths::default() };
             let cgroup_procs = budgets.get(server).map(MemoryBudget::procs_files).unwrap_or_default();
@@ -420,12 +422,7 @@ impl Bench {
 }
 
 /// A failure with what the system, the budgets and the storages say of it.
-fn explain(
-    reason: String,
-    servers: &Servers,
-    budgets: &[MemoryBudget],
-    storages: &Storages,
-) -> CellError {
+fn explain(reason: String, servers: &Servers, budgets: &[MemoryBudget], storages: &Storages) -> CellError {
     let mut text = reason;
     if let Err(error) = servers.health() {
         text.push_str(&format!("\n{error}"));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use underlay_attach::{Registry, choice};
 use underlay_storage::stack::Pace;
-use underlay_systems::system::{Memory, StoragePaths, System};
+use underlay_systems::system::{Memory, Settings, StoragePaths, System};
 
 use super::attached::Storages;
 use super::cell::{CellPlan, settings};
@@ -106,7 +106,9 @@ impl Datasets {
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
-        let servers = Servers::start(system, &[Ground { paths, memory }], &settings(plan))?;
+        // At this machine's own speed, whatever the cells' is.
+        let settings = Settings { slow_motion: 1.0, ..settings(plan) };
+        let servers = Servers::start(system, &[Ground { paths, memory }], &settings)?;
         let spec = drive::loading_spec(plan)?;
         let outcome = drive::drive(&spec, &servers, &(), observer, stop, "loading")?.measured;
         if outcome.errors > 0 {

@@ -229,7 +229,9 @@ pub fn of_server(name: &str, server: usize, servers: usize) -> String {
 fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
     let mut each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
     match &storage.source {
-        StorageSource::Modelled { layout: Layout::Mirror, .. } => each.min().map(|one| one * u64::from(servers)),
+        StorageSource::Modelled { layout: Layout::Mirror, .. } => {
+            each.min().map(|one| one * u64::from(servers))
+        }
         StorageSource::Modelled { .. } => Some(each.sum::<u64>() * u64::from(servers)),
         StorageSource::Volume(volume) => {
             let copies = if volume.mirror { 2 } else { 1 };

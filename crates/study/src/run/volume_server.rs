@@ -15,9 +15,9 @@ use underlay_storage::stack::{InitialState, Node, Pace, RemoteSpec};
 use underlay_systems::child::Child;
 use underlay_systems::system::Memory;
 use underlay_volume::pool_file::control_socket;
+use underlay_volume::server::Connection;
 use underlay_volume::server::nqn;
 use underlay_volume::server::protocol::{Command as Verb, PoolState, Reply};
-use underlay_volume::server::Connection;
 
 use super::CellError;
 use super::cell::CellPlan;
@@ -72,14 +72,24 @@ impl VolumeServer {
         let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
         let child = Child::spawn("volume-server", command, &folder.join("log"), &memory)?;
         let (connection, address) = wait_until_ready(&child, &control)?;
-        Ok(VolumeServer { child, connection: Mutex::new(connection), address, measured_from: Mutex::default() })
+        Ok(VolumeServer {
+            child,
+            connection: Mutex::new(connection),
+            address,
+            measured_from: Mutex::default(),
+        })
     }
 
     /// The way to the volume of one of the system's servers.
     pub fn volume(&self, server: u32) -> Node {
         let volume = volume_name(server);
         let subsystem = nqn::of_volume(POOL, &volume);
-        Node::Remote(RemoteSpec::new(format!("{POOL}/{volume}"), self.address.to_string(), subsystem, NAMESPACE))
+        Node::Remote(RemoteSpec::new(
+            format!("{POOL}/{volume}"),
+            self.address.to_string(),
+            subsystem,
+            NAMESPACE,
+        ))
     }
 
     pub fn set_pace(&self, pace: Pace) -> Result<(), CellError> {
@@ -166,7 +176,11 @@ impl VolumeServer {
                 Err(CellError::Failed(format!("the volume server refused: {problem}")))
             }
             Ok(reply) => Ok(reply),
-            Err(error) => Err(self.child.state().failed("answering", format!("{error}; {}", self.child.state().describe_loss())).into()),
+            Err(error) => Err(self
+                .child
+                .state()
+                .failed("answering", format!("{error}; {}", self.child.state().describe_loss()))
+                .into()),
         }
     }
 }
@@ -258,8 +272,7 @@ fn medium_name(plan: &CellPlan<'_>, device: &DeviceSpec) -> String {
 
 /// The user's media of a pool's devices: a name below the pool's folder, and the text.
 fn media_files(plan: &CellPlan<'_>, volume: &PoolVolume) -> Vec<(String, String)> {
-    let named: Vec<String> =
-        volume.pool.devices.iter().map(|device| medium_name(plan, device)).collect();
+    let named: Vec<String> = volume.pool.devices.iter().map(|device| medium_name(plan, device)).collect();
     let files = plan.study.media_files.iter().map(|(name, text)| (file_name(name), text.clone()));
     files.filter(|(name, _)| named.contains(name)).collect()
 }

@@ -325,7 +325,9 @@ fn compacts_everything_at_once(system: &SystemSite) -> bool {
 
 /// A pool may promise more than it has, but not less than the data that comes.
 fn check_pool(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
-    let (StorageSource::Volume(volume), Some(span)) = (&storage.spec.source, &storage.pool_span) else { return };
+    let (StorageSource::Volume(volume), Some(span)) = (&storage.spec.source, &storage.pool_span) else {
+        return;
+    };
     let devices: u32 = volume.pool.devices.iter().map(|device| device.count).sum();
     if volume.mirror && devices < 2 {
         let message = format!("[storage.{}] is mirrored, and its pool has one device", storage.spec.name);
@@ -398,12 +400,11 @@ fn note_data_in_memory(
         let records = amount.value.records(workload.record_bytes());
         let bytes = records.saturating_mul(workload.record_bytes());
         if system.spec.share(bytes) <= system.spec.memory_bytes {
-            let message =
-                format!(
-                    "{} of data fits in the memory of [system.{}]",
-                    short_size(system.spec.share(bytes)),
-                    system.spec.name
-                );
+            let message = format!(
+                "{} of data fits in the memory of [system.{}]",
+                short_size(system.spec.share(bytes)),
+                system.spec.name
+            );
             findings.push(
                 Diagnostic::note(
                     amount.span.clone(),

@@ -120,11 +120,11 @@ impl<'a> VolumeFields<'a> {
     pub fn refuse(&self, findings: &mut Diagnostics) {
         for field in [&self.transport, &self.capacity, &self.mirror].into_iter().flatten() {
             let message = format!("{} goes with `pool` alone", field.place);
-            let finding = Diagnostic::error(field.key_span.clone(), message, "this storage is no volume of a pool");
+            let finding =
+                Diagnostic::error(field.key_span.clone(), message, "this storage is no volume of a pool");
             findings.push(match field.key.as_str() {
-                "capacity" => {
-                    finding.with_help("a device's own stands in `devices = [{ medium = ..., capacity = ... }]`")
-                }
+                "capacity" => finding
+                    .with_help("a device's own stands in `devices = [{ medium = ..., capacity = ... }]`"),
                 "mirror" => finding.with_help("layout = \"mirror\" keeps everything on every device"),
                 _ => finding,
             });

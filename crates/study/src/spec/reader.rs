@@ -6,7 +6,9 @@ use std::time::Duration;
 use toml_edit::{ArrayOfTables, Document, Item, TableLike, Value};
 
 use super::media_files::{Media, ReadFile};
-use super::{StorageSpec, Study, checks, execution, fault, servers, short, storage, suggest, system, workload};
+use super::{
+    StorageSpec, Study, checks, execution, fault, servers, short, storage, suggest, system, workload,
+};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units;
 

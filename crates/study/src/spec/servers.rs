@@ -104,16 +104,21 @@ pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Dia
         let place = format!("`{role}` in [system.{}]", system.spec.name);
         let names = sites.storage_names.iter().map(String::as_str);
         if !sites.storage_names.contains(&name.value) {
-            let message = format!("{place} names `{}`, which is none of the storages", name.value.escape_debug());
+            let message =
+                format!("{place} names `{}`, which is none of the storages", name.value.escape_debug());
             let known = format!("expected one of {}", sites.storage_names.join(", "));
             findings.push(match suggest::closest(&name.value, names) {
-                Some(meant) => Diagnostic::error(name.span.clone(), message, format!("did you mean \"{meant}\"?"))
-                    .with_help(known),
+                Some(meant) => {
+                    Diagnostic::error(name.span.clone(), message, format!("did you mean \"{meant}\"?"))
+                        .with_help(known)
+                }
                 None => Diagnostic::error(name.span.clone(), message, known),
             });
             continue;
         }
-        let Some(storage) = sites.storages.iter().find(|storage| storage.spec.name == name.value) else { continue };
+        let Some(storage) = sites.storages.iter().find(|storage| storage.spec.name == name.value) else {
+            continue;
+        };
         if !matches!(storage.spec.source, StorageSource::Modelled { .. }) || storage.directories() != 1 {
             let message = format!("{place} names [storage.{}]", storage.spec.name);
             let label = "expected a storage of `devices` that is one directory";
@@ -147,7 +152,10 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
                 (true, false) => findings.push(
                     Diagnostic::error(
                         storage.source_span.clone(),
-                        format!("{title} is that of a running cluster, and [system.{}] is none", system.spec.name),
+                        format!(
+                            "{title} is that of a running cluster, and [system.{}] is none",
+                            system.spec.name
+                        ),
                         "expected `system = { endpoints = [\"10.0.0.1:9042\"] }` beside it",
                     )
                     .with_context(key, "this system is started by the study"),
@@ -164,7 +172,8 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
             }
         }
         let Some(workload) = sites.workloads.iter().find(|workload| {
-            storage.spec.is_elsewhere() && workload.mixes.iter().any(|mix| matches!(mix.value, "load" | "delete"))
+            storage.spec.is_elsewhere()
+                && workload.mixes.iter().any(|mix| matches!(mix.value, "load" | "delete"))
         }) else {
             continue;
         };
@@ -198,8 +207,10 @@ pub(super) fn check_settings_of_storages(sites: &Sites, findings: &mut Diagnosti
                     known => format!("expected one of {}", known.join(", ")),
                 };
                 let finding = match suggest::closest(key, known.iter().copied()) {
-                    Some(meant) => Diagnostic::error(span.clone(), message, format!("did you mean `{meant}`?"))
-                        .with_help(expected),
+                    Some(meant) => {
+                        Diagnostic::error(span.clone(), message, format!("did you mean `{meant}`?"))
+                            .with_help(expected)
+                    }
                     None => Diagnostic::error(span.clone(), message, "").with_help(expected),
                 };
                 findings.push(finding.with_context(site.key_span.clone(), "the system"));

@@ -101,7 +101,8 @@ pub(super) fn read(
     let sites = sections
         .into_iter()
         .filter_map(|(name, mut section)| {
-            let own = section.take("system").map(|field| (field.key_span.clone(), read_system(&field, findings)));
+            let own =
+                section.take("system").map(|field| (field.key_span.clone(), read_system(&field, findings)));
             let mut site = read_storage(name, section, media, &pools, findings)?;
             if let Some((span, settings)) = own {
                 site.spec.settings =
@@ -168,7 +169,12 @@ fn read_storage(
             filesystem_field,
             volume_fields.pool,
         ];
-        return read_elsewhere(name, field, fields.into_iter().flatten().chain(layer_fields.into_fields()), findings);
+        return read_elsewhere(
+            name,
+            field,
+            fields.into_iter().flatten().chain(layer_fields.into_fields()),
+            findings,
+        );
     }
     if let Some(pool) = &volume_fields.pool {
         let described = [
