@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(Some(&key), group.shared_key(&ours, &right).as_ref(), "{}", group.name());
             assert_eq!(key.len(), group.length_bytes());
         }
-        assert_eq!(DhGroup::Null.public_value(&left), []);
+        assert!(DhGroup::Null.public_value(&left).is_empty());
         assert_eq!(DhGroup::Null.shared_key(&[], &left), None);
     }
 
