@@ -34,7 +34,7 @@ const READ_BYTES: usize = 4096;
 const DEVICE_BYTES: u64 = 1 << 30;
 const SLEEP: Duration = Duration::from_micros(500);
 
-/// So long does the device of [`path_us`] take: long enough for processors to fall asleep, as under a real disk.
+/// So long does the device of [`path_cost`] take: long enough for processors to fall asleep, as under a real disk.
 const PATH_DEVICE_LATENCY_US: f64 = 500.0;
 const PATH_PROBE: Duration = Duration::from_millis(150);
 const PATH_WARM_UP_READS: u32 = 20;
