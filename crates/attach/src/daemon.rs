@@ -31,6 +31,7 @@ use crate::directory::DirectoryConfig;
 use crate::fuse_uring;
 use crate::mounts;
 use crate::remote::NvmeTcp;
+use control::VolumeInfo;
 use export::{Export, Files};
 
 /// What the launcher hands to the daemon, as a JSON file.
@@ -116,24 +117,8 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
         .spawn()
         .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
 
-    let (events, received) = mpsc::channel();
-    watch_sigterm(events.clone())
-        .map_err(|error| AttachError::failed(format!("could not catch SIGTERM: {error}")))?;
-    let on_shutdown = move || {
-        let _ = events.send(Event::Shutdown);
-    };
     // The file system on the device learns of a power cut by the device's errors.
-    let on_power_cut = || {};
-    let dilation = config.stack.dilation;
-    control::listen(&config.control, Arc::clone(&stack), dilation, volumes, on_power_cut, on_shutdown)?;
-
-    loop {
-        match received.recv_timeout(WATCH_INTERVAL) {
-            Ok(Event::Shutdown | Event::Terminated) | Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => break,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-    }
+    obey(&config, &stack, volumes, || {}, || session.guard.is_finished())?;
     // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);
@@ -159,6 +144,31 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())
+}
+
+/// Obeys the control socket until it is told to end, or nothing is left to serve.
+fn obey(
+    config: &DaemonConfig,
+    stack: &Arc<Stack>,
+    volumes: Vec<VolumeInfo>,
+    on_power_cut: impl Fn() + Send + Sync + 'static,
+    is_over: impl Fn() -> bool,
+) -> Result<(), AttachError> {
+    let (events, received) = mpsc::channel();
+    watch_sigterm(events.clone())
+        .map_err(|error| AttachError::failed(format!("could not catch SIGTERM: {error}")))?;
+    let on_shutdown = move || {
+        let _ = events.send(Event::Shutdown);
+    };
+    let dilation = config.stack.dilation;
+    control::listen(&config.control, Arc::clone(stack), dilation, volumes, on_power_cut, on_shutdown)?;
+    loop {
+        match received.recv_timeout(WATCH_INTERVAL) {
+            Ok(Event::Shutdown | Event::Terminated) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) if is_over() => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }
 
 /// A thread that panics takes the process with it. Its requests would never be answered, and whoever waits for

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -81,9 +80,7 @@ impl FuseLoop {
     ) -> Result<BlockVolumes, AttachError> {
         self.probe()?;
         check_names(stack)?;
-        let takes_time = |device: &&DeviceSpec| device.medium.is_some();
-        let is_modelled = stack.volumes.iter().any(|volume| volume.devices().iter().any(takes_time));
-        let path = if is_modelled { overhead::path_cost(self, registry)? } else { PathCost::default() };
+        let path = if stack.has_path() { overhead::path_cost(self, registry)? } else { PathCost::default() };
         self.attach_at(path, stack, registry)
     }
 
@@ -387,7 +384,8 @@ impl MountedVolumes {
         for (index, info) in infos.iter().enumerate() {
             spec.filesystem.check_capacity(&info.name, info.capacity_bytes)?;
             let wanted = spec.mount_point.clone().unwrap_or_else(|| spec.mount_root.join(&info.name));
-            let mount_point = self.mount_directory(&wanted)?;
+            let (mount_point, made) = mounts::empty_directory(&wanted, &self.registry)?;
+            self.directories.extend(made);
             let device = self.volumes.paths[index].clone();
             if spec.format {
                 spec.filesystem.make(&device)?;
@@ -419,22 +417,6 @@ impl MountedVolumes {
                 Err(error)
             }
         }
-    }
-
-    /// An empty directory to mount on, made when it is not there; its path without links, as the kernel will show it.
-    fn mount_directory(&mut self, wanted: &Path) -> Result<PathBuf, AttachError> {
-        let absolute = std::path::absolute(wanted).map_err(|error| AttachError::io("find", wanted, error))?;
-        let made = self.registry.make_directories(&absolute)?;
-        self.directories.extend(made);
-        let path = absolute.canonicalize().map_err(|error| AttachError::io("find", &absolute, error))?;
-        let mut entries = fs::read_dir(&path).map_err(|error| AttachError::io("mount on", &path, error))?;
-        if entries.next().is_some() {
-            return Err(AttachError::failed(format!(
-                "{} is not empty, and mounting there would hide what is in it: name an empty or new directory",
-                path.display()
-            )));
-        }
-        Ok(path)
     }
 }
 

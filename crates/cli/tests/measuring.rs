@@ -1,6 +1,5 @@
 //! `underlay media measure` and `verify` as a user types them.
 
-#[allow(dead_code, reason = "other tests use the rest")]
 mod support;
 
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! `underlay media` as a user types it.
 
 // Nothing is mounted here.
-#[allow(dead_code)]
 mod support;
 
 use support::{Playground, stderr, stdout};

@@ -1,7 +1,6 @@
 //! The power of a mounted disk is cut at random moments under RocksDB with synced writes: opened again afterwards, it
 //! has every record that it acknowledged. `UNDERLAY_POWER_CUTS` sets the number of cuts; `make power-cuts` does.
 
-#[allow(dead_code)]
 mod support;
 
 use std::path::{Path, PathBuf};

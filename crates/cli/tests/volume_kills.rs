@@ -2,7 +2,6 @@
 //! every block is whole, and the pool is consistent. `UNDERLAY_VOLUME_KILLS` sets the number of kills; `make volume-kills`
 //! does.
 
-#[allow(dead_code)]
 mod support;
 #[allow(dead_code)]
 #[path = "support/volumes.rs"]

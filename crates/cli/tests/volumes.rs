@@ -1,6 +1,5 @@
 //! `underlay volume` as a user types it, with the server as a process.
 
-#[allow(dead_code)]
 mod support;
 #[allow(dead_code)]
 #[path = "support/volumes.rs"]

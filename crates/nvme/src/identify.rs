@@ -275,8 +275,8 @@ impl NamespaceData {
         put(&mut bytes, 16, &self.used_blocks.to_le_bytes());
         bytes[24] = self.features;
         bytes[30] = u8::from(self.is_shared);
-        bytes[33] = u8::from(self.reads_zeros_after_deallocation) * DEALLOCATED_READS_ZEROS
-            | u8::from(self.write_zeroes_deallocates) * WRITE_ZEROES_DEALLOCATES;
+        bytes[33] = (u8::from(self.reads_zeros_after_deallocation) * DEALLOCATED_READS_ZEROS)
+            | (u8::from(self.write_zeroes_deallocates) * WRITE_ZEROES_DEALLOCATES);
         put(&mut bytes, 48, &self.nvm_capacity_bytes.to_le_bytes());
         if let Some(zero_based) = self.preferred_blocks.checked_sub(1) {
             bytes[24] |= NAMESPACE_OPTIMAL_SIZES;

@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod compress;
+mod flushes;
 pub mod join;
 pub mod link;
 pub mod mirror;

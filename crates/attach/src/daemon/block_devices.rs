@@ -1,13 +1,12 @@
 //! The daemon of volumes that are block devices by themselves.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
 
 use underlay_storage::device::Request;
 use underlay_storage::stack::{Pace, Stack};
 
 use super::export::Files;
-use super::{DaemonConfig, Event, WATCH_INTERVAL, control, watch_sigterm};
+use super::{DaemonConfig, obey};
 use crate::attachment::AttachError;
 use crate::fuse_loop::is_rotational;
 use crate::mounts;
@@ -22,22 +21,8 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
     let serving =
         Serving::start(&config.export, devices.map(|((name, device), turns)| (name, device, turns)))?;
 
-    let (events, received) = mpsc::channel();
-    watch_sigterm(events.clone())
-        .map_err(|error| AttachError::failed(format!("could not catch SIGTERM: {error}")))?;
-    let on_shutdown = move || {
-        let _ = events.send(Event::Shutdown);
-    };
-    let dilation = config.stack.dilation;
     // The file system on the device learns of a power cut by the errors of the device.
-    control::listen(&config.control, Arc::clone(stack), dilation, volumes, || {}, on_shutdown)?;
-    loop {
-        match received.recv_timeout(WATCH_INTERVAL) {
-            Ok(Event::Shutdown | Event::Terminated) | Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if serving.is_over() => break,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-    }
+    obey(config, stack, volumes, || {}, || serving.is_over())?;
     // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);

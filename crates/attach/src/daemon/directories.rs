@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 
 use underlay_storage::stack::{Pace, Stack};
 
-use super::{DaemonConfig, Event, WATCH_INTERVAL, control, watch_sigterm};
+use super::{DaemonConfig, obey};
 use crate::attachment::AttachError;
 use crate::directory::Serving;
 
@@ -14,12 +13,6 @@ use crate::directory::Serving;
 pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {
     let names: Vec<&str> = config.stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
     let serving = Serving::start(&config.directories, &names, stack)?;
-    let (events, received) = mpsc::channel();
-    watch_sigterm(events.clone())
-        .map_err(|error| AttachError::failed(format!("could not catch SIGTERM: {error}")))?;
-    let on_shutdown = move || {
-        let _ = events.send(Event::Shutdown);
-    };
     // When the power comes back, the journal knows better what is there than we do.
     let lost = Arc::new(AtomicBool::new(false));
     let (abandon, was_lost) = (serving.abandoner(), Arc::clone(&lost));
@@ -27,16 +20,7 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
         was_lost.store(true, Ordering::SeqCst);
         abandon();
     };
-    let (volumes, dilation) = (serving.volumes().to_vec(), config.stack.dilation);
-    control::listen(&config.control, Arc::clone(stack), dilation, volumes, on_power_cut, on_shutdown)?;
-
-    loop {
-        match received.recv_timeout(WATCH_INTERVAL) {
-            Ok(Event::Shutdown | Event::Terminated) | Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if serving.is_over() => break,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-    }
+    obey(config, stack, serving.volumes().to_vec(), on_power_cut, || serving.is_over())?;
     // A fault ends with its storage; what a power cut took is gone all the same.
     stack.clear_all_faults();
     stack.restore_power();

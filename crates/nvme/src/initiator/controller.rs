@@ -206,7 +206,7 @@ impl Shared {
         let refused = match self.current() {
             Some(association) => match association.pick().submit(exchange) {
                 Ok(()) => return,
-                Err(exchange) => exchange,
+                Err(exchange) => *exchange,
             },
             None => exchange,
         };

@@ -160,11 +160,11 @@ impl Queue {
     }
 
     /// Sends a command, or keeps it until another one is answered. When the connection has ended it comes back.
-    pub(super) fn submit(&self, exchange: Exchange) -> Result<(), Exchange> {
+    pub(super) fn submit(&self, exchange: Exchange) -> Result<(), Box<Exchange>> {
         let frame = {
             let mut table = self.lock();
             if table.is_over {
-                return Err(exchange);
+                return Err(Box::new(exchange));
             }
             match table.free.pop() {
                 Some(cid) => self.place(&mut table, cid, exchange),

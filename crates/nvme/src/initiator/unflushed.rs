@@ -51,7 +51,8 @@ impl Unflushed {
 
     /// A flush has succeeded.
     pub(super) fn flushed(&mut self, mark: u64) {
-        while let Some((_, write)) = self.writes.pop_front_if(|(number, _)| *number < mark) {
+        while self.writes.front().is_some_and(|(number, _)| *number < mark) {
+            let (_, write) = self.writes.pop_front().expect("there is a first one");
             self.bytes -= write.bytes();
         }
     }

@@ -63,17 +63,16 @@ impl Housekeeper {
 
 fn end_silent(shared: &Shared) {
     for queue in shared.connections() {
-        match queue.association() {
-            // Whoever connects has to say who it is soon.
-            _ if !queue.is_admitted.load(Ordering::Relaxed) => {
-                if queue.began.elapsed() > shared.config.handshake_timeout {
-                    queue.kill();
-                }
+        // Whoever connects has to say who it is soon.
+        if !queue.is_admitted.load(Ordering::Relaxed) {
+            if queue.began.elapsed() > shared.config.handshake_timeout {
+                queue.kill();
             }
-            Some(association) if association.queue_id == 0 && association.controller.is_silent() => {
-                association.controller.end();
-            }
-            _ => {}
+        } else if let Some(association) = queue.association()
+            && association.queue_id == 0
+            && association.controller.is_silent()
+        {
+            association.controller.end();
         }
     }
 }

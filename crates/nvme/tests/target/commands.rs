@@ -98,7 +98,7 @@ proptest! {
 
     #[test]
     fn a_namespace_is_its_bytes(style in style(), steps in prop::collection::vec(step(), 1..30)) {
-        let fixture = Fixture::new();
+        let fixture = Fixture::open_to_all();
         let (_admin, mut host) = fixture.queues(&style);
         let mut expected = vec![0_u8; CAPACITY_BYTES as usize];
         for step in steps {
@@ -151,7 +151,7 @@ fn carry_out(host: &mut Host, step: &Step, expected: &mut [u8]) {
 
 #[test]
 fn flushes_and_forced_writes_reach_the_device() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (_admin, mut host) = fixture.queues(&PLAIN);
     let flushes = || fixture.device.flushes.load(Ordering::SeqCst);
     for nsid in [1, ALL_NAMESPACES] {
@@ -173,7 +173,7 @@ fn flushes_and_forced_writes_reach_the_device() {
 
 #[test]
 fn without_flow_control_a_read_is_answered_by_its_data() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (_admin, mut with) = fixture.queues(&PLAIN);
     let command = Command::blocks(nvm::READ, 5, 1, Sgl::transport(512), 0, 1);
     let answer = with.call(&command, &[]).expect_success();
@@ -193,7 +193,7 @@ fn without_flow_control_a_read_is_answered_by_its_data() {
 
 #[test]
 fn commands_that_make_no_sense_are_refused_and_nothing_else_happens() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (mut admin, mut host) = fixture.queues(&PLAIN);
     let read = |lba: u64, blocks: u32, length: u32| {
         Command::blocks(nvm::READ, 1, 1, Sgl::transport(length), lba, blocks)
@@ -255,7 +255,7 @@ fn commands_that_make_no_sense_are_refused_and_nothing_else_happens() {
 
 #[test]
 fn errors_of_the_device_have_their_status() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (_admin, mut host) = fixture.queues(&PLAIN);
     let io = || DeviceError::Io("a test's".to_owned());
     let cases = [
@@ -283,7 +283,7 @@ fn errors_of_the_device_have_their_status() {
 
 #[test]
 fn features_are_read_and_set() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     let mut set = |feature: u8, dword11: u32, save: bool| {
         let command = SetFeatures { feature, save, dword11 }.to_command(7);
@@ -319,7 +319,7 @@ fn features_are_read_and_set() {
 
 #[test]
 fn log_pages_are_given_in_part_or_whole() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (mut admin, mut io) = fixture.queues(&PLAIN);
     assert!(write(&mut io, 0, &[1; 4096]).is_success());
     read(&mut io, 0, 2);

@@ -22,7 +22,7 @@ use crate::{CAPACITY_BYTES, Fixture, NQN, wait_until};
 
 #[test]
 fn a_controller_says_what_it_is() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     let data = ControllerData::decode(&host.identify_page(cns::CONTROLLER, 0));
     assert_eq!(data.controller_id, host.controller_id);
@@ -60,7 +60,7 @@ fn a_controller_says_what_it_is() {
 
 #[test]
 fn properties_are_those_of_the_specification() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut host = Host::begun(fixture.address, &PLAIN);
     host.connect(0, NQN, ANY_CONTROLLER, &PLAIN).expect_success();
     let command = PropertyGet { offset: property::CAP, is_wide: true }.to_command(host.cid());
@@ -104,7 +104,7 @@ fn refused(
 
 #[test]
 fn a_wrong_connect_is_refused_with_the_parameter_that_is_wrong() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let admin = fixture.admin();
     let right = connect_data(NQN, ANY_CONTROLLER);
     let in_data =
@@ -147,7 +147,7 @@ fn a_wrong_connect_is_refused_with_the_parameter_that_is_wrong() {
 
 #[test]
 fn nothing_goes_before_a_connect() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut host = Host::begun(fixture.address, &PLAIN);
     assert_eq!(host.identify(cns::CONTROLLER, 0).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
     let get = PropertyGet { offset: property::CAP, is_wide: true }.to_command(host.cid());
@@ -198,7 +198,7 @@ fn discovered(fixture: &Fixture, host_nqn: &str) -> Vec<String> {
 
 #[test]
 fn subsystems_come_and_go() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let second = "nqn.2026-01.test.underlay:second";
     let config =
         SubsystemConfig { nqn: second.to_owned(), serial_number: "2".to_owned(), hosts: Hosts::Any(None) };
@@ -214,7 +214,7 @@ fn subsystems_come_and_go() {
 
 #[test]
 fn a_silent_host_loses_its_controller_and_one_that_is_heard_keeps_it() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let style = Style { kato_ms: 1500, ..PLAIN };
     let admin = Host::admin(fixture.address, NQN, &style);
     let io = admin.io(fixture.address, NQN, 1, &PLAIN);
@@ -240,7 +240,7 @@ fn a_connection_that_says_nothing_is_ended() {
 
 #[test]
 fn a_shutdown_flushes_and_a_reset_ends_io_queues() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (mut admin, io) = fixture.queues(&PLAIN);
     let mut set = |value: u32| {
         let set = PropertySet { offset: property::CC, is_wide: false, value: u64::from(value) };
@@ -260,7 +260,7 @@ fn a_shutdown_flushes_and_a_reset_ends_io_queues() {
 
 #[test]
 fn a_disconnect_ends_an_io_queue_and_the_controller_goes_on() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (mut admin, mut io) = fixture.queues(&PLAIN);
     let command = disconnect_command(admin.cid());
     assert_eq!(admin.call(&command, &[]).status().plain(), Status::INVALID_QUEUE_TYPE);
@@ -278,7 +278,7 @@ fn a_disconnect_ends_an_io_queue_and_the_controller_goes_on() {
 
 #[test]
 fn a_host_that_comes_back_waits_for_what_it_had_under_way() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (admin, mut io) = fixture.queues(&PLAIN);
     fixture.device.holds_back.store(true, Ordering::SeqCst);
     let write = Command::blocks(nvm::WRITE, 1, 1, Sgl::in_capsule(512), 0, 1);

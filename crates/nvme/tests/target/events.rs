@@ -38,7 +38,7 @@ fn changed(host: &mut Host) -> Vec<u32> {
 
 #[test]
 fn a_host_learns_of_namespaces_that_come_go_and_grow() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     listen_for(&mut host, EVENT_NAMESPACE_CHANGED);
     request_event(&mut host, 100);
@@ -68,7 +68,7 @@ fn a_host_learns_of_namespaces_that_come_go_and_grow() {
 
 #[test]
 fn a_host_that_asked_for_no_events_gets_none() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     request_event(&mut host, 100);
     fixture.subsystem.resize_namespace(1).unwrap();
@@ -78,7 +78,7 @@ fn a_host_that_asked_for_no_events_gets_none() {
 
 #[test]
 fn discovery_tells_of_subsystems() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut host = Host::begun(fixture.address, &PLAIN);
     host.connect(0, DISCOVERY_NQN, ANY_CONTROLLER, &PLAIN).expect_success();
     host.enable();
@@ -92,7 +92,7 @@ fn discovery_tells_of_subsystems() {
 
 #[test]
 fn requests_for_events_are_limited_and_can_be_taken_back() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     for cid in 100..104 {
         request_event(&mut host, cid);
@@ -116,7 +116,7 @@ fn requests_for_events_are_limited_and_can_be_taken_back() {
 fn a_namespace_that_is_removed_refuses_what_comes_and_ends_what_it_has() {
     use std::sync::atomic::Ordering;
     use underlay_nvme::command::nvm;
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (_admin, mut io) = fixture.queues(&PLAIN);
     fixture.device.holds_back.store(true, Ordering::SeqCst);
     let read = Command::blocks(nvm::READ, 1, 1, Sgl::transport(512), 0, 1);

@@ -28,7 +28,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    pub fn new() -> Fixture {
+    pub fn open_to_all() -> Fixture {
         Fixture::with(Hosts::Any(None), |_| {})
     }
 

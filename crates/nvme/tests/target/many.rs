@@ -70,7 +70,7 @@ fn connections_beyond_the_limit_are_closed_and_the_others_stay() {
 
 #[test]
 fn a_target_that_stops_ends_its_connections_and_its_port_is_free() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (admin, io) = fixture.queues(&PLAIN);
     let address = fixture.address;
     fixture.target.stop();

@@ -44,7 +44,7 @@ fn header(kind: u8, flags: u8, header: u8, data_at: u8, total: u32, rest: &[u8])
 
 #[test]
 fn headers_that_are_wrong_are_named() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut bystander = Bystander::new(&fixture);
     let command = [0_u8; 64];
     let invalid = FatalStatus::InvalidHeaderField;
@@ -84,7 +84,7 @@ fn ic_req(format_version: u16) -> Pdu {
 
 #[test]
 fn a_connection_that_begins_wrong_is_ended() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut host = Host::silent(fixture.address);
     host.send(&ic_req(1), &[]);
     assert_eq!(
@@ -105,7 +105,7 @@ fn a_connection_that_begins_wrong_is_ended() {
 
 #[test]
 fn connections_cut_anywhere_leave_nothing_behind() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut said = Framing::default().encode(&ic_req(0), &[]);
     let connect = underlay_nvme::fabrics::Connect {
         record_format: 0,
@@ -133,7 +133,7 @@ fn connections_cut_anywhere_leave_nothing_behind() {
 
 #[test]
 fn a_wrong_header_digest_ends_the_connection_and_a_wrong_data_digest_the_command() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (_admin, mut io) = fixture.queues(&DIGESTS);
     let write = Command::blocks(nvm::WRITE, 40, 1, Sgl::in_capsule(512), 0, 1);
     let mut bytes = io.framing.encode(&Pdu::CapsuleCmd(write.encode()), &[7; 512]);
@@ -170,7 +170,7 @@ fn part_of(r2t: &R2t, offset_bytes: u32, length_bytes: u32, is_last: bool) -> Da
 
 #[test]
 fn data_that_nobody_asked_for_ends_the_connection() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut bystander = Bystander::new(&fixture);
     let invalid = FatalStatus::InvalidHeaderField;
     type Change = fn(&mut DataTransfer);
@@ -206,7 +206,7 @@ fn data_that_nobody_asked_for_ends_the_connection() {
 
 #[test]
 fn more_commands_than_the_queue_has_places_end_the_connection() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut bystander = Bystander::new(&fixture);
     let admin = fixture.admin();
     let mut io = admin.io(fixture.address, NQN, 1, &Style { sq_size: 3, ..PLAIN });
@@ -222,7 +222,7 @@ fn more_commands_than_the_queue_has_places_end_the_connection() {
 
 #[test]
 fn an_identifier_that_is_in_use_is_refused() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let (_admin, mut io) = fixture.queues(&PLAIN);
     fixture.device.holds_back.store(true, Ordering::SeqCst);
     let read = Command::blocks(nvm::READ, 10, 1, Sgl::transport(512), 0, 1);
@@ -268,7 +268,7 @@ fn commands_wait_for_the_budget_of_their_connection_and_all_come_to_their_end() 
 
 #[test]
 fn a_host_that_takes_no_answers_holds_up_nobody_but_itself() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut bystander = Bystander::new(&fixture);
     let admin = fixture.admin();
     let style = Style { sq_size: 255, ..PLAIN };
@@ -309,7 +309,7 @@ fn a_host_that_takes_no_answers_holds_up_nobody_but_itself() {
 
 #[test]
 fn a_host_that_goes_in_the_middle_of_a_transfer_hurts_nobody() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::open_to_all();
     let mut bystander = Bystander::new(&fixture);
     for _ in 0..20 {
         let (_admin, mut io) = fixture.queues(&PLAIN);
@@ -333,7 +333,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..2000),
         kinds in prop::collection::vec((prop_oneof![Just(4_u8), Just(6), Just(2), any::<u8>()], any::<[u8; 64]>()), 0..8),
     ) {
-        let fixture = Fixture::new();
+        let fixture = Fixture::open_to_all();
         let mut said = Framing::default().encode(&ic_req(0), &[]);
         for (kind, body) in kinds {
             let length = if kind == 4 { 72 } else { 24 };

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::flushes::Flushes;
 use super::join::Gather;
 use super::ranges::{Claim, Ranges};
 use crate::device::{BlockDevice, Completion, Done, Geometry, Request};
@@ -122,8 +123,7 @@ struct State {
     lines: Lines,
     /// The slow device was written past the cache since its last flush.
     direct: bool,
-    flushing: bool,
-    waiters: Vec<Done>,
+    flushes: Flushes,
     writing_back: bool,
     /// Where the next batch begins.
     hand: u32,
@@ -217,8 +217,7 @@ impl Cache {
             state: Mutex::new(State {
                 lines,
                 direct: true,
-                flushing: false,
-                waiters: Vec::new(),
+                flushes: Flushes::default(),
                 writing_back: false,
                 hand: 0,
                 unreleased: BTreeSet::new(),

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::flushes::Flushes;
 use super::join::Gather;
 use super::ranges::{Claim, Ranges};
 use super::workers::Workers;
@@ -96,8 +97,7 @@ struct State {
     space: Space,
     /// Units that the journal, or a flush under way, may still lead to.
     replaced: Vec<Run>,
-    flushing: bool,
-    waiters: Vec<Done>,
+    flushes: Flushes,
 }
 
 /// Part of a chunk, and what is to be in it.
@@ -190,13 +190,7 @@ impl Compress {
             journal,
             ranges: Arc::new(Ranges::default()),
             workers,
-            state: Mutex::new(State {
-                map,
-                space,
-                replaced: Vec::new(),
-                flushing: false,
-                waiters: Vec::new(),
-            }),
+            state: Mutex::new(State { map, space, replaced: Vec::new(), flushes: Flushes::default() }),
         });
         let weak = Arc::downgrade(&inner);
         inner.journal.set_source(move || {
@@ -439,7 +433,7 @@ impl Inner {
                 let mut take = |packed: &Packed| state.space.allocate(units(packed)).unwrap_or_default();
                 Ok(prepared.iter().map(|(_, packed)| packed.as_ref().map(&mut take)).collect::<Vec<_>>())
             } else {
-                Err(state.replaced.is_empty() && !state.flushing)
+                Err(state.replaced.is_empty() && !state.flushes.is_under_way())
             }
         };
         let runs = match placed {

@@ -333,3 +333,12 @@ pub struct StackSpec {
     pub dilation: f64,
     pub seed: u64,
 }
+
+impl StackSpec {
+    /// Whether any request to it is dated back: see [`crate::paced::Paced`].
+    pub fn has_path(&self) -> bool {
+        let takes_time = |device: &&DeviceSpec| device.medium.is_some();
+        let mut direct = self.volumes.iter().filter(|volume| volume.root.is_direct());
+        direct.any(|volume| volume.devices().iter().any(takes_time))
+    }
+}

@@ -43,9 +43,9 @@ impl SerializeRow for Bound<'_> {
         for value in self.first.iter().chain(self.last) {
             let cell = writer.make_cell_writer();
             match value {
-                Some(bytes) => drop(cell.set_value(bytes).map_err(SerializationError::new)?),
-                None => drop(cell.set_null()),
-            }
+                Some(bytes) => cell.set_value(bytes).map_err(SerializationError::new)?,
+                None => cell.set_null(),
+            };
         }
         Ok(())
     }
@@ -57,7 +57,7 @@ impl SerializeRow for Bound<'_> {
 
 /// What a request came to that Cassandra answered, or refused for want of room.
 enum Answer {
-    Result(QueryResult),
+    Result(Box<QueryResult>),
     Throttled,
 }
 
@@ -75,7 +75,7 @@ impl CassandraClient {
         let prepared = &self.prepared[&question];
         let result = self.database.wait(self.database.session().execute_unpaged(prepared, bound));
         match result {
-            Ok(result) => Ok(Answer::Result(result)),
+            Ok(result) => Ok(Answer::Result(Box::new(result))),
             Err(ExecutionError::LastAttemptError(RequestAttemptError::DbError(
                 DbError::Overloaded | DbError::RateLimitReached { .. },
                 _,

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::lines::Standing;
 use super::{BLOCK_BYTES, Inner, State, segments};
 use crate::device::{Completion, DeviceError, Done, Request};
+use crate::layers::flushes;
 use crate::layers::join::{Gather, Next, repeat};
 
 /// Dirty blocks written back together.
@@ -35,15 +36,10 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<(u32, Option<u32>)>> {
 impl Inner {
     /// One flush at a time; who comes meanwhile shares the next one.
     pub(super) fn flush(self: &Arc<Self>, done: Done) {
-        {
-            let mut state = self.lock();
-            state.waiters.push(done);
-            if state.flushing {
-                return;
-            }
-            state.flushing = true;
+        let begins = self.lock().flushes.join(done);
+        if begins {
+            self.begin_flush();
         }
-        self.begin_flush();
     }
 
     fn begin_flush(self: &Arc<Self>) {
@@ -53,7 +49,7 @@ impl Inner {
             let fresh: Vec<(u32, u32)> = state.lines.unjournalled.iter().map(tenancy).collect();
             // A read cache has nothing but what is on the slow device.
             let direct = std::mem::take(&mut state.direct) || self.journal.is_none();
-            (std::mem::take(&mut state.waiters), fresh, direct)
+            (state.flushes.begin(), fresh, direct)
         };
         let inner = Arc::clone(self);
         let targets = [self.journal.is_some().then_some(&self.fast), direct.then_some(&self.slow)];
@@ -90,14 +86,8 @@ impl Inner {
     }
 
     fn end_flush(self: &Arc<Self>, waiters: Vec<Done>, result: Result<(), DeviceError>) {
-        let again = {
-            let mut state = self.lock();
-            state.flushing = !state.waiters.is_empty();
-            state.flushing
-        };
-        for done in waiters {
-            done(result.clone().map(|()| Vec::new()));
-        }
+        let again = self.lock().flushes.end();
+        flushes::answer(waiters, &result);
         if again {
             self.begin_flush();
         }

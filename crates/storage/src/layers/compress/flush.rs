@@ -4,26 +4,22 @@ use std::sync::Arc;
 
 use super::{Inner, map};
 use crate::device::{Completion, DeviceError, Done, Request};
+use crate::layers::flushes;
 
 impl Inner {
     /// One flush at a time, since the journal must get changes in their order; who comes meanwhile shares the
     /// next one.
     pub(super) fn flush(self: &Arc<Self>, done: Done) {
-        {
-            let mut state = self.lock();
-            state.waiters.push(done);
-            if state.flushing {
-                return;
-            }
-            state.flushing = true;
+        let begins = self.lock().flushes.join(done);
+        if begins {
+            self.begin_flush();
         }
-        self.begin_flush();
     }
 
     fn begin_flush(self: &Arc<Self>) {
         let (waiters, changes, replaced) = {
             let mut state = self.lock();
-            (std::mem::take(&mut state.waiters), state.map.capture(), std::mem::take(&mut state.replaced))
+            (state.flushes.begin(), state.map.capture(), std::mem::take(&mut state.replaced))
         };
         let inner = Arc::clone(self);
         let flushed = move |completion: Completion| {
@@ -57,14 +53,8 @@ impl Inner {
     }
 
     fn end_flush(self: &Arc<Self>, waiters: Vec<Done>, result: Result<(), DeviceError>) {
-        let again = {
-            let mut state = self.lock();
-            state.flushing = !state.waiters.is_empty();
-            state.flushing
-        };
-        for done in waiters {
-            done(result.clone().map(|()| Vec::new()));
-        }
+        let again = self.lock().flushes.end();
+        flushes::answer(waiters, &result);
         if again {
             self.begin_flush();
         }

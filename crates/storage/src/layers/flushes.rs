@@ -1,0 +1,38 @@
+//! Flushes that are shared: one is under way at a time, and who comes meanwhile is answered by the next.
+
+use crate::device::{DeviceError, Done};
+
+#[derive(Default)]
+pub(super) struct Flushes {
+    waiting: Vec<Done>,
+    under_way: bool,
+}
+
+impl Flushes {
+    /// Whether the caller must begin one.
+    pub(super) fn join(&mut self, done: Done) -> bool {
+        self.waiting.push(done);
+        !std::mem::replace(&mut self.under_way, true)
+    }
+
+    /// Those whom the flush that begins now will answer.
+    pub(super) fn begin(&mut self) -> Vec<Done> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// The one under way is over. Whether the caller must begin another.
+    pub(super) fn end(&mut self) -> bool {
+        self.under_way = !self.waiting.is_empty();
+        self.under_way
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+}
+
+pub(super) fn answer(waiters: Vec<Done>, result: &Result<(), DeviceError>) {
+    for done in waiters {
+        done(result.clone().map(|()| Vec::new()));
+    }
+}
