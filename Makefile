@@ -17,7 +17,7 @@ help:
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB: what was acknowledged must be there"
-	@echo "make volume-kills 500 kills of the volume server under load: what a flush acknowledged must be there"
+	@echo "make volume-kills 500 kills of the volume server under load: whatever it had answered must be there"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
 	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"

@@ -1,11 +1,10 @@
-//! What `nodetool` prints: whatever text comes is read, and every figure is a number.
+//! What `nodetool` prints: whatever text comes is read.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_systems::cassandra::nodetool::{compaction_figures, nodes_up};
+use underlay_systems::cassandra::nodetool::nodes_up;
 
 fuzz_target!(|text: &str| {
-    assert!(compaction_figures(text).values().all(|figure| figure.is_finite()));
     assert!(nodes_up(text) <= text.lines().count());
 });

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use support::{Playground, can_mount, stderr, stdout};
 use underlay_nvme::auth::{Hash, HostSecrets, Secret};
 use underlay_nvme::initiator::{Controller, Options, discover};
-use underlay_storage::device::{BlockDevice, Request};
+use underlay_storage::device::{BlockDevice, DeviceError, Request};
 use volumes::VolumeServer;
 
 const POOL: &str = r#"
@@ -227,11 +227,15 @@ fn a_pool_may_be_of_files_that_are_there() {
     let server = VolumeServer::start(&playground, &[]);
     let (_data, data) = server.connect(&server.nqn("data"));
     data.execute(Request::Write { offset_bytes: 1 << 20, data: vec![5; 65536], fua: true }).unwrap();
+    // Answered, and never flushed.
+    data.execute(Request::Write { offset_bytes: 8 << 20, data: vec![6; 65536], fua: false }).unwrap();
     server.kill();
     let server = VolumeServer::start(&playground, &[]);
     let (_data, data) = server.connect(&server.nqn("data"));
-    let read = data.execute(Request::Read { offset_bytes: 1 << 20, buffer: vec![0; 65536] }).unwrap();
-    assert!(read.iter().all(|&byte| byte == 5));
+    for (offset_bytes, content) in [(1 << 20, 5), (8 << 20, 6)] {
+        let read = data.execute(Request::Read { offset_bytes, buffer: vec![0; 65536] }).unwrap();
+        assert!(read.iter().all(|&byte| byte == content));
+    }
     assert_eq!(server.stop(), Some(130));
     // A file that holds something else is no blank device.
     std::fs::write(playground.path("three.img"), vec![1; 64 << 20]).unwrap();
@@ -266,4 +270,126 @@ fn a_program_gets_a_file_system_on_a_served_volume() {
     );
     assert_eq!(server.stop(), Some(130));
     assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+#[test]
+fn a_full_pool_says_so_to_its_hosts_and_goes_on_when_they_discard() {
+    let playground = Playground::new();
+    playground.write(
+        "pool.toml",
+        &POOL.replace("count = 2, capacity = \"512 MiB\"", "count = 1, capacity = \"64 MiB\""),
+    );
+    let server = VolumeServer::start(&playground, &["--immediate"]);
+    let (_data, data) = server.connect(&server.nqn("data"));
+    let noise: Vec<u8> =
+        (0..1 << 18).flat_map(|word: u32| word.wrapping_mul(0x9E37_79B9).to_le_bytes()).collect();
+    let write = |at: u64| {
+        let mut data_here = noise.clone();
+        data_here[..8].copy_from_slice(&at.to_le_bytes());
+        data.execute(Request::Write { offset_bytes: at << 20, data: data_here, fua: false }).map(|_| ())
+    };
+    let written =
+        (0..128).find(|at| write(*at) == Err(DeviceError::NoSpace)).expect("128 MiB are not in a pool of 64");
+    assert!(written > 40, "{written} MiB of 64");
+    // Nothing else breaks, not even a flush.
+    data.execute(Request::Flush).unwrap();
+    let read =
+        |at: u64| data.execute(Request::Read { offset_bytes: at << 20, buffer: vec![0; 4096] }).map(|_| ());
+    assert!((0..written).all(|at| read(at).is_ok()));
+    data.execute(Request::Discard { offset_bytes: 0, length_bytes: 8 << 20 }).unwrap();
+    (0..6).for_each(|at| write(at).unwrap());
+    done(&playground, &["volume", "check", "pool.toml"]);
+    assert_eq!(server.stop(), Some(130));
+}
+
+/// A small file system in memory, gone with its value.
+struct SmallFileSystem(std::path::PathBuf);
+
+impl SmallFileSystem {
+    fn mount(path: std::path::PathBuf, size: &str) -> SmallFileSystem {
+        std::fs::create_dir(&path).unwrap();
+        let mounted = SmallFileSystem(path);
+        mounted.run(&["mount", "-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
+        mounted
+    }
+
+    fn grow(&self, size: &str) {
+        self.run(&["mount", "-o", &format!("remount,size={size}")]);
+    }
+
+    fn run(&self, command: &[&str]) {
+        let status =
+            std::process::Command::new(command[0]).args(&command[1..]).arg(&self.0).status().unwrap();
+        assert!(status.success(), "{command:?} {}", self.0.display());
+    }
+}
+
+impl Drop for SmallFileSystem {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// One of two files lies on a file system that is full before the file is.
+#[test]
+fn a_device_that_was_left_out_is_shown_and_taken_back() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let small = SmallFileSystem::mount(playground.path("small"), "20m");
+    for name in ["one.img", "small/two.img"] {
+        std::fs::File::create(playground.path(name)).unwrap().set_len(80 << 20).unwrap();
+    }
+    let pool = "name = \"halves\"\nlisten = \"127.0.0.1:0\"\npaths = [\"one.img\", \"small/two.img\"]\n\
+                [volume.data]\ncapacity = \"64 MiB\"\nmirror = true\n";
+    playground.write("pool.toml", pool);
+    let write = |server: &VolumeServer, megabytes: std::ops::Range<u64>| {
+        let (_data, data) = server.connect(&server.nqn("data"));
+        for at in megabytes {
+            let request =
+                Request::Write { offset_bytes: at << 20, data: vec![at as u8 + 1; 1 << 20], fua: false };
+            data.execute(request).unwrap();
+        }
+    };
+    let member = |state: &serde_json::Value| {
+        let two = state["members"][1].clone();
+        (two["name"].as_str().unwrap().to_owned(), two["state"].as_str().unwrap().to_owned())
+    };
+    let server = VolumeServer::start(&playground, &[]);
+    write(&server, 0..30);
+    let found = state(&playground);
+    assert_eq!(member(&found).1, "out");
+    assert_eq!(volume(&found, "data").unwrap()["degraded"].as_bool(), Some(true));
+    assert_eq!(server.stop(), Some(130));
+
+    // Where no server runs, and the file system is as full as before.
+    let (two, is) = member(&state(&playground));
+    assert_eq!(is, "out");
+    assert!(done(&playground, &["volume", "list", "pool.toml"]).contains(&format!("{two} is out of use")));
+    let problem = refused(&playground, &["volume", "resync", "pool.toml", &two], 4);
+    assert!(problem.contains("still failing"), "{problem}");
+    assert!(refused(&playground, &["volume", "resync", "pool.toml", "three.img"], 2).contains(&two));
+    small.grow("45m");
+    done(&playground, &["volume", "resync", "pool.toml", &two]);
+    let found = state(&playground);
+    assert_eq!(member(&found).1, "in-use");
+    assert_eq!(volume(&found, "data").unwrap()["degraded"].as_bool(), Some(false));
+
+    // While it is served.
+    let server = VolumeServer::start(&playground, &[]);
+    write(&server, 30..60);
+    assert_eq!(member(&state(&playground)).1, "out");
+    small.grow("200m");
+    done(&playground, &["volume", "resync", "pool.toml", &two]);
+    let found = state(&playground);
+    assert_eq!(member(&found).1, "in-use");
+    assert_eq!(volume(&found, "data").unwrap()["degraded"].as_bool(), Some(false));
+    let (_data, data) = server.connect(&server.nqn("data"));
+    for at in 0..60u64 {
+        let read = data.execute(Request::Read { offset_bytes: at << 20, buffer: vec![0; 1 << 20] }).unwrap();
+        assert!(read.iter().all(|byte| *byte == at as u8 + 1), "MiB {at}");
+    }
+    done(&playground, &["volume", "check", "pool.toml"]);
+    assert_eq!(server.stop(), Some(130));
 }

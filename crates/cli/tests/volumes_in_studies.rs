@@ -2,8 +2,11 @@
 
 mod support;
 
-use support::{Playground, can_mount, stderr, stdout};
-use underlay_record::{CellStatus, RunRecord};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use support::{Playground, can_mount, records, stderr, stdout, wait_for};
+use underlay_record::CellStatus;
 
 /// Two stand-alone servers on drives of their own, and on volumes of a pool with as many drives.
 const STUDY: &str = r#"
@@ -48,15 +51,6 @@ seed = 7
 time = 2
 "#;
 
-fn records(playground: &Playground) -> Vec<RunRecord> {
-    let entries = std::fs::read_dir(playground.path("out/cells")).unwrap();
-    let mut records: Vec<RunRecord> = entries
-        .map(|entry| serde_json::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap())
-        .collect();
-    records.sort_by_key(|record| record.position);
-    records
-}
-
 #[test]
 fn volumes_of_a_pool_stand_beside_local_drives() {
     if !can_mount() {
@@ -66,7 +60,7 @@ fn volumes_of_a_pool_stand_beside_local_drives() {
     playground.write("study.toml", STUDY);
     let output = playground.output(&["run", "study.toml", "--out", "out"]);
     assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
-    let records = records(&playground);
+    let records = records(&playground.path("out"));
     assert_eq!(records.len(), 4);
     for record in &records {
         let id = &record.cell.id;
@@ -108,12 +102,8 @@ fn volumes_of_a_pool_stand_beside_local_drives() {
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
-#[test]
-fn a_killed_run_leaves_no_volume_server() {
-    if !can_mount() {
-        return;
-    }
-    let playground = Playground::new();
+/// A study of volumes alone under way, with a volume server at `place` below its working folder.
+fn run_to_a_volume_server(playground: &Playground, place: &str) -> Child {
     let long =
         STUDY.replace("duration = \"1 s\"", "duration = \"60 s\"").replace("[500, \"max\"]", "\"max\"");
     // Without the local storage, the first cell is one that needs a volume server.
@@ -124,20 +114,43 @@ fn a_killed_run_leaves_no_volume_server() {
     playground.write("study.toml", &remote);
     let mut child = playground
         .underlay(&["run", "study.toml", "--out", "out"])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let pool = playground.path("out/work/images-0/pool/devices/control");
-    let begun = std::time::Instant::now();
-    while !pool.exists() {
-        assert!(begun.elapsed() < std::time::Duration::from_secs(180), "no volume server came up");
+    let control = playground.path("out/work").join(place).join("pool/devices/control");
+    wait_for("a volume server", Duration::from_secs(180), || {
         assert!(child.try_wait().unwrap().is_none(), "the run ended before a volume server came up");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        control.exists()
+    });
+    child
+}
+
+#[test]
+fn a_killed_run_leaves_no_volume_server() {
+    if !can_mount() {
+        return;
     }
+    let playground = Playground::new();
+    let mut child = run_to_a_volume_server(&playground, "images-0");
     child.kill().unwrap();
     child.wait().unwrap();
     let output = playground.output(&["clean"]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(playground.left_behind(), [""; 0]);
+    assert!(!playground.path("out/work").exists());
+}
+
+#[test]
+fn ctrl_c_takes_volumes_and_their_server_away() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let mut child = run_to_a_volume_server(&playground, "cell");
+    // SAFETY: the child has not been waited for, so its id is still its own.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(playground.left_behind(), [""; 0]);
+    assert!(!playground.path("out/work").exists());
 }

@@ -157,8 +157,8 @@ impl Journal {
         if headers.iter().all(|h| !made(h) && *h != HeaderBlock::Damaged) {
             // Never made, cut off while it was made, or robbed of its first header: batches tell.
             if let Some(second) = valid(&headers[1]) {
-                let area = read_range(&*device, start_bytes, area_bytes)?;
-                if format::holds_batches(&Header { generation: 1, ..second }, &area) {
+                let read = |at, length| read_range(&*device, start_bytes + at, length);
+                if format::holds_batches(&Header { generation: 1, ..second }, area_bytes, read)? {
                     let problem = "the header of its first area is missing".into();
                     return Err(JournalError::Damaged { offset_bytes: start_bytes, problem });
                 }
@@ -177,9 +177,9 @@ impl Journal {
             unreachable!("both headers are valid");
         };
         let area_start = start_bytes + active * area_bytes;
-        let area = read_range(&*device, area_start, area_bytes)?;
-        let Content { snapshot, records, end_bytes, sequence } = format::decode_area(&header, &area)
-            .map_err(|damage| JournalError::Damaged {
+        let read = |at, length| read_range(&*device, area_start + at, length);
+        let Content { snapshot, records, end_bytes, sequence } =
+            format::read_area(&header, area_bytes, read)?.map_err(|damage| JournalError::Damaged {
                 offset_bytes: area_start + damage.offset_bytes,
                 problem: damage.problem.into(),
             })?;

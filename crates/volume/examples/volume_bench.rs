@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! volume_bench echo                          answers as many bytes as it is asked for
-//! volume_bench serve null|pool|pool-lz4      serves a namespace; prints its address and subsystem, ends with its input
+//! volume_bench serve null|pool|pool-lz4      serves a namespace; prints its address and subsystem, ends with its input.
+//!                                            `pool` is on null devices, `pool-lz4` on memory, since it needs its bytes
 //! volume_bench load ADDRESS NQN  OPTIONS     asks a namespace; prints what came of it as JSON
 //! volume_bench load-echo ADDRESS OPTIONS     asks an echo
 //! ```
@@ -21,6 +22,7 @@ use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geome
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::layers::workers::Workers;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, Stack, StackSpec, VolumeSpec};
+use underlay_volume::pool::label::{Label, lay_out};
 use underlay_volume::pool::{self, Pool, PoolSettings};
 
 type Failure = Box<dyn std::error::Error>;
@@ -42,8 +44,11 @@ fn main() -> Result<(), Failure> {
     match words.as_slice() {
         ["echo"] => echo(),
         ["serve", "null"] => serve(Arc::new(Null), None),
-        ["serve", "pool"] => serve_pool(None),
-        ["serve", "pool-lz4"] => serve_pool(Some(Codec::Lz4)),
+        ["serve", "pool"] => serve_volume(null_members()?, None),
+        ["serve", "pool-lz4"] => {
+            let memory = memory()?;
+            serve_volume(memory.volumes().to_vec(), Some(Codec::Lz4))
+        }
         ["load", address, nqn, options @ ..] => load(address, nqn, &Load::parse(options)?),
         ["load-echo", address, options @ ..] => load_echo(address, &Load::parse(options)?),
         _ => Err("usage: volume_bench echo | serve null|pool|pool-lz4 | load ADDRESS NQN OPTIONS | load-echo ADDRESS OPTIONS".into()),
@@ -80,13 +85,64 @@ fn serve(device: Arc<dyn BlockDevice>, pool: Option<&Pool>) -> Result<(), Failur
     Ok(pool.map_or(Ok(()), Pool::close)?)
 }
 
-fn serve_pool(compress: Option<Codec>) -> Result<(), Failure> {
+/// A null device that keeps its beginning, where a pool has its label and its journal.
+struct NullMember {
+    kept: Mutex<Vec<u8>>,
+}
+
+impl NullMember {
+    fn carry_out(&self, request: Request) -> Completion {
+        request.check(&self.geometry())?;
+        let (offset_bytes, length_bytes) = request.extent();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = (offset_bytes + length_bytes).min(kept.len() as u64);
+        let range = offset_bytes.min(end) as usize..end as usize;
+        Ok(match request {
+            Request::Read { mut buffer, .. } => {
+                buffer[..range.len()].copy_from_slice(&kept[range]);
+                buffer
+            }
+            Request::Write { data, .. } => {
+                kept[range.clone()].copy_from_slice(&data[..range.len()]);
+                Vec::new()
+            }
+            Request::Flush => Vec::new(),
+            Request::Discard { .. } => {
+                kept[range].fill(0);
+                Vec::new()
+            }
+        })
+    }
+}
+
+impl BlockDevice for NullMember {
+    fn geometry(&self) -> Geometry {
+        Geometry { capacity_bytes: VOLUME_BYTES, block_bytes: 4096, optimal_io_bytes: 4096 }
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        done(self.carry_out(request));
+    }
+}
+
+fn null_members() -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
+    let labels = lay_out(&[VOLUME_BYTES; MEMBERS], None, 0)?;
+    let member = |label: &Label| -> Arc<dyn BlockDevice> {
+        Arc::new(NullMember { kept: Mutex::new(vec![0; label.data_start_bytes() as usize]) })
+    };
+    Ok(labels.iter().map(member).collect())
+}
+
+fn memory() -> Result<Stack, Failure> {
     let device = |index| DeviceSpec::new(format!("memory.{index}"), None, VOLUME_BYTES, BackingSpec::Memory);
     let volumes =
         (0..MEMBERS).map(|index| VolumeSpec::new(format!("{index}"), Node::Device(device(index)))).collect();
-    let stack = Stack::open(&StackSpec { volumes, dilation: 1.0, seed: 1 })?;
+    Ok(Stack::open(&StackSpec { volumes, dilation: 1.0, seed: 1 })?)
+}
+
+fn serve_volume(members: Vec<Arc<dyn BlockDevice>>, compress: Option<Codec>) -> Result<(), Failure> {
     let settings = PoolSettings { workers: Workers::start(2)?, ..PoolSettings::default() };
-    let pool = Pool::open(stack.volumes().to_vec(), settings)?;
+    let pool = Pool::open(members, settings)?;
     let volume =
         pool.create("volume", &pool::VolumeSpec { compress, ..pool::VolumeSpec::new(VOLUME_BYTES) })?;
     // Written once, half of it compressible: what is not there is read for nothing.
@@ -137,6 +193,7 @@ struct Run {
     load: Load,
     counts_from: Instant,
     until: Instant,
+    /// Requests so far, those of the warm-up among them.
     number: AtomicU64,
     latencies_ns: Mutex<Histogram<u64>>,
     failed: Mutex<Option<DeviceError>>,
@@ -189,6 +246,7 @@ impl Run {
             "{}",
             serde_json::json!({
                 "requests": requests,
+                "all_requests": self.number.load(Ordering::Relaxed),
                 "iops": requests as f64 / seconds,
                 "mb_s": requests as f64 * self.load.bytes as f64 / 1e6 / seconds,
                 "mean_us": latencies.mean() / 1e3,
@@ -318,6 +376,7 @@ fn load_echo(address: &str, load: &Load) -> Result<(), Failure> {
             }
             writer.write_all(&message)?;
             reader.read_exact(&mut reply)?;
+            run.number.fetch_add(1, Ordering::Relaxed);
             run.record(now, Instant::now());
         }
         return run.tell();
@@ -337,6 +396,7 @@ fn load_echo(address: &str, load: &Load) -> Result<(), Failure> {
         let began = sent.recv()?;
         reader.read_exact(&mut reply)?;
         let now = Instant::now();
+        run.number.fetch_add(1, Ordering::Relaxed);
         run.record(began, now);
         if now < run.until {
             sender.send(())?;

@@ -5,6 +5,7 @@
 //! | `label`, `opening` | where things are on the members; making a pool, opening one |
 //! | `extent`, `map` | what a volume's map says, and which of it the journal does not know yet |
 //! | `record`, `log` | what the journal keeps |
+//! | `unflushed`, `replay` | what was answered and is not in the journal, over the end of a process |
 //! | `space` | which slabs and units are free, and how many maps share one |
 //! | `member`, `resync` | reading and writing one or two copies; members that fail and come back |
 //! | `volume`, `plain`, `packed` | requests, on volumes that are stored as they are or compressed |
@@ -27,8 +28,10 @@ mod opening;
 mod packed;
 mod plain;
 pub mod record;
+mod replay;
 mod resync;
 mod space;
+pub mod unflushed;
 mod volume;
 
 use std::sync::atomic::Ordering;
@@ -43,6 +46,7 @@ pub use description::{
 };
 use extent::{BLOCK_BYTES, EXTENT_BYTES};
 use record::{Header, Record};
+pub use unflushed::HostMemory;
 pub use volume::Volume;
 
 /// A pool has so many volumes at most, snapshots included.
@@ -213,17 +217,18 @@ impl Pool {
         let _admin = self.admin()?;
         let volume = self.find(name)?;
         volume.gate.close();
+        // A flush that has taken changes of it along is over after this one, however it ends. And if the process ends before
+        // the journal knows that the volume is gone, it is there with everything that was answered.
+        let _ = self.core.flush_and_wait();
         self.core.volumes.write().unwrap_or_else(PoisonError::into_inner).remove(&volume.number);
         for (_, done) in volume.gate.shut() {
             done(Err(DeviceError::Gone));
         }
-        // A flush that has taken changes of it along is over after this one, however it ends.
-        let _ = self.core.flush_and_wait();
         let changes = volume.map.capture();
         let mut pieces: Vec<_> = volume.map.extents().values().flat_map(extent::Extent::pieces).collect();
         let owned = pieces.len() as u64;
         pieces.extend(changes.released);
-        self.core.releasing.fetch_add(owned, Ordering::AcqRel);
+        self.core.outstanding.releasing.fetch_add(owned, Ordering::AcqRel);
         self.core.log.append([Record::Delete { volume: volume.number }]);
         self.core.release_after_commit(pieces);
         Ok(self.core.flush_and_wait()?)
@@ -294,7 +299,9 @@ impl Pool {
             }
         }
         self.flush()?;
-        Ok(self.core.log.checkpoint_and_wait()?)
+        self.core.log.checkpoint_and_wait()?;
+        self.core.outstanding.unflushed.end();
+        Ok(())
     }
 
     fn check_new(&self, name: &str, map_bytes: u64) -> Result<(), PoolError> {

@@ -162,6 +162,7 @@ impl Service {
                 self.exports.remove(&volume);
                 self.pool.delete(&volume)?;
             }
+            Command::Resync { member } => self.pool.resync(&member)?,
             Command::Check => return Ok(Reply::Checked { problems: self.pool.check()? }),
             Command::SetPace { pace } => self.modelled()?.set_pace(pace),
             Command::BeginMeasurement { interval_s } => self.modelled()?.begin_measurement(interval_s),
@@ -188,6 +189,7 @@ impl Command {
                 | Command::Resize { .. }
                 | Command::Snapshot { .. }
                 | Command::Delete { .. }
+                | Command::Resync { .. }
         )
     }
 }
@@ -233,6 +235,7 @@ pub fn obey(file: &PoolFile, command: Command) -> Result<Reply, ServerError> {
             pool.snapshot(&volume, &snapshot, writable).map(|_| Reply::Done)
         }
         Command::Delete { volume, .. } => pool.delete(&volume).map(|()| Reply::Done),
+        Command::Resync { member } => pool.resync(&member).map(|()| Reply::Done),
         _ => pool.check().map(|problems| Reply::Checked { problems }),
     };
     let reply = done.unwrap_or_else(ServerError::into_reply);

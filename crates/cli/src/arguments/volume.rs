@@ -59,6 +59,13 @@ pub enum VolumeCommand {
         #[arg(long)]
         connected: bool,
     },
+    /// Bring a device that was left out up to date, and use it again
+    Resync {
+        /// The pool's file
+        pool: PathBuf,
+        /// The device, as `volume list` names it
+        device: String,
+    },
     /// Look whether every extent of a pool belongs to whom it should
     Check {
         /// The pool's file

@@ -49,6 +49,10 @@ pub fn volume(arguments: &VolumeArguments) -> Result<ExitCode, Failure> {
             tell(&read(pool)?, Command::Snapshot { volume, snapshot: made, writable })?;
             output::print(&format!("volume {snapshot} holds what {name} held now"));
         }
+        VolumeCommand::Resync { pool, device } => {
+            tell(&read(pool)?, Command::Resync { member: device.clone() })?;
+            output::print(&format!("{device} is up to date and in use"));
+        }
         VolumeCommand::Delete { pool, name, connected } => {
             let file = read(pool)?;
             let (volume, connected) = (name.clone(), *connected);

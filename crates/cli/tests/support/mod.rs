@@ -4,6 +4,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use underlay_record::RunRecord;
 
 pub struct Playground {
     pub folder: tempfile::TempDir,
@@ -124,4 +127,22 @@ pub fn stdout(output: &Output) -> String {
 
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Every record of a run, in the order that they were made in.
+pub fn records(run: &Path) -> Vec<RunRecord> {
+    let mut records: Vec<RunRecord> = std::fs::read_dir(run.join("cells"))
+        .unwrap()
+        .map(|entry| serde_json::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap())
+        .collect();
+    records.sort_by_key(|record| record.position);
+    records
+}
+
+pub fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < limit, "waited {limit:?} for {what} in vain");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

@@ -172,16 +172,18 @@ struct Batch {
     length_bytes: u64,
 }
 
+/// The length of the payload of a batch of `header`'s journal and generation, of which `start` is the beginning.
+fn payload_bytes(header: &Header, start: &[u8]) -> Option<u64> {
+    let is_one = start.len() >= BATCH_HEADER_BYTES
+        && &start[..4] == BATCH_MAGIC
+        && u64_at(start, 8) == header.identity
+        && u64_at(start, 16) == header.generation;
+    is_one.then(|| u64::from(u32_at(start, 4)))
+}
+
 /// The batch of `header`'s journal and generation at the beginning of `bytes`, if a whole one is there.
 fn decode_batch(header: &Header, bytes: &[u8]) -> Option<Batch> {
-    if bytes.len() < BATCH_HEADER_BYTES
-        || &bytes[..4] != BATCH_MAGIC
-        || u64_at(bytes, 8) != header.identity
-        || u64_at(bytes, 16) != header.generation
-    {
-        return None;
-    }
-    let payload_bytes = u32_at(bytes, 4) as usize;
+    let payload_bytes = payload_bytes(header, bytes)? as usize;
     let whole = bytes.get(..BATCH_HEADER_BYTES.checked_add(payload_bytes)?)?;
     if batch_crc(whole) != u32_at(bytes, 36) {
         return None;
@@ -201,37 +203,109 @@ fn decode_batch(header: &Header, bytes: &[u8]) -> Option<Batch> {
     rest.is_empty().then(|| Batch { sequence: u64_at(bytes, 24), records, length_bytes })
 }
 
-/// Whether any batch of `header`'s journal and generation lies in an area.
-pub fn holds_batches(header: &Header, area: &[u8]) -> bool {
-    (0..area.len()).step_by(BLOCK_BYTES as usize).any(|at| decode_batch(header, &area[at..]).is_some())
+/// So much of an area is looked at together: areas are far longer than what they hold.
+const WINDOW_BYTES: u64 = 4 << 20;
+
+/// An area that is read as it is needed: `read` gives so many bytes from a place on.
+struct Window<R> {
+    read: R,
+    area_bytes: u64,
+    start: u64,
+    bytes: Vec<u8>,
 }
 
-/// Reads an area, `area` being all of its bytes and `header` its header.
+impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> Window<R> {
+    fn new(area_bytes: u64, read: R) -> Window<R> {
+        Window { read, area_bytes, start: 0, bytes: Vec::new() }
+    }
+
+    /// So many bytes from `at` on, or as many as the area has.
+    fn at(&mut self, at: u64, length: u64) -> Result<&[u8], E> {
+        let end = at.saturating_add(length).min(self.area_bytes);
+        if at >= end {
+            return Ok(&[]);
+        }
+        if at < self.start || end > self.start + self.bytes.len() as u64 {
+            let length = whole_blocks(length.max(WINDOW_BYTES)).min(self.area_bytes - at);
+            // First the old bytes go: two windows are never held.
+            self.bytes = Vec::new();
+            self.bytes = (self.read)(at, length)?;
+            self.start = at;
+        }
+        Ok(&self.bytes[(at - self.start) as usize..(end - self.start) as usize])
+    }
+
+    fn batch(&mut self, header: &Header, at: u64) -> Result<Option<Batch>, E> {
+        let start = self.at(at, BATCH_HEADER_BYTES as u64)?;
+        let Some(payload_bytes) = payload_bytes(header, start) else { return Ok(None) };
+        let whole = self.at(at, BATCH_HEADER_BYTES as u64 + payload_bytes)?;
+        Ok(decode_batch(header, whole))
+    }
+}
+
+/// Whether any batch of `header`'s journal and generation lies in an area. `read` gives so many of its bytes from a place on.
+///
+/// # Errors
+/// Those of `read`.
+pub fn holds_batches<E>(
+    header: &Header,
+    area_bytes: u64,
+    read: impl FnMut(u64, u64) -> Result<Vec<u8>, E>,
+) -> Result<bool, E> {
+    let mut window = Window::new(area_bytes, read);
+    for at in (0..area_bytes).step_by(BLOCK_BYTES as usize) {
+        if window.batch(header, at)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// [`read_area`] of an area in memory.
+///
+/// # Errors
+/// Where and how the area is damaged.
+pub fn decode_area(header: &Header, area: &[u8]) -> Result<Content, Damage> {
+    let read = |at: u64, length: u64| -> Result<Vec<u8>, std::convert::Infallible> {
+        Ok(area[at as usize..][..length as usize].to_vec())
+    };
+    match read_area(header, area.len() as u64, read) {
+        Ok(content) => content,
+        Err(never) => match never {},
+    }
+}
+
+/// Reads an area of which `header` is the header; `read` gives so many of its bytes from a place on. No more memory is taken
+/// than for what the area holds.
 ///
 /// One batch is under way at a time, and the next one begins only when it is durable. So the first batch that
 /// is not whole is the end, torn by a power cut or never written; but a whole one *behind* it proves that the
 /// missing one had been durable, and that is damage.
 ///
 /// # Errors
-/// Where and how the area is damaged.
-pub fn decode_area(header: &Header, area: &[u8]) -> Result<Content, Damage> {
-    let damage = |offset_bytes, problem| Err(Damage { offset_bytes, problem });
+/// Those of `read`; inside, where and how the area is damaged.
+pub fn read_area<E>(
+    header: &Header,
+    area_bytes: u64,
+    read: impl FnMut(u64, u64) -> Result<Vec<u8>, E>,
+) -> Result<Result<Content, Damage>, E> {
+    let damage = |offset_bytes, problem| Ok(Err(Damage { offset_bytes, problem }));
+    let mut window = Window::new(area_bytes, read);
     let end = BLOCK_BYTES.checked_add(header.snapshot_bytes);
-    let Some(snapshot) = end.and_then(|end| area.get(BLOCK_BYTES as usize..usize::try_from(end).ok()?))
-    else {
+    if end.is_none_or(|end| end > area_bytes) {
         return damage(0, "the header tells of a snapshot longer than the area");
+    }
+    let mut snapshot = match header.snapshot_bytes {
+        0 => Vec::new(),
+        length => (window.read)(BLOCK_BYTES, whole_blocks(length).min(area_bytes - BLOCK_BYTES))?,
     };
-    if crc32fast::hash(snapshot) != header.snapshot_crc {
+    snapshot.truncate(header.snapshot_bytes as usize);
+    if crc32fast::hash(&snapshot) != header.snapshot_crc {
         return damage(BLOCK_BYTES, "the snapshot's checksum is wrong");
     }
-    let mut content = Content {
-        snapshot: snapshot.to_vec(),
-        records: Vec::new(),
-        end_bytes: header.batches_start(),
-        sequence: 1,
-    };
-    let after = |at: u64| area.get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or(&[]);
-    while let Some(batch) = decode_batch(header, after(content.end_bytes)) {
+    let mut content =
+        Content { snapshot, records: Vec::new(), end_bytes: header.batches_start(), sequence: 1 };
+    while let Some(batch) = window.batch(header, content.end_bytes)? {
         if batch.sequence != content.sequence {
             return damage(content.end_bytes, "a batch is out of its order");
         }
@@ -239,12 +313,11 @@ pub fn decode_area(header: &Header, area: &[u8]) -> Result<Content, Damage> {
         content.sequence += 1;
         content.end_bytes += batch.length_bytes;
     }
-    let mut at = content.end_bytes + BLOCK_BYTES;
-    while !after(at).is_empty() {
-        if decode_batch(header, after(at)).is_some_and(|batch| batch.sequence > content.sequence) {
+    let behind = content.end_bytes.saturating_add(BLOCK_BYTES);
+    for at in (behind..area_bytes).step_by(BLOCK_BYTES as usize) {
+        if window.batch(header, at)?.is_some_and(|batch| batch.sequence > content.sequence) {
             return damage(content.end_bytes, "a batch is broken, though whole ones were written after it");
         }
-        at += BLOCK_BYTES;
     }
-    Ok(content)
+    Ok(Ok(content))
 }

@@ -17,7 +17,7 @@ use super::flush::Flusher;
 use super::gate::Gate;
 use super::intents::Intents;
 use super::log::Log;
-use super::map::{Extents, Map};
+use super::map::{Extents, Map, Outstanding};
 use super::member::Members;
 use super::record::Header;
 use super::space::Space;
@@ -35,8 +35,7 @@ pub struct Core {
     pub flusher: Mutex<Flusher>,
     /// Flushes so far.
     pub epoch: AtomicU64,
-    /// Pieces that maps no longer point to and that a flush has yet to give back.
-    pub releasing: AtomicU64,
+    pub outstanding: Arc<Outstanding>,
     pub map_limit_bytes: u64,
     /// What keeps the journal on two members, where there are two.
     pub journal_mirror: Option<Arc<Mirror>>,
@@ -85,7 +84,7 @@ impl Core {
             compress: header.spec.compress,
             mirror: header.spec.mirror,
             read_only: header.access == Access::ReadOnly,
-            map: Map::new(extents),
+            map: Map::new(number, extents, &self.outstanding),
             claims: Arc::default(),
             gate: Gate::default(),
             intents: Intents::default(),
@@ -122,7 +121,7 @@ impl Core {
         if attempt >= ATTEMPTS {
             return again(Err(DeviceError::NoSpace));
         }
-        if self.releasing.load(Ordering::Acquire) > 0 {
+        if self.outstanding.releasing.load(Ordering::Acquire) > 0 {
             let flushed = move |completion: Completion| again(completion.map(|_| ()));
             return self.flush(None, Box::new(flushed));
         }

@@ -1,5 +1,6 @@
 //! What is asked of a pool and its volumes, and what they tell of themselves.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use underlay_storage::layers::compress::Codec;
 use underlay_storage::layers::mirror::MirrorError;
 use underlay_storage::layers::workers::Workers;
 
+use super::unflushed::HostMemory;
 use crate::rate::Limits;
 
 /// How a pool is opened.
@@ -22,11 +24,18 @@ pub struct PoolSettings {
     /// How long the map of all volumes may get when a pool is made; 256 bytes for each 256 KiB of the pool unless
     /// told. A pool that exists keeps its own.
     pub map_bytes: Option<u64>,
+    /// Where what was answered and not flushed outlives the process; without it, the end of the process is a power cut.
+    pub host_memory: Option<HostMemory>,
 }
 
 impl Default for PoolSettings {
     fn default() -> Self {
-        PoolSettings { clock: Arc::new(RealClock::new(1.0)), workers: Workers::at_once(), map_bytes: None }
+        PoolSettings {
+            clock: Arc::new(RealClock::new(1.0)),
+            workers: Workers::at_once(),
+            map_bytes: None,
+            host_memory: None,
+        }
     }
 }
 
@@ -175,6 +184,8 @@ pub enum PoolError {
     NoMember(usize),
     #[error("member {0} is still failing: {1}")]
     MemberFails(usize, DeviceError),
+    #[error("what was answered and not flushed can't be kept in {}: {source}", directory.display())]
+    HostMemory { directory: PathBuf, source: std::io::Error },
     #[error("a thread can't be had: {0}")]
     Thread(#[from] std::io::Error),
 }

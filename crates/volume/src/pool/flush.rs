@@ -64,6 +64,8 @@ impl Core {
 
     fn begin_flush(self: &Arc<Self>, next: Next) {
         let waiters = std::mem::take(&mut self.lock_flusher().waiters);
+        // Before the maps are captured: whatever is captured was noted by then, or is noted twice.
+        self.outstanding.unflushed.turn();
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         // Captured before the members are flushed: what the captured maps point to had been written by then.
         let captured: Vec<(Arc<VolumeCore>, Changes)> = self
@@ -97,7 +99,7 @@ impl Core {
             let member = self.member_of(piece);
             results[member].is_ok()
         };
-        let (mut records, mut released) = (Vec::new(), Vec::new());
+        let (mut records, mut released, mut is_noted) = (Vec::new(), Vec::new(), true);
         let changed = self.members.take_changed();
         if changed {
             for (index, member) in self.members.list.iter().enumerate() {
@@ -116,7 +118,7 @@ impl Core {
                 if !extents.is_empty() {
                     // Which of them gave up what is not known any more.
                     let released = std::mem::take(&mut changes.released);
-                    volume.map.give_back(Changes { extents, released });
+                    is_noted &= volume.map.give_back(Changes { extents, released }).is_ok();
                 }
             }
             released.append(&mut changes.released);
@@ -146,6 +148,9 @@ impl Core {
         self.log.commit(Box::new(move |result| {
             if result.is_err() && changed {
                 core.members.set_changed();
+            }
+            if result.is_ok() && is_noted {
+                core.outstanding.unflushed.free_other();
             }
             core.end_flush(waiters, hurt, released, result, next);
         }));
@@ -187,7 +192,7 @@ impl Core {
         }
         let count = released.len() as u64;
         self.release(released);
-        self.releasing.fetch_sub(count, Ordering::AcqRel);
+        self.outstanding.releasing.fetch_sub(count, Ordering::AcqRel);
         let again = {
             let mut flusher = self.lock_flusher();
             flusher.flushing = !flusher.waiters.is_empty();

@@ -1,12 +1,18 @@
 //! The map of one volume: which extents are where, which of them changed since the journal heard of it.
+//!
+//! A change is noted beside the journal before it is made, under the lock under which it is made.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::extent::{Extent, Piece, Taken};
+use underlay_storage::device::DeviceError;
+
+use super::extent::{Extent, Piece, Plain, Taken};
+use super::record::Record;
+use super::unflushed::Unflushed;
 
 const SHARDS: usize = 32;
 
@@ -36,8 +42,19 @@ impl Hasher for NumberHasher {
 
 pub type Extents = HashMap<u32, Extent, Hashing>;
 
+/// What the journal has yet to hear of, over all maps.
+#[derive(Default)]
+pub struct Outstanding {
+    pub unflushed: Unflushed,
+    /// Pieces that maps no longer point to and that a flush has yet to give back.
+    pub releasing: AtomicU64,
+}
+
 #[derive(Default)]
 pub struct Map {
+    /// The number of the volume.
+    volume: u32,
+    outstanding: Arc<Outstanding>,
     shards: [Mutex<Shard>; SHARDS],
     used_bytes: AtomicU64,
     stored_bytes: AtomicU64,
@@ -62,8 +79,8 @@ pub struct Changes {
 }
 
 impl Map {
-    pub fn new(extents: &Extents) -> Map {
-        let map = Map::default();
+    pub fn new(volume: u32, extents: &Extents, outstanding: &Arc<Outstanding>) -> Map {
+        let map = Map { volume, outstanding: Arc::clone(outstanding), ..Map::default() };
         for (index, extent) in extents {
             map.account(Taken::default(), extent.taken());
             map.shard(*index).extents.insert(*index, extent.clone());
@@ -83,17 +100,26 @@ impl Map {
         self.shard(index).extents.get(&index).cloned()
     }
 
-    /// Changes an extent. What it no longer points to is named by `change` and given back with the next capture;
-    /// returns how much that is. Nothing happens where `change` answers `None`.
+    fn note(&self, index: u32, extent: Option<&Extent>) -> Result<(), DeviceError> {
+        let record = Record::Extent { volume: self.volume, index, extent: extent.cloned() };
+        self.outstanding.unflushed.note(&record)
+    }
+
+    /// Changes an extent. What it no longer points to is named by `change` and given back with the next capture.
+    /// Nothing happens where `change` answers `None`.
+    ///
+    /// # Errors
+    /// When the change can't be noted. It is not made then.
     pub fn change(
         &self,
         index: u32,
         change: impl FnOnce(Option<&Extent>) -> Option<(Option<Extent>, Vec<Piece>)>,
-    ) -> u64 {
+    ) -> Result<(), DeviceError> {
         let mut shard = self.shard(index);
         let shard = &mut *shard;
-        let Some((extent, released)) = change(shard.extents.get(&index)) else { return 0 };
-        let count = released.len() as u64;
+        let Some((extent, released)) = change(shard.extents.get(&index)) else { return Ok(()) };
+        self.note(index, extent.as_ref())?;
+        self.outstanding.releasing.fetch_add(released.len() as u64, Ordering::AcqRel);
         shard.released.extend(released);
         shard.dirty.insert(index);
         let new = extent.as_ref().map_or(Taken::default(), Extent::taken);
@@ -102,21 +128,21 @@ impl Map {
             None => shard.extents.remove(&index),
         };
         self.account(old.map_or(Taken::default(), |old| old.taken()), new);
-        count
+        Ok(())
     }
 
-    /// Notes that blocks of a plain extent were written.
-    pub fn mark_valid(&self, index: u32, blocks: u64) {
-        let mut shard = self.shard(index);
-        let shard = &mut *shard;
-        let Some(Extent::Plain(plain)) = shard.extents.get_mut(&index) else { return };
-        if plain.valid & blocks != blocks {
-            let old = Extent::Plain(*plain).taken();
-            plain.valid |= blocks;
-            let new = Extent::Plain(*plain).taken();
-            shard.dirty.insert(index);
-            self.account(old, new);
-        }
+    /// Blocks of a plain extent were written.
+    ///
+    /// # Errors
+    /// When the change can't be noted. It is not made then.
+    pub fn mark_valid(&self, index: u32, blocks: u64) -> Result<(), DeviceError> {
+        self.change(index, |old| match old {
+            Some(Extent::Plain(plain)) if plain.valid & blocks != blocks => {
+                let more = Plain { valid: plain.valid | blocks, ..*plain };
+                Some((Some(Extent::Plain(more)), Vec::new()))
+            }
+            _ => None,
+        })
     }
 
     /// Whether the journal has not heard of the extent's last change, as far as this map knows.
@@ -137,15 +163,32 @@ impl Map {
         changes
     }
 
-    /// What was captured did not get into the journal.
-    pub fn give_back(&self, changes: Changes) {
+    /// What was captured did not get into the journal. It is noted again: older notes go when the flush is over.
+    ///
+    /// # Errors
+    /// When it can't be noted. It is given back nevertheless.
+    pub fn give_back(&self, changes: Changes) -> Result<(), DeviceError> {
         let mut released = changes.released;
+        let mut noted = Ok(());
         for (index, _) in changes.extents {
-            self.shard(index).dirty.insert(index);
+            let mut shard = self.shard(index);
+            noted = noted.and_then(|()| self.note(index, shard.extents.get(&index)));
+            shard.dirty.insert(index);
         }
         if !released.is_empty() {
             self.shard(0).released.append(&mut released);
         }
+        noted
+    }
+
+    /// Notes everything that the journal has not heard of.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn note_dirty(&self) -> Result<(), DeviceError> {
+        self.shards().try_for_each(|shard| {
+            shard.dirty.iter().try_for_each(|index| self.note(*index, shard.extents.get(index)))
+        })
     }
 
     /// The extents that are mapped, of those in a range.

@@ -9,6 +9,8 @@ use underlay_storage::layers::join::Gather;
 use super::description::MemberState;
 use super::extent::{BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Slab, Unit};
 use super::label::Label;
+use super::map::Outstanding;
+use super::record::Record;
 
 /// A part of a device.
 pub struct Part {
@@ -80,12 +82,17 @@ pub struct Members {
     pub list: Vec<Member>,
     /// Guards changes of states.
     changes: Mutex<()>,
+    outstanding: Arc<Outstanding>,
     /// Someone was left out or taken in, and the journal has yet to hear of it.
     changed: AtomicBool,
 }
 
 impl Members {
-    pub fn new(devices: Vec<(Arc<dyn BlockDevice>, Label)>, out: impl Fn(usize) -> bool) -> Members {
+    pub fn new(
+        devices: Vec<(Arc<dyn BlockDevice>, Label)>,
+        out: impl Fn(usize) -> bool,
+        outstanding: Arc<Outstanding>,
+    ) -> Members {
         let member = |(index, (device, label))| Member {
             device,
             label,
@@ -95,7 +102,7 @@ impl Members {
             written: AtomicBool::new(true),
         };
         let list = devices.into_iter().enumerate().map(member).collect();
-        Members { list, changes: Mutex::new(()), changed: AtomicBool::new(true) }
+        Members { list, changes: Mutex::new(()), outstanding, changed: AtomicBool::new(true) }
     }
 
     pub fn index_of(&self, unit: Unit) -> usize {
@@ -112,7 +119,8 @@ impl Members {
         self.list[index].state() == MemberState::InUse
     }
 
-    /// Leaves a member out: its copies of mirrored data are not used any more. One at a time; false if another one is out.
+    /// Leaves a member out: its copies of mirrored data are not used any more. One at a time; false if another one is out,
+    /// or if it can't be noted: a killed process must not take the member's old copies for good when it comes back.
     pub fn leave_out(&self, index: usize) -> bool {
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let others = self.list.iter().enumerate().filter(|(other, _)| *other != index);
@@ -120,16 +128,23 @@ impl Members {
             return self.list[index].state() == MemberState::Out;
         }
         if self.list[index].state() != MemberState::Out {
+            if !self.note(index, true) {
+                return false;
+            }
             self.list[index].state.store(1, Ordering::Release);
             self.changed.store(true, Ordering::Release);
         }
         true
     }
 
-    /// False if the member's state was another one.
+    fn note(&self, index: usize, out: bool) -> bool {
+        self.outstanding.unflushed.note(&Record::Member { member: index as u8, out }).is_ok()
+    }
+
+    /// False if the member's state was another one, or the change can't be noted.
     pub fn change(&self, index: usize, from: MemberState, to: MemberState) -> bool {
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.list[index].state() != from {
+        if self.list[index].state() != from || !self.note(index, to != MemberState::InUse) {
             return false;
         }
         let state = STATES.iter().position(|state| *state == to).unwrap_or_default();
@@ -139,6 +154,8 @@ impl Members {
     }
 
     pub fn take_changed(&self) -> bool {
+        // Not between a note and the change that it is about: the flush is to know of it.
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.swap(false, Ordering::AcqRel)
     }
 

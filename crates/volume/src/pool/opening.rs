@@ -2,23 +2,26 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
 use underlay_storage::journal::Journal;
 use underlay_storage::layers::mirror::{Mirror, MirrorSettings};
 
-use super::core::Core;
+use super::core::{Core, VolumeCore};
 use super::description::{MemberState, PoolError, PoolSettings};
-use super::extent::{BLOCK_BYTES, Extent, first_unit};
+use super::extent::{BLOCK_BYTES, Extent, Plain, first_unit};
 use super::flush::Flusher;
 use super::intents::REGION_EXTENTS;
 use super::label::{self, FirstBlock, JOURNAL_MEMBERS, Label};
 use super::log::Log;
+use super::map::Outstanding;
 use super::member::{Members, Part};
 use super::plain::{copy_to, places};
 use super::record::{Record, Tables};
+use super::replay::LeftOver;
 use super::space::Space;
+use super::unflushed::{Owner, left_over};
 use crate::rate::Timer;
 
 const KIND: underlay_storage::journal::format::Kind = *b"volumes ";
@@ -59,12 +62,23 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         finish_making(&devices, &labels, &log)?;
     }
     drop(recovered);
-    let out = log.with_tables(|tables| tables.out.clone());
+    let tables = log.with_tables(Tables::clone);
+    let memory = settings.host_memory;
+    let unkept = |source| {
+        let directory = memory.as_ref().map(|memory| memory.directory.clone()).unwrap_or_default();
+        PoolError::HostMemory { directory, source }
+    };
+    let owner = Owner { identity, session: tables.session };
+    let noted = memory.as_ref().map_or(Ok(Vec::new()), |memory| left_over(memory, owner)).map_err(unkept)?;
+    let left_over = LeftOver::new(noted);
+    let out = left_over.out(&tables.out);
     let slabs: Vec<_> = labels.iter().map(|label| label.first_slab..label.first_slab + label.slabs).collect();
     let space = Space::new(&slabs);
-    log.with_tables(|tables| claim_all(&space, tables)).map_err(PoolError::Map)?;
+    claim_all(&space, &tables).map_err(PoolError::Map)?;
+    let outstanding = Arc::new(Outstanding::default());
     let members = devices.into_iter().zip(labels).collect();
-    let members = Members::new(members, |index| out.contains(&(index as u8)) || unreadable[index]);
+    let is_out = |index: usize| out.contains(&(index as u8)) || unreadable[index];
+    let members = Members::new(members, is_out, Arc::clone(&outstanding));
     let core = Arc::new(Core {
         identity,
         members: Arc::new(members),
@@ -73,7 +87,7 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         volumes: RwLock::default(),
         flusher: Mutex::new(Flusher::default()),
         epoch: AtomicU64::new(0),
-        releasing: AtomicU64::new(0),
+        outstanding,
         map_limit_bytes,
         journal_mirror,
         timer: Timer::new(Arc::clone(&settings.clock)),
@@ -82,13 +96,24 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         admin: Mutex::new(()),
         closed: AtomicBool::new(false),
     });
-    let tables = core.log.with_tables(Tables::clone);
-    make_alike(&core, &tables)?;
     let volumes = tables
         .volumes
         .iter()
         .map(|(number, table)| (*number, core.new_volume(*number, &table.header, &table.extents)));
-    core.volumes.write().unwrap_or_else(std::sync::PoisonError::into_inner).extend(volumes);
+    core.volumes.write().unwrap_or_else(PoisonError::into_inner).extend(volumes);
+    core.make_again(left_over).map_err(PoolError::Map)?;
+    make_alike(&core, &tables)?;
+    // The journal knows all of it before it says that older notes are void.
+    core.flush_and_wait()?;
+    let session = RandomState::new().hash_one(identity);
+    core.log.append([Record::Session { number: session }]);
+    core.flush_and_wait()?;
+    if let Some(memory) = &memory {
+        let unflushed = &core.outstanding.unflushed;
+        unflushed.begin(memory, Owner { identity, session }).map_err(unkept)?;
+        // What a member that fails has kept from the journal.
+        core.volumes().iter().try_for_each(|volume| volume.map.note_dirty())?;
+    }
     Ok(core)
 }
 
@@ -240,37 +265,20 @@ fn claim_all(space: &Space, tables: &Tables) -> Result<(), String> {
     Ok(())
 }
 
-/// Copies to the second place what was being written over when the pool was last in use.
+/// Makes the copies alike of what was being written over when the pool was last in use.
 fn make_alike(core: &Arc<Core>, tables: &Tables) -> Result<(), PoolError> {
     let mut cleared = Vec::new();
-    for (&volume, table) in &tables.volumes {
-        for &region in &table.intents {
-            let extents = region.saturating_mul(REGION_EXTENTS)..(region + 1).saturating_mul(REGION_EXTENTS);
-            let mut is_alike = true;
-            for extent in extents {
-                let Some(Extent::Plain(plain)) = table.extents.get(&extent) else { continue };
-                let Some(second) = plain.copy else { continue };
-                let both = [plain.slab, second].map(|slab| core.members.index_of(first_unit(slab)));
-                if both.iter().any(|index| core.members.list[*index].state() != MemberState::InUse) {
-                    is_alike = false;
-                    continue;
-                }
-                let from = places(&super::extent::Plain { copy: None, ..*plain }, 0);
-                let (sender, receiver) = std::sync::mpsc::channel();
-                copy_to(core, from, first_unit(second), plain.valid, move |result| {
-                    let _ = sender.send(result);
-                });
-                receiver.recv().unwrap_or(Err(DeviceError::Gone))?;
-            }
-            if is_alike {
-                cleared.push(Record::Intent { volume, region, set: false });
+    for volume in core.volumes() {
+        for &region in tables.volumes.get(&volume.number).into_iter().flat_map(|table| &table.intents) {
+            if make_region_alike(core, &volume, region)? {
+                cleared.push(Record::Intent { volume: volume.number, region, set: false });
             }
         }
     }
     if cleared.is_empty() {
         return Ok(());
     }
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     core.members.flush(move |results| {
         let _ = sender.send(results.into_iter().collect::<Result<Vec<()>, DeviceError>>());
     });
@@ -279,4 +287,41 @@ fn make_alike(core: &Arc<Core>, tables: &Tables) -> Result<(), PoolError> {
         core.log.append(cleared);
     }
     Ok(())
+}
+
+/// False if a member that should have a copy is out.
+fn make_region_alike(core: &Arc<Core>, volume: &VolumeCore, region: u32) -> Result<bool, PoolError> {
+    let mut is_alike = true;
+    for extent in
+        region.saturating_mul(REGION_EXTENTS)..region.saturating_add(1).saturating_mul(REGION_EXTENTS)
+    {
+        let Some(Extent::Plain(plain)) = volume.map.get(extent) else { continue };
+        let Some(second) = plain.copy else { continue };
+        let slabs = [plain.slab, second];
+        let members = slabs.map(|slab| core.members.index_of(first_unit(slab)));
+        if members.iter().any(|index| core.members.list[*index].state() != MemberState::InUse) {
+            is_alike = false;
+            continue;
+        }
+        // Either copy will do: each block of it is as it was before an unanswered write or after it.
+        let [first, second] = slabs;
+        let copied =
+            copy_slab(core, &plain, first, second).or_else(|_| copy_slab(core, &plain, second, first));
+        if let Err(error) = copied {
+            is_alike = false;
+            if !core.members.leave_out(members[1]) {
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(is_alike)
+}
+
+fn copy_slab(core: &Arc<Core>, plain: &Plain, from: u32, to: u32) -> Result<(), DeviceError> {
+    let from = places(&Plain { slab: from, copy: None, ..*plain }, 0);
+    let (sender, receiver) = mpsc::channel();
+    copy_to(core, from, first_unit(to), plain.valid, move |result| {
+        let _ = sender.send(result);
+    });
+    receiver.recv().unwrap_or(Err(DeviceError::Gone))
 }

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use underlay_storage::device::{Completion, DeviceError, Done};
 use underlay_storage::layers::compress::Codec;
@@ -202,13 +201,13 @@ impl VolumeCore {
         let members = Arc::clone(&core.members);
         let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
-            match written {
-                Ok(_) => self.point_to(&core, extent, &entries),
+            let answer = written.and_then(|_| self.point_to(extent, &entries));
+            if answer.is_err() {
                 // No map ever pointed there.
-                Err(_) => core.release(pieces(&taken, &sizes)),
+                core.release(pieces(&taken, &sizes));
             }
             drop(claim);
-            done(written.map(|_| false));
+            done(answer.map(|()| false));
         });
         for (part, (places, data)) in writes.into_iter().enumerate() {
             let gather = Arc::clone(&gather);
@@ -216,7 +215,11 @@ impl VolumeCore {
         }
     }
 
-    fn point_to(&self, core: &Core, extent: u32, entries: &[(usize, Option<Stored>, Option<Unit>)]) {
+    fn point_to(
+        &self,
+        extent: u32,
+        entries: &[(usize, Option<Stored>, Option<Unit>)],
+    ) -> Result<(), DeviceError> {
         self.map.change(extent, |old| {
             let mut packed = match old {
                 Some(Extent::Packed(packed)) => Arc::clone(packed),
@@ -229,10 +232,9 @@ impl VolumeCore {
             }
             let own = Arc::make_mut(&mut packed);
             entries.iter().for_each(|(chunk, stored, copy)| own.set(*chunk, *stored, *copy));
-            core.releasing.fetch_add(released.len() as u64, Ordering::AcqRel);
             let new = Some(Extent::Packed(packed)).filter(|new| !new.is_empty());
             Some((new, released))
-        });
+        })
     }
 
     /// Room for runs of these sizes: together if there is such room, else wherever each one fits.

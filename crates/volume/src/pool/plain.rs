@@ -120,15 +120,13 @@ impl VolumeCore {
             // With it the write alone is durable, if the journal knows all that it needs.
             let fua = fua && plain.valid & blocks == blocks && !volume.map.is_dirty(part.extent);
             let written = move |completion: Completion| {
-                if completion.is_ok() {
-                    volume.map.mark_valid(part.extent, blocks);
-                }
+                let answer = completion.and_then(|_| volume.map.mark_valid(part.extent, blocks));
                 if overwrites {
                     volume.end_overwrite(part.extent, core.epoch.load(Ordering::Acquire));
                 }
                 let durable = fua && !volume.map.is_dirty(part.extent);
                 drop(claim);
-                done(completion.map(|_| durable));
+                done(answer.map(|()| durable));
             };
             members.write(place, data, fua, Box::new(written));
         };
@@ -212,17 +210,15 @@ impl VolumeCore {
         let members = Arc::clone(&core.members);
         let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
-            match written {
-                Ok(_) => {
-                    let released = old.as_ref().map(pieces).unwrap_or_default();
-                    core.releasing.fetch_add(released.len() as u64, Ordering::AcqRel);
-                    self.map.change(extent, |_| Some((Some(Extent::Plain(new)), released)));
-                }
+            let released = old.as_ref().map(pieces).unwrap_or_default();
+            let answer =
+                written.and_then(|_| self.map.change(extent, |_| Some((Some(Extent::Plain(new)), released))));
+            if answer.is_err() {
                 // No map ever pointed there.
-                Err(_) => core.release(pieces(&new)),
+                core.release(pieces(&new));
             }
             drop(claim);
-            done(written.map(|_| false));
+            done(answer.map(|()| false));
         });
         for (part, (block, data)) in writes.into_iter().enumerate() {
             let gather = Arc::clone(&gather);
@@ -249,18 +245,12 @@ impl VolumeCore {
         Some(plain)
     }
 
-    pub fn discard_plain(self: Arc<Self>, core: Arc<Core>, part: &Part, done: ChangeDone) {
+    pub fn discard_plain(self: Arc<Self>, part: &Part, done: ChangeDone) {
         let (extent, blocks) = (part.extent, blocks_of(part));
         let claims = Arc::clone(&self.claims);
         claims.claim(extent, WHOLE, false, move |claim| {
-            let mut released = 0;
-            self.map.change(extent, |old| match old {
-                Some(Extent::Plain(plain)) if plain.valid & !blocks == 0 => {
-                    let pieces = pieces(plain);
-                    released = pieces.len() as u64;
-                    core.releasing.fetch_add(released, Ordering::AcqRel);
-                    Some((None, pieces))
-                }
+            let changed = self.map.change(extent, |old| match old {
+                Some(Extent::Plain(plain)) if plain.valid & !blocks == 0 => Some((None, pieces(plain))),
                 Some(Extent::Plain(plain)) if plain.valid & blocks != 0 => {
                     let rest = Plain { valid: plain.valid & !blocks, ..*plain };
                     Some((Some(Extent::Plain(rest)), Vec::new()))
@@ -268,7 +258,7 @@ impl VolumeCore {
                 _ => None,
             });
             drop(claim);
-            done(Ok(false));
+            done(changed.map(|()| false));
         });
     }
 }

@@ -56,6 +56,10 @@ pub enum Record {
     Next {
         volume: u32,
     },
+    /// The pool was opened; what was noted beside the journal in an older session is in the journal or void.
+    Session {
+        number: u64,
+    },
 }
 
 const VOLUME: u8 = 1;
@@ -66,6 +70,7 @@ const DELETE: u8 = 5;
 const MEMBER: u8 = 6;
 const INTENT: u8 = 7;
 const NEXT: u8 = 8;
+const SESSION: u8 = 9;
 
 impl Record {
     pub fn encode(&self, bytes: &mut Vec<u8>) {
@@ -91,6 +96,7 @@ impl Record {
             Record::Member { member, out } => fields(MEMBER, &[u32::from(*member), u32::from(*out)]),
             Record::Intent { volume, region, set } => fields(INTENT, &[*volume, *region, u32::from(*set)]),
             Record::Next { volume } => fields(NEXT, &[*volume]),
+            Record::Session { number } => fields(SESSION, &[*number as u32, (*number >> 32) as u32]),
         }
     }
 
@@ -118,6 +124,7 @@ impl Record {
                 Record::Intent { volume: first, region, set: take_u32(&mut rest)? != 0 }
             }
             NEXT => Record::Next { volume: first },
+            SESSION => Record::Session { number: u64::from(take_u32(&mut rest)?) << 32 | u64::from(first) },
             _ => return None,
         };
         Some((record, rest))
@@ -152,6 +159,8 @@ pub struct Table {
 pub struct Tables {
     pub volumes: BTreeMap<u32, Table>,
     pub next_volume: u32,
+    /// In which the pool was opened last.
+    pub session: u64,
     pub out: BTreeSet<u8>,
 }
 
@@ -222,6 +231,7 @@ impl Tables {
                 }
             }
             Record::Next { volume } => self.next_volume = self.next_volume.max(volume),
+            Record::Session { number } => self.session = number,
         }
         Ok(())
     }
@@ -235,6 +245,7 @@ impl Tables {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         Record::Next { volume: self.next_volume }.encode(&mut bytes);
+        Record::Session { number: self.session }.encode(&mut bytes);
         self.out.iter().for_each(|member| Record::Member { member: *member, out: true }.encode(&mut bytes));
         for (&volume, table) in &self.volumes {
             Record::Volume { volume, header: Box::new(table.header.clone()) }.encode(&mut bytes);

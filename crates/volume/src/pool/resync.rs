@@ -62,7 +62,7 @@ impl Core {
             }
             looks += u32::from(health.resyncing == 0);
             if looks > LOOKS {
-                let problem = "its copy of the journal comes back when the pool is closed and opened again";
+                let problem = "its copy of the journal can't be brought up to date";
                 return Err(PoolError::MemberFails(index, DeviceError::Io(problem.into())));
             }
             thread::sleep(PAUSE);
@@ -150,14 +150,12 @@ impl Core {
         };
         let (core, volume) = (Arc::clone(self), Arc::clone(volume));
         copy_to(self, places(&plain, 0), first_unit(copy), plain.valid, move |copied| {
-            match &copied {
-                Ok(()) => {
-                    let whole = Extent::Plain(Plain { copy: Some(copy), ..plain });
-                    volume.map.change(extent, |_| Some((Some(whole), Vec::new())));
-                }
-                Err(_) => core.release([Piece::Slab(copy)]),
+            let whole = Extent::Plain(Plain { copy: Some(copy), ..plain });
+            let made = copied.and_then(|()| volume.map.change(extent, |_| Some((Some(whole), Vec::new()))));
+            if made.is_err() {
+                core.release([Piece::Slab(copy)]);
             }
-            done(copied);
+            done(made);
         });
     }
 
@@ -191,21 +189,19 @@ impl Core {
         let copies = runs.iter().map(|(_, from, to, units)| (*from, *to, *units)).collect();
         let mut packed = Packed::clone(packed);
         copy_runs(self, copies, move |copied| {
-            match &copied {
-                Ok(()) => {
-                    for (chunk, _, to, _) in &runs {
-                        packed.set(*chunk, packed.chunks[*chunk], Some(*to));
-                    }
-                    let whole = Extent::Packed(Arc::new(packed));
-                    volume.map.change(extent, |_| Some((Some(whole), Vec::new())));
-                }
-                Err(_) => {
-                    core.release(
-                        runs.iter().map(|(_, _, unit, units)| Piece::Run { unit: *unit, units: *units }),
-                    );
-                }
+            for (chunk, _, to, _) in &runs {
+                packed.set(*chunk, packed.chunks[*chunk], Some(*to));
             }
-            done(copied);
+            let whole = Extent::Packed(Arc::new(packed));
+            let made = copied.and_then(|()| volume.map.change(extent, |_| Some((Some(whole), Vec::new()))));
+            if made.is_err() {
+                let piece = |(_, _, unit, units): &(usize, Unit, Unit, u32)| Piece::Run {
+                    unit: *unit,
+                    units: *units,
+                };
+                core.release(runs.iter().map(piece));
+            }
+            done(made);
         });
     }
 

@@ -242,6 +242,19 @@ impl Space {
         self.share(piece)
     }
 
+    /// Whether any map points to something in a piece.
+    pub fn is_held(&self, piece: Piece) -> bool {
+        let slab = piece.slab();
+        let held = self.plain.get(slab as usize).map_or(0, |held| held.load(Ordering::Acquire));
+        match piece {
+            Piece::Run { unit, units } if held == CUT => {
+                let bits = mask((unit % u64::from(BLOCKS)) as u32, units);
+                self.lock().cut.get(&slab).is_some_and(|cut| cut.used & bits != 0)
+            }
+            _ => held != 0,
+        }
+    }
+
     /// A map no longer points to a piece. Says which slab is to be discarded, and then given to [`Space::free`].
     pub fn release(&self, piece: Piece) -> Option<Slab> {
         let mut state = self.lock();

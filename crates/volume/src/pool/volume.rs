@@ -210,7 +210,7 @@ impl Volume {
         let (core, volume) = (Arc::clone(&self.core), Arc::clone(&self.volume));
         match (volume.compress, data) {
             (None, Some(data)) => volume.write_plain(core, part, data, fua, done),
-            (None, None) => volume.discard_plain(core, &part, done),
+            (None, None) => volume.discard_plain(&part, done),
             (Some(codec), data) => volume.change_packed(core, codec, part, data, done),
         }
     }
@@ -218,10 +218,15 @@ impl Volume {
     /// Flushes after a change that has to be durable and is not yet.
     fn durably(&self, fua: bool, done: Done) -> ChangeDone {
         let (core, volume) = (Arc::clone(&self.core), Arc::clone(&self.volume));
-        Box::new(move |changed| match changed {
-            Ok(durable) if fua && !(durable && core.is_settled()) => core.flush(Some(volume), done),
-            Ok(_) => done(Ok(Vec::new())),
-            Err(error) => done(Err(error)),
+        Box::new(move |changed| {
+            if core.outstanding.unflushed.is_long() {
+                core.flush(None, Box::new(drop));
+            }
+            match changed {
+                Ok(durable) if fua && !(durable && core.is_settled()) => core.flush(Some(volume), done),
+                Ok(_) => done(Ok(Vec::new())),
+                Err(error) => done(Err(error)),
+            }
         })
     }
 }

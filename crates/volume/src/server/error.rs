@@ -54,6 +54,7 @@ fn is_mistake(error: &PoolError) -> bool {
             | PoolError::Mirror(_)
             | PoolError::Device(_)
             | PoolError::MemberFails(..)
+            | PoolError::HostMemory { .. }
             | PoolError::Thread(_)
     )
 }

@@ -19,7 +19,7 @@ use super::lock::{Lock, LockError};
 use super::nqn;
 use super::protocol::{Member, PoolState, Traffic, VolumeState};
 use super::real_device::RealDevice;
-use crate::pool::{Access, Pool, PoolSettings, Volume, VolumeInfo};
+use crate::pool::{Access, HostMemory, Pool, PoolSettings, Volume, VolumeInfo};
 use crate::pool_file::{Admission, Devices, PoolFile, VolumeFile};
 
 const SEED: u64 = 1;
@@ -72,7 +72,10 @@ impl OpenPool {
             ServerError::Failed(format!("no thread to compress by could be started: {error}"))
         })?;
         let clock = Arc::new(RealClock::new(file.dilation));
-        let settings = PoolSettings { clock, workers, ..PoolSettings::default() };
+        let host_memory = HostMemory::of_this_boot(directory)
+            .map_err(|error| ServerError::io("tell the boot of this host for", directory, error))?;
+        let settings =
+            PoolSettings { clock, workers, host_memory: Some(host_memory), ..PoolSettings::default() };
         let pool = Pool::open(devices, settings)
             .map_err(|source| ServerError::Pool { pool: file.name.clone(), source })?;
         if let Some(stack) = &stack {
@@ -162,6 +165,18 @@ impl OpenPool {
     pub(super) fn delete(&self, name: &str) -> Result<(), ServerError> {
         self.pool.delete(name)?;
         self.admissions().set(name, Admission::default())
+    }
+
+    /// Brings a member that was left out up to date; by the name that `state` has for it.
+    pub(super) fn resync(&self, member: &str) -> Result<(), ServerError> {
+        let Some(index) = self.members.iter().position(|name| name == member) else {
+            return Err(ServerError::Mistake(format!(
+                "the pool has no device '{}', but {}",
+                member.escape_debug(),
+                self.members.join(", ")
+            )));
+        };
+        Ok(self.pool.resync(index)?)
     }
 
     pub(super) fn volumes(&self) -> Vec<VolumeInfo> {

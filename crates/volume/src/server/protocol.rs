@@ -8,6 +8,7 @@
 //! | `{"command":"resize","volume":"data","capacity_bytes":1073741824,"shrink":false}` | `{"reply":"done"}` | initiators are told; less than before only with `shrink` |
 //! | `{"command":"snapshot","volume":"data","snapshot":"monday","writable":false}` | `{"reply":"done"}` | a volume of its own with what `data` holds now |
 //! | `{"command":"delete","volume":"data","connected":false}` | `{"reply":"done"}` | its space comes back; while hosts are connected only with `connected` |
+//! | `{"command":"resync","member":"nvme-9300-max.1"}` | `{"reply":"done"}` | a member that was left out is up to date and used again |
 //! | `{"command":"check"}` | `{"reply":"checked","problems":[]}` | every extent has its owner |
 //! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | the devices' counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
@@ -55,6 +56,9 @@ pub enum Command {
         volume: String,
         #[serde(default)]
         connected: bool,
+    },
+    Resync {
+        member: String,
     },
     Check,
     SetPace {
@@ -188,6 +192,10 @@ mod tests {
         assert_eq!(
             parse(br#"{"command":"set-pace","pace":"immediate"}"#),
             Ok(Command::SetPace { pace: Pace::Immediate })
+        );
+        assert_eq!(
+            parse(br#"{"command":"resync","member":"nvme-9300-max.1"}"#),
+            Ok(Command::Resync { member: "nvme-9300-max.1".into() })
         );
     }
 

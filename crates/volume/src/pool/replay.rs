@@ -1,0 +1,86 @@
+//! Making again, at opening, the changes that were answered and that the journal does not know.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::core::Core;
+use super::extent::{Extent, Piece};
+use super::record::Record;
+
+/// What was noted last about each extent and member.
+pub struct LeftOver {
+    /// By volume and extent.
+    extents: BTreeMap<(u32, u32), Option<Extent>>,
+    /// Whether it is out.
+    members: BTreeMap<u8, bool>,
+}
+
+impl LeftOver {
+    /// Of notes in the order in which they were made.
+    pub fn new(noted: Vec<Record>) -> LeftOver {
+        let mut left = LeftOver { extents: BTreeMap::new(), members: BTreeMap::new() };
+        for record in noted {
+            match record {
+                Record::Extent { volume, index, extent } => {
+                    left.extents.insert((volume, index), extent);
+                }
+                Record::Member { member, out } => {
+                    left.members.insert(member, out);
+                }
+                // Nothing else is noted.
+                _ => {}
+            }
+        }
+        left
+    }
+
+    /// The members that are out, given those that the journal knows of.
+    pub fn out(&self, journal: &BTreeSet<u8>) -> BTreeSet<u8> {
+        let mut out = journal.clone();
+        for (member, is_out) in &self.members {
+            if *is_out {
+                out.insert(*member)
+            } else {
+                out.remove(member)
+            };
+        }
+        out
+    }
+}
+
+impl Core {
+    /// Changes the maps, which are as the journal has them, as they were changed before: the next flush takes it along.
+    /// Notes may be older than what the journal knows of a volume that was deleted or made shorter since.
+    ///
+    /// # Errors
+    /// When two maps would point to the same place, which only damaged notes can say.
+    pub fn make_again(&self, left: LeftOver) -> Result<(), String> {
+        let volumes = self.volumes();
+        for ((number, index), new) in left.extents {
+            let Some(volume) = volumes.iter().find(|volume| volume.number == number) else { continue };
+            let end = volume.header.read().unwrap_or_else(std::sync::PoisonError::into_inner).extents();
+            let old = volume.map.get(index);
+            if index >= end || old == new {
+                continue;
+            }
+            let is_packed = |extent: &Extent| matches!(extent, Extent::Packed(_));
+            if new.as_ref().is_some_and(|new| is_packed(new) != volume.compress.is_some()) {
+                return Err(format!(
+                    "extent {index} of volume {number} is noted in another way than it is stored"
+                ));
+            }
+            let pieces = |extent: &Option<Extent>| extent.as_ref().map(Extent::pieces).unwrap_or_default();
+            let (before, after): (Vec<Piece>, Vec<Piece>) = (pieces(&old), pieces(&new));
+            for piece in after.iter().filter(|piece| !before.contains(piece)) {
+                // It was free in the journal's eyes when it was given out, and is until the journal hears of it.
+                if self.space.is_held(*piece) || !self.space.claim(*piece) {
+                    return Err(format!(
+                        "extent {index} of volume {number} is noted at {piece:?}, which is not to be had"
+                    ));
+                }
+            }
+            let released = before.into_iter().filter(|piece| !after.contains(piece)).collect();
+            volume.map.change(index, |_| Some((new, released))).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,412 @@
+//! Changes of the maps that the journal does not know yet, kept where they outlive the pool's process.
+//!
+//! A drive whose controller is reset forgets nothing that it has answered: only a power cut takes what was not flushed.
+//! When a pool's process is killed, the data of answered writes is on the members, but the map that finds it there is in
+//! memory until a flush writes it to the journal. So each change is noted here before it is made, by one write to a plain
+//! file, which is never synced: the host's page cache keeps it. It stands for the memory with a battery of a storage server.
+//!
+//! Two files take turns. A flush that begins turns to the other file, if that is no longer needed; once it is committed, the journal
+//! knows everything in the first one. Opening the pool reads both, the older one first. Their notes are the history of
+//! all changes up to the last one, from some point on that the journal has reached: so the last note about an extent says what it
+//! is, whatever the journal knew.
+//!
+//! | file | bytes |
+//! | --- | --- |
+//! | magic | 8 |
+//! | identity of the pool | 8 |
+//! | session: this opening of the pool, which the journal names as well | 8 |
+//! | generation: one more at each turn | 8 |
+//! | boot of the host, filled up with zeros | 40 |
+//! | CRC-32 of the above | 4 |
+//! | notes: length, CRC-32 of the generation and the record, and a record as in the journal | 4, 4, length |
+//!
+//! Numbers are little-endian. A note that can't be read ends the file: it was not answered, or is left from an older generation.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use underlay_storage::device::DeviceError;
+
+use super::extent::{take_u32, take_u64};
+use super::record::Record;
+
+const MAGIC: &[u8; 8] = b"UNDLYUF1";
+const BOOT_BYTES: usize = 40;
+const HEADER_BYTES: usize = 76;
+const FRAME_BYTES: usize = 8;
+const USUAL_LONG_BYTES: u64 = 32 << 20;
+const FILES: [&str; 2] = ["unflushed.0", "unflushed.1"];
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Files in the page cache of this host, which outlives the pool's process and not the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostMemory {
+    /// Where the files are. It is there already.
+    pub directory: PathBuf,
+    /// Another one each time the host starts: what was noted before is not believed then, since the members have lost what it
+    /// speaks of.
+    pub boot: String,
+    /// With so much noted a flush is due, whether anyone asks for it or not.
+    pub long_bytes: u64,
+}
+
+impl HostMemory {
+    /// Of the host as it runs now.
+    ///
+    /// # Errors
+    /// When the kernel does not tell its boot.
+    pub fn of_this_boot(directory: &Path) -> io::Result<HostMemory> {
+        let boot = fs::read_to_string(BOOT_ID)?.trim().to_owned();
+        Ok(HostMemory { directory: directory.to_owned(), boot, long_bytes: USUAL_LONG_BYTES })
+    }
+}
+
+/// Whose notes they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub identity: u64,
+    pub session: u64,
+}
+
+/// The beginning of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub owner: Owner,
+    pub generation: u64,
+    pub boot: [u8; BOOT_BYTES],
+}
+
+impl Header {
+    pub fn new(owner: Owner, generation: u64, boot: &str) -> Header {
+        let mut field = [0; BOOT_BYTES];
+        field.iter_mut().zip(boot.bytes()).for_each(|(to, from)| *to = from);
+        Header { owner, generation, boot: field }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        for number in [self.owner.identity, self.owner.session, self.generation] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(self.boot);
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        debug_assert_eq!(bytes.len(), HEADER_BYTES);
+        bytes
+    }
+}
+
+/// Appends a note to `bytes`.
+pub fn encode_note(generation: u64, record: &Record, bytes: &mut Vec<u8>) {
+    let start = bytes.len();
+    bytes.extend([0; FRAME_BYTES]);
+    record.encode(bytes);
+    let crc = checksum(generation, &bytes[start + FRAME_BYTES..]);
+    let length = (bytes.len() - start - FRAME_BYTES) as u32;
+    bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    bytes[start + 4..start + FRAME_BYTES].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A file's header and its notes, as far as they can be read; nothing where it has no header.
+pub fn decode(file: &[u8]) -> Option<(Header, Vec<Record>)> {
+    let (fields, mut crc) = file.get(..HEADER_BYTES)?.split_at(HEADER_BYTES - 4);
+    if take_u32(&mut crc)? != crc32fast::hash(fields) {
+        return None;
+    }
+    let mut rest = fields.strip_prefix(MAGIC)?;
+    let (identity, session) = (take_u64(&mut rest)?, take_u64(&mut rest)?);
+    let generation = take_u64(&mut rest)?;
+    let header =
+        Header { owner: Owner { identity, session }, generation, boot: *rest.first_chunk::<BOOT_BYTES>()? };
+    let mut notes = &file[HEADER_BYTES..];
+    let mut records = Vec::new();
+    while let Some((record, behind)) = decode_note(generation, notes) {
+        records.push(record);
+        notes = behind;
+    }
+    Some((header, records))
+}
+
+fn decode_note(generation: u64, mut bytes: &[u8]) -> Option<(Record, &[u8])> {
+    let (length, crc) = (take_u32(&mut bytes)? as usize, take_u32(&mut bytes)?);
+    let (record, behind) = bytes.split_at_checked(length)?;
+    if checksum(generation, record) != crc {
+        return None;
+    }
+    let (record, rest) = Record::decode(record)?;
+    rest.is_empty().then_some((record, behind))
+}
+
+fn checksum(generation: u64, record: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&generation.to_le_bytes());
+    hasher.update(record);
+    hasher.finalize()
+}
+
+/// What was noted in a session that was never closed, in order; nothing if the host was started since.
+///
+/// # Errors
+/// When a file is there and can't be read.
+pub fn left_over(memory: &HostMemory, owner: Owner) -> io::Result<Vec<Record>> {
+    let mut found = Vec::new();
+    for name in FILES {
+        let file = match fs::read(memory.directory.join(name)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let ours = |header: &Header| *header == Header::new(owner, header.generation, &memory.boot);
+        found.extend(decode(&file).filter(|(header, _)| ours(header)));
+    }
+    found.sort_by_key(|(header, _)| header.generation);
+    Ok(found.into_iter().flat_map(|(_, records)| records).collect())
+}
+
+/// Keeps notes once it was begun; until then, or where nobody begins it, noting does nothing.
+#[derive(Default)]
+pub struct Unflushed {
+    keeps: AtomicBool,
+    /// Bytes in the current file after which [`Unflushed::is_long`] says so, and how many more until it says so again.
+    long_bytes: AtomicU64,
+    step_bytes: AtomicU64,
+    current_bytes: AtomicU64,
+    turns: Mutex<Option<Turns>>,
+}
+
+struct Turns {
+    header: Header,
+    files: [File; 2],
+    current: usize,
+    end_bytes: u64,
+    /// The journal knows everything in the other file.
+    other_is_free: bool,
+    note: Vec<u8>,
+}
+
+impl Unflushed {
+    fn lock(&self) -> MutexGuard<'_, Option<Turns>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what older sessions noted, and keeps notes from now on. The journal has this session durably.
+    ///
+    /// # Errors
+    /// When the files can't be made.
+    pub fn begin(&self, memory: &HostMemory, owner: Owner) -> io::Result<()> {
+        let open = |name: &str| {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600).open(memory.directory.join(name))
+        };
+        let files = [open(FILES[0])?, open(FILES[1])?];
+        let header = Header::new(owner, 1, &memory.boot);
+        files[0].write_all_at(&header.encode(), 0)?;
+        let end_bytes = HEADER_BYTES as u64;
+        let turns = Turns { header, files, current: 0, end_bytes, other_is_free: true, note: Vec::new() };
+        *self.lock() = Some(turns);
+        self.step_bytes.store(memory.long_bytes.max(1), Ordering::Relaxed);
+        self.count(end_bytes);
+        self.keeps.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Called before a change is made, so that no change is made, and none gets into the journal, that is not noted.
+    ///
+    /// # Errors
+    /// When it can't be written. The change must not be made then.
+    pub fn note(&self, record: &Record) -> Result<(), DeviceError> {
+        if !self.keeps.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut turns = self.lock();
+        let Some(turns) = turns.as_mut() else { return Ok(()) };
+        turns.note.clear();
+        encode_note(turns.header.generation, record, &mut turns.note);
+        turns.files[turns.current].write_all_at(&turns.note, turns.end_bytes).map_err(|error| {
+            DeviceError::Io(format!(
+                "a change of the pool's map can't be noted in {} of its directory: {error}",
+                FILES[turns.current]
+            ))
+        })?;
+        turns.end_bytes += turns.note.len() as u64;
+        self.current_bytes.store(turns.end_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Before a flush takes the changes of maps along: what is noted from now on it need not know.
+    pub fn turn(&self) {
+        let mut turns = self.lock();
+        let has_notes = |turns: &&mut Turns| turns.end_bytes > HEADER_BYTES as u64;
+        let Some(turns) = turns.as_mut().filter(|turns| turns.other_is_free).filter(has_notes) else {
+            return;
+        };
+        let header = Header { generation: turns.header.generation + 1, ..turns.header.clone() };
+        let other = 1 - turns.current;
+        // Where it can't be written the current file goes on, and the next flush tries again.
+        if turns.files[other].write_all_at(&header.encode(), 0).is_ok() {
+            turns.header = header;
+            turns.current = other;
+            turns.end_bytes = HEADER_BYTES as u64;
+            turns.other_is_free = false;
+            self.count(turns.end_bytes);
+        }
+    }
+
+    /// The journal knows all changes that were noted before the last turn, or they were noted again since.
+    pub fn free_other(&self) {
+        if let Some(turns) = self.lock().as_mut() {
+            turns.other_is_free = true;
+        }
+    }
+
+    /// Whether so much is noted that a flush is due. Says so once for each such amount.
+    pub fn is_long(&self) -> bool {
+        let long_bytes = self.long_bytes.load(Ordering::Relaxed);
+        if self.current_bytes.load(Ordering::Relaxed) < long_bytes || !self.keeps.load(Ordering::Relaxed) {
+            return false;
+        }
+        let next = long_bytes + self.step_bytes.load(Ordering::Relaxed);
+        self.long_bytes.compare_exchange(long_bytes, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// The journal knows everything, and nothing will change any more.
+    pub fn end(&self) {
+        self.keeps.store(false, Ordering::Release);
+        if let Some(turns) = self.lock().take() {
+            // They take space for nothing. The next session does not believe them anyway.
+            turns.files.iter().for_each(|file| drop(file.set_len(0)));
+        }
+    }
+
+    fn count(&self, end_bytes: u64) {
+        self.current_bytes.store(end_bytes, Ordering::Relaxed);
+        self.long_bytes.store(self.step_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OWNER: Owner = Owner { identity: 7, session: 8 };
+
+    fn memory(directory: &Path) -> HostMemory {
+        HostMemory { directory: directory.to_owned(), boot: "first".into(), long_bytes: 1000 }
+    }
+
+    fn record(index: u32) -> Record {
+        Record::Extent { volume: 3, index, extent: None }
+    }
+
+    fn indices(memory: &HostMemory, owner: Owner) -> Vec<u32> {
+        let index = |record| match record {
+            Record::Extent { index, .. } => index,
+            other => panic!("{other:?} was never noted"),
+        };
+        left_over(memory, owner).unwrap().into_iter().map(index).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Against a plain list of all notes: what is read is an end of it, and no shorter than what no flush has covered.
+        #[test]
+        fn what_is_read_ends_the_history_and_begins_early_enough(steps in prop::collection::vec(0..10u8, 1..80)) {
+            let folder = tempfile::tempdir().unwrap();
+            let memory = memory(folder.path());
+            let unflushed = Unflushed::default();
+            unflushed.begin(&memory, OWNER).unwrap();
+            let (mut noted, mut needed_from, mut captured) = (0u32, 0u32, None);
+            for step in steps {
+                match step {
+                    0 => {
+                        unflushed.turn();
+                        captured = Some(noted);
+                    }
+                    // The flush is committed.
+                    1 => if let Some(captured) = captured.take() {
+                        unflushed.free_other();
+                        needed_from = captured;
+                    },
+                    // The flush has failed.
+                    2 => captured = None,
+                    _ => {
+                        unflushed.note(&record(noted)).unwrap();
+                        noted += 1;
+                    }
+                }
+                let read = indices(&memory, OWNER);
+                let first = noted - read.len() as u32;
+                prop_assert!(first <= needed_from, "{first} is read first, {needed_from} is needed");
+                prop_assert!(read.into_iter().eq(first..noted));
+            }
+        }
+
+        #[test]
+        fn a_file_that_is_cut_or_changed_is_read_up_to_there(
+            count in 1..30u32,
+            cut in any::<prop::sample::Index>(),
+            flip in 1..=255u8,
+        ) {
+            let header = Header::new(OWNER, 5, "boot");
+            let mut file = header.encode();
+            let mut ends = vec![file.len()];
+            for index in 0..count {
+                encode_note(5, &record(index), &mut file);
+                ends.push(file.len());
+            }
+            let at = cut.index(file.len());
+            let whole = ends.iter().filter(|end| **end <= at).count();
+            let mut changed = file.clone();
+            changed[at] ^= flip;
+            for damaged in [&file[..at], &changed] {
+                match decode(damaged) {
+                    None => prop_assert_eq!(whole, 0),
+                    Some((found, records)) => {
+                        prop_assert_eq!(&found, &header);
+                        prop_assert!(records.into_iter().eq((0..whole as u32 - 1).map(record)));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_boot_session_or_pool_is_not_believed_and_an_end_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = memory(folder.path());
+        let unflushed = Unflushed::default();
+        unflushed.note(&record(1)).unwrap();
+        assert!(indices(&memory, OWNER).is_empty(), "nothing was begun");
+        unflushed.begin(&memory, OWNER).unwrap();
+        unflushed.note(&record(2)).unwrap();
+        assert_eq!(indices(&memory, OWNER), [2]);
+        for other in [Owner { session: 9, ..OWNER }, Owner { identity: 9, ..OWNER }] {
+            assert!(indices(&memory, other).is_empty());
+        }
+        let later = HostMemory { boot: "second".into(), ..memory.clone() };
+        assert!(indices(&later, OWNER).is_empty());
+        unflushed.end();
+        assert!(indices(&memory, OWNER).is_empty());
+        assert!(FILES.iter().all(|name| fs::metadata(folder.path().join(name)).unwrap().len() == 0));
+    }
+
+    #[test]
+    fn it_says_once_that_it_is_long_and_again_after_as_much_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let unflushed = Unflushed::default();
+        unflushed.begin(&memory(folder.path()), OWNER).unwrap();
+        assert!(!unflushed.is_long());
+        for (current_bytes, says) in [(1000, true), (1001, false), (2000, true), (2000, false)] {
+            unflushed.current_bytes.store(current_bytes, Ordering::Relaxed);
+            assert_eq!(unflushed.is_long(), says, "{current_bytes}");
+        }
+        unflushed.turn();
+        assert!(!unflushed.is_long());
+    }
+}
