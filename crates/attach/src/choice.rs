@@ -6,6 +6,7 @@ use crate::directory::{self, FuseDirectory};
 use crate::fuse_loop::FuseLoop;
 use crate::missing::Missing;
 use crate::nvme_kernel::{self, KernelNvme};
+use underlay_storage::stack::StackSpec;
 
 /// A way of attaching storage.
 pub struct Way {
@@ -40,7 +41,7 @@ pub const WAYS: &[Way] = &[
     },
     Way {
         name: nvme_kernel::NAME,
-        gist: "a volume of an NVMe/TCP server, and nothing else, by the kernel's own initiator; only where asked for",
+        gist: "a volume of an NVMe/TCP server, and nothing else, by the kernel's own initiator",
         make: || Ok(Box::new(KernelNvme)),
     },
 ];
@@ -57,29 +58,64 @@ impl Way {
     }
 }
 
-/// The attachment of this name, or the best one that works here; probed.
+/// The attachment of this name, or the best one for modelled storage that works here; probed.
 ///
 /// # Errors
 /// When no attachment has the name, or this host lacks something: for the named one, or for all of them.
 pub fn choose(name: Option<&str>) -> Result<Box<dyn Attachment>, AttachError> {
-    // The kernel's initiator can't show what is modelled here, so it has to be asked for.
-    let is_meant = |way: &&Way| match name {
-        Some(name) => way.name == name,
-        None => way.name != nvme_kernel::NAME,
-    };
-    let ways: Vec<&Way> = WAYS.iter().filter(is_meant).collect();
-    if let (Some(name), true) = (name, ways.is_empty()) {
-        return Err(AttachError::failed(format!(
+    // The kernel's initiator can't show what is modelled here.
+    first_that_works(&match name {
+        Some(name) => vec![named(name)?],
+        None => for_modelled().collect(),
+    })
+}
+
+/// The same for this stack. Volumes of an NVMe/TCP server, with nothing of ours in front of them, come by the kernel's own
+/// initiator where it is, as they would without Underlay; the name of that one does not concern stacks of which nothing is
+/// elsewhere, so that a study may name it and have storage of both kinds.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_for(stack: &StackSpec, name: Option<&str>) -> Result<Box<dyn Attachment>, AttachError> {
+    first_that_works(&candidates(stack, name)?)
+}
+
+fn candidates(stack: &StackSpec, name: Option<&str>) -> Result<Vec<&'static Way>, AttachError> {
+    let is_remote = stack.volumes.iter().any(|volume| !volume.remotes().is_empty());
+    Ok(match name {
+        Some(nvme_kernel::NAME) if !is_remote => for_modelled().collect(),
+        Some(name) => vec![named(name)?],
+        None if nvme_kernel::can_show(stack) => {
+            WAYS.iter().filter(|way| is_kernels(way)).chain(for_modelled()).collect()
+        }
+        None => for_modelled().collect(),
+    })
+}
+
+fn is_kernels(way: &Way) -> bool {
+    way.name == nvme_kernel::NAME
+}
+
+fn for_modelled() -> impl Iterator<Item = &'static Way> {
+    WAYS.iter().filter(|way| !is_kernels(way))
+}
+
+fn named(name: &str) -> Result<&'static Way, AttachError> {
+    WAYS.iter().find(|way| way.name == name).ok_or_else(|| {
+        AttachError::failed(format!(
             "no attachment is called '{name}': there are {}",
             WAYS.iter().map(|way| way.name).collect::<Vec<_>>().join(", ")
-        )));
-    }
+        ))
+    })
+}
+
+fn first_that_works(ways: &[&Way]) -> Result<Box<dyn Attachment>, AttachError> {
     let attachments = ways.iter().map(|way| way.attachment()).collect::<Result<Vec<_>, _>>()?;
-    first_that_works(attachments)
+    first_probed(attachments)
 }
 
 /// The last one's lack is told: it is the one that needs least.
-fn first_that_works(attachments: Vec<Box<dyn Attachment>>) -> Result<Box<dyn Attachment>, AttachError> {
+fn first_probed(attachments: Vec<Box<dyn Attachment>>) -> Result<Box<dyn Attachment>, AttachError> {
     let mut lacking: Option<Missing> = None;
     for attachment in attachments {
         match attachment.probe() {
@@ -92,6 +128,8 @@ fn first_that_works(attachments: Vec<Box<dyn Attachment>>) -> Result<Box<dyn Att
 
 #[cfg(test)]
 mod tests {
+    use underlay_storage::stack::{Node, RemoteSpec, VolumeSpec};
+
     use super::*;
     use crate::attachment::{AttachSpec, Attached};
     use crate::registry::Registry;
@@ -117,7 +155,7 @@ mod tests {
 
     fn chosen(works: &[(&'static str, bool)]) -> Result<&'static str, String> {
         let fakes = works.iter().map(|&(name, works)| Box::new(Fake { name, works }) as Box<dyn Attachment>);
-        first_that_works(fakes.collect()).map(|found| found.name()).map_err(|error| error.to_string())
+        first_probed(fakes.collect()).map(|found| found.name()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -125,6 +163,24 @@ mod tests {
         assert_eq!(chosen(&[("a", false), ("b", true), ("c", true)]), Ok("b"));
         let lacking = chosen(&[("a", false), ("b", false)]).unwrap_err();
         assert!(lacking.contains("lacks b") && lacking.contains("get it"), "{lacking}");
+    }
+
+    #[test]
+    fn what_is_elsewhere_comes_by_the_kernel_where_nothing_stands_before_it() {
+        let names = |root: &Node, name: Option<&str>| -> Vec<&str> {
+            let volumes = vec![VolumeSpec::new("data", root.clone())];
+            let stack = StackSpec { volumes, dilation: 1.0, seed: 1 };
+            candidates(&stack, name).unwrap().iter().map(|way| way.name).collect()
+        };
+        let remote =
+            Node::Remote(RemoteSpec::new("tank/data", "127.0.0.1:4420", "nqn.2026-01.org.example:d", 1));
+        let linked =
+            Node::Link { bandwidth_mb_s: 1_000.0, latency_us: 10.0, member: Box::new(remote.clone()) };
+        assert_eq!(names(&remote, None)[..2], ["nvme-kernel", "ublk"]);
+        assert_eq!(names(&linked, None)[0], "ublk");
+        // Asked for in vain: attaching says why.
+        assert_eq!(names(&linked, Some("nvme-kernel")), ["nvme-kernel"]);
+        assert_eq!(names(&remote, Some("fuse+loop")), ["fuse+loop"]);
     }
 
     #[test]

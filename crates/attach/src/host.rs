@@ -83,7 +83,12 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
             "a cheaper path to the kernel",
             fuse_uring::probe().map(|()| "enabled".into()),
         ),
-        capability("NVMe/TCP", Optional, "modelled NVMe targets on this host", nvme_tcp()),
+        capability(
+            "NVMe/TCP",
+            Optional,
+            "volumes of a server by the kernel's own initiator; Underlay's needs nothing",
+            nvme_tcp(),
+        ),
     ]
 }
 
@@ -234,8 +239,8 @@ const NEWER_KERNEL: &str =
 
 fn nvme_tcp() -> Result<String, Missing> {
     match has_module("nvme_tcp") {
-        true => Ok("the nvme-tcp module is there".to_owned()),
-        false => Err(Missing::new("the nvme-tcp module", NEWER_KERNEL)),
+        true => Ok("the kernel's initiator (nvme-tcp) is there, and Underlay's own".to_owned()),
+        false => Err(Missing::new("the kernel's initiator (the nvme-tcp module)", NEWER_KERNEL)),
     }
 }
 

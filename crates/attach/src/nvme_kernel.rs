@@ -83,6 +83,11 @@ impl Attachment for KernelNvme {
     }
 }
 
+/// Whether every volume of the stack is one of a server, with nothing before it that only we can show.
+pub(crate) fn can_show(stack: &StackSpec) -> bool {
+    stack.volumes.iter().all(|volume| matches!(volume.root, Node::Remote(_)))
+}
+
 fn remotes(stack: &StackSpec) -> Result<Vec<&RemoteSpec>, AttachError> {
     let remote = |volume: &'_ underlay_storage::stack::VolumeSpec| match &volume.root {
         Node::Remote(_) => Ok(()),

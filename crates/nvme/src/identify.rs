@@ -155,8 +155,12 @@ impl ControllerData {
         }
     }
 
-    /// How many bytes of data the command capsule of an I/O queue may carry.
+    /// How many bytes of data the command capsule of an I/O queue may carry right behind the command; none where the controller
+    /// wants it elsewhere.
     pub fn in_capsule_data_bytes(&self) -> u64 {
+        if self.in_capsule_data_offset_units != 0 {
+            return 0;
+        }
         (u64::from(self.io_command_capsule_units) * 16).saturating_sub(64)
     }
 

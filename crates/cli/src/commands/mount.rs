@@ -78,7 +78,10 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         stack,
     };
     let stop = signals::stop_flag()?;
-    let attachment = choice::choose(attachment.as_deref())?;
+    let attachment = match attachment.as_deref() {
+        Some(name) => choice::choose(Some(name))?,
+        None => choice::choose_for(&spec.stack, None)?,
+    };
     let mut attached = attachment.attach(&spec, &registry).inspect_err(|_| {
         // What was made just now holds no file system, and must not be taken for a kept disk the next time.
         if format {

@@ -2,7 +2,11 @@
 //!
 //! Whoever finds nobody sending does it himself, with what others put in meanwhile, as long as the socket takes it at
 //! once. What it does not take is left to a thread that waits for the socket.
+//!
+//! The thread that receives is the exception: what it puts in while it deals with many answers that came together goes out
+//! together, before it waits for more.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, TcpStream};
@@ -35,6 +39,11 @@ impl Frame {
 /// PDUs of one system call.
 const MOST_FRAMES: usize = 32;
 
+thread_local! {
+    /// The address of the outbox whose connection this thread receives from.
+    static RECEIVED_FROM: Cell<usize> = const { Cell::new(0) };
+}
+
 pub(super) struct Outbox {
     socket: TcpStream,
     state: Mutex<State>,
@@ -65,7 +74,25 @@ impl Outbox {
             return;
         }
         state.frames.extend(frames);
-        if !state.is_sending && !state.is_stuck {
+        let is_put_off = state.frames.len() < MOST_FRAMES && RECEIVED_FROM.get() == self.address();
+        if !is_put_off && !state.is_sending && !state.is_stuck {
+            drop(self.pump(state));
+        }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// From now on this thread calls [`Outbox::flush`] before it waits for anything.
+    pub(super) fn flushed_by_this_thread(&self) {
+        RECEIVED_FROM.set(self.address());
+    }
+
+    /// Sends what was put off.
+    pub(super) fn flush(&self) {
+        let state = self.lock();
+        if !state.frames.is_empty() && !state.is_sending && !state.is_stuck && !state.is_closed {
             drop(self.pump(state));
         }
     }
@@ -217,5 +244,35 @@ mod tests {
         outbox.close();
         waiting.join().unwrap();
         assert_eq!(receiver.read(&mut frame).unwrap(), 0);
+    }
+
+    /// The thread that receives sends many commands by one call, and never keeps one for itself.
+    #[test]
+    fn what_the_receiving_thread_puts_off_goes_when_it_flushes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let outbox = Outbox::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let (mut receiver, _) = listener.accept().unwrap();
+        let frame = || Frame {
+            head: Framing::default().head(&Pdu::CapsuleCmd([7; 64]), 0),
+            data: None,
+            digest: None,
+        };
+        let waiting = |outbox: &Outbox| outbox.lock().frames.len();
+        outbox.flushed_by_this_thread();
+        outbox.send([frame(), frame()]);
+        assert_eq!(waiting(&outbox), 2);
+        outbox.flush();
+        assert_eq!(waiting(&outbox), 0);
+        // Another thread's takes along what was put off.
+        outbox.send([frame()]);
+        std::thread::scope(|scope| drop(scope.spawn(|| outbox.send([frame()]))));
+        assert_eq!(waiting(&outbox), 0);
+        // No more is put off than one call sends.
+        outbox.send((0..MOST_FRAMES).map(|_| frame()));
+        assert_eq!(waiting(&outbox), 0);
+        outbox.close();
+        let mut bytes = Vec::new();
+        receiver.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes.len(), (4 + MOST_FRAMES) * 72);
     }
 }

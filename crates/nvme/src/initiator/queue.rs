@@ -1,6 +1,7 @@
 //! One queue pair on one connection: commands out, answers in.
 
 use std::collections::VecDeque;
+use std::io::{self, IoSliceMut, Read};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,12 +49,30 @@ pub(super) struct Queue {
     framing: Framing,
     max_h2c_data_bytes: usize,
     capsule_data_bytes: AtomicUsize,
-    outbox: Outbox,
+    outbox: Arc<Outbox>,
     table: Mutex<Table>,
     under_way: AtomicUsize,
     stats: Arc<Stats>,
     member: Membership,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The receiving half of the connection. What its thread has put off is sent before it waits.
+struct Inlet {
+    socket: TcpStream,
+    outbox: Arc<Outbox>,
+}
+
+impl Read for Inlet {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.outbox.flush();
+        self.socket.read(into)
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.outbox.flush();
+        self.socket.read_vectored(into)
+    }
 }
 
 struct Table {
@@ -92,10 +111,12 @@ impl Queue {
             max_capsule_data_bytes: 0,
             max_data_bytes: u32::MAX,
         };
-        let mut receiver = Receiver::new(reading, arriving, RECEIVE_BUFFER_BYTES);
-        let (framing, max_h2c_data_bytes) = greet(options, &socket, &mut receiver)?;
+        let outbox = Arc::new(Outbox::new(socket));
+        let inlet = Inlet { socket: reading, outbox: Arc::clone(&outbox) };
+        let mut receiver = Receiver::new(inlet, arriving, RECEIVE_BUFFER_BYTES);
+        let (framing, max_h2c_data_bytes) = greet(options, &mut receiver)?;
         receiver.set_arriving(Arriving { digests: framing.digests, ..arriving });
-        receiver.stream().set_read_timeout(None).map_err(unreachable)?;
+        receiver.stream().socket.set_read_timeout(None).map_err(unreachable)?;
         let table = Table {
             entries: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
@@ -107,7 +128,7 @@ impl Queue {
             framing,
             max_h2c_data_bytes,
             capsule_data_bytes: AtomicUsize::new(ADMIN_CAPSULE_DATA_BYTES),
-            outbox: Outbox::new(socket),
+            outbox,
             table: Mutex::new(table),
             under_way: AtomicUsize::new(0),
             stats: Arc::clone(stats),
@@ -121,7 +142,7 @@ impl Queue {
         Ok(queue)
     }
 
-    fn start(self: &Arc<Queue>, mut receiver: Receiver<TcpStream>) -> std::io::Result<()> {
+    fn start(self: &Arc<Queue>, mut receiver: Receiver<Inlet>) -> io::Result<()> {
         let sending = Arc::clone(self);
         let sender = thread::Builder::new()
             .name(format!("{THREAD_PREFIX}send-{}", self.id))
@@ -130,6 +151,7 @@ impl Queue {
         let queue = Arc::clone(self);
         let reader =
             thread::Builder::new().name(format!("{THREAD_PREFIX}receive-{}", self.id)).spawn(move || {
+                queue.outbox.flushed_by_this_thread();
                 let reason = match queue.receive(&mut receiver) {
                     Ok(()) => "the target closed it".into(),
                     Err(error) => {
@@ -210,7 +232,7 @@ impl Queue {
     }
 
     /// Takes what arrives until the connection ends.
-    fn receive(&self, receiver: &mut Receiver<TcpStream>) -> Result<(), ReceiveError> {
+    fn receive(&self, receiver: &mut Receiver<Inlet>) -> Result<(), ReceiveError> {
         while let Some((pdu, _)) = receiver.next()? {
             match pdu {
                 Pdu::CapsuleResp(bytes) => {
@@ -222,7 +244,7 @@ impl Queue {
                 Pdu::R2t(r2t) => self.give_data(r2t)?,
                 Pdu::C2hTermReq(term) => {
                     let error = format!("the target ended it: {}", term.status);
-                    return Err(ReceiveError::Io(std::io::Error::other(error)));
+                    return Err(ReceiveError::Io(io::Error::other(error)));
                 }
                 _ => return Err(wrong(FatalStatus::SequenceError, "this PDU has no place here").into()),
             }
@@ -236,11 +258,10 @@ impl Queue {
         entry.ok_or_else(|| wrong(FatalStatus::InvalidHeaderField, "no command has this identifier"))
     }
 
-    fn take_data(
-        &self,
-        receiver: &mut Receiver<TcpStream>,
-        transfer: DataTransfer,
-    ) -> Result<(), ReceiveError> {
+    fn take_data(&self, receiver: &mut Receiver<Inlet>, transfer: DataTransfer) -> Result<(), ReceiveError> {
+        if transfer.is_success && !transfer.is_last {
+            return Err(wrong(FatalStatus::InvalidHeaderField, "success is told before the last data").into());
+        }
         // Nobody else looks for it while its data comes in: only this thread ends a queue.
         let mut entry = self.take(transfer.cid)?;
         let outcome = fill(receiver, &mut entry, &transfer);
@@ -323,12 +344,12 @@ impl Queue {
     }
 
     /// Tells the target why we leave, where it is at fault.
-    fn say_what_was_wrong(&self, error: &ReceiveError, receiver: &Receiver<TcpStream>) {
+    fn say_what_was_wrong(&self, error: &ReceiveError, receiver: &Receiver<Inlet>) {
         if let ReceiveError::Protocol(error) = error {
             let head = self.framing.head(&Pdu::H2cTermReq(error.term_req()), error.header.len());
             let bytes = [head.as_bytes(), &error.header].concat();
             let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
-            let _ = rustix::net::send(receiver.stream(), &bytes, flags);
+            let _ = rustix::net::send(&receiver.stream().socket, &bytes, flags);
         }
     }
 
@@ -382,7 +403,7 @@ fn may_pass(status: Status) -> bool {
 }
 
 fn fill(
-    receiver: &mut Receiver<TcpStream>,
+    receiver: &mut Receiver<Inlet>,
     entry: &mut Entry,
     transfer: &DataTransfer,
 ) -> Result<(), ReceiveError> {
@@ -408,7 +429,7 @@ fn wrong(status: FatalStatus, what: &'static str) -> ProtocolError {
 fn connect(options: &Options) -> Result<TcpStream, InitiatorError> {
     let unreachable = |source| InitiatorError::Unreachable { address: options.address.clone(), source };
     let addresses = options.address.to_socket_addrs().map_err(unreachable)?;
-    let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match TcpStream::connect_timeout(&address, options.connect_timeout) {
             Ok(socket) => return Ok(socket),
@@ -419,16 +440,12 @@ fn connect(options: &Options) -> Result<TcpStream, InitiatorError> {
 }
 
 /// Exchanges ICReq and ICResp.
-fn greet(
-    options: &Options,
-    mut socket: &TcpStream,
-    receiver: &mut Receiver<TcpStream>,
-) -> Result<(Framing, usize), InitiatorError> {
+fn greet(options: &Options, receiver: &mut Receiver<Inlet>) -> Result<(Framing, usize), InitiatorError> {
     use std::io::Write;
     let protocol = |problem: String| InitiatorError::Protocol { address: options.address.clone(), problem };
     let request =
         IcReq { format_version: 0, data_alignment_bytes: 4, digests: options.digests, max_r2t: MOST_R2T };
-    socket
+    (&receiver.stream().socket)
         .write_all(&Framing::default().encode(&Pdu::IcReq(request), &[]))
         .map_err(|source| InitiatorError::Unreachable { address: options.address.clone(), source })?;
     let answer = receiver.next().map_err(|error| InitiatorError::received(&options.address, error))?;
@@ -441,7 +458,7 @@ fn greet(
     let digests = response.digests;
     let unasked = (digests.header && !options.digests.header) || (digests.data && !options.digests.data);
     if response.format_version != 0 || unasked || response.max_h2c_data_bytes < LEAST_MAX_H2C_DATA_BYTES {
-        let _ = socket.shutdown(Shutdown::Both);
+        let _ = receiver.stream().socket.shutdown(Shutdown::Both);
         return Err(protocol(format!("its ICResp can't be used: {response:?}")));
     }
     let framing = Framing { digests, data_alignment_bytes: response.data_alignment_bytes };

@@ -35,6 +35,8 @@ pub struct Receiver<S> {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    /// The next header, where it was looked at already.
+    ahead: Option<Decoded>,
     /// Data of the last PDU that was not taken yet.
     data_left_bytes: usize,
     has_data_digest: bool,
@@ -52,6 +54,7 @@ impl<S: Read> Receiver<S> {
             buffer: vec![0; buffer_bytes].into_boxed_slice(),
             start: 0,
             end: 0,
+            ahead: None,
             data_left_bytes: 0,
             has_data_digest: false,
             digest: 0,
@@ -69,12 +72,28 @@ impl<S: Read> Receiver<S> {
     /// What is taken from now on, as the two sides agreed.
     pub fn set_arriving(&mut self, arriving: Arriving) {
         self.arriving = arriving;
+        self.ahead = None;
     }
 
     /// Whether a header is here as a whole, or is known to be wrong, so that [`Receiver::next`] will not wait.
-    pub fn is_ready(&self) -> bool {
-        self.data_left_bytes == 0
-            && !matches!(decode(&self.buffer[self.start..self.end], &self.arriving), Ok(None))
+    pub fn is_ready(&mut self) -> bool {
+        if self.data_left_bytes > 0 {
+            return false;
+        }
+        match self.look_ahead() {
+            Ok(found) => {
+                self.ahead = found;
+                found.is_some()
+            }
+            Err(_) => true,
+        }
+    }
+
+    fn look_ahead(&self) -> Result<Option<Decoded>, ProtocolError> {
+        match self.ahead {
+            Some(decoded) => Ok(Some(decoded)),
+            None => decode(&self.buffer[self.start..self.end], &self.arriving),
+        }
     }
 
     /// The next PDU, and how many bytes of data are behind it: they must be taken by [`Receiver::read_data`] or
@@ -89,7 +108,7 @@ impl<S: Read> Receiver<S> {
     pub fn next(&mut self) -> Result<Option<(Pdu, usize)>, ReceiveError> {
         assert_eq!(self.data_left_bytes, 0, "data was left where it is");
         loop {
-            if let Some(decoded) = decode(&self.buffer[self.start..self.end], &self.arriving)? {
+            if let Some(decoded) = self.look_ahead()? {
                 return Ok(Some(self.take(&decoded)));
             }
             if self.fill()? == 0 {
@@ -99,6 +118,7 @@ impl<S: Read> Receiver<S> {
     }
 
     fn take(&mut self, decoded: &Decoded) -> (Pdu, usize) {
+        self.ahead = None;
         self.start += decoded.head_bytes;
         self.data_left_bytes = decoded.data_bytes;
         self.has_data_digest = decoded.has_data_digest;
@@ -120,11 +140,33 @@ impl<S: Read> Receiver<S> {
         first.copy_from_slice(&self.buffer[self.start..self.start + here]);
         self.start += here;
         self.read_behind(rest)?;
+        self.taken(into)
+    }
+
+    fn taken(&mut self, data: &[u8]) -> Result<DataState, ReceiveError> {
         if self.has_data_digest {
-            self.digest = crc32c::crc32c_append(self.digest, into);
+            self.digest = crc32c::crc32c_append(self.digest, data);
         }
-        self.data_left_bytes -= into.len();
+        self.data_left_bytes -= data.len();
         if self.data_left_bytes == 0 { self.check_digest() } else { Ok(DataState::Intact) }
+    }
+
+    /// As [`Receiver::read_data`], behind what `into` holds. Only what is not here yet has to be made room for.
+    ///
+    /// # Errors
+    /// When the stream fails or ends.
+    ///
+    /// # Panics
+    /// If more is asked for than the PDU has left.
+    pub fn append_data(&mut self, into: &mut Vec<u8>, bytes: usize) -> Result<DataState, ReceiveError> {
+        assert!(bytes <= self.data_left_bytes, "{} bytes are left", self.data_left_bytes);
+        let (before, here) = (into.len(), bytes.min(self.end - self.start));
+        into.reserve(bytes);
+        into.extend_from_slice(&self.buffer[self.start..self.start + here]);
+        self.start += here;
+        into.resize(before + bytes, 0);
+        self.read_behind(&mut into[before + here..])?;
+        self.taken(&into[before..])
     }
 
     /// Receives straight into `into`, and into the buffer what is there behind. The buffer is empty if anything is missing.

@@ -252,8 +252,8 @@ impl Connection {
             self.refuse(command, status);
             return Ok(());
         }
-        let mut data = vec![0; data_bytes];
-        let state = self.receiver.read_data(&mut data)?;
+        let mut data = Vec::new();
+        let state = self.receiver.append_data(&mut data, data_bytes)?;
         if state == DataState::Damaged {
             self.refuse(command, Status::TRANSIENT_TRANSPORT_ERROR);
             return Ok(());
@@ -271,6 +271,10 @@ impl Connection {
         }
         if length_bytes == 0 {
             return Ok(());
+        }
+        // Whoever has not said who it is gets no more memory than a Connect takes.
+        if self.queue.association().is_none() && length_bytes > CAPSULE_DATA_BYTES as usize {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
         // SGLs it is over fabrics, with or without metadata in one of its own.
         if command.flags & 0xc0 == 0 || command.flags & 0xc0 == 0xc0 {

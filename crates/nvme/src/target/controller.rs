@@ -1,7 +1,7 @@
 //! A controller: what one host and one subsystem have between them, from the Connect of its admin queue until that connection ends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,8 @@ pub(super) struct Controller {
     kato_ms: AtomicU32,
     /// When the host was last heard, in milliseconds since `began`.
     heard_ms: AtomicU64,
+    /// CSTS.RDY once more, since every command asks for it.
+    is_ready: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -91,6 +93,7 @@ impl Controller {
             began: Instant::now(),
             kato_ms: AtomicU32::new(kato_ms),
             heard_ms: AtomicU64::new(0),
+            is_ready: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
@@ -258,6 +261,7 @@ impl Controller {
             state.told.clear();
             state.untold.clear();
         }
+        self.is_ready.store(state.status & CSTS_READY != 0, Ordering::SeqCst);
         let shuts_down = value & CC_SHUTDOWN != 0 && before & CC_SHUTDOWN == 0;
         if shuts_down {
             state.status |= CSTS_SHUTDOWN_OCCURRING;
@@ -300,7 +304,7 @@ impl Controller {
 
     /// Whether commands other than of the fabric may be given.
     pub(super) fn is_ready(&self) -> bool {
-        self.state().status & CSTS_READY != 0
+        self.is_ready.load(Ordering::SeqCst)
     }
 
     // Features.
@@ -419,7 +423,7 @@ fn tell(mut state: MutexGuard<'_, State>, event: Event, wanted: bool) {
     }
 }
 
-/// CAP (base 3.1.3.1): the largest queue, contiguous queues, half a second to get ready, the NVM command set, pages of 4 KiB.
+/// CAP (base 3.1.3.1): the largest queue, contiguous queues, five seconds to get ready, the NVM command set, pages of 4 KiB.
 fn capabilities() -> u64 {
     const CONTIGUOUS: u64 = 1 << 16;
     const TIMEOUT: u64 = 10 << 24;

@@ -232,9 +232,7 @@ impl Queue {
         let added = self.outbox.add(|| {
             let mut completion = completion;
             if has_flow_control {
-                let head = u32::from(self.sq_head.load(Ordering::Relaxed)) + 1;
-                completion.sq_head = if head >= entries { 0 } else { head as u16 };
-                self.sq_head.store(completion.sq_head, Ordering::Relaxed);
+                completion.sq_head = self.advance_head(entries);
             }
             self.close(cid);
             let capsule = framing.head(&Pdu::CapsuleResp(completion.encode()), 0);
@@ -268,14 +266,25 @@ impl Queue {
     /// Answers a command that could not be opened.
     pub(super) fn refuse(&self, cid: u16, status: Status) {
         count(&self.errors, 1);
+        let framing = self.framing();
         let association = self.association();
-        let sq_head = match association {
-            Some(association) if !association.has_flow_control => NO_HEAD,
-            _ => self.sq_head.load(Ordering::Relaxed),
-        };
+        let entries = association.map_or(1, |association| association.entries);
+        let has_flow_control = association.is_none_or(|association| association.has_flow_control);
         let sq_id = association.map_or(0, |association| association.queue_id);
-        let completion = Completion { result: 0, sq_head, sq_id, cid, status };
-        self.send_pdu(&Pdu::CapsuleResp(completion.encode()), Vec::new());
+        self.outbox.add(|| {
+            // It had a place in the queue all the same.
+            let sq_head = if has_flow_control { self.advance_head(entries) } else { NO_HEAD };
+            let completion = Completion { result: 0, sq_head, sq_id, cid, status };
+            Entry::new(framing.head(&Pdu::CapsuleResp(completion.encode()), 0), Vec::new(), 0)
+        });
+    }
+
+    /// One more entry of the submission queue is consumed. Under the outbox's lock, so that hosts see heads in order.
+    fn advance_head(&self, entries: u32) -> u16 {
+        let head = u32::from(self.sq_head.load(Ordering::Relaxed)) + 1;
+        let head = if head >= entries { 0 } else { head as u16 };
+        self.sq_head.store(head, Ordering::Relaxed);
+        head
     }
 
     fn close(&self, cid: u16) {

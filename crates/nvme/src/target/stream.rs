@@ -7,7 +7,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
+
+/// After so long without a packet a host is asked for a sign of life, and after so many without an answer it is gone. It matters
+/// to hosts that asked for no keep-alive timer.
+const SILENCE: Duration = Duration::from_secs(60);
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+const PROBES: u32 = 6;
 
 /// What a waiting thread was woken by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +63,10 @@ impl Socket {
     pub(super) fn new(stream: TcpStream) -> io::Result<Socket> {
         // Each answer is sent as a whole; holding it back for more would only cost time.
         stream.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, SILENCE)?;
+        sockopt::set_tcp_keepintvl(&stream, PROBE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(&stream, PROBES)?;
         let addresses = (stream.local_addr()?, stream.peer_addr()?);
         Ok(Socket { stream, addresses, wake: OnceLock::new() })
     }

@@ -112,6 +112,26 @@ impl Namespace {
     }
 }
 
+/// What discovery tells hosts has a number that changes with it, and hosts that want to know.
+#[derive(Default)]
+struct Discovery {
+    generation: AtomicU64,
+    controllers: Mutex<Vec<Weak<Controller>>>,
+}
+
+impl Discovery {
+    fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+        // Not under the lock: telling sends.
+        let controllers: Vec<_> = self.controllers().iter().filter_map(Weak::upgrade).collect();
+        controllers.iter().for_each(|controller| controller.discovery_changed());
+    }
+
+    fn controllers(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
+        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A subsystem: a name under which hosts find namespaces.
 pub struct Subsystem {
     nqn: String,
@@ -123,6 +143,7 @@ pub struct Subsystem {
     controllers: Mutex<Controllers>,
     /// Queues that ended, of which a device may still have commands.
     former: Mutex<Vec<Former>>,
+    discovery: Arc<Discovery>,
 }
 
 struct Former {
@@ -146,7 +167,7 @@ struct Controllers {
 }
 
 impl Subsystem {
-    fn new(config: SubsystemConfig) -> Subsystem {
+    fn new(config: SubsystemConfig, discovery: Arc<Discovery>) -> Subsystem {
         Subsystem {
             nqn: config.nqn,
             serial_number: config.serial_number,
@@ -155,6 +176,7 @@ impl Subsystem {
             generation: AtomicU64::new(0),
             controllers: Mutex::default(),
             former: Mutex::default(),
+            discovery,
         }
     }
 
@@ -249,6 +271,8 @@ impl Subsystem {
                 .collect()
         };
         refused.iter().for_each(|controller| controller.end());
+        // The list of who may connect is what discovery shows to each host.
+        self.discovery.changed();
     }
 
     /// The queues that hosts have connected.
@@ -368,8 +392,7 @@ impl Subsystem {
 #[derive(Default)]
 pub struct Subsystems {
     by_nqn: RwLock<BTreeMap<String, Arc<Subsystem>>>,
-    generation: AtomicU64,
-    discovery_controllers: Mutex<Vec<Weak<Controller>>>,
+    discovery: Arc<Discovery>,
     discovery_ids: AtomicU64,
 }
 
@@ -389,10 +412,10 @@ impl Subsystems {
         if config.nqn == DISCOVERY_NQN || by_nqn.contains_key(&config.nqn) {
             return Err(SubsystemError::SubsystemExists(config.nqn));
         }
-        let subsystem = Arc::new(Subsystem::new(config));
+        let subsystem = Arc::new(Subsystem::new(config, Arc::clone(&self.discovery)));
         by_nqn.insert(subsystem.nqn.clone(), Arc::clone(&subsystem));
         drop(by_nqn);
-        self.changed();
+        self.discovery.changed();
         Ok(subsystem)
     }
 
@@ -403,7 +426,7 @@ impl Subsystems {
     pub fn remove(&self, nqn: &str) -> Result<(), SubsystemError> {
         let removed = self.by_nqn.write().unwrap_or_else(PoisonError::into_inner).remove(nqn);
         removed.ok_or_else(|| SubsystemError::NoSubsystem(nqn.to_owned()))?.end_controllers();
-        self.changed();
+        self.discovery.changed();
         Ok(())
     }
 
@@ -417,17 +440,7 @@ impl Subsystems {
     }
 
     pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    fn changed(&self) {
-        self.generation.fetch_add(1, Ordering::Release);
-        let controllers: Vec<_> = self.discovery_controllers().iter().filter_map(Weak::upgrade).collect();
-        controllers.iter().for_each(|controller| controller.discovery_changed());
-    }
-
-    fn discovery_controllers(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
-        self.discovery_controllers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.discovery.generation.load(Ordering::Acquire)
     }
 
     pub(super) fn add_discovery_controller(&self, make: impl FnOnce(u16) -> Controller) -> Arc<Controller> {
@@ -435,7 +448,7 @@ impl Subsystems {
         let turn = self.discovery_ids.fetch_add(1, Ordering::Relaxed);
         let controller = Arc::new(make((turn % u64::from(LARGEST_CONTROLLER_ID)) as u16 + 1));
         debug_assert_ne!(controller.id, ANY_CONTROLLER);
-        let mut controllers = self.discovery_controllers();
+        let mut controllers = self.discovery.controllers();
         controllers.retain(|one| one.strong_count() > 0);
         controllers.push(Arc::downgrade(&controller));
         controller
@@ -443,7 +456,7 @@ impl Subsystems {
 
     pub(super) fn end_controllers(&self) {
         self.list().iter().for_each(|subsystem| subsystem.end_controllers());
-        let controllers: Vec<_> = self.discovery_controllers().iter().filter_map(Weak::upgrade).collect();
+        let controllers: Vec<_> = self.discovery.controllers().iter().filter_map(Weak::upgrade).collect();
         controllers.iter().for_each(|controller| controller.end());
     }
 }

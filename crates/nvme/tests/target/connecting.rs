@@ -152,6 +152,10 @@ fn nothing_goes_before_a_connect() {
     assert_eq!(host.identify(cns::CONTROLLER, 0).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
     let get = PropertyGet { offset: property::CAP, is_wide: true }.to_command(host.cid());
     assert_eq!(host.call(&get, &[]).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
+    // Not even the data of a write is asked for.
+    let write = Command::blocks(nvm::WRITE, 9, 1, Sgl::transport(1 << 20), 0, 2048);
+    host.send_command(&write, &[]);
+    assert_eq!(host.finish(&write, &[]).status().plain(), Status::COMMAND_SEQUENCE_ERROR);
     host.connect(0, NQN, ANY_CONTROLLER, &PLAIN).expect_success();
 }
 
@@ -167,12 +171,16 @@ fn only_listed_hosts_connect_and_see_the_subsystem() {
     assert!(discovered(&fixture, "nqn.2014-08.org:x").is_empty());
 
     // One that is taken off the list is out at once.
+    let (generation, _) = discovery(&fixture, HOST_NQN);
     fixture.subsystem.set_hosts(listed("nqn.2014-08.org:x"));
     admin.expect_end();
     assert_eq!(discovered(&fixture, "nqn.2014-08.org:x"), [NQN]);
+    let (later, found) = discovery(&fixture, HOST_NQN);
+    assert!(later != generation && found.is_empty(), "{found:?}");
 }
 
-fn discovered(fixture: &Fixture, host_nqn: &str) -> Vec<String> {
+/// The generation of the log, and the subsystems in it.
+fn discovery(fixture: &Fixture, host_nqn: &str) -> (u64, Vec<String>) {
     let mut host = Host::begun(fixture.address, &PLAIN);
     let data = ConnectData { host_nqn: host_nqn.to_owned(), ..connect_data(DISCOVERY_NQN, ANY_CONTROLLER) };
     host.connect_as(0, &data, &PLAIN).expect_success();
@@ -185,7 +193,7 @@ fn discovered(fixture: &Fixture, host_nqn: &str) -> Vec<String> {
         host.call(&command, &[]).expect_success().data
     };
     let head = DiscoveryHead::decode(&page(0, 1024).try_into().unwrap());
-    (0..head.entries)
+    let found = (0..head.entries)
         .map(|at| {
             let bytes = page(1024 * (at + 1), 1024);
             let entry = DiscoveryEntry::decode(&bytes.try_into().unwrap());
@@ -193,7 +201,12 @@ fn discovered(fixture: &Fixture, host_nqn: &str) -> Vec<String> {
             assert_eq!(format!("{}:{}", entry.address, entry.service), fixture.address.to_string());
             entry.subsystem_nqn
         })
-        .collect()
+        .collect();
+    (head.generation, found)
+}
+
+fn discovered(fixture: &Fixture, host_nqn: &str) -> Vec<String> {
+    discovery(fixture, host_nqn).1
 }
 
 #[test]
@@ -202,13 +215,18 @@ fn subsystems_come_and_go() {
     let second = "nqn.2026-01.test.underlay:second";
     let config =
         SubsystemConfig { nqn: second.to_owned(), serial_number: "2".to_owned(), hosts: Hosts::Any(None) };
+    let (before, _) = discovery(&fixture, HOST_NQN);
     fixture.target.subsystems().add(config.clone()).unwrap();
     assert!(fixture.target.subsystems().add(config).is_err());
-    assert_eq!(discovered(&fixture, HOST_NQN), [second, NQN]);
+    let (with_two, found) = discovery(&fixture, HOST_NQN);
+    assert_eq!(found, [second, NQN]);
+    assert_eq!(discovery(&fixture, HOST_NQN).0, with_two, "nothing has changed");
     let host = Host::admin(fixture.address, second, &PLAIN);
     fixture.target.subsystems().remove(second).unwrap();
     host.expect_end();
-    assert_eq!(discovered(&fixture, HOST_NQN), [NQN]);
+    let (after, found) = discovery(&fixture, HOST_NQN);
+    assert_eq!(found, [NQN]);
+    assert!(before < with_two && with_two < after, "{before}, {with_two}, {after}");
     assert!(fixture.target.subsystems().remove(second).is_err());
 }
 

@@ -228,11 +228,14 @@ fn an_identifier_that_is_in_use_is_refused() {
     let read = Command::blocks(nvm::READ, 10, 1, Sgl::transport(512), 0, 1);
     io.send_command(&read, &[]);
     io.send_command(&read, &[]);
-    assert_eq!(io.finish(&read, &[]).status().plain(), Status::COMMAND_ID_CONFLICT);
+    let refused = io.finish(&read, &[]);
+    assert_eq!(refused.status().plain(), Status::COMMAND_ID_CONFLICT);
+    // It had a place in the queue: behind Connect, before the first one's answer.
+    assert_eq!(refused.completion.sq_head, 2);
     fixture.device.holds_back.store(false, Ordering::SeqCst);
     wait_until("the device has the first", || fixture.device.held() == 1);
     fixture.device.release();
-    io.finish(&read, &[]).expect_success();
+    assert_eq!(io.finish(&read, &[]).expect_success().completion.sq_head, 3);
     io.call(&read, &[]).expect_success();
 }
 

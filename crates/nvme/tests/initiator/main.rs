@@ -1,5 +1,6 @@
 //! Our initiator against our target, over loopback.
 
+mod broken_target;
 mod served;
 
 use std::io::{Read, Write};

@@ -1,0 +1,164 @@
+//! Our initiator when what arrives from the target is not as it should be: a wire in between changes it once. Nothing that was
+//! asked for fails, and no wrong byte is given out.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use underlay_nvme::initiator::{Controller, Options};
+use underlay_nvme::pdu::Digests;
+use underlay_storage::device::{BlockDevice, Request};
+
+use crate::served::{MIB, NQN, Server, within};
+
+const C2H_DATA: u8 = 7;
+const R2T: u8 = 9;
+const RESPONSE: u8 = 5;
+
+/// Changes one PDU, and says whether the connection goes on.
+type Change = fn(&mut Vec<u8>) -> bool;
+
+/// A mishap that waits for the next PDU of its type.
+type Awaited = Arc<Mutex<Option<(u8, Change)>>>;
+
+/// Stands between initiator and target.
+struct Wire {
+    address: SocketAddr,
+    awaited: Awaited,
+}
+
+impl Wire {
+    fn to(target: SocketAddr) -> Wire {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let wire = Wire { address: listener.local_addr().unwrap(), awaited: Awaited::default() };
+        let awaited = Arc::clone(&wire.awaited);
+        // Ends with the test's process: nobody comes any more.
+        thread::spawn(move || {
+            for host in listener.incoming() {
+                let (host, target) = (host.unwrap(), TcpStream::connect(target).unwrap());
+                let (mut from_host, mut to_target) = (host.try_clone().unwrap(), target.try_clone().unwrap());
+                thread::spawn(move || {
+                    let _ = io::copy(&mut from_host, &mut to_target);
+                    let _ = to_target.shutdown(Shutdown::Both);
+                });
+                let awaited = Arc::clone(&awaited);
+                thread::spawn(move || {
+                    let _ = pass(&target, &host, &awaited);
+                    let _ = (host.shutdown(Shutdown::Both), target.shutdown(Shutdown::Both));
+                });
+            }
+        });
+        wire
+    }
+
+    fn expect(&self, kind: u8, change: Change) {
+        *self.awaited.lock().unwrap() = Some((kind, change));
+    }
+
+    fn has_happened(&self) -> bool {
+        self.awaited.lock().unwrap().is_none()
+    }
+}
+
+fn pass(mut from: &TcpStream, mut to: &TcpStream, awaited: &Mutex<Option<(u8, Change)>>) -> io::Result<()> {
+    loop {
+        let mut pdu = vec![0; 8];
+        from.read_exact(&mut pdu)?;
+        pdu.resize(u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]) as usize, 0);
+        from.read_exact(&mut pdu[8..])?;
+        let change = awaited.lock().unwrap().take_if(|(kind, _)| *kind == pdu[0]);
+        let goes_on = change.is_none_or(|(_, change)| change(&mut pdu));
+        to.write_all(&pdu)?;
+        if !goes_on {
+            return Ok(());
+        }
+    }
+}
+
+/// A write and a read with each mishap, over one controller. How often the connection had to be made anew.
+fn with_mishaps(digests: Digests, mishaps: &'static [(&'static str, u8, Change)]) -> u64 {
+    within(120, move || {
+        let server = Server::start(4 * MIB);
+        let wire = Wire::to(server.address());
+        let options = Options { digests, queues: 1, ..Options::new(wire.address.to_string(), NQN) };
+        let controller = Controller::connect(options).unwrap();
+        let device = controller.namespace(1).unwrap();
+        for (turn, (what, kind, change)) in mishaps.iter().enumerate() {
+            let data: Vec<u8> = (0..256 << 10).map(|at| (at / 512 + turn) as u8).collect();
+            wire.expect(*kind, *change);
+            device.execute(Request::Write { offset_bytes: 0, data: data.clone(), fua: false }).expect(what);
+            let found = device.execute(Request::Read { offset_bytes: 0, buffer: vec![0; data.len()] });
+            assert!(found.expect(what) == data, "{what}");
+            assert!(wire.has_happened(), "{what}");
+        }
+        controller.figures().reconnects
+    })
+}
+
+#[test]
+fn a_target_that_breaks_the_protocol_is_left_and_found_again() {
+    const MISHAPS: &[(&str, u8, Change)] = &[
+        ("success before the last data", C2H_DATA, |pdu| {
+            pdu[1] &= !4;
+            true
+        }),
+        ("data of no command", C2H_DATA, |pdu| {
+            pdu[8] ^= 0x55;
+            true
+        }),
+        ("data that leaves something out", C2H_DATA, |pdu| {
+            pdu[13] ^= 2;
+            true
+        }),
+        ("data of another length", C2H_DATA, |pdu| {
+            pdu[17] ^= 2;
+            true
+        }),
+        ("no such type", C2H_DATA, |pdu| {
+            pdu[0] = 0x33;
+            true
+        }),
+        ("a header of another length", RESPONSE, |pdu| {
+            pdu[2] = 99;
+            true
+        }),
+        ("an answer to nothing", RESPONSE, |pdu| {
+            pdu[20] ^= 0x55;
+            true
+        }),
+        ("data wanted that is not there", R2T, |pdu| {
+            pdu[15] = 0x7f;
+            true
+        }),
+        ("data wanted of no command", R2T, |pdu| {
+            pdu[8] ^= 0x55;
+            true
+        }),
+        ("the end in the middle of data", C2H_DATA, |pdu| {
+            pdu.truncate(pdu.len() / 2);
+            false
+        }),
+        ("the end in the middle of a header", RESPONSE, |pdu| {
+            pdu.truncate(11);
+            false
+        }),
+    ];
+    assert_eq!(with_mishaps(Digests::default(), MISHAPS), MISHAPS.len() as u64);
+}
+
+#[test]
+fn damaged_data_is_read_again_and_a_damaged_header_ends_the_connection() {
+    const DATA: &[(&str, u8, Change)] = &[("damaged data", C2H_DATA, |pdu| {
+        let middle = pdu.len() / 2;
+        pdu[middle] ^= 1;
+        true
+    })];
+    const HEADER: &[(&str, u8, Change)] = &[("a damaged header", C2H_DATA, |pdu| {
+        pdu[9] ^= 1;
+        true
+    })];
+    let digests = Digests { header: true, data: true };
+    assert_eq!(with_mishaps(digests, DATA), 0);
+    assert_eq!(with_mishaps(digests, HEADER), 1);
+}
