@@ -114,6 +114,11 @@ pub trait System: Send + Sync {
     fn prepare(&self, _progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         Ok(())
     }
+    /// Settings that data are loaded with where a study does not write them: after them the files are to depend on the data
+    /// alone, and not on when background work ran. None for most.
+    fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
     /// Starts it on storage that is empty or that it used before.
     fn start(
         &self,

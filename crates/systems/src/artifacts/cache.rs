@@ -173,6 +173,28 @@ mod tests {
     }
 
     #[test]
+    fn a_fetch_that_broke_off_leaves_nothing() {
+        let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
+        let place = Place::of(&LIST, cache.path()).unwrap();
+        let breaks_off =
+            |list: &ArtifactList, files: &[LockedFile], directory: &Path, _: &Path, _: &dyn Fn(&Progress)| {
+                std::fs::write(directory.join(&files[0].name), "a").unwrap();
+                Err(ArtifactError::Fetch {
+                    list: list.name,
+                    files: files.len(),
+                    megabytes: 0.0,
+                    problem: "no route".to_owned(),
+                    log_tail: None,
+                })
+            };
+        let error = place.obtain(&|_| {}, &breaks_off).unwrap_err();
+        assert!(error.to_string().contains("no route"), "{error}");
+        let left: Vec<_> = std::fs::read_dir(&place.folder).unwrap().collect();
+        assert_eq!(left.len(), 1, "the lock alone: {left:?}");
+        obtain(cache.path(), "abc", &fetches).unwrap();
+    }
+
+    #[test]
     fn what_a_killed_fetch_left_is_cleared_away() {
         let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
         let place = Place::of(&LIST, cache.path()).unwrap();

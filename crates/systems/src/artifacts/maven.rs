@@ -126,6 +126,29 @@ mod tests {
     }
 
     #[test]
+    fn a_repository_that_is_not_there_is_told_with_a_remedy() {
+        const NOWHERE: ArtifactList = ArtifactList {
+            name: "nowhere",
+            pom: r"<project xmlns='http://maven.apache.org/POM/4.0.0'><modelVersion>4.0.0</modelVersion>
+                <groupId>underlay</groupId><artifactId>nowhere</artifactId><version>1</version><packaging>pom</packaging>
+                <repositories><repository><id>central</id><url>file:///no/such/repository</url></repository></repositories>
+                <pluginRepositories><pluginRepository><id>central</id><url>file:///no/such/repository</url>
+                </pluginRepository></pluginRepositories></project>",
+            locked: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad 3 abc.jar\n",
+        };
+        let cache = tempfile::TempDir::new().unwrap();
+        let error = NOWHERE.directory_in(cache.path(), &|_| {}).unwrap_err();
+        assert!(matches!(error, ArtifactError::Fetch { list: "nowhere", files: 1, .. }), "{error}");
+        assert!(error.to_string().contains("maven-dependency-plugin"), "{error}");
+        match error.of_system("cassandra") {
+            SystemError::Missing { remedy, .. } => assert!(remedy.contains("UNDERLAY_CACHE"), "{remedy}"),
+            other => panic!("{other}"),
+        }
+        let left: Vec<_> = std::fs::read_dir(cache.path().join("artifacts")).unwrap().collect();
+        assert_eq!(left.len(), 1, "the lock alone: {left:?}");
+    }
+
+    #[test]
     fn what_maven_calls_an_error_is_kept() {
         let folder = tempfile::TempDir::new().unwrap();
         let log = folder.path().join("log");

@@ -6,9 +6,12 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use openssl::ssl::{SslConnector, SslConnectorBuilder, SslMethod, SslVersion};
+use openssl::x509::X509;
+use openssl::x509::store::X509StoreBuilder;
 use scylla::client::PoolSize;
 use scylla::client::execution_profile::ExecutionProfile;
-use scylla::client::session::Session;
+use scylla::client::session::{OpenSsl010Config, Session};
 use scylla::client::session_builder::SessionBuilder;
 use scylla::cluster::Node;
 use scylla::errors::{ExecutionError, PrepareError};
@@ -20,7 +23,6 @@ use scylla::statement::prepared::PreparedStatement;
 use tokio::runtime::Runtime;
 
 use super::config::Config;
-use super::nodetool::Figures;
 use super::table::{KEYSPACE, Question, Table};
 
 /// Threads that move bytes between the sockets and the threads of the load, which wait for their answers themselves.
@@ -29,8 +31,9 @@ const DRIVER_THREADS: usize = 2;
 const CONNECTIONS_PER_NODE: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 /// Making a table waits for every node to know it.
 const SCHEMA_LIMIT: Duration = Duration::from_secs(120);
-const USERNAME: &str = "CASSANDRA_USERNAME";
-const PASSWORD: &str = "CASSANDRA_PASSWORD";
+
+/// Figures of one node.
+pub type Figures = BTreeMap<String, f64>;
 
 /// Where the cluster is and how it is spoken to.
 #[derive(Clone, Debug)]
@@ -43,6 +46,20 @@ pub struct Target<'a> {
     pub timeout: Duration,
     /// Whether a table that is stored in another way may be changed.
     pub ours: bool,
+    pub credentials: Option<Credentials>,
+}
+
+/// A user of the cluster.
+#[derive(Clone)]
+pub struct Credentials {
+    pub username: String,
+    pub password: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -51,8 +68,8 @@ pub enum DatabaseError {
     Threads(std::io::Error),
     #[error("the certificate authorities in {path} can't be used: {problem}")]
     Authorities { path: String, problem: String },
-    #[error("only one of {USERNAME} and {PASSWORD} is in the environment: set both or none")]
-    Credentials,
+    #[error("the cluster asks for a user and a password")]
+    NoCredentials,
     #[error("can't connect to {endpoints}: {problem}")]
     Connect { endpoints: String, problem: String },
     /// Cassandra's own words to a statement of ours.
@@ -81,9 +98,16 @@ impl Database {
             .enable_all()
             .build()
             .map_err(DatabaseError::Threads)?;
-        let session = runtime.block_on(builder(target)?.build()).map_err(|error| DatabaseError::Connect {
-            endpoints: target.endpoints.join(", "),
-            problem: error.to_string(),
+        let session = runtime.block_on(builder(target)?.build()).map_err(|error| {
+            let mut problem = error.to_string();
+            if problem.contains("certificate verify failed") {
+                problem.push_str(" (a node's certificate must come from an authority in tls_ca, and must name the address that the node is reached at)");
+            }
+            match target.credentials {
+                // The driver's advice is to programs.
+                None if problem.contains("Authentication is required") => DatabaseError::NoCredentials,
+                _ => DatabaseError::Connect { endpoints: target.endpoints.join(", "), problem },
+            }
         })?;
         let table = Table::new(target.config, target.fields);
         let database = Database { runtime, session, table, prepared: RwLock::default() };
@@ -233,6 +257,43 @@ impl Database {
         Ok(figures)
     }
 
+    /// Compactions that run or wait for a thread, over all nodes. What `nodetool compactionstats` calls pending is an
+    /// estimate of the last time that a strategy looked for work: one that was interrupted leaves it standing.
+    pub fn compaction_tasks(&self) -> Result<u64, DatabaseError> {
+        let text = "SELECT active_tasks, pending_tasks FROM system_views.thread_pools WHERE name = 'CompactionExecutor'";
+        let rows = self.rows_of_all::<(i32, i32)>(text)?;
+        if rows.is_empty() {
+            return Err(failed(text, &"no node tells of its compactions"));
+        }
+        let tasks =
+            rows.iter().map(|(active, pending)| i64::from(*active) + i64::from(*pending)).sum::<i64>();
+        Ok(tasks.max(0).unsigned_abs())
+    }
+
+    /// The compactions that run, in words.
+    pub fn compactions_under_way(&self) -> Result<Vec<String>, DatabaseError> {
+        let text =
+            "SELECT kind, keyspace_name, table_name, progress, total, unit FROM system_views.sstable_tasks";
+        let rows = self.rows_of_all::<(String, String, String, i64, i64, String)>(text)?;
+        let words = |(kind, keyspace, table, progress, total, unit)| {
+            format!("{kind} of {keyspace}.{table}, {progress} of {total} {unit} done")
+        };
+        Ok(rows.into_iter().map(words).collect())
+    }
+
+    /// The rows that each node gives for one statement, one after another.
+    fn rows_of_all<R>(&self, text: &str) -> Result<Vec<R>, DatabaseError>
+    where
+        R: for<'frame> scylla::deserialize::row::DeserializeRow<'frame, 'frame>,
+    {
+        let state = self.session.get_cluster_state();
+        let mut all = Vec::new();
+        for node in state.get_nodes_info() {
+            all.extend(self.node_rows(node, text)?);
+        }
+        Ok(all)
+    }
+
     /// The rows of a statement that one certain node answers.
     fn node_rows<R>(&self, node: &Arc<Node>, text: &str) -> Result<Vec<R>, DatabaseError>
     where
@@ -268,41 +329,32 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
         builder = builder.prefer_datacenter(datacenter.clone());
     }
     if let Some(path) = &target.config.tls_ca {
-        builder = builder.tls_context(Some(tls(path)?));
+        builder = builder.tls_context(Some(OpenSsl010Config::new(tls(path)?)));
     }
-    // Credentials are for clusters that ask for them: those that are started here don't.
-    if !target.ours {
-        builder = match (std::env::var(USERNAME), std::env::var(PASSWORD)) {
-            (Ok(username), Ok(password)) => builder.user(username, password),
-            (Err(_), Err(_)) => builder,
-            _ => return Err(DatabaseError::Credentials),
-        };
+    if let Some(Credentials { username, password }) = &target.credentials {
+        builder = builder.user(username, password);
     }
     Ok(builder)
 }
 
 /// TLS that trusts these authorities and no others. A node's certificate must name the address it is reached at.
-fn tls(path: &Path) -> Result<Arc<rustls::ClientConfig>, DatabaseError> {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject;
-
+fn tls(path: &Path) -> Result<SslConnectorBuilder, DatabaseError> {
     let unusable = |problem: String| DatabaseError::Authorities { path: path.display().to_string(), problem };
-    let mut roots = rustls::RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unusable(error.to_string()))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
-        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
-    }
-    if roots.is_empty() {
+    let text = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    let authorities = X509::stack_from_pem(&text).map_err(|error| unusable(error.to_string()))?;
+    if authorities.is_empty() {
         return Err(unusable("there is no certificate in it".to_owned()));
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(error.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
+    let build = || {
+        let mut store = X509StoreBuilder::new()?;
+        authorities.into_iter().try_for_each(|authority| store.add_cert(authority))?;
+        let mut builder = SslConnector::builder(SslMethod::tls_client())?;
+        builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+        // In place of the host's own authorities.
+        builder.set_cert_store(store.build());
+        Ok::<_, openssl::error::ErrorStack>(builder)
+    };
+    build().map_err(|error| unusable(error.to_string()))
 }
 
 /// What went wrong with a request, for [`ExecutionError`]s that carry Cassandra's own words.
@@ -329,12 +381,12 @@ mod tests {
     fn authorities_that_are_none_are_named() {
         let directory = tempfile::TempDir::new().unwrap();
         let path = directory.path().join("ca.pem");
-        assert!(tls(&path).unwrap_err().to_string().contains("ca.pem"));
+        assert!(tls(&path).err().unwrap().to_string().contains("ca.pem"));
         std::fs::write(&path, "no certificate").unwrap();
-        assert!(tls(&path).unwrap_err().to_string().contains("no certificate in it"));
+        assert!(tls(&path).err().unwrap().to_string().contains("no certificate in it"));
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         std::fs::write(&path, broken).unwrap();
-        assert!(tls(&path).unwrap_err().to_string().contains("can't be used"));
+        assert!(tls(&path).err().unwrap().to_string().contains("can't be used"));
     }
 
     #[test]
@@ -349,6 +401,7 @@ mod tests {
             fields: 1,
             timeout: Duration::from_secs(5),
             ours: true,
+            credentials: None,
         };
         let error = Database::open(&target).err().unwrap().to_string();
         assert!(error.contains(&format!("can't connect to {endpoint}")), "{error}");

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::NAME;
+use super::database::Figures;
 use super::java::Java;
 use super::node_files::{MANAGEMENT_USER, NodePlan, module_arguments};
-use super::nodetool::Figures;
 use super::table::KEYSPACE;
 use crate::child::{Child, ChildState};
 use crate::system::{Memory, SystemError};

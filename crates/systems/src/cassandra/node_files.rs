@@ -137,6 +137,9 @@ impl NodePlan<'_> {
             ("truncate_request_timeout", stretched(60_000.0)),
             ("request_timeout", stretched(10_000.0)),
             ("slow_query_log_timeout", stretched(500.0)),
+            // A request that waited so long for a thread is refused as overload.
+            ("native_transport_timeout", stretched(12_000.0)),
+            ("hints_flush_period", stretched(10_000.0)),
         ]);
         let mut text = String::from("# Written by underlay for one run; changes are lost.\n");
         for (key, value) in keys {

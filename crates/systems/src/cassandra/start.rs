@@ -11,11 +11,11 @@ use super::NAME;
 use super::addresses::{Addresses, free_port};
 use super::client::CassandraClient;
 use super::config::{Config, SETTINGS, Settle};
-use super::database::{Database, DatabaseError, Target};
+use super::database::{Credentials, Database, DatabaseError, Figures, Target};
 use super::java::Java;
 use super::node::Node;
 use super::node_files::{NodeDirectories, NodePlan};
-use super::nodetool::{Figures, compaction_figures, nodes_up};
+use super::nodetool::nodes_up;
 use super::table::KEYSPACE;
 use crate::artifacts::CASSANDRA;
 use crate::system::{
@@ -33,21 +33,48 @@ const LIMIT_TIMEOUTS: u32 = 20;
 /// `nodetool` starts a Java machine of its own.
 const TOOL_LIMIT: Duration = Duration::from_secs(60);
 const SETTLE_POLL: Duration = Duration::from_millis(500);
+/// Where user and password of a cluster that runs already come from.
+const USERNAME: &str = "CASSANDRA_USERNAME";
+const PASSWORD: &str = "CASSANDRA_PASSWORD";
 /// What a node keeps beside its data.
 const ROLES: &[(&str, &str)] = &[
     ("commitlog", "the log that every write goes to first"),
     ("hints", "writes for nodes that are down"),
-    ("saved_caches", "what was in the caches, for the next start"),
+    ("saved_caches", "the keys in the key cache, every four hours, for the next start"),
 ];
 /// In the first node's data, for nodes that know each other by their addresses.
 const RING_FILE: &str = "ring-addresses";
 
-/// The system `cassandra`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Cassandra;
+/// The system `cassandra`. Its programs come from the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Cassandra {
+    variable: fn(&str) -> Option<String>,
+}
 
-/// The only one: its programs come from the cache.
-pub static INSTALLED: Cassandra = Cassandra;
+/// The one that studies name.
+pub static INSTALLED: Cassandra = Cassandra::with_variables(|name| std::env::var(name).ok());
+
+impl Cassandra {
+    /// Looks for user and password of a cluster that runs already in other variables than the environment's.
+    pub const fn with_variables(variable: fn(&str) -> Option<String>) -> Cassandra {
+        Cassandra { variable }
+    }
+
+    fn credentials(&self) -> Result<Option<Credentials>, SystemError> {
+        match ((self.variable)(USERNAME), (self.variable)(PASSWORD)) {
+            (Some(username), Some(password)) => Ok(Some(Credentials { username, password })),
+            (None, None) => Ok(None),
+            (username, _) => {
+                let missing = if username.is_none() { USERNAME } else { PASSWORD };
+                Err(SystemError::Missing {
+                    system: NAME,
+                    missing: format!("the environment variable {missing}"),
+                    remedy: format!("set both {USERNAME} and {PASSWORD}, or none"),
+                })
+            }
+        }
+    }
+}
 
 impl System for Cassandra {
     fn name(&self) -> &'static str {
@@ -78,6 +105,11 @@ impl System for Cassandra {
         versions
     }
 
+    fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
+        // One file a node: how many there are otherwise is chance, and each is one more to look into.
+        &[("settle", "major")]
+    }
+
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
         Config::resolve(settings, None).err().unwrap_or_default()
     }
@@ -106,14 +138,12 @@ impl System for Cassandra {
             Some(addresses) => addresses.all_native().iter().map(ToString::to_string).collect(),
             None => config.endpoints.clone(),
         };
-        let target = Target {
-            endpoints,
-            config: &config,
-            fields: settings.fields,
-            timeout,
-            ours: addresses.is_some(),
-        };
-        let database = Database::open(&target).map_err(|error| explain(error, &nodes))?;
+        let ours = addresses.is_some();
+        // Credentials are for clusters that ask for them: those that are started here don't.
+        let credentials = if ours { None } else { self.credentials()? };
+        let target =
+            Target { endpoints, config: &config, fields: settings.fields, timeout, ours, credentials };
+        let database = Database::open(&target).map_err(|error| explain("starting", &error, &nodes))?;
         let states = nodes.iter().map(|node| Arc::clone(node.state())).collect();
         Ok(Box::new(Started { config, nodes, states, database: Arc::new(database), timeout, addresses }))
     }
@@ -129,8 +159,13 @@ fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
 }
 
 /// The error of a cluster that can't be used, with the last words of a node of ours that has ended.
-fn explain(error: DatabaseError, nodes: &[Node]) -> SystemError {
-    let key = match &error {
+fn explain(during: &'static str, error: &DatabaseError, nodes: &[Node]) -> SystemError {
+    if let DatabaseError::NoCredentials = error {
+        let missing = "a user and a password of the cluster".to_owned();
+        let remedy = format!("set {USERNAME} and {PASSWORD} in the environment");
+        return SystemError::Missing { system: NAME, missing, remedy };
+    }
+    let key = match error {
         DatabaseError::Different { setting, .. } => Some(*setting),
         DatabaseError::Authorities { .. } => Some("tls_ca"),
         _ => None,
@@ -139,8 +174,8 @@ fn explain(error: DatabaseError, nodes: &[Node]) -> SystemError {
         return SystemError::Setting { system: NAME, key: key.to_owned(), problem: error.to_string() };
     }
     match nodes.iter().find(|node| !node.state().is_running()) {
-        Some(node) => node.state().failed("starting", format!("{error}; {}", node.state().describe())),
-        None => failed(error.to_string()),
+        Some(node) => node.state().failed(during, format!("{error}; {}", node.state().describe())),
+        None => SystemError::Failed { system: NAME, during, problem: error.to_string(), log_tail: None },
     }
 }
 
@@ -297,12 +332,15 @@ impl Started {
 
     /// What the nodes tell of themselves, together.
     fn cluster_figures(&self, during: &'static str) -> Result<Figures, SystemError> {
-        self.database.node_figures().map(|nodes| together(&nodes)).map_err(|error| SystemError::Failed {
-            system: NAME,
-            during,
-            problem: error.to_string(),
-            log_tail: None,
-        })
+        let nodes = self.database.node_figures().map_err(|error| explain(during, &error, &self.nodes))?;
+        Ok(together(&nodes))
+    }
+
+    fn not_settled(&self, during: &'static str, limit: Duration, tasks: u64) -> SystemError {
+        let work = self.database.compactions_under_way().unwrap_or_else(|error| vec![error.to_string()]);
+        let work = if work.is_empty() { "none that has begun".to_owned() } else { work.join(", ") };
+        let problem = format!("{tasks} compaction tasks are left after {:.0} s: {work}", limit.as_secs_f64());
+        SystemError::Failed { system: NAME, during, problem, log_tail: None }
     }
 }
 
@@ -343,47 +381,30 @@ impl Running for Started {
         const DURING: &str = "settling";
         let deadline = Instant::now().checked_add(limit);
         let left = || deadline.map_or(limit, |deadline| deadline.saturating_duration_since(Instant::now()));
-        let late = |pending: f64| SystemError::Failed {
-            system: NAME,
-            during: DURING,
-            problem: format!("{pending:.0} compactions are left after {:.0} s", limit.as_secs_f64()),
-            log_tail: None,
-        };
-        if self.nodes.is_empty() {
-            loop {
-                let figures = self.cluster_figures(DURING)?;
-                match figures.get("current_compaction_tasks").copied().unwrap_or(0.0) {
-                    0.0 => return Ok(()),
-                    pending if left().is_zero() => return Err(late(pending)),
-                    _ => std::thread::sleep(SETTLE_POLL),
-                }
-            }
-        }
         let table = self.database.table().name;
-        let settled = self.on_all(|node| {
+        self.on_all(|node| {
             node.tool(&["flush", KEYSPACE, table], DURING, left().max(TOOL_LIMIT))?;
-            if self.config.settle == Settle::Major {
-                node.tool(&["compact", KEYSPACE, table], DURING, left().max(TOOL_LIMIT))?;
-            }
-            // A compaction that ends may bring the next one: none must be left twice.
-            let mut quiet = 0;
-            loop {
-                let figures = compaction_figures(&node.tool(&["compactionstats"], DURING, TOOL_LIMIT)?);
-                let Some(&pending) = figures.get("current_pending_compactions") else {
-                    let problem = "nodetool compactionstats does not tell what is pending".to_owned();
-                    return Err(node.state().failed(DURING, problem));
-                };
-                quiet = if pending == 0.0 { quiet + 1 } else { 0 };
-                if quiet == 2 {
-                    return Ok(());
+            match self.config.settle {
+                Settle::Pending => Ok(()),
+                Settle::Major => {
+                    node.tool(&["compact", KEYSPACE, table], DURING, left().max(TOOL_LIMIT)).map(drop)
                 }
-                if pending > 0.0 && left().is_zero() {
-                    return Err(late(pending));
-                }
-                std::thread::sleep(SETTLE_POLL);
             }
-        });
-        settled.map(drop)
+        })?;
+        // A task that ends has asked for the next one before. A reading may fall between the two, but not two readings.
+        let mut quiet = 0;
+        loop {
+            let tasks =
+                self.database.compaction_tasks().map_err(|error| explain(DURING, &error, &self.nodes))?;
+            quiet = if tasks == 0 { quiet + 1 } else { 0 };
+            if quiet == 2 {
+                return Ok(());
+            }
+            if tasks > 0 && left().is_zero() {
+                return Err(self.not_settled(DURING, limit, tasks));
+            }
+            std::thread::sleep(SETTLE_POLL);
+        }
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {

@@ -1,77 +1,122 @@
-//! A killed node comes back with every write that it acknowledged.
+//! A node is killed under YCSB's workload A, and comes back with every write that it acknowledged.
 
-use std::sync::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_systems::system::Running;
+use underlay_workload::{Control, Mix, Properties, RunError, RunSpec, Workload, run};
 
-use crate::{SETTLE_LIMIT, available, start, turn, whole_record};
+use crate::ledger::{Ledger, Noted};
+use crate::{FIELDS, NODE_BYTES, SETTLE_LIMIT, own_memory_bytes, signal, start};
 
-const WRITERS: u32 = 4;
-const BEFORE_THE_KILL: usize = 400;
+const RECORDS: usize = 500;
+const THREADS: u32 = 8;
+/// In each life, before it is killed.
+const OPERATIONS: u64 = 4000;
+/// Neither loading nor the way to the kill takes so long.
+const LONGEST: Duration = Duration::from_secs(600);
 
-#[test]
-fn what_a_killed_node_acknowledged_is_there_again() {
-    let _turn = turn();
-    if !available() {
-        return;
-    }
-    let directory = TempDir::new().unwrap();
-    let settings = [("commitlog_sync", "group"), ("table_layout", "ycsb-usertable"), ("settle", "major")];
-    let running = start(directory.path(), &settings).unwrap();
-    let [process] = running.processes().try_into().unwrap();
-    let acknowledged = Mutex::new(Vec::new());
+fn workload() -> Arc<Workload> {
+    let mut properties = Properties::new();
+    let arguments = [
+        format!("recordcount={RECORDS}"),
+        format!("fieldcount={FIELDS}"),
+        "fieldlength=200".to_owned(),
+        "dataintegrity=true".to_owned(),
+    ];
+    arguments.iter().for_each(|argument| properties.add_argument(argument).unwrap());
+    Arc::new(properties.workload().unwrap())
+}
+
+fn spec(mix: &str) -> RunSpec {
+    RunSpec { threads: THREADS, duration: LONGEST, ..RunSpec::new(workload(), Mix::parse(mix).unwrap()) }
+}
+
+/// Runs workload A until the node is killed under it.
+fn kill_under_load(running: &dyn Running, ledger: &Arc<Ledger>) {
+    let control = Control::new();
+    let connect = |_| {
+        let client = running.connect().map_err(|error| panic!("{error}"))?;
+        Ok(Box::new(Noted { client, ledger: Arc::clone(ledger) }) as _)
+    };
     std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
-            let mut client = running.connect().unwrap();
-            let acknowledged = &acknowledged;
-            scope.spawn(move || {
-                for number in 0.. {
-                    let key = format!("user{writer}-{number}");
-                    match client.insert(key.as_bytes(), &whole_record(&key)) {
-                        Ok(outcome) => {
-                            assert_eq!(outcome, Outcome::Found);
-                            acknowledged.lock().unwrap().push(key);
-                        }
-                        Err(ClientError::Lost(reason)) => {
-                            assert!(reason.contains(&process.to_string()), "{reason}");
-                            return;
-                        }
-                        // The connection broke and the process was not seen dead yet, or a new one can't be made.
-                        Err(ClientError::System(_) | ClientError::Timeout(_)) => {}
-                    }
-                }
-            });
-        }
-        while acknowledged.lock().unwrap().len() < BEFORE_THE_KILL {
+        let load = scope.spawn(|| run(&spec("a"), &connect, &control));
+        while control.progress().operations < OPERATIONS {
+            assert!(!load.is_finished(), "{:?}", load.join());
             std::thread::sleep(Duration::from_millis(5));
         }
-        let pid = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
+        let own_bytes = own_memory_bytes(running.processes()[0]);
+        assert!(own_bytes < NODE_BYTES, "{own_bytes} bytes of its own leave no page cache");
+        signal(running, 0, Signal::KILL);
+        while running.health().is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        control.stop.store(true, Ordering::Relaxed);
+        let outcome = load.join().unwrap();
+        assert!(matches!(outcome, Err(RunError::Stopped | RunError::AllLost { .. })), "{outcome:?}");
     });
+    assert_eq!(control.aftermath().integrity_mismatches, 0);
     let error = running.health().unwrap_err().to_string();
     assert!(error.contains("SIGKILL") && error.contains("last words"), "{error}");
     assert!(running.processes().is_empty());
+}
+
+#[test]
+fn what_a_killed_node_acknowledged_is_there_again() {
+    let (directory, ledger) = (TempDir::new().unwrap(), Arc::<Ledger>::default());
+    let with = |sync| [("commitlog_sync", sync), ("table_layout", "ycsb-usertable"), ("settle", "major")];
+
+    let running = start(directory.path(), &with("batch"), 1.0).unwrap();
+    let connect = |_| {
+        let client = running.connect().map_err(|error| panic!("{error}"))?;
+        Ok(Box::new(Noted { client, ledger: Arc::clone(&ledger) }) as _)
+    };
+    let loaded = run(&spec("load"), &connect, &Control::new()).unwrap();
+    assert_eq!((loaded.errors, ledger.records()), (0, RECORDS));
+    kill_under_load(running.as_ref(), &ledger);
     drop(running);
 
-    let running = start(directory.path(), &settings).unwrap();
-    let mut client = running.connect().unwrap();
-    let acknowledged = acknowledged.into_inner().unwrap();
-    assert_all_there(client.as_mut(), &acknowledged);
+    let running = start(directory.path(), &with("group"), 1.0).unwrap();
+    assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
+    kill_under_load(running.as_ref(), &ledger);
+    drop(running);
+
+    // A node that lost its commit log has lost something, and the ledger knows.
+    let forgetful = TempDir::new().unwrap();
+    copy(directory.path(), forgetful.path());
+    std::fs::remove_dir_all(forgetful.path().join("log/cassandra/commitlog")).unwrap();
+    let running = start(forgetful.path(), &with("group"), 1.0).unwrap();
+    assert_ne!(ledger.losses(running.as_ref()).len(), 0);
+    drop(running);
+
+    let running = start(directory.path(), &with("group"), 1.0).unwrap();
+    assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
     running.settle(SETTLE_LIMIT).unwrap();
     // Two data directories, each compacted to one file at most.
     let figures = running.figures().unwrap();
     assert!((1.0..=2.0).contains(&figures["current_sstables"]), "{figures:?}");
-    assert_all_there(client.as_mut(), &acknowledged);
+    assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
     running.stop().unwrap();
 }
 
-fn assert_all_there(client: &mut dyn Client, keys: &[String]) {
-    let mut values = FieldValues::default();
-    for key in keys {
-        assert_eq!(client.read(key.as_bytes(), Fields::All, &mut values), Ok(Outcome::Found), "{key}");
-        assert_eq!(values, whole_record(key));
+/// Of what is stored only: configuration and logs are written anew.
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_name() == "scratch" {
+            continue;
+        }
+        match entry.file_type().unwrap().is_dir() {
+            true => {
+                std::fs::create_dir_all(&target).unwrap();
+                copy(&entry.path(), &target);
+            }
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
     }
 }

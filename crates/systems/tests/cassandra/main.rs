@@ -1,15 +1,18 @@
-//! The real Cassandra, started from its Maven artifacts: what every system must do, in one start; kills; a ring of two.
-//! Without Java or without a way to its artifacts there is nothing to test, which is an error in CI only.
+//! The real Cassandra, started from its Maven artifacts: what every system must do and what a cluster with passwords and
+//! encryption asks, kills, a ring of two. What Cassandra needs must be there: `scripts/install-packages test`.
 
+mod cluster_of_two;
 mod kills;
+mod ledger;
 mod one_node;
-mod ring;
+mod secured;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+use scylla::client::session_builder::SessionBuilder;
 use underlay_systems::cassandra::INSTALLED;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::FieldValues;
@@ -17,25 +20,8 @@ use underlay_workload::client::FieldValues;
 pub const NODE_BYTES: u64 = 512 << 20;
 pub const FIELDS: u32 = 3;
 pub const SETTLE_LIMIT: Duration = Duration::from_secs(120);
-
-/// One cluster at a time: two would crowd a small machine.
-pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether Cassandra can be had here.
-pub fn available() -> bool {
-    match INSTALLED.prepare(&|_| {}) {
-        Ok(()) => true,
-        Err(missing @ SystemError::Missing { .. }) => {
-            assert!(std::env::var_os("CI").is_none(), "{missing}");
-            eprintln!("nothing tested: {missing}");
-            false
-        }
-        Err(other) => panic!("{other}"),
-    }
-}
+/// What a node keeps beside its data, with the directory that it gets here.
+pub const ROLES: [(&str, &str); 3] = [("commitlog", "log"), ("hints", "hints"), ("saved_caches", "caches")];
 
 pub fn settings(pairs: &[(&str, &str)]) -> Settings {
     Settings {
@@ -47,22 +33,74 @@ pub fn settings(pairs: &[(&str, &str)]) -> Settings {
     }
 }
 
-/// Starts on directories below `directory`, with the commit log on one of its own.
-pub fn start(directory: &Path, pairs: &[(&str, &str)]) -> Result<Box<dyn Running>, SystemError> {
-    let [one, two, log] = ["data-1", "data-2", "log"].map(|name| directory.join(name));
-    for folder in [&one, &two, &log] {
-        std::fs::create_dir_all(folder).unwrap();
-    }
-    let settings = settings(pairs);
+/// Starts on directories below `directory`: two for data, and one for each role.
+pub fn start(
+    directory: &Path,
+    pairs: &[(&str, &str)],
+    slow_motion: f64,
+) -> Result<Box<dyn Running>, SystemError> {
+    let own = |name: &str| {
+        let folder = directory.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    };
+    let settings = Settings { slow_motion, ..settings(pairs) };
     let nodes: u64 = settings.values.get("nodes").map_or(1, |nodes| nodes.parse().unwrap());
     let paths = StoragePaths {
-        data: vec![one, two],
-        roles: BTreeMap::from([("commitlog".to_owned(), log)]),
+        data: vec![own("data-1"), own("data-2")],
+        roles: ROLES.map(|(role, name)| (role.to_owned(), own(name))).into(),
         scratch: directory.join("scratch"),
         ..StoragePaths::default()
     };
     let memory = Memory { budget_bytes: nodes * NODE_BYTES, cgroup_procs: Vec::new() };
     INSTALLED.start(&paths, &memory, &settings)
+}
+
+/// Joins the cluster of which one node listens at `address`.
+pub fn join(address: &str, pairs: &[(&str, &str)]) -> Result<Box<dyn Running>, SystemError> {
+    join_by(&INSTALLED, address, pairs)
+}
+
+pub fn join_by(
+    system: &dyn System,
+    address: &str,
+    pairs: &[(&str, &str)],
+) -> Result<Box<dyn Running>, SystemError> {
+    let mut all = vec![("endpoints", address)];
+    all.extend(pairs);
+    // Storage and memory of such a cluster are not ours to give.
+    let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
+    system.start(&StoragePaths::default(), &memory, &settings(&all))
+}
+
+/// Every setting that a node says is in force.
+pub fn settings_in_force(address: &str) -> BTreeMap<String, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let session = SessionBuilder::new().known_node(address).build().await.unwrap();
+        let answer = session.query_unpaged("SELECT name, value FROM system_views.settings", &[]).await;
+        let rows = answer.unwrap().into_rows_result().unwrap();
+        let rows = rows.rows::<(String, Option<String>)>().unwrap().map(Result::unwrap);
+        rows.map(|(name, value)| (name, value.unwrap_or_default())).collect()
+    })
+}
+
+pub fn signal(running: &dyn Running, node: usize, signal: Signal) {
+    let process = i32::try_from(running.processes()[node]).unwrap();
+    kill_process(Pid::from_raw(process).unwrap(), signal).unwrap();
+}
+
+/// What a process has in memory that is no file.
+pub fn own_memory_bytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// How many files there are in a directory and all below it.
+pub fn files_in(directory: &Path) -> usize {
+    let entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+    entries.map(|entry| if entry.path().is_dir() { files_in(&entry.path()) } else { 1 }).sum()
 }
 
 pub fn record(fields: &[(u32, Vec<u8>)]) -> FieldValues {

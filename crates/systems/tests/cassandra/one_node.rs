@@ -9,18 +9,18 @@ use underlay_workload::MemoryStore;
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
 
 use crate::{
-    FIELDS, NODE_BYTES, SETTLE_LIMIT, available, is_process, record, settings, start, turn, whole_record,
+    FIELDS, NODE_BYTES, ROLES, SETTLE_LIMIT, files_in, is_process, join, record, secured, settings,
+    settings_in_force, start, whole_record,
 };
+
+const SLOW_MOTION: f64 = 4.0;
 
 #[test]
 fn a_node_is_a_system_like_any_other() {
-    let _turn = turn();
-    if !available() {
-        return;
-    }
     let directory = TempDir::new().unwrap();
-    let running = start(directory.path(), &[("compaction", "UCS")]).unwrap();
+    let running = start(directory.path(), &[("compaction", "UCS")], SLOW_MOTION).unwrap();
     it_tells_what_it_is(running.as_ref());
+    it_has_the_settings_that_it_was_given(running.as_ref(), directory.path());
     scans_give_each_record_once(running.as_ref());
     every_operation_means_what_it_means_in_a_map(running.as_ref());
     concurrent_updates_of_one_record_lose_nothing(running.as_ref());
@@ -28,14 +28,44 @@ fn a_node_is_a_system_like_any_other() {
     settling_leaves_the_data_in_files(running.as_ref());
     a_cluster_that_runs_already_is_used_as_it_is(running.as_ref());
 
-    let logs = std::fs::read_dir(directory.path().join("log/cassandra/commitlog")).unwrap();
-    assert!(logs.count() > 0, "the commit log is on the storage of its own");
+    assert!(files_in(&directory.path().join("log/cassandra/commitlog")) > 0);
     let [process] = running.processes().try_into().unwrap();
     let mut client = running.connect().unwrap();
     running.stop().unwrap();
     assert!(!is_process(process));
     let error = client.insert(b"user", &whole_record("")).unwrap_err();
     assert!(matches!(&error, ClientError::Lost(reason) if reason.contains("cassandra")), "{error}");
+
+    secured::with_passwords_and_encryption(directory.path());
+}
+
+fn it_has_the_settings_that_it_was_given(running: &dyn Running, directory: &std::path::Path) {
+    let applied = running.applied_settings();
+    let in_force = settings_in_force(&applied["addresses"]);
+    for (role, name) in ROLES {
+        let expected = directory.join(name).join("cassandra").join(role);
+        assert_eq!(in_force[&format!("{role}_directory")], expected.display().to_string());
+    }
+    for name in ["data-1", "data-2"] {
+        let expected = directory.join(name).join("cassandra/data");
+        assert!(in_force["data_file_directories"].contains(&*expected.to_string_lossy()), "{name}");
+    }
+    // Cassandra's own timeouts and its bandwidth for compactions, four times slower.
+    for (name, expected) in [
+        ("read_request_timeout", "20000ms"),
+        ("write_request_timeout", "8000ms"),
+        ("range_request_timeout", "40000ms"),
+        ("native_transport_timeout", "48000ms"),
+        ("commitlog_sync_period", "40000ms"),
+        ("hints_flush_period", "40000ms"),
+        ("compaction_throughput", "16MiB/s"),
+    ] {
+        assert_eq!(in_force[name], expected, "{name}");
+    }
+    let mib = |name: &str| format!("{}MiB", applied[name].parse::<u64>().unwrap() >> 20);
+    assert_eq!(in_force["memtable_heap_space"], mib("memtable_bytes"));
+    assert_eq!(in_force["file_cache_size"], mib("file_buffer_bytes"));
+    assert_eq!(in_force["commitlog_segment_size"], mib("commitlog_segment_bytes"));
 }
 
 fn it_tells_what_it_is(running: &dyn Running) {
@@ -50,6 +80,7 @@ fn it_tells_what_it_is(running: &dyn Running) {
     assert_eq!(applied["compaction"], "UCS");
     let mut client = running.connect().unwrap();
     let before = running.figures().unwrap();
+    assert!(before["key_cache_requests"] > 0.0 && before.contains_key("key_cache_hits"), "{before:?}");
     for number in 0..50 {
         client.insert(format!("figure{number}").as_bytes(), &whole_record("x")).unwrap();
         client.read(format!("figure{number}").as_bytes(), Fields::All, &mut FieldValues::default()).unwrap();
@@ -192,9 +223,11 @@ fn fields_that_there_are_not_are_refused(running: &dyn Running) {
 }
 
 fn settling_leaves_the_data_in_files(running: &dyn Running) {
+    let before = running.figures().unwrap();
     running.settle(SETTLE_LIMIT).unwrap();
     let figures = running.figures().unwrap();
     assert!(figures["current_sstables"] >= 1.0, "{figures:?}");
+    assert!(figures["flushes"] > before["flushes"], "{figures:?}");
     assert_eq!(figures["current_compaction_tasks"], 0.0);
     let mut values = FieldValues::default();
     assert_eq!(running.connect().unwrap().read(b"user", Fields::All, &mut values), Ok(Outcome::Found));
@@ -202,19 +235,12 @@ fn settling_leaves_the_data_in_files(running: &dyn Running) {
 
 fn a_cluster_that_runs_already_is_used_as_it_is(running: &dyn Running) {
     let address = &running.applied_settings()["addresses"];
-    let nowhere = StoragePaths::default();
-    let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
-    let join = |more: &[(&str, &str)]| {
-        let mut pairs = vec![("endpoints", address.as_str())];
-        pairs.extend(more);
-        INSTALLED.start(&nowhere, &memory, &settings(&pairs))
-    };
     // A table that is there is not changed behind its owner's back.
-    let error = join(&[]).err().unwrap();
+    let error = join(address, &[]).err().unwrap();
     assert!(matches!(&error, SystemError::Setting { key, .. } if key == "compaction"), "{error}");
     assert!(error.to_string().contains("UnifiedCompactionStrategy"), "{error}");
 
-    let joined = join(&[("compaction", "UCS")]).unwrap();
+    let joined = join(address, &[("compaction", "UCS")]).unwrap();
     joined.health().unwrap();
     assert!(joined.processes().is_empty());
     let mut values = FieldValues::default();

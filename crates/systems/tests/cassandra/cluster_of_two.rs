@@ -1,0 +1,94 @@
+//! Two nodes that hold each record twice.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use underlay_systems::system::Running;
+use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
+
+use crate::{files_in, is_process, join, signal, start, whole_record};
+
+const RECORDS: u32 = 40;
+/// Written while only one of the nodes is there.
+const FURTHER_RECORDS: u32 = 20;
+/// Until the survivor has seen that the other is gone.
+const DETECTION_LIMIT: Duration = Duration::from_secs(90);
+const SETTINGS: [(&str, &str); 4] =
+    [("nodes", "2"), ("replication_factor", "2"), ("consistency", "ALL"), ("commitlog_sync", "group")];
+
+#[test]
+fn a_ring_of_two_survives_one_of_them_and_starts_again() {
+    let directory = TempDir::new().unwrap();
+    let running = start(directory.path(), &SETTINGS, 1.0).unwrap();
+    let processes = running.processes();
+    assert_eq!(processes.len(), 2);
+    write(running.as_ref(), 0..RECORDS);
+    let figures = running.figures().unwrap();
+    assert_eq!(figures["current_nodes"], 2.0);
+    assert_eq!(figures["writes"], f64::from(2 * RECORDS), "each node has a copy of each record");
+
+    signal(running.as_ref(), 1, Signal::KILL);
+    // At ALL, writes must fail now, each with a reason.
+    let mut client = running.connect().unwrap();
+    let killed = Instant::now();
+    loop {
+        match client.insert(b"user0", &whole_record("user0")) {
+            Err(ClientError::System(reason)) if reason.contains("Not enough nodes are alive") => break,
+            Err(ClientError::System(_) | ClientError::Timeout(_)) => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(killed.elapsed() < DETECTION_LIMIT, "the dead node is still taken for alive");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(running.health().is_err());
+
+    // The survivor alone has everything, and takes more.
+    let addresses = running.applied_settings()["addresses"].clone();
+    let survivor = addresses.split(", ").next().unwrap();
+    let joined = join(survivor, &[("consistency", "ONE")]).unwrap();
+    assert_all_there(joined.as_ref(), RECORDS);
+    write(joined.as_ref(), RECORDS..RECORDS + FURTHER_RECORDS);
+    joined.stop().unwrap();
+    let hints = directory.path().join("hints/cassandra/node1/hints");
+    let written = Instant::now();
+    while files_in(&hints) == 0 {
+        assert!(written.elapsed() < DETECTION_LIMIT, "nothing is kept for the node that is down");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(running);
+    assert!(processes.iter().all(|&process| !is_process(process)));
+
+    let running = loop {
+        match start(directory.path(), &SETTINGS, 1.0) {
+            // Another test's cluster took them meanwhile.
+            Err(error) if error.to_string().contains("addresses that can't be had") => {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            started => break started.unwrap(),
+        }
+    };
+    assert_eq!(running.applied_settings()["addresses"], addresses);
+    assert_all_there(running.as_ref(), RECORDS + FURTHER_RECORDS);
+    write(running.as_ref(), 0..RECORDS);
+    running.stop().unwrap();
+}
+
+fn key_of(number: u32) -> String {
+    format!("user{number}")
+}
+
+fn write(running: &dyn Running, numbers: std::ops::Range<u32>) {
+    let mut client = running.connect().unwrap();
+    for key in numbers.map(key_of) {
+        assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(Outcome::Found));
+    }
+}
+
+fn assert_all_there(running: &dyn Running, records: u32) {
+    let (mut client, mut values) = (running.connect().unwrap(), FieldValues::default());
+    for key in (0..records).map(key_of) {
+        assert_eq!(client.read(key.as_bytes(), Fields::All, &mut values), Ok(Outcome::Found), "{key}");
+        assert_eq!(values, whole_record(&key));
+    }
+}

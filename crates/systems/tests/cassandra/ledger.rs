@@ -1,0 +1,121 @@
+//! What was written by clients at once, to say what a reader may find afterwards.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use underlay_systems::system::Running;
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+
+#[derive(Debug)]
+struct Write {
+    value: Vec<u8>,
+    begun: u64,
+    /// `None` while it is under way, and for ever if it failed: it may be there or not.
+    answered: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    /// Begins and answers of writes, in the order in which clients saw them.
+    tick: u64,
+    /// By record and field; those that cannot be found any more are left out.
+    writes: HashMap<Vec<u8>, HashMap<u32, Vec<Write>>>,
+}
+
+#[derive(Debug, Default)]
+pub struct Ledger(Mutex<Written>);
+
+impl Ledger {
+    fn begin(&self, key: &[u8], values: &FieldValues) -> u64 {
+        let mut written = self.0.lock().unwrap();
+        written.tick += 1;
+        let begun = written.tick;
+        let record = written.writes.entry(key.to_vec()).or_default();
+        for (field, value) in values.iter() {
+            record.entry(field).or_default().push(Write { value: value.to_vec(), begun, answered: None });
+        }
+        begun
+    }
+
+    fn answered(&self, key: &[u8], values: &FieldValues, begun: u64) {
+        let mut written = self.0.lock().unwrap();
+        written.tick += 1;
+        let now = written.tick;
+        let record = written.writes.get_mut(key).unwrap();
+        for (field, _) in values.iter() {
+            let writes = record.get_mut(&field).unwrap();
+            writes.iter_mut().find(|write| write.begun == begun).unwrap().answered = Some(now);
+            // Whatever was answered before this one began lies under it.
+            writes.retain(|write| write.answered.is_none_or(|answered| answered > begun));
+        }
+    }
+
+    pub fn records(&self) -> usize {
+        self.0.lock().unwrap().writes.len()
+    }
+
+    /// Reads every record, and says which fields have a value that they can't have if nothing acknowledged was lost.
+    pub fn losses(&self, running: &dyn Running) -> Vec<String> {
+        let written = self.0.lock().unwrap();
+        let (mut client, mut found) = (running.connect().unwrap(), FieldValues::default());
+        let mut losses = Vec::new();
+        for (key, fields) in &written.writes {
+            client.read(key, Fields::All, &mut found).unwrap();
+            for (field, writes) in fields {
+                let value = found.iter().find(|(number, _)| number == field).map(|(_, value)| value);
+                let possible = match value {
+                    Some(value) => writes.iter().any(|write| write.value == value),
+                    None => writes.iter().all(|write| write.answered.is_none()),
+                };
+                if !possible {
+                    losses.push(format!("{} field{field}", String::from_utf8_lossy(key)));
+                }
+            }
+        }
+        losses
+    }
+}
+
+/// A client whose writes are noted.
+pub struct Noted {
+    pub client: Box<dyn Client>,
+    pub ledger: Arc<Ledger>,
+}
+
+impl Noted {
+    fn write(
+        &mut self,
+        key: &[u8],
+        values: &FieldValues,
+        write: fn(&mut dyn Client, &[u8], &FieldValues) -> Result<Outcome, ClientError>,
+    ) -> Result<Outcome, ClientError> {
+        let begun = self.ledger.begin(key, values);
+        let answer = write(self.client.as_mut(), key, values);
+        if answer == Ok(Outcome::Found) {
+            self.ledger.answered(key, values, begun);
+        }
+        answer
+    }
+}
+
+impl Client for Noted {
+    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+        self.client.read(key, fields, values)
+    }
+
+    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+        self.client.scan(start, limit, fields)
+    }
+
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        self.write(key, values, |client, key, values| client.update(key, values))
+    }
+
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        self.write(key, values, |client, key, values| client.insert(key, values))
+    }
+
+    fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
+        unreachable!("no mix of these tests deletes")
+    }
+}
