@@ -3,27 +3,10 @@
 mod support;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::{Playground, TINY_STUDY, can_mount, stderr, stdout};
-use underlay_record::{CellStatus, Run, RunRecord};
-
-fn records(run: &Path) -> Vec<RunRecord> {
-    let mut records: Vec<RunRecord> = std::fs::read_dir(run.join("cells"))
-        .unwrap()
-        .map(|entry| serde_json::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap())
-        .collect();
-    records.sort_by_key(|record| record.position);
-    records
-}
-
-fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !happened() {
-        assert!(begun.elapsed() < limit, "waited {limit:?} for {what} in vain");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
+use support::{Playground, TINY_STUDY, can_mount, records, stderr, stdout, wait_for};
+use underlay_record::{CellStatus, Run};
 
 fn recorded(run: &Path) -> usize {
     std::fs::read_dir(run.join("cells"))
@@ -152,7 +135,11 @@ fn a_run_may_be_stopped_at_any_moment() {
             .unwrap();
         std::thread::sleep(Duration::from_millis(delay_ms));
         // SAFETY: the child has not been waited for, so its id is still its own.
-        unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+        // Twice, as timeout(1) does: that is one wish to end in order.
+        unsafe {
+            libc::kill(child.id() as i32, libc::SIGTERM);
+            libc::kill(child.id() as i32, libc::SIGTERM);
+        }
         assert_eq!(child.wait().unwrap().code(), Some(130), "after {delay_ms} ms");
         assert_eq!(playground.left_behind(), [""; 0], "after {delay_ms} ms");
         assert!(!playground.path(&out).join("work").exists(), "after {delay_ms} ms");

@@ -75,15 +75,13 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
     let Some(baseline_index) = comparison.baseline_index() else {
         return format!("On {title}, no storage is the baseline, so nothing is compared.");
     };
-    // An offered rate caps the throughput; where closed loops were run they tell what the storage can give.
-    let closed: Vec<&Row> = rows.iter().copied().filter(|row| row.cell.rate_per_s.is_none()).collect();
-    let telling = if closed.is_empty() { &rows } else { &closed };
+    let telling: Vec<&Row> = comparison.unthrottled().filter(|row| row.system == system).collect();
     let mut effects: Vec<Effect> = comparison
         .storages
         .iter()
         .enumerate()
         .filter(|(index, _)| *index != baseline_index)
-        .map(|(index, storage)| effect(telling, storage, index))
+        .map(|(index, storage)| effect(&telling, storage, index))
         .filter(|effect| !effect.ratios.is_empty() || effect.no_difference > 0)
         .collect();
     if effects.is_empty() {
@@ -166,7 +164,8 @@ fn throughput_clause(effect: &Effect, baseline: &str, is_first: bool) -> String 
 /// What becomes of the p99 latency on the storage that changes most, under one telling workload.
 fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> Option<String> {
     let effect = effects.first()?;
-    // Reads only shows the storage's latency barest; among equals the largest data set does.
+    // Reads only shows the storage's latency barest; among equals the largest data set does, and then what nothing holds
+    // back.
     let preference = |row: &Row| match row.cell.mix.as_str() {
         "c" => 0,
         "b" => 1,
@@ -180,7 +179,9 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
             has(baseline_index) && has(effect.index)
         })
         .collect();
-    candidates.sort_by_key(|row| (preference(row), std::cmp::Reverse(row.cell.data_bytes)));
+    candidates.sort_by_key(|row| {
+        (preference(row), std::cmp::Reverse(row.cell.data_bytes), row.cell.rate_per_s.is_some())
+    });
     let row = candidates.first()?;
     let base = row.figures(baseline_index)?.p99_us?;
     let ours = row.figures(effect.index)?.p99_us?;

@@ -155,7 +155,7 @@ fn in_words(check: &ClaimCheck, each: &[InRow]) -> String {
                 .map_or(String::new(), |interval| format!(" ({})", quantity::ratio_interval(interval)));
             let at = match one.row.cell.rate_per_s {
                 Some(_) => format!("at {}", crate::rates::offered(one.row.cell)),
-                None => "unthrottled".to_owned(),
+                None => crate::rates::UNTHROTTLED.to_owned(),
             };
             format!("{}{interval} {at}", quantity::ratio(one.ratio.value))
         })

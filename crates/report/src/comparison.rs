@@ -188,22 +188,35 @@ impl<'a> Comparison<'a> {
         self.rows.iter().flat_map(|row| row.cells.iter().flatten())
     }
 
-    /// The rows in groups of one system and mix, in order.
+    /// All rows in groups of one system and mix, in order.
     pub fn by_mix(&self) -> Vec<(&'a str, &'a str, Vec<&Row<'a>>)> {
-        let mut groups: Vec<(&'a str, &'a str, Vec<&Row<'a>>)> = Vec::new();
-        for row in &self.rows {
-            match groups.last_mut() {
-                Some((system, mix, rows)) if *system == row.system && *mix == row.cell.mix => rows.push(row),
-                _ => groups.push((row.system, &row.cell.mix, vec![row])),
-            }
-        }
-        groups
+        by_mix(self.rows.iter())
+    }
+
+    /// The rows whose throughput tells what a storage can give: an offered rate caps it, so where a system has closed
+    /// loops it is those, and every row of it where not.
+    pub fn unthrottled(&self) -> impl Iterator<Item = &Row<'a>> {
+        let has_closed =
+            |system: &str| self.rows.iter().any(|row| row.system == system && row.cell.rate_per_s.is_none());
+        self.rows.iter().filter(move |row| row.cell.rate_per_s.is_none() || !has_closed(row.system))
     }
 
     /// Which storage ratios are against; absent when no cell runs on it.
     pub fn baseline_index(&self) -> Option<usize> {
         self.storages.iter().position(|name| *name == self.baseline)
     }
+}
+
+/// Rows in groups of one system and mix, in order.
+pub fn by_mix<'a, 'c>(rows: impl Iterator<Item = &'c Row<'a>>) -> Vec<(&'a str, &'a str, Vec<&'c Row<'a>>)> {
+    let mut groups: Vec<(&'a str, &'a str, Vec<&'c Row<'a>>)> = Vec::new();
+    for row in rows {
+        match groups.last_mut() {
+            Some((system, mix, rows)) if *system == row.system && *mix == row.cell.mix => rows.push(row),
+            _ => groups.push((row.system, &row.cell.mix, vec![row])),
+        }
+    }
+    groups
 }
 
 fn is_same_row(a: &Cell, b: &Cell) -> bool {
@@ -234,8 +247,8 @@ fn by_workload(a: &Cell, b: &Cell) -> Ordering {
         .then_with(|| a.data_bytes.cmp(&b.data_bytes))
         .then_with(|| a.threads.cmp(&b.threads))
         .then_with(|| {
-            // A closed loop comes before any offered rate.
-            let rate = |cell: &Cell| cell.rate_per_s.unwrap_or(0.0);
+            // What nothing holds back lies above every offered rate.
+            let rate = |cell: &Cell| cell.rate_per_s.unwrap_or(f64::INFINITY);
             rate(a).total_cmp(&rate(b))
         })
         .then_with(|| a.workload.cmp(&b.workload))

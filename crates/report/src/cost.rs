@@ -45,8 +45,11 @@ impl StorageCost {
     }
 }
 
-/// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`.
+/// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`; the study's own for those of a running cluster.
 pub fn devices_in_words(storage: &StorageRecord) -> String {
+    if storage.devices.is_empty() {
+        return storage.layout.clone();
+    }
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for device in &storage.devices {
         let kind = device.medium.clone().unwrap_or_else(|| device.name.clone());

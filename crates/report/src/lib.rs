@@ -10,6 +10,7 @@ pub mod cost;
 pub mod export;
 pub mod html;
 pub mod load;
+pub mod network;
 pub mod quantity;
 pub mod rates;
 pub mod reference;

@@ -4,6 +4,9 @@ use underlay_record::Cell;
 
 use crate::comparison::{Comparison, Row};
 
+/// What stands for the rate of a closed loop, which nothing holds back.
+pub const UNTHROTTLED: &str = "unthrottled";
+
 /// The rows that differ by their offered rate alone, slowest first and the unthrottled one last.
 #[derive(Debug)]
 pub struct RateSeries<'a, 'c> {
@@ -42,12 +45,12 @@ fn is_same_but_for_rate(a: &Cell, b: &Cell) -> bool {
 /// The workload's name without its rate, which is its last part.
 fn label(row: &Row) -> String {
     match row.cell.workload.rsplit_once(", ") {
-        Some((rest, last)) if last == "max" || last.ends_with("/s") => rest.to_owned(),
+        Some((rest, last)) if last == UNTHROTTLED || last.ends_with("/s") => rest.to_owned(),
         _ => row.cell.workload.clone(),
     }
 }
 
 /// A step's offered rate in words: `20,000/s`, or `unthrottled`.
 pub fn offered(cell: &Cell) -> String {
-    cell.rate_per_s.map_or("unthrottled".to_owned(), |rate| format!("{}/s", crate::quantity::rate(rate)))
+    cell.rate_per_s.map_or(UNTHROTTLED.to_owned(), |rate| format!("{}/s", crate::quantity::rate(rate)))
 }

@@ -1,5 +1,6 @@
 //! The comparison as a table for a terminal.
 
+mod network;
 mod steps;
 
 use comfy_table::presets::NOTHING;
@@ -70,6 +71,7 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
         }
     }
     out += &steps::text(&comparison, width, paint);
+    out += &network::text(&comparison, width, paint);
     out += &cost_text(&comparison, detail, width, paint);
     if let Some(table) = &loaded.run.reference {
         out +=
@@ -88,7 +90,7 @@ enum Detail {
     NoCost,
     /// Ratios without their intervals; whether a difference is seen is said still.
     NoIntervals,
-    /// Of the latencies only the tail, and no intervals of ratios.
+    /// Of the latencies p99 alone, and no intervals of ratios.
     Narrow,
 }
 
@@ -184,7 +186,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
     if several {
         header.push("workload".to_owned());
     }
-    let latencies: &[(&str, Pick)] = if detail == Detail::Narrow { &LATENCIES[2..] } else { &LATENCIES };
+    let latencies: &[(&str, Pick)] = if detail == Detail::Narrow { &LATENCIES[2..3] } else { &LATENCIES };
     header.extend(["storage", "ops/s"].map(str::to_owned));
     header.extend(latencies.iter().map(|(name, _)| (*name).to_owned()));
     header.push(against);
@@ -256,6 +258,7 @@ fn ratio_field(figures: &Figures, is_baseline: bool, detail: Detail) -> String {
         (_, true) => "baseline".to_owned(),
         (None, _) => ABSENT.to_owned(),
         (Some(ratio), _) => match (ratio.difference(), ratio.interval) {
+            (Difference::NoneSeen, _) if detail == Detail::Narrow => "none seen".to_owned(),
             (Difference::NoneSeen, _) => ratio.verdict(),
             (_, Some(interval)) if matches!(detail, Detail::Everything | Detail::NoCost) => {
                 format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval))
@@ -314,7 +317,9 @@ enum PerKops {
 fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
     let mut header: Vec<String> = ["storage", "devices", "price", "$/TB"].map(str::to_owned).to_vec();
     match per_kops {
-        PerKops::Each => header.extend(comparison.rows.iter().map(|row| format!("$/kop/s, {}", row.label()))),
+        PerKops::Each => {
+            header.extend(comparison.unthrottled().map(|row| format!("$/kop/s, {}", row.label())));
+        }
         PerKops::Range => header.push("$/kop/s".to_owned()),
         PerKops::None => {}
     }
@@ -328,8 +333,7 @@ fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
         let dollars = |usd: Option<f64>| usd.map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 2));
         fields.push(dollars(cost.as_ref().and_then(StorageCost::usd_per_tb)));
         let each: Vec<Option<f64>> = comparison
-            .rows
-            .iter()
+            .unthrottled()
             .map(|row| cost.as_ref()?.usd_per_kops(row.figures(index)?.throughput_per_s.value))
             .collect();
         match per_kops {
@@ -379,14 +383,14 @@ fn claims_text(judged: &[Judged], width: usize, paint: Paint) -> String {
     }
     let mut out = format!("\n{}\n", paint.bold("What the paper says, and what is found of it"));
     for one in judged {
-        let verdict = one.verdict.in_words();
-        let text = format!("{}: {}: {verdict}", one.claim.what, one.claim.value);
+        let text = format!("{}: {}", one.claim.what, one.claim.value);
         let contradicted =
             one.contradictions.iter().map(|words| format!("its own figures say otherwise: {words}"));
         let details: Vec<String> = one.findings.iter().cloned().chain(contradicted).collect();
         for line in wrap(&text, width - 2, "  ") {
             out += &format!("  {line}\n");
         }
+        out += &format!("    {}\n", one.verdict.in_words());
         for line in details.iter().flat_map(|detail| wrap(detail, width - 4, "  ")) {
             out += &format!("    {}\n", paint.dim(&line));
         }

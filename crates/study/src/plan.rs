@@ -188,7 +188,7 @@ impl Varying {
         }
     }
 
-    /// `a`, or `a, zipfian, 256 GB`.
+    /// `a`, or `a, zipfian, 256 GB, 20,000/s`.
     fn label(&self, point: &Point<'_>) -> String {
         let mut label = point.mix.to_owned();
         let ordered = Mix::parse(point.mix).is_ok_and(|mix| mix.visits_every_record());
@@ -203,8 +203,8 @@ impl Varying {
         }
         if self.rate {
             match point.rate_per_s {
-                Some(rate) => label.push_str(&format!(", {rate}/s")),
-                None => label.push_str(", max"),
+                Some(rate) => label.push_str(&format!(", {}/s", grouped(rate))),
+                None => label.push_str(", unthrottled"),
             }
         }
         label
@@ -213,6 +213,20 @@ impl Varying {
 
 fn size_label(size: &DataSize) -> String {
     size.label.clone().unwrap_or_else(|| format!("{} records", size.records))
+}
+
+/// A rate with its thousands apart: `20,000`, `0.5`.
+fn grouped(rate: f64) -> String {
+    let text = rate.to_string();
+    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    fraction.map_or(grouped.clone(), |fraction| format!("{grouped}.{fraction}"))
 }
 
 fn record_file(cell: &Cell, repetition: u32) -> String {

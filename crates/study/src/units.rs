@@ -69,6 +69,32 @@ pub fn format_bytes(bytes: u64) -> String {
     format_quantity(bytes, &SIZE_UNITS)
 }
 
+/// To three digits in a decimal unit, as drives are sold: `4.90 TB`.
+pub fn rounded_bytes(bytes: u64) -> String {
+    let steps = [("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
+    for (unit, size) in steps {
+        let amount = bytes as f64 / size;
+        // What rounds to a whole of this unit is printed in it: 999.97 MB is 1 GB.
+        if amount >= 0.9995 {
+            let decimals = if amount < 10.0 {
+                2
+            } else if amount < 100.0 {
+                1
+            } else {
+                0
+            };
+            let digits = format!("{amount:.decimals$}");
+            let digits = if digits.contains('.') {
+                digits.trim_end_matches('0').trim_end_matches('.').to_owned()
+            } else {
+                digits
+            };
+            return format!("{digits} {unit}");
+        }
+    }
+    format!("{bytes} B")
+}
+
 /// The shortest exact form: [`parse_duration`] gives the same duration back, up to 584 years.
 pub fn format_duration(duration: Duration) -> String {
     format_quantity(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), &TIME_UNITS)

@@ -210,14 +210,14 @@ fn labels_say_what_varies_and_no_more() {
         mixes: vec!["a", "load"],
         distributions: vec!["uniform", "zipfian"],
         threads: vec![8, 64],
-        rates: vec![None, Some(500)],
+        rates: vec![None, Some(20_000)],
         sizes_gb: vec![16, 32],
         ..plain
     };
     let wide = labels(&wide);
-    assert_eq!(wide[0], "a, uniform, 16 GB, 8 threads, max");
-    assert_eq!(wide[1], "a, uniform, 16 GB, 8 threads, 500/s");
-    assert_eq!(wide[8], "load, 16 GB, 8 threads, max");
+    assert_eq!(wide[0], "a, uniform, 16 GB, 8 threads, unthrottled");
+    assert_eq!(wide[1], "a, uniform, 16 GB, 8 threads, 20,000/s");
+    assert_eq!(wide[8], "load, 16 GB, 8 threads, unthrottled");
     let ids: Vec<_> = plan::expand(&ten_cells(1).study()).into_iter().map(|cell| cell.id).collect();
     assert_eq!(ids[0], "rocksdb/s0/ycsb-a-zipfian-8t");
 }

@@ -18,7 +18,7 @@ pub fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if !study.notes.is_empty() {
-        eprint!("{}", study.notes);
+        eprintln!("{}", study.notes);
     }
     let runs = cells.len() * study.run.repetitions as usize;
     let wall_s = runs as f64 * (study.run.warmup + study.run.duration).as_secs_f64();

@@ -23,7 +23,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     } else {
         let study = read_study(&arguments.study, arguments.short)?;
         if !study.notes.is_empty() {
-            eprint!("{}", study.notes);
+            eprintln!("{}", study.notes);
         }
         let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
         let options = RunOptions { directory, work: arguments.work.clone() };

@@ -93,17 +93,20 @@ impl Groups<'_> {
                     }
                     text(area, &words, (middle, highest - FINE), 11, INK, Anchor::Above);
                 }
-                let centre = frame.x((index as f64 + 0.5) * slot);
-                text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, Anchor::Below);
             }
-            line(
-                area,
-                vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))],
-                MUTED,
-                1.0,
-                FINE as u32,
-            );
+            self.names_below(area, &frame);
         })
+    }
+
+    /// The ground that groups stand on, and their names.
+    fn names_below(&self, area: &super::drawing::Area, frame: &Frame) {
+        let slot = 1.0 / self.groups.len().max(1) as f64;
+        for (index, group) in self.groups.iter().enumerate() {
+            let centre = frame.x((index as f64 + 0.5) * slot);
+            text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, Anchor::Below);
+        }
+        let ground = vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))];
+        line(area, ground, MUTED, 1.0, FINE as u32);
     }
 
     /// Dots with whiskers: for a logarithmic axis, on which a bar's length would mean nothing.
@@ -134,16 +137,8 @@ impl Groups<'_> {
                     let words = if mark.is_doubtful { format!("! {value}") } else { value };
                     text(area, &words, (x, highest - FINE), 10, INK, Anchor::Above);
                 }
-                let centre = frame.x((index as f64 + 0.5) * slot);
-                text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, Anchor::Below);
             }
-            line(
-                area,
-                vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))],
-                MUTED,
-                1.0,
-                FINE as u32,
-            );
+            self.names_below(area, &frame);
         })
     }
 }
@@ -156,6 +151,9 @@ fn whisker(area: &super::drawing::Area, x: i32, low: i32, high: i32) {
         line(area, vec![(x - cap, y), (x + cap, y)], INK, 1.0, width);
     }
 }
+
+/// Of a line of so few points each is marked: one alone would not be seen.
+const POINTS_WITH_DOTS: usize = 12;
 
 /// A line of one storage.
 #[derive(Clone, Debug)]
@@ -236,6 +234,13 @@ impl Lines<'_> {
                     .filter(|point| point.1.is_finite())
                     .map(|point| (frame.x(self.x.place(point.0)), frame.y(y.place(point.1))))
                     .collect();
+                if points.len() <= POINTS_WITH_DOTS {
+                    let style = series_colour(one.series).mix(1.0).filled();
+                    for point in &points {
+                        area.draw(&Circle::new(*point, 3 * FINE, style))
+                            .expect("drawing to memory can't fail");
+                    }
+                }
                 let (opacity, width) = if one.name.is_some() { (1.0, 2 * FINE) } else { (0.45, FINE + 1) };
                 line(area, points, series_colour(one.series), opacity, width as u32);
             }

@@ -16,8 +16,9 @@ pub fn section(page: &Page) -> Option<Markup> {
     }
     let pictures = bar_pictures(
         page,
-        "Dollars for each 1,000 ops/s",
-        "$ per 1,000 ops/s",
+        // What an offered rate costs is the price over what was asked for.
+        page.comparison.unthrottled(),
+        ["Dollars for each 1,000 ops/s", "$ per 1,000 ops/s"],
         &|figures| {
             let cost = figures.cost.as_ref()?;
             let value = cost.usd_per_kops(figures.throughput_per_s.value)?;

@@ -27,7 +27,7 @@ pub fn table(rows: &[&Row]) -> Markup {
         div.scroll { table {
             thead { tr {
                 @if rows.len() > 1 { th.l { "Workload" } }
-                th.l { "Storage" } th.l { "layer" } th.l { "what it did" }
+                th.l { "Storage" } th.l { "layer" } th.l { "of" } th.l { "what it did" }
             } }
             tbody {
                 @for (name, index, storage, layer) in &lines {
@@ -35,7 +35,8 @@ pub fn table(rows: &[&Row]) -> Markup {
                         @if rows.len() > 1 { td.l { (name) } }
                         th.l scope="row" { (swatch(*index)) (storage) }
                         td.l { (layer.kind) }
-                        td.l { (in_words(layer)) }
+                        td.l { (layer.name) }
+                        td.w { (in_words(layer)) }
                     }
                 }
             }
@@ -78,6 +79,18 @@ fn in_words(layer: &LayerActivity) -> String {
             bytes("capacity_bytes"),
             bytes("stored_bytes"),
         ),
+        "remote" => {
+            let reconnects = match figure("reconnects") {
+                0.0 => String::new(),
+                times => format!("; connected anew {}", quantity::plural(times as usize, "time")),
+            };
+            format!(
+                "{} over the network: {} read, {} written{reconnects}",
+                quantity::plural(figure("requests") as usize, "request"),
+                bytes("read_bytes"),
+                bytes("written_bytes"),
+            )
+        }
         "mirror" => format!(
             "{} members in sync, {} out, {} coming back; {} brought back",
             figure("members_in_sync"),
@@ -109,6 +122,11 @@ mod tests {
         assert!(in_words(&cache).starts_with("75"), "{}", in_words(&cache));
         let compress = layer("compress", &[("logical_bytes", 3e6), ("stored_bytes", 1e6)]);
         assert!(in_words(&compress).contains("(3.00 to 1)"), "{}", in_words(&compress));
+        let remote = layer("remote", &[("requests", 33_528.0), ("read_bytes", 5e8), ("reconnects", 1.0)]);
+        assert_eq!(
+            in_words(&remote),
+            "33,528 requests over the network: 500 MB read, 0 B written; connected anew 1 time"
+        );
         assert_eq!(in_words(&layer("later", &[("strength", 2.5)])), "strength 2.500");
     }
 }

@@ -1,110 +1,109 @@
 //! What the network between servers and volumes added.
 
 use maud::{Markup, html};
-use underlay_record::{LayerActivity, NetworkRecord};
 
+use super::summary::ratio_field;
 use super::{Page, swatch};
-use crate::comparison::CellResult;
+use crate::network::{self, Held, Pair, Way};
 use crate::quantity::{self, ABSENT};
-use crate::statistics::ratio::Ratio;
 
 pub fn section(page: &Page) -> Option<Markup> {
-    let cells: Vec<(usize, &CellResult, &NetworkRecord)> = page
-        .comparison
-        .rows
-        .iter()
-        .flat_map(|row| row.cells.iter().enumerate())
-        .filter_map(|(index, result)| {
-            let result = result.as_ref()?;
-            Some((index, result, of_cell(result)?))
-        })
-        .collect();
-    let (_, _, first) = cells.first()?;
-    let initiators: std::collections::BTreeSet<&str> =
-        cells.iter().map(|(_, _, network)| network.initiator.as_str()).collect();
-    let initiators = initiators.into_iter().collect::<Vec<_>>().join(" and ");
+    let ways = network::ways(&page.comparison);
+    let first = ways.first()?.record;
+    let initiators = network::initiators(&ways);
     Some(html! {
         p.lead {
-            "Volumes were reached over " (first.transport) " by the " (initiators) ". A request to a volume takes the real way there "
-            "and back, the volume server and its devices, and the modelled link where there is one. All times are modelled: what this "
-            "machine's own network and programs took is divided by the time scale. Of each cell's first completed repetition."
+            "Volumes were reached over " (first.transport) " by " (initiators) ". A request to a volume is timed from when it leaves the "
+            "initiator to its answer: the way there and back over this machine's own network, the volume server, and its devices. An empty "
+            "command makes the same way and asks no device. The modelled link comes on top of both. All times are modelled: what this "
+            "machine's network and programs took is divided by the time scale. Of each cell's first completed repetition."
         }
         div.scroll { table {
             thead { tr {
-                th.l { "Workload" } th.l { "Storage" } th { "Requests" } th { "Request, mean" } th { "p99" } th { "Device, mean" }
-                th { "Empty command" } th { "Modelled link" } th { "Server's cores" } th { "Mean latency against " (page.comparison.baseline) }
+                th.l { "Workload" } th.l { "Storage" } th { "Requests" } th { "Request to a volume, mean" } th { "its p99" }
+                th { "Request to a device, mean" } th { "Empty command, p50" } th { "Modelled link" } th { "Volume server's cores" }
+                th { "System's mean latency against " (page.comparison.baseline) }
             } }
-            tbody { @for (index, result, network) in &cells { (line(page, *index, result, network)) } }
+            tbody { @for way in &ways { (line(page, way)) } }
         } }
-        (sizes(page))
+        (pairs(page, &network::pairs(&page.comparison)))
+        (held(page, &network::held(&page.comparison)))
     })
 }
 
-fn of_cell<'a>(result: &CellResult<'a>) -> Option<&'a NetworkRecord> {
-    result.records.iter().find_map(|record| record.network.as_ref())
-}
-
-fn line(page: &Page, index: usize, result: &CellResult, network: &NetworkRecord) -> Markup {
+fn line(page: &Page, way: &Way) -> Markup {
     let us = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::latency);
-    let row = page.comparison.rows.iter().find(|row| {
-        row.cells.get(index).and_then(Option::as_ref).is_some_and(|one| std::ptr::eq(one, result))
-    });
+    let record = way.record;
     html! {
         tr {
-            th.l scope="row" { (row.map_or_else(|| result.cell.workload.clone(), |row| page.row_label(row))) }
-            td.l { (swatch(index)) (result.cell.storage) }
-            td { (quantity::rate(network.requests as f64)) }
-            td { (quantity::latency(network.request_mean_us)) }
-            td { (quantity::latency(network.request_p99_us)) }
-            td { (quantity::latency(network.device_mean_us)) }
-            td { (us(network.round_trip_p50_us)) }
-            td { (us(network.link_us)) }
-            td { (quantity::number(network.server_cpu_cores, 2)) }
-            td { (against_baseline(page, index, result)) }
+            th.l scope="row" { (page.row_label(way.row)) }
+            td.l { (storage(page, way.storage)) }
+            td { (quantity::rate(record.requests as f64)) }
+            td { (quantity::latency(record.request_mean_us)) }
+            td { (quantity::latency(record.request_p99_us)) }
+            td { (quantity::latency(record.device_mean_us)) }
+            td { (us(record.round_trip_p50_us)) }
+            td { (us(record.link_us)) }
+            td { (quantity::number(record.server_cpu_cores, 2)) }
+            td { (ratio_field(way.latency)) }
         }
     }
 }
 
-/// The system's mean latency against that on the baseline under the same workload.
-fn against_baseline(page: &Page, index: usize, result: &CellResult) -> String {
-    let ratio = page.comparison.rows.iter().find_map(|row| {
-        let is_row =
-            row.cells.get(index).and_then(Option::as_ref).is_some_and(|one| std::ptr::eq(one, result));
-        let baseline = row.figures(page.comparison.baseline_index()?)?.mean_us?;
-        is_row.then(|| Ratio::of(&result.figures()?.mean_us?, &baseline)).flatten()
-    });
-    ratio.map_or(ABSENT.to_owned(), |ratio| ratio.verdict())
+fn storage(page: &Page, index: usize) -> Markup {
+    html! { (swatch(index)) (page.comparison.storages[index]) }
 }
 
-/// How much of the pool the volumes' data took.
-fn sizes(page: &Page) -> Markup {
-    let cells: Vec<(usize, &CellResult, Vec<&LayerActivity>)> = page
-        .comparison
-        .rows
-        .iter()
-        .flat_map(|row| row.cells.iter().enumerate())
-        .filter_map(|(index, result)| {
-            let result = result.as_ref()?;
-            let record = result.records.iter().find(|record| record.network.is_some())?;
-            Some((index, result, record.layers.iter().filter(|layer| layer.kind == "volume").collect()))
-        })
-        .collect();
-    let sum = |volumes: &[&LayerActivity], name: &str| -> f64 {
-        volumes.iter().filter_map(|volume| volume.figures.get(name)).sum()
-    };
+/// Volumes against each other, where there are several.
+fn pairs(page: &Page, pairs: &[Pair]) -> Markup {
+    let Some(one) = pairs.first() else { return html! {} };
+    let first = page.comparison.storages[one.first];
     html! {
-        h3 { "What the volumes held at the end, on this machine" }
+        h3 { "Volumes against " (first) }
+        p { "The same network and pool, another volume: what is left is what the volumes, and the system's settings on them, do." }
         div.scroll { table {
-            thead { tr { th.l { "Workload" } th.l { "Storage" } th { "Written" } th { "Stored in the pool" } th { "Written : stored" } } }
+            thead { tr {
+                th.l { "Workload" } th.l { "Storage" }
+                @for (name, _) in &one.ratios { th { (name) } }
+            } }
             tbody {
-                @for (index, result, volumes) in &cells {
-                    @let (used, stored) = (sum(volumes, "used_bytes"), sum(volumes, "stored_bytes"));
+                @for pair in pairs {
                     tr {
-                        th.l scope="row" { (result.cell.workload) }
-                        td.l { (swatch(*index)) (result.cell.storage) }
-                        td { (quantity::bytes(used)) }
-                        td { (quantity::bytes(stored)) }
-                        td { @if stored > 0.0 { (quantity::number(used / stored, 3)) } @else { (ABSENT) } }
+                        th.l scope="row" { (page.row_label(pair.row)) }
+                        td.l { (storage(page, pair.storage)) }
+                        @for (_, ratio) in &pair.ratios { td { (ratio_field(*ratio)) } }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+/// Where the data were compressed, and to what.
+fn held(page: &Page, held: &[Held]) -> Markup {
+    let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::bytes);
+    html! {
+        h3 { "What the storages held at the end, on this machine" }
+        div.scroll { table {
+            thead { tr {
+                th.l { "Storage" } th.l { "The system compresses by" } th { "Records" } th { "System's files" }
+                th { "Written to volumes" } th { "Stored in the pool" } th { "Written : stored" }
+            } }
+            tbody {
+                @for one in held {
+                    tr {
+                        th.l scope="row" { (storage(page, one.storage)) small.below { (one.layout) } }
+                        td.l { (one.system_compression.unwrap_or(ABSENT)) }
+                        td { (quantity::bytes(one.data_bytes)) }
+                        td { (bytes(one.files_bytes)) }
+                        td { (bytes(one.volumes.map(|(written, _)| written))) }
+                        td { (bytes(one.volumes.map(|(_, stored)| stored))) }
+                        td {
+                            @match one.volumes {
+                                Some((written, stored)) if stored > 0.0 => (quantity::number(written / stored, 3)),
+                                _ => (ABSENT),
+                            }
+                        }
                     }
                 }
             }

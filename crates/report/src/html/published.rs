@@ -25,7 +25,10 @@ pub fn section(page: &Page) -> Option<Markup> {
         p.lead { (table.title) ". " (table.source) "." }
         @if compared > 0 {
             p {
-                strong { "Of " (compared) " published ratios, " (agreeing) " agree with ours and " (same_way) " point the same way. " }
+                strong {
+                    "Of " (quantity::plural(compared, "published ratio")) ", " (agreeing) " agree with ours and "
+                    (same_way) " point the same way. "
+                }
                 "A ratio agrees when ours holds it in its interval or comes within a quarter of it. Ratios carry over from one machine to another; absolute figures seldom do."
             }
         }
@@ -33,7 +36,7 @@ pub fn section(page: &Page) -> Option<Markup> {
             h3 { "Where this study departs from the paper" }
             ul { @for departure in &table.departures { li { (departure) } } }
         }
-        (claims_table(page, table))
+        (claims_list(page, table))
         @if !ratios.is_empty() {
             h3 { "Ratio to " (page.comparison.baseline) }
             (ratio_pictures(page, &ratios))
@@ -57,37 +60,28 @@ pub fn section(page: &Page) -> Option<Markup> {
 }
 
 /// What the paper says in words, and what is found of it.
-fn claims_table(page: &Page, table: &underlay_record::ReferenceTable) -> Markup {
+fn claims_list(page: &Page, table: &underlay_record::ReferenceTable) -> Markup {
     let judged = claims::judge(table, &page.comparison);
     html! {
         @if !judged.is_empty() {
             h3 { "What the paper says" }
-            div.scroll { table {
-                thead { tr { th.l { "About" } th.l { "Said to be" } th.l { "Here" } th.l { "Found" } } }
-                tbody { @for one in &judged { (claim_row(one)) } }
-            } }
+            ul.claims { @for one in &judged { (claim(one)) } }
         }
     }
 }
 
-fn claim_row(one: &Judged) -> Markup {
+fn claim(one: &Judged) -> Markup {
     html! {
-        tr {
-            th.l scope="row" { (one.claim.what) }
-            td.l { (one.claim.value) }
-            td.l {
-                @match one.verdict {
-                    ClaimVerdict::Agrees => span.badge.faithful { (one.verdict.in_words()) },
-                    ClaimVerdict::Differs => span.badge.doubtful { (one.verdict.in_words()) },
-                    ClaimVerdict::NotCompared => span.dim { (one.verdict.in_words()) },
-                    _ => span.badge.plain { (one.verdict.in_words()) },
-                }
+        li {
+            strong { (one.claim.what) ": " } (one.claim.value) ". "
+            @match one.verdict {
+                ClaimVerdict::Agrees => span.badge.faithful { (one.verdict.in_words()) },
+                ClaimVerdict::Differs => span.badge.doubtful { (one.verdict.in_words()) },
+                _ => span.badge.plain { (one.verdict.in_words()) },
             }
-            td.w {
-                @for finding in &one.findings { p { (finding) } }
-                @for words in &one.contradictions {
-                    p { strong { "Its own figures say otherwise: " } (words) "." }
-                }
+            @for finding in &one.findings { p { (finding) } }
+            @for words in &one.contradictions {
+                p { strong { "Its own figures say otherwise: " } (words) "." }
             }
         }
     }

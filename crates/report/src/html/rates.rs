@@ -12,13 +12,8 @@ use crate::comparison::{Row, system_title};
 use crate::quantity::{self, ABSENT};
 use crate::rates::{self, RateSeries};
 use crate::statistics::Estimate;
-use crate::statistics::operation::OperationFigures;
+use crate::statistics::operation::{Pick, SHOWN};
 
-/// One of an operation's latencies.
-type Pick = fn(&OperationFigures) -> Option<Estimate>;
-
-const STATISTICS: [(&str, Pick); 2] =
-    [("mean", |figures| Some(figures.mean_us)), ("p99.9", |figures| figures.p999_us)];
 /// An offered rate counts as reached from this share on.
 const REACHED: f64 = 0.98;
 
@@ -60,7 +55,7 @@ fn operations(series: &RateSeries) -> Vec<String> {
 fn pictures(page: &Page, series: &RateSeries) -> Markup {
     html! {
         @for operation in operations(series) {
-            @for (statistic, pick) in STATISTICS {
+            @for (statistic, pick) in SHOWN {
                 @let lines = lines(page, series, &operation, pick);
                 @if lines.iter().any(|line| line.points.len() > 1) {
                     @let caption = format!("{operation}, {statistic} latency");
@@ -132,7 +127,7 @@ fn table(page: &Page, series: &RateSeries) -> Markup {
             thead { tr {
                 th.l { "Offered" } th.l { "Storage" } th { "Reached, ops/s" }
                 @for operation in &operations {
-                    @for (statistic, _) in STATISTICS { th { (operation) ", " (statistic) } }
+                    @for (statistic, _) in SHOWN { th { (operation) ", " (statistic) } }
                 }
             } }
             tbody {
@@ -157,7 +152,7 @@ fn step(page: &Page, row: &Row, operations: &[String]) -> Markup {
                     @if falls_short { small { "less than offered" } }
                 }
                 @for operation in operations {
-                    @for (_, pick) in STATISTICS {
+                    @for (_, pick) in SHOWN {
                         td { (latency(figures.operations.get(operation).and_then(pick))) }
                     }
                 }

@@ -8,7 +8,7 @@ use crate::comparison::{CellResult, Figures, Outcome, storage_records};
 use crate::cost::{StorageCost, devices_in_words};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Estimate;
-use crate::statistics::ratio::Difference;
+use crate::statistics::ratio::{Difference, Ratio};
 use crate::warnings::{Severity, Warning};
 
 /// Cells that a warning names before it counts the rest.
@@ -75,7 +75,7 @@ pub fn cards(page: &Page) -> Markup {
     html! {
         div.cards {
             @for (index, name) in comparison.storages.iter().enumerate() {
-                @let figures: Vec<&Figures> = comparison.rows.iter().filter_map(|row| row.figures(index)).collect();
+                @let figures: Vec<&Figures> = comparison.unthrottled().filter_map(|row| row.figures(index)).collect();
                 @let ratios: Vec<f64> = figures.iter().filter_map(|one| one.ratio).map(|one| one.value).collect();
                 div class={ "card c" (index % super::drawing::SERIES.len()) } {
                     h3 { (swatch(index)) (name) }
@@ -212,9 +212,13 @@ fn latency(estimate: Option<Estimate>) -> Markup {
 }
 
 fn ratio(figures: &Figures, is_baseline: bool) -> Markup {
+    html! { @if is_baseline { span.dim { "baseline" } } @else { (ratio_field(figures.ratio)) } }
+}
+
+/// A ratio with its interval, dim where it is no certain difference.
+pub fn ratio_field(ratio: Option<Ratio>) -> Markup {
     html! {
-        @match figures.ratio {
-            _ if is_baseline => span.dim { "baseline" },
+        @match ratio {
             None => (ABSENT),
             Some(ratio) => {
                 @let is_certain = matches!(ratio.difference(), Difference::More | Difference::Less);

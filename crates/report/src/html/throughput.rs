@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::charts::{Group, Groups, Mark};
 use super::drawing::Words;
 use super::{Page, figure};
-use crate::comparison::{Figures, Row};
+use crate::comparison::{Figures, Row, by_mix};
 use crate::quantity;
 use crate::statistics::Interval;
 
@@ -17,8 +17,8 @@ const LOG_FROM: f64 = 30.0;
 pub fn section(page: &Page) -> Option<Markup> {
     let pictures = bar_pictures(
         page,
-        "Throughput",
-        "operations per second",
+        page.comparison.rows.iter(),
+        ["Throughput", "operations per second"],
         &|figures| {
             let estimate = figures.throughput_per_s;
             Some((estimate.value, estimate.interval))
@@ -44,18 +44,18 @@ pub fn rate_label(per_s: f64) -> String {
 /// A cell's value and its interval.
 pub type Pick<'a> = &'a dyn Fn(&Figures) -> Option<(f64, Option<Interval>)>;
 
-/// Grouped bars of one figure over all rows: one picture when each mix has one workload, else one for each mix.
-pub fn bar_pictures(
+/// Grouped bars of one figure over rows: one picture when each mix has one workload, else one for each mix.
+pub fn bar_pictures<'c>(
     page: &Page,
-    title: &str,
-    y_title: &str,
+    rows: impl Iterator<Item = &'c Row<'c>>,
+    [title, y_title]: [&str; 2],
     pick: Pick,
     label: &dyn Fn(f64) -> String,
 ) -> Option<Markup> {
-    let by_mix = page.comparison.by_mix();
+    let by_mix = by_mix(rows);
     let is_one_picture = by_mix.iter().all(|(_, _, rows)| rows.len() == 1) && by_mix.len() <= GROUPS_ACROSS;
     let parts: Vec<(String, Vec<&Row>)> = if is_one_picture {
-        vec![(title.to_owned(), page.comparison.rows.iter().collect())]
+        vec![(title.to_owned(), by_mix.iter().flat_map(|(_, _, rows)| rows.iter().copied()).collect())]
     } else {
         by_mix
             .iter()

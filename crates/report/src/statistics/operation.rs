@@ -16,6 +16,13 @@ pub struct OperationFigures {
     pub p999_us: Option<Estimate>,
 }
 
+/// One of an operation's latencies.
+pub type Pick = fn(&OperationFigures) -> Option<Estimate>;
+
+/// The latencies that tables show of each kind of operation.
+pub const SHOWN: [(&str, Pick); 2] =
+    [("mean", |figures| Some(figures.mean_us)), ("p99.9", |figures| figures.p999_us)];
+
 /// Every kind of operation that repetitions have, by its name: `read`, `update`.
 pub fn by_operation(repetitions: &[&Measured]) -> BTreeMap<String, OperationFigures> {
     let kinds: BTreeSet<&String> = repetitions.iter().flat_map(|one| one.by_operation.keys()).collect();

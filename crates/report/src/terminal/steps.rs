@@ -7,6 +7,7 @@ use crate::comparison::{Comparison, system_title};
 use crate::quantity::{self, ABSENT};
 use crate::rates::{self, RateSeries};
 use crate::statistics::Estimate;
+use crate::statistics::operation::SHOWN;
 
 /// A table for each series of rates; empty where nothing was offered at several.
 pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
@@ -47,7 +48,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
 fn table(comparison: &Comparison, series: &RateSeries, operations: &[&str]) -> Layout {
     let mut header: Vec<String> = ["offered", "storage", "reached"].map(str::to_owned).to_vec();
     for operation in operations {
-        header.extend(["mean", "p99.9"].map(|statistic| format!("{operation} {statistic}")));
+        header.extend(SHOWN.map(|(statistic, _)| format!("{operation} {statistic}")));
     }
     let mut layout = Layout::new(&header);
     for row in &series.steps {
@@ -63,8 +64,7 @@ fn table(comparison: &Comparison, series: &RateSeries, operations: &[&str]) -> L
                 |one: Option<Estimate>| one.map_or(ABSENT.to_owned(), |one| quantity::latency(one.value));
             for operation in operations {
                 let one = figures.operations.get(*operation);
-                fields.push(latency(one.map(|one| one.mean_us)));
-                fields.push(latency(one.and_then(|one| one.p999_us)));
+                fields.extend(SHOWN.map(|(_, pick)| latency(one.and_then(pick))));
             }
             layout.table.add_row(fields);
         }

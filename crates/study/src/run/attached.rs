@@ -83,7 +83,7 @@ impl Storages {
             let stack = storage::stack_of_volume(plan.storage, way, plan.scale.time, plan.seed);
             let mount_root = server_folder(server)?.join("mnt");
             let spec = storage::attach_spec(plan.storage, stack, &mount_root, source.is_none());
-            let attachment = choice::choose(plan.study.run.attachment.as_deref())?;
+            let attachment = choice::choose_for(&spec.stack, plan.study.run.attachment.as_deref())?;
             storages.servers.push(attachment.attach(&spec, registry)?);
         }
         Ok(storages)
@@ -274,11 +274,11 @@ fn attach_devices(
                 images::clone_image(&prepared.join(name), &image)?;
             }
             let spec = attach_spec(storage, stack, &mount_root, false);
-            Ok(choice::choose(way)?.attach(&spec, registry)?)
+            Ok(choice::choose_for(&spec.stack, way)?.attach(&spec, registry)?)
         }
         (Some(stack), None) => {
             let spec = attach_spec(storage, stack, &mount_root, true);
-            Ok(choice::choose(way)?.attach(&spec, registry)?)
+            Ok(choice::choose_for(&spec.stack, way)?.attach(&spec, registry)?)
         }
         (None, source) => {
             let attached = attach_paths(storage, registry)?;

@@ -107,7 +107,12 @@ impl Datasets {
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
         // At this machine's own speed, whatever the cells' is.
-        let settings = Settings { slow_motion: 1.0, ..settings(plan) };
+        let mut settings = Settings { slow_motion: 1.0, ..settings(plan) };
+        if !plan.storage.is_elsewhere() {
+            for &(key, value) in system.settings_for_loading() {
+                settings.values.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+            }
+        }
         let servers = Servers::start(system, &[Ground { paths, memory }], &settings)?;
         let spec = drive::loading_spec(plan)?;
         let outcome = drive::drive(&spec, &servers, &(), observer, stop, "loading")?.measured;
@@ -172,8 +177,8 @@ impl Datasets {
         let stack = storage::stack(plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)
             .expect("images are made for modelled storage only");
         let spec = storage::attach_spec(plan.storage, stack, &self.root.join("mnt"), true);
-        let mut attached =
-            choice::choose(plan.study.run.attachment.as_deref())?.attach(&spec, &self.registry)?;
+        let mut attached = choice::choose_for(&spec.stack, plan.study.run.attachment.as_deref())?
+            .attach(&spec, &self.registry)?;
         attached.set_pace(Pace::Immediate)?;
         // A system that uses one directory has all its files in the first one.
         images::copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;

@@ -10,7 +10,7 @@ use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
 use crate::spec::{Filesystem, Layers, Layout, LinkSpec, PoolVolume, StorageSource, StorageSpec};
-use crate::units::format_bytes;
+use crate::units::{format_bytes, rounded_bytes};
 
 /// Capacities are whole multiples of this, so that every chunk size divides them.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
@@ -227,7 +227,7 @@ pub fn of_server(name: &str, server: usize, servers: usize) -> String {
 
 /// What the devices hold as they are sold, each byte once; `None` for real paths.
 fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
-    let mut each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
+    let each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
     match &storage.source {
         StorageSource::Modelled { layout: Layout::Mirror, .. } => {
             each.min().map(|one| one * u64::from(servers))
@@ -235,7 +235,7 @@ fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
         StorageSource::Modelled { .. } => Some(each.sum::<u64>() * u64::from(servers)),
         StorageSource::Volume(volume) => {
             let copies = if volume.mirror { 2 } else { 1 };
-            Some(each.by_ref().sum::<u64>() / copies)
+            Some(each.sum::<u64>() / copies)
         }
         StorageSource::Paths(_) | StorageSource::Elsewhere(_) => None,
     }
@@ -244,8 +244,8 @@ fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
 /// `4 volumes of 4.9 TB in a pool, mirrored, lz4, over nvme-tcp, link of 12500 MB/s and 10 us`
 fn volume_in_words(volume: &PoolVolume, servers: u32) -> String {
     let mut words = vec![match servers {
-        1 => format!("a volume of {} in a pool", format_bytes(volume.capacity_bytes)),
-        many => format!("{many} volumes of {} in a pool", format_bytes(volume.capacity_bytes)),
+        1 => format!("a volume of {} in a pool", rounded_bytes(volume.capacity_bytes)),
+        many => format!("{many} volumes of {} in a pool", rounded_bytes(volume.capacity_bytes)),
     }];
     if volume.mirror {
         words.push("mirrored".to_owned());

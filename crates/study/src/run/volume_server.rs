@@ -31,6 +31,9 @@ const NAMESPACE: u32 = 1;
 /// Opening a pool reads its map, and a steady flash is made so first.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const START_POLL: Duration = Duration::from_millis(10);
+/// A server that is gone does not come back, so requests to it fail soon. While they wait, a run that was killed in the
+/// middle of attaching can't end, and keeps the kernel's lock of loop devices.
+const LOSS_TIMEOUT_S: u32 = 3;
 /// What was acknowledged is written out when it ends.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// From `struct sockaddr_un`, with its final zero.
@@ -84,12 +87,11 @@ impl VolumeServer {
     pub fn volume(&self, server: u32) -> Node {
         let volume = volume_name(server);
         let subsystem = nqn::of_volume(POOL, &volume);
-        Node::Remote(RemoteSpec::new(
-            format!("{POOL}/{volume}"),
-            self.address.to_string(),
-            subsystem,
-            NAMESPACE,
-        ))
+        let address = self.address.to_string();
+        Node::Remote(RemoteSpec {
+            loss_timeout_s: LOSS_TIMEOUT_S,
+            ..RemoteSpec::new(format!("{POOL}/{volume}"), address, subsystem, NAMESPACE)
+        })
     }
 
     pub fn set_pace(&self, pace: Pace) -> Result<(), CellError> {

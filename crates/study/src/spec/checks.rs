@@ -11,7 +11,7 @@ use super::system::SystemSite;
 use super::workload::WorkloadSite;
 use super::{Filesystem, StorageSource, scaled_down, servers, suggest};
 use crate::diagnostics::{Diagnostic, Diagnostics};
-use crate::units::format_bytes;
+use crate::units::{format_bytes, rounded_bytes};
 
 /// Below this no data system keeps to its budget: its program alone needs as much.
 const MEMORY_MIN_BYTES: u64 = 32 << 20;
@@ -22,6 +22,8 @@ const CACHE_MIN_BYTES: u64 = 1 << 20;
 const XFS_VOLUME_MIN_BYTES: u64 = 300 << 20;
 const EXT4_VOLUME_MIN_BYTES: u64 = 64 << 20;
 const FILESYSTEM_BYTES: u64 = 100 << 20;
+/// A pool numbers the extents of a volume, 256 KiB each, by 32 bits.
+const VOLUME_MAX_BYTES: u64 = 1 << 50;
 /// Stored bytes over the records' own, at their highest: indexes and checksums for data that is only read;
 /// garbage and a compaction under way for data that is written, by levels or universally (which rewrites
 /// everything at once).
@@ -151,8 +153,11 @@ fn check_memory(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) 
     let here = scaled_down(system.spec.memory_bytes, sites.scale.value.data);
     // What stores nothing needs no memory for it.
     if here < MEMORY_MIN_BYTES && system.spec.kind != "null" {
-        let message =
-            format!("`memory` in [system.{}] is only {} on this machine", system.spec.name, short_size(here));
+        let message = format!(
+            "`memory` in [system.{}] is only {} on this machine",
+            system.spec.name,
+            rounded_bytes(here)
+        );
         let finding = Diagnostic::error(
             system.memory_span.clone(),
             message,
@@ -244,7 +249,7 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
     if let (Some(cache), Some(span)) = (cache, &storage.cache_span)
         && cache.capacity_bytes as f64 / scale < CACHE_MIN_BYTES as f64
     {
-        let here = short_size((cache.capacity_bytes as f64 / scale) as u64);
+        let here = rounded_bytes((cache.capacity_bytes as f64 / scale) as u64);
         let message = format!("the cache of [storage.{}] is only {here} on this machine", storage.spec.name);
         let label = format!("expected at least {} after the data scale", format_bytes(CACHE_MIN_BYTES));
         findings.push(
@@ -263,7 +268,7 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
         let message = format!(
             "a volume of [storage.{}] is only {} on this machine",
             storage.spec.name,
-            short_size(smallest)
+            rounded_bytes(smallest)
         );
         let label = format!("{} needs {}", filesystem.name(), format_bytes(smallest_allowed));
         findings.push(
@@ -296,10 +301,10 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
             if needed_here <= room_here {
                 continue;
             }
-            let modelled = |here: u64| short_size((here as f64 * scale) as u64);
+            let modelled = |here: u64| rounded_bytes((here as f64 * scale) as u64);
             let message = format!(
                 "{} of data does not fit [storage.{}] with the room that its files need",
-                short_size(data_bytes),
+                rounded_bytes(data_bytes),
                 storage.spec.name
             );
             let label = format!("needs {factor} times as much: {}", modelled(needed_here));
@@ -333,6 +338,13 @@ fn check_pool(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) 
         let message = format!("[storage.{}] is mirrored, and its pool has one device", storage.spec.name);
         findings.push(Diagnostic::error(span.clone(), message, "expected two devices or more"));
     }
+    let here = scaled_down(volume.capacity_bytes, sites.scale.value.data);
+    if here >= VOLUME_MAX_BYTES {
+        let message =
+            format!("a volume of [storage.{}] is {} on this machine", storage.spec.name, rounded_bytes(here));
+        let label = format!("expected less than {}", format_bytes(VOLUME_MAX_BYTES));
+        findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
+    }
     let copies = if volume.mirror { 2 } else { 1 };
     for workload in &sites.workloads {
         for amount in &workload.amounts {
@@ -340,16 +352,24 @@ fn check_pool(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) 
             // The servers' shares come together again in the pool.
             let stored = records.saturating_mul(workload.record_bytes()).saturating_mul(copies);
             let pool_bytes = volume.pool_bytes();
-            if stored > pool_bytes && volume.compress.is_none() {
-                let message = format!("{} of data does not fit its pool", short_size(stored));
-                let label = format!("[pool.{}] has {}", volume.pool.name, short_size(pool_bytes));
+            // What does not repeat does not get shorter.
+            let shortest = match volume.compress {
+                Some(_) => (stored as f64 * (1.0 - workload.compressibility())) as u64,
+                None => stored,
+            };
+            if shortest > pool_bytes {
+                let message = format!("{} of data does not fit its pool", rounded_bytes(stored));
+                let label = format!("[pool.{}] has {}", volume.pool.name, rounded_bytes(pool_bytes));
                 let finding = Diagnostic::error(amount.span.clone(), message, label);
                 let finding = finding.with_context(span.clone(), "the pool's devices");
-                findings.push(if volume.mirror {
-                    finding.with_help("a mirrored volume stores everything twice")
-                } else {
-                    finding.with_help("use less data, or more or larger devices")
-                });
+                let help = match (volume.mirror, volume.compress) {
+                    (true, _) => "a mirrored volume stores everything twice",
+                    (false, Some(_)) => {
+                        "even compressed: values repeat in the share that the property `compressibility` says, 0.5 when left out"
+                    }
+                    (false, None) => "use less data, or more or larger devices",
+                };
+                findings.push(finding.with_help(help));
             }
         }
     }
@@ -402,7 +422,7 @@ fn note_data_in_memory(
         if system.spec.share(bytes) <= system.spec.memory_bytes {
             let message = format!(
                 "{} of data fits in the memory of [system.{}]",
-                short_size(system.spec.share(bytes)),
+                rounded_bytes(system.spec.share(bytes)),
                 system.spec.name
             );
             findings.push(
@@ -472,30 +492,4 @@ fn note_foreign_reference(sites: &Sites, findings: &mut Diagnostics) {
 /// Whether a mix has operations of one of these kinds.
 fn asks_for(mix: &str, kinds: &[OperationKind]) -> bool {
     Mix::parse(mix).is_ok_and(|mix| kinds.iter().any(|&kind| mix.share(kind) > 0.0))
-}
-
-/// A size to three digits, for messages: `1.02 TB`.
-fn short_size(bytes: u64) -> String {
-    let steps = [("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
-    for (unit, size) in steps {
-        let amount = bytes as f64 / size;
-        // What rounds to a whole of this unit is printed in it: 999.97 MB is 1 GB.
-        if amount >= 0.9995 {
-            let decimals = if amount < 10.0 {
-                2
-            } else if amount < 100.0 {
-                1
-            } else {
-                0
-            };
-            let digits = format!("{amount:.decimals$}");
-            let digits = if digits.contains('.') {
-                digits.trim_end_matches('0').trim_end_matches('.').to_owned()
-            } else {
-                digits
-            };
-            return format!("{digits} {unit}");
-        }
-    }
-    format!("{bytes} B")
 }

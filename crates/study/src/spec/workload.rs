@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use underlay_workload::properties::{self, Origin, Properties};
-use underlay_workload::{Mix, RequestDistribution};
+use underlay_workload::{Mix, RequestDistribution, Workload};
 
 use super::reader::{Field, Section, Spanned, named_sections};
 use super::{DataSize, KEY_BYTES, WorkloadSpec, suggest};
@@ -81,6 +81,12 @@ pub(super) struct WorkloadSite {
 impl WorkloadSite {
     pub fn record_bytes(&self) -> u64 {
         KEY_BYTES + u64::from(self.fields) * u64::from(self.field_bytes)
+    }
+
+    /// The share of a value that repeats: the property, or the generator's own.
+    pub fn compressibility(&self) -> f64 {
+        let written = self.properties.get("compressibility").and_then(|share| share.parse().ok());
+        written.unwrap_or_else(|| Workload::new(1, 1, 1).compressibility)
     }
 
     pub fn into_spec(self) -> WorkloadSpec {
