@@ -98,7 +98,7 @@ impl DaemonConfig {
 pub fn main(config_path: &Path) -> Result<(), AttachError> {
     abort_on_panic();
     let config = DaemonConfig::read(config_path)?;
-    raise_privileges();
+    become_a_disk();
     let stack = Stack::open_with(&config.stack, &NvmeTcp)
         .map_err(|error| AttachError::failed(format!("could not open the devices: {error}")))?;
     stack.set_path(config.path.slowed(config.stack.dilation));
@@ -181,14 +181,15 @@ fn abort_on_panic() {
     }));
 }
 
-/// What makes the daemon a better disk; without the privileges it works all the same.
-fn raise_privileges() {
+/// What makes a process that serves devices a better disk: called before it has threads, which inherit it. Without the
+/// privileges it works all the same.
+pub fn become_a_disk() {
     // Memory that it needs to write pages out must not wait for pages to be written out.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let _ = rustix::process::setpriority_process(None, -10);
     // A disk is not a candidate when memory runs out.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
-    // Threads started later inherit it: the default of 50 µs would be added to every modelled latency.
+    // The default of 50 µs would be added to every modelled latency.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 

@@ -114,6 +114,11 @@ pub trait System: Send + Sync {
     fn prepare(&self, _progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         Ok(())
     }
+    /// About how long it takes to start, settle and stop on a small machine: a cell is so much longer than it measures. For
+    /// estimates alone.
+    fn start_and_stop(&self) -> Duration {
+        Duration::from_secs(2)
+    }
     /// Settings that data are loaded with where a study does not write them: after them the files are to depend on the data
     /// alone, and not on when background work ran. None for most.
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {

@@ -14,9 +14,6 @@ use super::{CellError, Observer, RunError, RunOptions, RunOutcome, machine};
 use crate::plan;
 use crate::spec::Study;
 
-/// Attaching, starting, stopping and clearing away, where no cell has shown it yet.
-const EXPECTED_OVERHEAD: Duration = Duration::from_secs(2);
-
 /// Runs a study from its beginning into a fresh directory.
 pub fn start(
     study: &Study,
@@ -89,7 +86,9 @@ fn go_on(
     let finished: Vec<bool> = run.plan.iter().map(|planned| directory.is_finished(planned)).collect();
     let mut left = finished.iter().filter(|done| !**done).count();
     let cell_wall = study.run.warmup + study.run.duration;
-    let mut pace = Pace { expected: cell_wall + EXPECTED_OVERHEAD, spent: Duration::ZERO, cells: 0 };
+    let slowest = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
+    let overhead = slowest.map(|system| system.start_and_stop()).max().unwrap_or_default();
+    let mut pace = Pace { expected: cell_wall + overhead, spent: Duration::ZERO, cells: 0 };
     observer.planned(run.plan.len(), run.plan.len() - left, pace.remaining(left));
 
     let mut outcome = RunOutcome { directory: directory.path().to_path_buf(), ..RunOutcome::default() };

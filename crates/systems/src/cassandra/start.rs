@@ -105,6 +105,10 @@ impl System for Cassandra {
         versions
     }
 
+    fn start_and_stop(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
         // One file a node: how many there are otherwise is chance, and each is one more to look into.
         &[("settle", "major")]

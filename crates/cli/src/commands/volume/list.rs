@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use underlay_report::quantity;
+use underlay_study::units;
 use underlay_volume::pool::MemberState;
 use underlay_volume::pool_file::PoolFile;
 use underlay_volume::server::protocol::{Command, PoolState, Reply, VolumeState};
@@ -71,7 +72,8 @@ fn row(volume: &VolumeState) -> [String; 10] {
     let rate = |count: u64| if traffic.served_s > 0.0 { count as f64 / traffic.served_s } else { 0.0 };
     [
         volume.name.clone(),
-        quantity::bytes(volume.capacity_bytes as f64),
+        // As it was asked for.
+        units::format_bytes(volume.capacity_bytes),
         quantity::bytes(volume.used_bytes as f64),
         quantity::bytes(volume.stored_bytes as f64),
         match volume.stored_bytes {
@@ -136,7 +138,7 @@ mod tests {
         assert_eq!(words(lines[2]), "volume capacity used stored ratio kind of hosts IOPS MB/s");
         assert_eq!(
             words(lines[3]),
-            "data 64.0 GB 6.00 GB 2.00 GB 3.00 lz4, mirror, degraded, read-only logs 2 100 2.0"
+            "data 64 GB 6.00 GB 2.00 GB 3.00 lz4, mirror, degraded, read-only logs 2 100 2.0"
         );
         assert_eq!(lines[4], "data  nqn.2025-11.internal.underlay:tank:data");
     }

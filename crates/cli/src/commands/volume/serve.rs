@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use underlay_attach::daemon::become_a_disk;
 use underlay_attach::{Registry, Thing};
 use underlay_storage::stack::Pace;
 use underlay_study::units;
@@ -21,6 +22,7 @@ pub fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
     if let Some(listen) = arguments.listen {
         file.listen = listen;
     }
+    become_a_disk();
     crate::commands::clean::mention_leftovers();
     let stop = signals::stop_flag()?;
     let registry = Registry::open()?;
