@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::certificate::Certificate;
 use crate::devices::{DeviceActivity, DeviceDescription, LayerActivity};
+use crate::job::JobRecord;
 use crate::measured::Measured;
 use crate::network::NetworkRecord;
 use crate::run::Machine;
@@ -20,7 +21,7 @@ pub struct Cell {
     pub storage: String,
     /// How the workload is called in tables: the parts that vary in this study, `a` or `a, zipfian, 256 GB`.
     pub workload: String,
-    /// `load`, `a` to `f`, `delete`.
+    /// `load`, `a` to `f`, `delete`; the name of a batch job.
     pub mix: String,
     pub distribution: String,
     pub threads: u32,
@@ -119,8 +120,11 @@ pub struct RunRecord {
     pub seed: u64,
     pub memory: MemoryRecord,
     pub storage: StorageRecord,
-    /// Absent when the cell did not complete.
+    /// Absent when the cell did not complete, and where it was a batch job.
     pub measured: Option<Measured>,
+    /// Absent when the cell did not complete, and where it was no batch job.
+    #[serde(default)]
+    pub job: Option<JobRecord>,
     pub devices: Vec<DeviceActivity>,
     #[serde(default)]
     pub layers: Vec<LayerActivity>,

@@ -7,6 +7,7 @@ pub mod cell;
 pub mod certificate;
 pub mod devices;
 pub mod histogram;
+pub mod job;
 pub mod measured;
 pub mod network;
 pub mod run;
@@ -17,6 +18,7 @@ pub use devices::{
     DeviceActivity, DeviceDescription, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
 };
 pub use histogram::{Histogram, HistogramError};
+pub use job::{DirectoryUse, JobRecord};
 pub use measured::{Generator, Latency, LatencySummary, Measured, OperationStats, SeriesPoint};
 pub use network::NetworkRecord;
 pub use run::{Claim, ClaimCheck, Expectation, Figure, Machine, PlannedCell, ReferenceTable, Run};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use underlay_record::JobRecord;
 use underlay_workload::client::Client;
 
 /// Where a system may keep its data: one directory for each volume of the cell's storage.
@@ -50,6 +51,16 @@ pub struct Capabilities {
     pub roles: &'static [(&'static str, &'static str)],
     /// The setting names that a study may give it, each with what it means.
     pub settings: &'static [(&'static str, &'static str)],
+    /// The batch jobs that it runs, each with what it does, in an order in which each finds what earlier ones made. A
+    /// system with jobs has no [`Client`]s.
+    pub jobs: &'static [(&'static str, &'static str)],
+    /// It spreads one data set over all of its directories and roles, so data are loaded by a system that stands on the
+    /// very storage that shall hold them.
+    pub spreads_data: bool,
+    /// Marks each field with a visibility and lets readers see what their authorisations allow: [`Settings::visibility`].
+    pub cell_visibility: bool,
+    /// Leaves out of scans, on its servers, what a pattern does not match: [`Settings::scan_filter`].
+    pub scan_filter: bool,
 }
 
 /// How a system shall be set up: the study's `[system.NAME]` after scaling.
@@ -64,6 +75,20 @@ pub struct Settings {
     pub timeout: Duration,
     /// How many times slower than its model the storage is here; 1 undilated. A system's own timeouts follow it.
     pub slow_motion: f64,
+    pub visibility: Option<Visibility>,
+    /// A regular expression: scans give those records alone of which a field's value matches.
+    pub scan_filter: Option<String>,
+}
+
+/// Who may read the fields of a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Visibility {
+    /// What every field is written with: `secret&(a|b)`.
+    pub expression: String,
+    /// What readers are authorised for.
+    pub authorizations: Vec<String>,
+    /// The share of clients, 0 to 1, that read without any authorisation.
+    pub unauthorized_share: f64,
 }
 
 impl Default for Settings {
@@ -74,6 +99,8 @@ impl Default for Settings {
             field_bytes: 0,
             timeout: Duration::ZERO,
             slow_motion: 1.0,
+            visibility: None,
+            scan_filter: None,
         }
     }
 }
@@ -133,10 +160,44 @@ pub trait System: Send + Sync {
     ) -> Result<Box<dyn Running>, SystemError>;
 }
 
+/// A batch job as a study asks for it, after scaling.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRequest {
+    /// One of [`Capabilities::jobs`].
+    pub name: String,
+    /// How much data it makes, moves or reads on this machine.
+    pub data_bytes: u64,
+    /// Map tasks and reduce tasks; the system's own choice when absent.
+    pub maps: Option<u32>,
+    pub reduces: Option<u32>,
+    /// The share of generated values that repeats, 0 to 1.
+    pub compressibility: f64,
+    pub seed: u64,
+    /// A job that takes longer has failed.
+    pub limit: Duration,
+}
+
+/// A look at a job that runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobProgress {
+    /// `map`, `reduce`.
+    pub phase: String,
+    /// 0 to 1, of the whole job.
+    pub done: f64,
+}
+
+/// What watches a job: it is told how far it is, and says whether to go on. `false` ends the job.
+pub type JobWatch<'a> = &'a (dyn Fn(&JobProgress) -> bool + Sync);
+
 /// A started system. Dropping it ends its processes at once; `stop` ends them in order.
 pub trait Running: Send + Sync {
     /// A new connection, for one thread.
     fn connect(&self) -> Result<Box<dyn Client>, SystemError>;
+    /// Runs a batch job from its submission to its end. All times of the record are of this machine's clock: who divides
+    /// by slow motion is the study. `None` for a system that has no jobs.
+    fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
+        None
+    }
     /// Process ids, for accounting.
     fn processes(&self) -> Vec<u32>;
     /// The settings in force, for the record.

@@ -103,6 +103,8 @@ pub fn settings(plan: &CellPlan<'_>) -> Settings {
         field_bytes: plan.workload.field_bytes,
         timeout: CLIENT_TIMEOUT.mul_f64(plan.scale.time),
         slow_motion: plan.scale.time,
+        visibility: None,
+        scan_filter: None,
     }
 }
 
@@ -243,6 +245,7 @@ impl Bench {
             },
             storage: storage::describe(plan.storage, &plan.roles(), plan.system.servers, "none"),
             measured: None,
+            job: None,
             devices: Vec::new(),
             layers: Vec::new(),
             network: None,

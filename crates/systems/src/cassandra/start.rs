@@ -90,6 +90,7 @@ impl System for Cassandra {
             many_nodes: true,
             roles: ROLES,
             settings: SETTINGS,
+            ..Capabilities::default()
         }
     }
 
