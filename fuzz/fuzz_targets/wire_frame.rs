@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_systems::wire::{FrameBuffer, Reply, Request, encode_reply, encode_request};
+use underlay_systems::wire::{FrameBuffer, Reply, Request, encode_reply, encode_request, set_service_ns};
 use underlay_workload::client::FieldValues;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -25,6 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
                 Ok(())
             };
             encode_reply(&mut encoded, reply.id, reply.status, reply.number, append).unwrap();
+            set_service_ns(&mut encoded, reply.service_ns);
             assert_eq!(&encoded[4..], body);
             reply.text();
         }

@@ -114,6 +114,7 @@ impl Connection {
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
+    name: String,
     directory: Option<PathBuf>,
 }
 
@@ -124,7 +125,7 @@ impl SocketPath {
         let name = format!("{system}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = scratch.join(format!("{name}.sock"));
         if path.as_os_str().len() <= SOCKET_PATH_BYTES {
-            return Ok(SocketPath { path, directory: None });
+            return Ok(SocketPath { path, name, directory: None });
         }
         let directory = std::env::temp_dir().join(format!("underlay-{name}"));
         let path = directory.join("sock");
@@ -134,11 +135,16 @@ impl SocketPath {
             return Err(std::io::Error::new(ErrorKind::InvalidInput, problem));
         }
         std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
-        Ok(SocketPath { path, directory: Some(directory) })
+        Ok(SocketPath { path, name, directory: Some(directory) })
     }
 
     pub fn as_path(&self) -> &Path {
         &self.path
+    }
+
+    /// A name that no other socket of this machine has now: for the files of whoever listens on it.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 }
 

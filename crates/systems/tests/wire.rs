@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use proptest::prelude::*;
 use underlay_systems::wire::{
     FrameBuffer, FrameError, MAX_FRAME_BYTES, Opcode, Reply, Request, Status, Values, append_values,
-    encode_reply, encode_request, encode_text_reply,
+    encode_reply, encode_request, encode_text_reply, set_service_ns,
 };
 use underlay_workload::client::{FieldValues, Fields};
 
@@ -76,20 +76,22 @@ proptest! {
     fn a_reply_comes_out_as_it_went_in(
         id in any::<u32>(),
         status in prop::sample::select(&Status::ALL[..]),
+        service_ns in any::<u64>(),
         number in any::<u64>(),
         values in field_values(),
     ) {
         let mut frame = Vec::new();
         encode_reply(&mut frame, id, status, number, |out| append_values(&buffer(&values), out)).unwrap();
+        set_service_ns(&mut frame, service_ns);
         let reply = Reply::decode(&frame[4..]).unwrap();
-        prop_assert_eq!((reply.id, reply.status, reply.number), (id, status, number));
+        prop_assert_eq!((reply.id, reply.status, reply.service_ns, reply.number), (id, status, service_ns, number));
         let mut decoded = FieldValues::default();
         reply.values.copy_to(&mut decoded);
         prop_assert_eq!(decoded, buffer(&values));
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), opcode in 1..=9u8) {
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), opcode in 1..=11u8) {
         // Mostly refused at the opcode otherwise.
         let mut likely = bytes.clone();
         if let Some(byte) = likely.get_mut(4) { *byte = opcode; }

@@ -4,7 +4,6 @@ mod addresses;
 mod client;
 pub mod config;
 mod database;
-mod java;
 mod memory;
 mod node;
 mod node_files;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::NAME;
 use super::database::Figures;
-use super::java::Java;
 use super::node_files::{MANAGEMENT_USER, NodePlan, module_arguments};
 use super::table::KEYSPACE;
 use crate::child::{Child, ChildState};
+use crate::java::Java;
 use crate::system::{Memory, SystemError};
 
 const POLL: Duration = Duration::from_millis(100);

@@ -12,12 +12,12 @@ use super::addresses::{Addresses, free_port};
 use super::client::CassandraClient;
 use super::config::{Config, SETTINGS, Settle};
 use super::database::{Credentials, Database, DatabaseError, Figures, Target};
-use super::java::Java;
 use super::node::Node;
 use super::node_files::{NodeDirectories, NodePlan};
 use super::nodetool::nodes_up;
 use super::table::KEYSPACE;
 use crate::artifacts::CASSANDRA;
+use crate::java::Java;
 use crate::system::{
     Capabilities, Memory, NodePaths, Progress, Running, Settings, StoragePaths, System, SystemError,
 };
@@ -99,7 +99,7 @@ impl System for Cassandra {
         if let Some(version) = CASSANDRA.version_of("cassandra-all") {
             versions.insert(NAME.to_owned(), version);
         }
-        if let Ok(java) = Java::find() {
+        if let Ok(java) = Java::find(NAME) {
             versions.insert("java".to_owned(), java.version);
         }
         versions.insert("rust-scylla".to_owned(), env!("UNDERLAY_RUST_SCYLLA_VERSION").to_owned());
@@ -120,7 +120,7 @@ impl System for Cassandra {
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
-        Java::find()?;
+        Java::find(NAME)?;
         CASSANDRA.directory(progress).map(drop).map_err(|error| error.of_system(NAME))
     }
 
@@ -194,7 +194,7 @@ fn start_ring(
 ) -> Result<(Addresses, Vec<Node>), SystemError> {
     // Made by Cassandra, a missing one would end up on whatever lies under the missing mount.
     let storages = storage_of_nodes(config, paths)?;
-    let java = Java::find()?;
+    let java = Java::find(NAME)?;
     let programs = CASSANDRA.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
     let count =
         u8::try_from(config.nodes).map_err(|_| failed(format!("{} are too many nodes", config.nodes)))?;

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -16,7 +16,7 @@ use super::config::Config;
 use super::store::{Store, StoreError};
 use crate::system::SystemError;
 use crate::wire::{
-    FrameBuffer, FrameError, Opcode, Request, Status, Values, encode_reply, encode_text_reply,
+    FrameBuffer, FrameError, Opcode, Request, Status, Values, encode_reply, encode_text_reply, set_service_ns,
 };
 
 const SYSTEM: &str = "rocksdb";
@@ -278,9 +278,11 @@ impl Engine {
                 let _ = stops.send(StopRequest { stream, id: request.id });
                 return;
             }
+            let started = Instant::now();
             if let Err(error) = self.answer(&request, &mut reply, &mut scratch) {
                 encode_text_reply(&mut reply, request.id, Status::Failed, &error.to_string());
             }
+            set_service_ns(&mut reply, started.elapsed().as_nanos() as u64);
             if stream.write_all(&reply).is_err() {
                 return;
             }
@@ -312,6 +314,10 @@ impl Engine {
                     self.store.figures()?.into_iter().map(|(name, value)| (name, value.into())).collect();
                 let text = serde_json::Value::Object(figures).to_string();
                 encode_text_reply(reply, id, Status::Found, &text);
+                return Ok(());
+            }
+            Opcode::Open | Opcode::Command => {
+                encode_text_reply(reply, id, Status::Failed, "RocksDB knows no options and no commands");
                 return Ok(());
             }
         }

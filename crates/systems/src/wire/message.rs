@@ -1,10 +1,15 @@
 //! Requests and replies: bytes to values and back.
 
+use std::ops::Range;
+
 use underlay_workload::client::{FieldValues, Fields};
 
 use super::{
     ALL_FIELDS, FrameError, MAX_FRAME_BYTES, MAX_KEY_BYTES, Parts, Values, ValuesBuilder, append_values,
 };
+
+/// Where the service time is in a reply's frame.
+const SERVICE: Range<usize> = 9..17;
 
 /// What a request asks for. The numbers are part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +28,14 @@ pub enum Opcode {
     Settle = 8,
     /// Write everything out, close, answer, exit.
     Stop = 9,
+    /// Options of this connection, before its first operation. For children that know some.
+    Open = 10,
+    /// Something that this child alone knows how to do.
+    Command = 11,
 }
 
 impl Opcode {
-    pub const ALL: [Opcode; 9] = [
+    pub const ALL: [Opcode; 11] = [
         Opcode::Ping,
         Opcode::Read,
         Opcode::Scan,
@@ -36,6 +45,8 @@ impl Opcode {
         Opcode::Figures,
         Opcode::Settle,
         Opcode::Stop,
+        Opcode::Open,
+        Opcode::Command,
     ];
 
     fn from_byte(byte: u8) -> Result<Self, FrameError> {
@@ -71,7 +82,7 @@ pub struct Request<'a> {
     pub id: u32,
     pub opcode: Opcode,
     pub fields: Fields,
-    /// Scan: most records. Settle: the limit in milliseconds.
+    /// Scan: most records. Settle, command: the limit in milliseconds.
     pub number: u64,
     pub key: &'a [u8],
     pub values: Values<'a>,
@@ -104,6 +115,8 @@ impl<'a> Request<'a> {
 pub struct Reply<'a> {
     pub id: u32,
     pub status: Status,
+    /// What the system took, in nanoseconds by the child's clock.
+    pub service_ns: u64,
     /// Scan: records read.
     pub number: u64,
     pub values: Values<'a>,
@@ -115,8 +128,9 @@ impl<'a> Reply<'a> {
         let mut parts = Parts { rest: body };
         let id = parts.u32("id")?;
         let status = Status::from_byte(parts.u8("status")?)?;
+        let service_ns = parts.u64("service time")?;
         let number = parts.u64("number")?;
-        Ok(Reply { id, status, number, values: Values::parse(parts.rest)? })
+        Ok(Reply { id, status, service_ns, number, values: Values::parse(parts.rest)? })
     }
 
     /// Field 0 as text: an error's words, or the figures.
@@ -157,7 +171,8 @@ pub fn encode_request(
     write_length(out)
 }
 
-/// Replaces the content of `out` by the frame of a reply, whose values `append` writes as [`Values`] reads them.
+/// Replaces the content of `out` by the frame of a reply, whose values `append` writes as [`Values`] reads them. Its
+/// service time is 0 until [`set_service_ns`].
 pub fn encode_reply(
     out: &mut Vec<u8>,
     id: u32,
@@ -169,9 +184,17 @@ pub fn encode_reply(
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&id.to_le_bytes());
     out.push(status as u8);
+    out.extend_from_slice(&[0; 8]);
     out.extend_from_slice(&number.to_le_bytes());
     append(out)?;
     write_length(out)
+}
+
+/// Fills in the service time of a reply's whole frame. It is known when the rest is.
+pub fn set_service_ns(frame: &mut [u8], service_ns: u64) {
+    if let Some(place) = frame.get_mut(SERVICE) {
+        place.copy_from_slice(&service_ns.to_le_bytes());
+    }
 }
 
 /// Replaces the content of `out` by the frame of a reply with `text` as field 0, cut to what a frame holds.

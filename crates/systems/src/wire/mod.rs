@@ -10,15 +10,18 @@
 //! request  id       u32          repeated in the reply
 //!          opcode   u8           see Opcode
 //!          selector u32          read, scan: the field wanted, 0xFFFF_FFFF for all; else 0
-//!          number   u64          scan: most records; settle: limit in ms; else 0
-//!          key      u16 + bytes  length, then the key
-//!          values   (below)      update, insert: the fields; else none
+//!          number   u64          scan: most records; settle, command: limit in ms; else 0
+//!          key      u16 + bytes  length, then the key; command: its name
+//!          values   (below)      update, insert: the fields; open: options, in turn a name and its value;
+//!                                command: field 0 is its argument; else none
 //!
 //! reply    id       u32
 //!          status   u8           see Status
+//!          service  u64          nanoseconds that the system took, by the child's clock: the rest of what the
+//!                                client waited is the way to the child and back
 //!          number   u64          scan: records read; else 0
 //!          values   (below)      read: the fields; figures: field 0 is a JSON object of numbers;
-//!                                an error: field 0 is its text in UTF-8
+//!                                command: field 0 is its answer; an error: field 0 is its text in UTF-8
 //!
 //! values   count    u16
 //!          count times: field u16, length u32, bytes
@@ -34,7 +37,9 @@ mod message;
 mod values;
 
 pub use frames::FrameBuffer;
-pub use message::{Opcode, Reply, Request, Status, encode_reply, encode_request, encode_text_reply};
+pub use message::{
+    Opcode, Reply, Request, Status, encode_reply, encode_request, encode_text_reply, set_service_ns,
+};
 pub use values::{Values, ValuesBuilder, append_values};
 
 /// The longest frame body. It holds a record of 16,000 fields of 1 KB, and bounds what a connection can make a child allocate.

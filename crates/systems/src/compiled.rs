@@ -1,0 +1,216 @@
+//! Java sources of ours, compiled by the user's `javac` where they are needed: an installed program carries its sources in
+//! itself and needs no checkout. What was compiled stays in the cache that artifacts are in, a folder for each state of the
+//! sources and of what they were compiled against.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+use crate::artifacts::ArtifactError;
+use crate::artifacts::cache::{self, lock, remove};
+use crate::child::Child;
+use crate::java::{ClassPath, Java, VERSION};
+use crate::system::{Memory, Progress, SystemError};
+
+const DURING: &str = "compiling its Java part";
+/// The compiler runs beside whatever else the machine does, and before any budget is measured.
+const MACHINE: [&str; 3] = ["-J-Xmx384m", "-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1"];
+/// No annotation processor that happens to lie on the class path runs.
+const OPTIONS: [&str; 5] =
+    ["-g", "-proc:none", "-Xlint:all,-processing,-classfile,-path", "-encoding", "UTF-8"];
+
+/// Sources that are compiled together.
+#[derive(Clone, Copy, Debug)]
+pub struct JavaSources {
+    /// For the folder's name and messages: `jvm-child`.
+    pub name: &'static str,
+    /// Each file's path below the sources' root (`underlay/jvm/Server.java`), and its text.
+    pub files: &'static [(&'static str, &'static str)],
+}
+
+impl JavaSources {
+    /// The folder of the compiled classes, which are made now if they are not there: for a [`ClassPath`]. An error is of
+    /// `system`, which can't run without.
+    pub fn classes(
+        &self,
+        system: &'static str,
+        class_path: &ClassPath,
+        progress: &dyn Fn(&Progress),
+    ) -> Result<PathBuf, SystemError> {
+        let cache = cache::root().map_err(|error| error.of_system(system))?;
+        self.classes_in(&cache, system, class_path, progress)
+    }
+
+    /// [`classes`](Self::classes) in a cache other than the user's.
+    pub fn classes_in(
+        &self,
+        cache: &Path,
+        system: &'static str,
+        class_path: &ClassPath,
+        progress: &dyn Fn(&Progress),
+    ) -> Result<PathBuf, SystemError> {
+        let failed =
+            |problem: String| SystemError::Failed { system, during: DURING, problem, log_tail: None };
+        let of_system = |error: ArtifactError| error.of_system(system);
+        let contents = class_path
+            .contents()
+            .map_err(|error| failed(format!("can't read the folders of its class path: {error}")))?;
+        let (folder, name) = (cache.join("classes"), format!("{}-{}", self.name, self.digest(&contents)));
+        let directory = folder.join(&name);
+        // It has this name only since everything in it was written out.
+        if directory.is_dir() {
+            return Ok(directory);
+        }
+        let compiler = Java::compiler(system)?;
+        std::fs::create_dir_all(&folder).map_err(ArtifactError::io("make", &folder)).map_err(of_system)?;
+        let waiting = format!("waiting for another process that compiles {}", self.name);
+        let _lock = lock(&folder.join(format!("{name}.lock")), &waiting, progress).map_err(of_system)?;
+        if directory.is_dir() {
+            return Ok(directory);
+        }
+        progress(&Progress {
+            what: format!("compiling {}, {} Java files", self.name, self.files.len()),
+            done_bytes: 0,
+            total_bytes: 0,
+        });
+        let staging = folder.join(format!("{name}.partial"));
+        remove(&staging).map_err(of_system)?;
+        let outcome = self.compile(&compiler, system, class_path, &staging).and_then(|classes| {
+            std::fs::rename(&classes, &directory)
+                .map_err(|error| failed(format!("can't make {}: {error}", directory.display())))
+        });
+        let removed = remove(&staging).map_err(of_system);
+        outcome?;
+        removed?;
+        Ok(directory)
+    }
+
+    fn digest(&self, class_path: &[String]) -> String {
+        let mut digest = Sha256::new();
+        // Each part with its length in front: no two lists are the same bytes.
+        let mut add = |part: &str| {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        };
+        self.files.iter().for_each(|(path, text)| [path, text].into_iter().for_each(|part| add(part)));
+        add("class path");
+        class_path.iter().for_each(|entry| add(entry));
+        digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Compiles into a folder of `staging`, and sees to it that all of it is on the disk.
+    fn compile(
+        &self,
+        compiler: &Java,
+        system: &'static str,
+        class_path: &ClassPath,
+        staging: &Path,
+    ) -> Result<PathBuf, SystemError> {
+        let io = |action: &'static str, path: &Path| {
+            let path = path.to_owned();
+            move |error: std::io::Error| ArtifactError::io(action, path)(error).of_system(system)
+        };
+        let (sources, classes) = (staging.join("sources"), staging.join("classes"));
+        std::fs::create_dir_all(&classes).map_err(io("make", &classes))?;
+        let mut command = Command::new(&compiler.program);
+        command.args(MACHINE).args(OPTIONS).arg("--release").arg(VERSION.to_string());
+        // Else whatever CLASSPATH names, or the directory that the user happens to be in, would be searched.
+        let path = if class_path.is_empty() { classes.clone().into() } else { class_path.to_argument() };
+        command.arg("-cp").arg(path).arg("-d").arg(&classes);
+        for (name, text) in self.files {
+            let file = sources.join(name);
+            let parent = file.parent().unwrap_or(&sources);
+            std::fs::create_dir_all(parent).map_err(io("make", parent))?;
+            std::fs::write(&file, text).map_err(io("write", &file))?;
+            command.arg(&file);
+        }
+        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS").env_remove("JDK_JAVAC_OPTIONS");
+        let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
+        let javac = Child::spawn(system, command, &staging.join("javac.log"), &unlimited)?;
+        javac.state().wait(std::time::Duration::MAX);
+        if !javac.state().ended_well() {
+            let problem = format!("{} did not compile {}", compiler.program.display(), self.name);
+            return Err(javac.state().failed(DURING, problem));
+        }
+        write_out(&classes).map_err(io("write out", &classes))?;
+        Ok(classes)
+    }
+}
+
+fn write_out(folder: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => write_out(&entry.path())?,
+            false => File::open(entry.path())?.sync_all()?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const HELLO: JavaSources = JavaSources {
+        name: "hello",
+        files: &[
+            (
+                "a/Hello.java",
+                "package a; class Hello { public static void main(String[] a) { System.out.print(b.Name.OF); } }",
+            ),
+            ("b/Name.java", "package b; public class Name { public static final String OF = \"Käthe\"; }"),
+        ],
+    };
+
+    #[test]
+    fn sources_are_compiled_once_also_by_many_at_once() {
+        let cache = tempfile::TempDir::new().unwrap();
+        let compile = || HELLO.classes_in(cache.path(), "test", &ClassPath::new(), &|_| {}).unwrap();
+        let folders: Vec<PathBuf> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(compile)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let made = folders[0].join("a/Hello.class").metadata().unwrap().modified().unwrap();
+        assert!(folders.iter().all(|folder| *folder == folders[0]));
+        assert_eq!(compile().join("a/Hello.class").metadata().unwrap().modified().unwrap(), made);
+        let output = Command::new("java")
+            .arg("-Dfile.encoding=UTF-8")
+            .arg("-cp")
+            .arg(ClassPath::new().with_classes(&folders[0]).to_argument())
+            .arg("a.Hello")
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "Käthe");
+        let left: Vec<_> = std::fs::read_dir(cache.path().join("classes")).unwrap().collect();
+        assert_eq!(left.len(), 2, "the classes and the lock: {left:?}");
+    }
+
+    #[test]
+    fn another_text_or_another_library_is_another_folder() {
+        let other = JavaSources { files: &[("a/Hello.java", "")], ..HELLO };
+        let same = HELLO.digest(&[]);
+        assert_eq!(same, HELLO.digest(&[]));
+        for digest in
+            [other.digest(&[]), HELLO.digest(&["a.jar 1".to_owned()]), HELLO.digest(&["a.jar 2".to_owned()])]
+        {
+            assert_ne!(digest, same);
+        }
+    }
+
+    #[test]
+    fn what_does_not_compile_is_told_in_the_compilers_words_and_leaves_nothing() {
+        const WRONG: JavaSources =
+            JavaSources { name: "wrong", files: &[("A.java", "class A { int a = \"x\"; }")] };
+        let cache = tempfile::TempDir::new().unwrap();
+        let error =
+            WRONG.classes_in(cache.path(), "test", &ClassPath::new(), &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("did not compile wrong") && error.contains("incompatible types"), "{error}");
+        let left: Vec<_> = std::fs::read_dir(cache.path().join("classes")).unwrap().collect();
+        assert_eq!(left.len(), 1, "the lock alone: {left:?}");
+    }
+}

@@ -1,0 +1,163 @@
+//! What the way to the child and back costs: a call's round trip without the time in the driver.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::figures::CURRENT;
+
+/// A minute, in nanoseconds: a longer way counts as this.
+const LONGEST_NS: u64 = 60_000_000_000;
+/// Enough for differences of a percent, in 20 KB a connection.
+const DIGITS: u8 = 2;
+
+/// The hops of all connections.
+#[derive(Debug, Default)]
+pub struct Hops {
+    connections: Mutex<Vec<Arc<Mutex<Hop>>>>,
+}
+
+/// The hops of one connection. Its own, so that connections don't wait for each other to note theirs.
+#[derive(Debug)]
+pub struct Hop {
+    calls: u64,
+    hop_ns: u64,
+    driver_ns: u64,
+    hops: Histogram<u64>,
+}
+
+impl Hop {
+    fn new() -> Option<Hop> {
+        let hops = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok()?;
+        Some(Hop { calls: 0, hop_ns: 0, driver_ns: 0, hops })
+    }
+
+    /// A call took `round_trip` in all, `driver_ns` of it in the driver.
+    pub fn note(&mut self, round_trip: Duration, driver_ns: u64) {
+        let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+        // The two clocks are the same one in all but name; whichever process was lying, a hop is not negative.
+        let hop_ns = round_trip_ns.saturating_sub(driver_ns);
+        self.calls += 1;
+        self.hop_ns = self.hop_ns.saturating_add(hop_ns);
+        self.driver_ns = self.driver_ns.saturating_add(driver_ns.min(round_trip_ns));
+        self.hops.saturating_record(hop_ns);
+    }
+
+    fn add(&mut self, other: &Hop) {
+        self.calls += other.calls;
+        self.hop_ns = self.hop_ns.saturating_add(other.hop_ns);
+        self.driver_ns = self.driver_ns.saturating_add(other.driver_ns);
+        // Both have the same bounds, so it can't fail.
+        let _ = self.hops.add(&other.hops);
+    }
+}
+
+impl Hops {
+    /// The place for one connection's. Its totals count to the end of `self`, its percentiles until all connections are gone
+    /// and new ones come.
+    pub fn connection(&self) -> Option<Arc<Mutex<Hop>>> {
+        let hop = Arc::new(Mutex::new(Hop::new()?));
+        let mut connections = lock(&self.connections);
+        if connections.iter().all(is_gone) {
+            put_gone_together(&mut connections);
+            if let Some(gone) = connections.first() {
+                lock(gone).hops.reset();
+            }
+        }
+        connections.push(Arc::clone(&hop));
+        Some(hop)
+    }
+
+    /// Running totals of calls and of seconds; the percentiles are of the connections since there was none.
+    pub fn figures(&self) -> BTreeMap<String, f64> {
+        let mut connections = lock(&self.connections);
+        put_gone_together(&mut connections);
+        let Some(mut all) = Hop::new() else { return BTreeMap::new() };
+        connections.iter().for_each(|hop| all.add(&lock(hop)));
+        let mut figures = BTreeMap::from([
+            ("client_calls".to_owned(), all.calls as f64),
+            ("client_driver_seconds".to_owned(), all.driver_ns as f64 / 1e9),
+            ("client_hop_seconds".to_owned(), all.hop_ns as f64 / 1e9),
+        ]);
+        if !all.hops.is_empty() {
+            for percent in [50_u8, 99] {
+                let us = all.hops.value_at_quantile(f64::from(percent) / 100.0) as f64 / 1e3;
+                figures.insert(format!("{CURRENT}client_hop_p{percent}_us"), us);
+            }
+        }
+        figures
+    }
+}
+
+fn is_gone(hop: &Arc<Mutex<Hop>>) -> bool {
+    Arc::strong_count(hop) == 1
+}
+
+/// Keeps one place for all connections that are gone, the first: a study makes thousands.
+fn put_gone_together(connections: &mut Vec<Arc<Mutex<Hop>>>) {
+    if connections.iter().filter(|&hop| is_gone(hop)).count() < 2 {
+        return;
+    }
+    let Some(mut gone) = Hop::new() else { return };
+    connections.retain(|hop| {
+        let keep = !is_gone(hop);
+        if !keep {
+            gone.add(&lock(hop));
+        }
+        keep
+    });
+    connections.insert(0, Arc::new(Mutex::new(gone)));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_stay_and_percentiles_are_of_the_present_clients() {
+        let hops = Hops::default();
+        assert!(!hops.figures().contains_key("current_client_hop_p50_us"));
+        let (first, second) = (hops.connection().unwrap(), hops.connection().unwrap());
+        for _ in 0..98 {
+            lock(&first).note(Duration::from_micros(110), 100_000);
+        }
+        lock(&second).note(Duration::from_micros(1500), 1_000_000);
+        // A driver that claims more than the round trip.
+        lock(&second).note(Duration::from_micros(10), 10_000_000);
+        let expected = [
+            ("client_calls", 100.0),
+            ("client_hop_seconds", (98.0 * 10.0 + 500.0) / 1e6),
+            ("client_driver_seconds", (98.0 * 100.0 + 1000.0 + 10.0) / 1e6),
+            ("current_client_hop_p50_us", 10.0),
+            ("current_client_hop_p99_us", 10.0),
+        ];
+        let check = |expected: &[(&str, f64)]| {
+            let figures = hops.figures();
+            for (name, value) in expected {
+                assert!((figures[*name] / value - 1.0).abs() < 0.02, "{name}: {figures:?}");
+            }
+        };
+        // However often they are read, and also when one client is gone, or all.
+        check(&expected);
+        check(&expected);
+        drop(second);
+        check(&expected);
+        drop(first);
+        check(&expected);
+        let third = hops.connection().unwrap();
+        lock(&third).note(Duration::from_millis(2), 0);
+        check(&[("client_calls", 101.0), ("current_client_hop_p50_us", 2000.0)]);
+        drop(third);
+        for _ in 0..100 {
+            drop(hops.connection().unwrap());
+        }
+        check(&[("client_calls", 101.0)]);
+        assert!(lock(&hops.connections).len() <= 2);
+    }
+}

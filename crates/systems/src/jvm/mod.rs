@@ -1,0 +1,13 @@
+//! The child process for systems whose client is written in Java: a driver, which is one small Java type
+//! (`jvm/src/main/java/underlay/jvm/Driver.java`), behind the framed messages of [`crate::wire`]. A connection of the
+//! generator's thread is a connection of the child is a client of the system.
+
+mod client;
+mod hop;
+mod process;
+mod properties;
+mod sources;
+
+pub use client::JvmClient;
+pub use process::{JvmChild, Spec};
+pub use sources::{ACCUMULO, ACCUMULO_DRIVER, CHILD, MEMORY_DRIVER};

@@ -1,0 +1,44 @@
+//! The Java sources, carried in the program.
+
+use crate::compiled::JavaSources;
+
+/// One file of the Java tree, by its path there.
+macro_rules! java {
+    ($path:literal) => {
+        ($path, include_str!(concat!("../../../../jvm/src/main/java/", $path)))
+    };
+}
+
+/// The child itself, and its driver in memory. Needs no library.
+pub static CHILD: JavaSources = JavaSources {
+    name: "jvm-child",
+    files: &[
+        java!("underlay/jvm/Conversation.java"),
+        java!("underlay/jvm/Driver.java"),
+        java!("underlay/jvm/Frame.java"),
+        java!("underlay/jvm/MalformedFrame.java"),
+        java!("underlay/jvm/MemoryDriver.java"),
+        java!("underlay/jvm/Reply.java"),
+        java!("underlay/jvm/Request.java"),
+        java!("underlay/jvm/Server.java"),
+        java!("underlay/jvm/Values.java"),
+    ],
+};
+
+/// The driver that keeps records in the child's own memory: what the way there costs, and what operations mean.
+pub const MEMORY_DRIVER: &str = "underlay.jvm.MemoryDriver";
+
+/// The driver for Accumulo: compiled against the child's classes and the jars of Accumulo's client.
+pub static ACCUMULO: JavaSources = JavaSources {
+    name: "accumulo-driver",
+    files: &[
+        java!("underlay/accumulo/AccumuloDriver.java"),
+        java!("underlay/accumulo/InstanceFigures.java"),
+        java!("underlay/accumulo/RecordClient.java"),
+        java!("underlay/accumulo/RecordTable.java"),
+        java!("underlay/accumulo/Writes.java"),
+    ],
+};
+
+/// The class that [`ACCUMULO`] is there for. What it takes is written down with it.
+pub const ACCUMULO_DRIVER: &str = "underlay.accumulo.AccumuloDriver";

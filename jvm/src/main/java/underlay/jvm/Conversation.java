@@ -1,0 +1,178 @@
+package underlay.jvm;
+
+import java.io.IOException;
+import java.nio.channels.SocketChannel;
+import java.util.Map;
+import java.util.TreeMap;
+
+/** One connection of the load generator: a thread that answers its requests in their order. */
+final class Conversation implements Runnable {
+    private static final int MAX_CAUSES = 5;
+
+    private final Server server;
+    private final Driver driver;
+    private final SocketChannel channel;
+    private final Request request = new Request();
+    private final Reply reply = new Reply();
+    /** Made for the first operation: a connection for figures alone is no client of the system. */
+    private Driver.Connection client;
+
+    Conversation(Server server, Driver driver, SocketChannel channel) {
+        this.server = server;
+        this.driver = driver;
+        this.channel = channel;
+    }
+
+    SocketChannel channel() {
+        return channel;
+    }
+
+    @Override
+    public void run() {
+        boolean stop = false;
+        try {
+            stop = converse();
+        } catch (IOException gone) {
+            // Nobody is left to tell.
+        } finally {
+            closeClient();
+            server.ended(this);
+            if (stop) {
+                server.stop(channel, request.id);
+            } else {
+                close(channel);
+            }
+        }
+    }
+
+    /** Answers until the connection ends, or asks for the process's end: then {@code true}. */
+    private boolean converse() throws IOException {
+        Frame frame = new Frame(channel);
+        while (true) {
+            try {
+                if (!frame.receive()) {
+                    return false;
+                }
+            } catch (MalformedFrame malformed) {
+                refuse(0, malformed.getMessage());
+                return false;
+            }
+            try {
+                request.decode(frame.bytes(), frame.bodyStart, frame.bodyEnd);
+            } catch (MalformedFrame malformed) {
+                refuse(request.id, "malformed request: " + malformed.getMessage());
+                return false;
+            }
+            if (request.opcode == Request.STOP) {
+                return true;
+            }
+            reply.clear();
+            long started = System.nanoTime();
+            try {
+                answer();
+            } catch (Throwable problem) {
+                // Whatever it is, an error of a class that is missing included: the generator must learn of it.
+                reply.text(Reply.FAILED, describe(problem));
+            }
+            reply.serviceNs = System.nanoTime() - started;
+            reply.send(request.id, channel);
+        }
+    }
+
+    private void answer() throws Exception {
+        switch (request.opcode) {
+            case Request.READ -> {
+                Driver.Outcome outcome = client().read(request.key, request.field, reply.values);
+                if (outcome != Driver.Outcome.FOUND) {
+                    reply.values.clear();
+                }
+                reply.outcome(outcome);
+            }
+            case Request.SCAN -> {
+                reply.number = client().scan(request.key, request.most(), request.field);
+                reply.status = reply.number > 0 ? Reply.FOUND : Reply.MISSING;
+            }
+            case Request.UPDATE -> reply.outcome(client().update(request.key, request.values));
+            case Request.INSERT -> reply.outcome(client().insert(request.key, request.values));
+            case Request.DELETE -> reply.outcome(client().delete(request.key));
+            case Request.FIGURES -> reply.text(Reply.FOUND, json(driver.figures()));
+            case Request.SETTLE -> driver.settle(request.limit());
+            case Request.OPEN -> {
+                closeClient();
+                client = driver.connect(request.options());
+            }
+            case Request.COMMAND ->
+                reply.text(Reply.FOUND, driver.command(request.keyText(), request.text(0), request.limit()));
+            default -> {
+                // A ping: that it is answered is the answer.
+            }
+        }
+    }
+
+    private Driver.Connection client() throws Exception {
+        if (client == null) {
+            client = driver.connect(Map.of());
+        }
+        return client;
+    }
+
+    private void closeClient() {
+        Driver.Connection closing = client;
+        client = null;
+        if (closing != null) {
+            try {
+                closing.close();
+            } catch (Throwable problem) {
+                System.err.println("a client did not close: " + describe(problem));
+            }
+        }
+    }
+
+    private void refuse(int id, String problem) throws IOException {
+        reply.clear();
+        reply.text(Reply.FAILED, problem);
+        reply.send(id, channel);
+    }
+
+    static void close(SocketChannel channel) {
+        try {
+            channel.close();
+        } catch (IOException closed) {
+            // It is closed in any case.
+        }
+    }
+
+    /** An exception and what caused it, in one line. */
+    static String describe(Throwable problem) {
+        StringBuilder text = new StringBuilder();
+        Throwable cause = problem;
+        for (int depth = 0; cause != null && depth < MAX_CAUSES; depth++, cause = cause.getCause()) {
+            String message = cause.getMessage();
+            // A mere wrapper has what it wraps for its message, and a cause without words explains nothing.
+            boolean wrapper = cause.getCause() != null
+                    && (message == null || message.equals(cause.getCause().toString()));
+            if (wrapper || message == null && !text.isEmpty()) {
+                continue;
+            }
+            String words = cause.getClass().getSimpleName() + (message == null ? "" : ": " + message);
+            if (text.indexOf(words) < 0) {
+                text.append(text.isEmpty() ? "" : ", because of ").append(words);
+            }
+        }
+        return text.toString();
+    }
+
+    /** An object of numbers. What is no number in JSON is left out. */
+    private static String json(Map<String, Double> figures) {
+        StringBuilder text = new StringBuilder("{");
+        for (Map.Entry<String, Double> figure : new TreeMap<>(figures).entrySet()) {
+            if (Double.isFinite(figure.getValue())) {
+                text.append(text.length() > 1 ? "," : "").append('"');
+                figure.getKey().chars().filter(letter -> letter >= ' ' && letter != '"' && letter != '\\')
+                        .forEach(letter -> text.append((char) letter));
+                text.append("\":").append(figure.getValue().doubleValue());
+            }
+        }
+        return text.append('}').toString();
+    }
+}

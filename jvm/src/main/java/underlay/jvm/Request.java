@@ -1,0 +1,83 @@
+package underlay.jvm;
+
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+
+/** A request, taken apart. One object is used over and over; its values stay in the frame that they came in. */
+final class Request {
+    static final int PING = 1;
+    static final int READ = 2;
+    static final int SCAN = 3;
+    static final int UPDATE = 4;
+    static final int INSERT = 5;
+    static final int DELETE = 6;
+    static final int FIGURES = 7;
+    static final int SETTLE = 8;
+    static final int STOP = 9;
+    static final int OPEN = 10;
+    static final int COMMAND = 11;
+
+    private static final int HEAD_BYTES = 4 + 1 + 4 + 8 + 2;
+
+    int id;
+    int opcode;
+    /** Of a read or scan: the field wanted, or {@link Driver#ALL_FIELDS}. */
+    int field;
+    byte[] key;
+    final Values values = new Values();
+    private long number;
+
+    /** Takes a frame's body apart. The id is set even of a malformed one, to 0 if it has none. */
+    void decode(byte[] frame, int from, int to) throws MalformedFrame {
+        id = to - from < 4 ? 0 : Frame.intAt(frame, from);
+        if (to - from < HEAD_BYTES) {
+            throw MalformedFrame.truncated("head");
+        }
+        opcode = frame[from + 4] & 0xFF;
+        if (opcode < PING || opcode > COMMAND) {
+            throw new MalformedFrame("unknown opcode " + opcode);
+        }
+        int selector = Frame.intAt(frame, from + 5);
+        // No record has a field beyond the last that an int can tell: none is found, as it should be.
+        field = selector < Driver.ALL_FIELDS ? Integer.MAX_VALUE : selector;
+        number = Frame.longAt(frame, from + 9);
+        int keyBytes = Frame.shortAt(frame, from + 17);
+        int valuesAt = from + HEAD_BYTES + keyBytes;
+        if (valuesAt > to) {
+            throw MalformedFrame.truncated("key");
+        }
+        key = Arrays.copyOfRange(frame, from + HEAD_BYTES, valuesAt);
+        values.read(frame, valuesAt, to);
+    }
+
+    /** Of a scan: the most records. */
+    int most() {
+        return number < 0 || number > Integer.MAX_VALUE ? Integer.MAX_VALUE : (int) number;
+    }
+
+    /** Of a settle or a command: how long it may take. */
+    Duration limit() {
+        return Duration.ofMillis(number < 0 ? Long.MAX_VALUE / 2 : number);
+    }
+
+    String keyText() {
+        return new String(key, StandardCharsets.UTF_8);
+    }
+
+    /** The value at this place as text, empty where there is none. */
+    String text(int place) {
+        return place < values.size() ? new String(values.copy(place), StandardCharsets.UTF_8) : "";
+    }
+
+    /** Of an open: names and values in turn. */
+    Map<String, String> options() {
+        Map<String, String> options = new HashMap<>();
+        for (int place = 0; place + 1 < values.size(); place += 2) {
+            options.put(text(place), text(place + 1));
+        }
+        return options;
+    }
+}

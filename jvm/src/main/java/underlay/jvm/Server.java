@@ -1,0 +1,161 @@
+package underlay.jvm;
+
+import java.io.IOException;
+import java.io.Reader;
+import java.net.StandardProtocolFamily;
+import java.net.UnixDomainSocketAddress;
+import java.nio.channels.ClosedChannelException;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Properties;
+
+/**
+ * The process between underlay and a system whose client is written in Java: a driver behind a Unix socket, a thread a
+ * connection.
+ *
+ * <p>Command line: the socket's path, the driver's class, and a file of properties for it. That file is removed when it has been
+ * read: it may hold a password.
+ */
+public final class Server {
+    /** Little: hundreds of connections must not need memory of their own. */
+    private static final long STACK_BYTES = 512 << 10;
+    private static final int BACKLOG = 1024;
+    /** A client that waits for a system which does not answer is not waited for when the process shall end. */
+    private static final long PATIENCE_MS = 5_000;
+    private static final long RETRY_MS = 50;
+
+    private final Driver driver;
+    private final ServerSocketChannel listener;
+    private final Map<Conversation, Thread> open = new HashMap<>();
+    /** Who asked for the end, to be answered when everything is closed. */
+    private SocketChannel stopAsked;
+    private int stopId;
+
+    private Server(Driver driver, ServerSocketChannel listener) {
+        this.driver = driver;
+        this.listener = listener;
+    }
+
+    public static void main(String[] words) {
+        if (words.length != 3) {
+            System.err.println("usage: underlay.jvm.Server SOCKET DRIVER-CLASS PROPERTIES (underlay starts it by itself)");
+            System.exit(2);
+        }
+        Path socket = Path.of(words[0]);
+        boolean orderly = false;
+        try {
+            Driver driver = opened(words[1], properties(Path.of(words[2])));
+            try (ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
+                // Listening is the sign of being ready: from here on a connection succeeds.
+                listener.bind(UnixDomainSocketAddress.of(socket), BACKLOG);
+                Server server = new Server(driver, listener);
+                server.accept();
+                orderly = server.close();
+            }
+        } catch (Throwable problem) {
+            // The last words are for the user: where in the code is of use only for what nobody thought of.
+            if (!(problem instanceof Exception) || problem.getMessage() == null) {
+                problem.printStackTrace();
+            }
+            System.err.println(Conversation.describe(problem));
+        }
+        // Clients leave threads behind that would keep the process alive.
+        System.exit(orderly ? 0 : 1);
+    }
+
+    private static Map<String, String> properties(Path file) throws IOException {
+        Properties read = new Properties();
+        try (Reader reader = Files.newBufferedReader(file)) {
+            read.load(reader);
+        }
+        Files.delete(file);
+        Map<String, String> properties = new HashMap<>();
+        read.stringPropertyNames().forEach(name -> properties.put(name, read.getProperty(name)));
+        return properties;
+    }
+
+    private static Driver opened(String name, Map<String, String> properties) throws Exception {
+        Driver driver = Class.forName(name).asSubclass(Driver.class).getDeclaredConstructor().newInstance();
+        driver.open(properties);
+        return driver;
+    }
+
+    /** Takes connections until the end is asked for. */
+    private void accept() throws InterruptedException {
+        while (true) {
+            try {
+                SocketChannel channel = listener.accept();
+                Conversation conversation = new Conversation(this, driver, channel);
+                Thread thread = new Thread(null, conversation, "connection", STACK_BYTES);
+                thread.setDaemon(true);
+                synchronized (this) {
+                    open.put(conversation, thread);
+                }
+                thread.start();
+            } catch (ClosedChannelException asked) {
+                return;
+            } catch (IOException problem) {
+                System.err.println("can't take a connection: " + problem);
+                // Out of file descriptors, most likely: those who have a connection go on meanwhile.
+                Thread.sleep(RETRY_MS);
+            }
+        }
+    }
+
+    synchronized void ended(Conversation conversation) {
+        open.remove(conversation);
+    }
+
+    /** Ends {@link #accept}. A second one who asks learns of it by the end of his connection. */
+    synchronized void stop(SocketChannel asked, int id) {
+        if (stopAsked != null) {
+            Conversation.close(asked);
+            return;
+        }
+        stopAsked = asked;
+        stopId = id;
+        try {
+            listener.close();
+        } catch (IOException problem) {
+            System.err.println("can't stop listening: " + problem);
+        }
+    }
+
+    /** Ends the connections and the driver, and says so to who asked. */
+    private boolean close() throws InterruptedException {
+        Map<Conversation, Thread> ending;
+        synchronized (this) {
+            ending = new HashMap<>(open);
+        }
+        for (Conversation conversation : ending.keySet()) {
+            try {
+                // Answers that are under way still go out.
+                conversation.channel().shutdownInput();
+            } catch (IOException gone) {
+                // Its peer has hung up already.
+            }
+        }
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        for (Thread thread : ending.values()) {
+            thread.join(Math.max(1, deadline - System.currentTimeMillis()));
+            thread.interrupt();
+        }
+        Reply answer = new Reply();
+        answer.clear();
+        try {
+            driver.close();
+        } catch (Throwable problem) {
+            answer.text(Reply.FAILED, Conversation.describe(problem));
+        }
+        try (SocketChannel asked = stopAsked) {
+            answer.send(stopId, asked);
+        } catch (IOException gone) {
+            // Whoever asked is gone; it is stopped all the same.
+        }
+        return answer.status == Reply.FOUND;
+    }
+}

@@ -1,0 +1,138 @@
+package underlay.jvm;
+
+import java.util.Arrays;
+
+/**
+ * The fields of one record, index and bytes each. Kept as they are in a message: a field that was received is copied once at
+ * most, and one that is added is written where it is sent from.
+ */
+public final class Values {
+    private static final int COUNT_BYTES = 2;
+    private static final int ENTRY_HEAD_BYTES = 6;
+    private static final int FIRST_BYTES = 256;
+
+    private byte[] own = new byte[FIRST_BYTES];
+    /** Either {@code own}, or the frame that the fields came in. */
+    private byte[] bytes = own;
+    private int start;
+    private int end = COUNT_BYTES;
+    /** Where each field's value begins. */
+    private int[] values = new int[16];
+    private int count;
+
+    /** How many fields there are. */
+    public int size() {
+        return count;
+    }
+
+    /** The index of the field at this place, 0 to 65535. */
+    public int field(int place) {
+        return Frame.shortAt(bytes, value(place) - ENTRY_HEAD_BYTES);
+    }
+
+    /** The value of the field at this place, as an array of its own. */
+    public byte[] copy(int place) {
+        int from = value(place);
+        return Arrays.copyOfRange(bytes, from, from + length(place));
+    }
+
+    /** How many bytes the value at this place has. */
+    public int length(int place) {
+        return Frame.intAt(bytes, value(place) - 4);
+    }
+
+    /** Appends a field. */
+    public void add(int field, byte[] value) {
+        add(field, value, 0, value.length);
+    }
+
+    /** Appends a field of which the value is a part of {@code source}. */
+    public void add(int field, byte[] source, int offset, int length) {
+        if (field < 0 || field > Frame.MAX_SHORT) {
+            throw new IllegalArgumentException("field " + field + " is beyond the last possible, 65535");
+        }
+        if (count == Frame.MAX_SHORT) {
+            throw new IllegalArgumentException("a message holds 65535 fields at most");
+        }
+        if (length > Frame.MAX_BYTES - (end - start)) {
+            throw new IllegalArgumentException("the record is longer than the " + Frame.MAX_BYTES + " bytes of a message");
+        }
+        reserve(ENTRY_HEAD_BYTES + length);
+        Frame.putShort(bytes, end, field);
+        Frame.putInt(bytes, end + 2, length);
+        end += ENTRY_HEAD_BYTES;
+        note(end);
+        System.arraycopy(source, offset, bytes, end, length);
+        end += length;
+    }
+
+    void clear() {
+        bytes = own;
+        start = 0;
+        end = COUNT_BYTES;
+        count = 0;
+    }
+
+    /** Makes these the fields in {@code frame[from..to]}, which must be just one list of fields. */
+    void read(byte[] frame, int from, int to) throws MalformedFrame {
+        clear();
+        bytes = frame;
+        start = from;
+        end = to;
+        if (to - from < COUNT_BYTES) {
+            throw MalformedFrame.truncated("count of fields");
+        }
+        int expected = Frame.shortAt(frame, from);
+        int at = from + COUNT_BYTES;
+        for (int i = 0; i < expected; i++) {
+            if (to - at < ENTRY_HEAD_BYTES) {
+                throw MalformedFrame.truncated("length of a field");
+            }
+            int length = Frame.intAt(frame, at + 2);
+            at += ENTRY_HEAD_BYTES;
+            if (length < 0 || length > to - at) {
+                throw MalformedFrame.truncated("field");
+            }
+            note(at);
+            at += length;
+        }
+        if (at != to) {
+            throw new MalformedFrame((to - at) + " bytes are left over at the frame's end");
+        }
+    }
+
+    /** The length of the encoded form. */
+    int encodedBytes() {
+        return end - start;
+    }
+
+    /** Writes the encoded form to {@code out[at..]}. */
+    void encode(byte[] out, int at) {
+        System.arraycopy(bytes, start, out, at, end - start);
+        Frame.putShort(out, at, count);
+    }
+
+    private int value(int place) {
+        if (place < 0 || place >= count) {
+            throw new IndexOutOfBoundsException(place);
+        }
+        return values[place];
+    }
+
+    private void note(int value) {
+        if (count == values.length) {
+            values = Arrays.copyOf(values, 2 * count);
+        }
+        values[count++] = value;
+    }
+
+    private void reserve(int more) {
+        if (bytes != own) {
+            throw new IllegalStateException("the fields of a request are not for adding to");
+        }
+        if (own.length - end < more) {
+            own = Arrays.copyOf(own, Math.max(2 * own.length, end + more));
+            bytes = own;
+        }
+    }
+}
