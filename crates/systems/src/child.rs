@@ -25,6 +25,8 @@ pub(crate) const OBITUARY_WAIT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct ChildState {
     system: &'static str,
+    /// What the process is called in messages: the system's name, or one of its own where a system has several.
+    name: String,
     pid: Pid,
     log: PathBuf,
     memory: Memory,
@@ -55,6 +57,17 @@ impl Child {
     /// should we die first.
     pub fn spawn(
         system: &'static str,
+        command: Command,
+        log: &Path,
+        memory: &Memory,
+    ) -> Result<Child, SystemError> {
+        Self::spawn_as(system, system, command, log, memory)
+    }
+
+    /// [`spawn`](Self::spawn) for one of several processes of `system`, which messages call `name`.
+    pub fn spawn_as(
+        system: &'static str,
+        name: &str,
         mut command: Command,
         log: &Path,
         memory: &Memory,
@@ -98,7 +111,7 @@ impl Child {
             });
         }
         let oom_kills_before = oom_kills(memory);
-        let (memory, log) = (memory.clone(), log.to_owned());
+        let (name, memory, log) = (name.to_owned(), memory.clone(), log.to_owned());
         let (sender, receiver) = mpsc::channel();
         // The death signal is bound to the thread that forks: this one stays until the child has ended.
         let keeper = std::thread::Builder::new().name(format!("{system}-keeper")).spawn(move || {
@@ -113,6 +126,7 @@ impl Child {
             let pid = Pid::from_child(&child);
             let state = Arc::new(ChildState {
                 system,
+                name,
                 pid,
                 log,
                 memory,
@@ -174,6 +188,10 @@ impl ChildState {
         self.system
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
@@ -222,7 +240,7 @@ impl ChildState {
 
     /// How the process ended, in words that name it; for one that lives, that it does.
     pub fn describe(&self) -> String {
-        let process = format!("{} (process {})", self.system, self.pid());
+        let process = format!("{} (process {})", self.name, self.pid());
         let end = self.lock();
         if !end.over {
             return format!("{process} is still running");
@@ -246,7 +264,7 @@ impl ChildState {
     pub fn describe_loss(&self) -> String {
         match self.wait(OBITUARY_WAIT) {
             true => self.describe(),
-            false => format!("{} (process {}) closed the connection", self.system, self.pid()),
+            false => format!("{} (process {}) closed the connection", self.name, self.pid()),
         }
     }
 

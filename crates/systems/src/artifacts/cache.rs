@@ -91,30 +91,31 @@ impl<'a> Place<'a> {
         std::fs::rename(&files, directory).map_err(ArtifactError::io("make", directory))
     }
 
-    /// Held until it is dropped, or this process ends.
     fn lock(&self, progress: &dyn Fn(&Progress)) -> Result<File, ArtifactError> {
-        let path = self.folder.join(format!("{}.lock", self.name));
-        let file = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
-        let file = file.map_err(ArtifactError::io("open", &path))?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            progress(&Progress {
-                what: format!("waiting for another process that fetches {}", self.list.name),
-                done_bytes: 0,
-                total_bytes: 0,
-            });
-            loop {
-                match flock(&file, FlockOperation::LockExclusive) {
-                    Ok(()) => break,
-                    Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(ArtifactError::io("lock", &path)(error.into())),
-                }
-            }
-        }
-        Ok(file)
+        let waiting = format!("waiting for another process that fetches {}", self.list.name);
+        lock(&self.folder.join(format!("{}.lock", self.name)), &waiting, progress)
     }
 }
 
-fn remove(directory: &Path) -> Result<(), ArtifactError> {
+/// Locks the file `path`, which is made if it is not there, until the answer is dropped or this process ends. Who has to wait
+/// says so in the words of `waiting`.
+pub(crate) fn lock(path: &Path, waiting: &str, progress: &dyn Fn(&Progress)) -> Result<File, ArtifactError> {
+    let file = OpenOptions::new().create(true).write(true).truncate(false).open(path);
+    let file = file.map_err(ArtifactError::io("open", path))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        progress(&Progress { what: waiting.to_owned(), done_bytes: 0, total_bytes: 0 });
+        loop {
+            match flock(&file, FlockOperation::LockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(ArtifactError::io("lock", path)(error.into())),
+            }
+        }
+    }
+    Ok(file)
+}
+
+pub(crate) fn remove(directory: &Path) -> Result<(), ArtifactError> {
     match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(ArtifactError::io("remove", directory)(error))

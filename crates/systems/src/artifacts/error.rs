@@ -26,7 +26,7 @@ pub enum ArtifactError {
 }
 
 impl ArtifactError {
-    pub(super) fn io(
+    pub(crate) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(std::io::Error) -> ArtifactError {

@@ -109,6 +109,10 @@ mod tests {
         let version = crate::artifacts::CASSANDRA.version_of("cassandra-all").unwrap();
         assert!(version.starts_with("5.0."), "{version}");
         assert_eq!(crate::artifacts::CASSANDRA.version_of("cassandra"), None);
+        // Servers of one version: they refuse each other otherwise.
+        let hadoop = ["hadoop-hdfs", "hadoop-yarn-server-nodemanager", "hadoop-mapreduce-examples"];
+        let versions = hadoop.map(|artifact| crate::artifacts::HADOOP.version_of(artifact).unwrap());
+        assert!(versions.iter().all(|version| version == "3.4.2"), "{versions:?}");
     }
 
     #[test]

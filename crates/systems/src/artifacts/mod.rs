@@ -7,7 +7,7 @@
 //! The cache is `$UNDERLAY_CACHE`, or else `underlay` in `$XDG_CACHE_HOME` or in `~/.cache`. A fetch goes to a place of
 //! its own and takes its name when it is complete, and a second process that wants the same waits for the first.
 
-mod cache;
+pub(crate) mod cache;
 mod error;
 mod locked;
 mod maven;
@@ -24,6 +24,20 @@ pub static CASSANDRA: ArtifactList = ArtifactList {
     name: "cassandra",
     pom: include_str!("cassandra/pom.xml"),
     locked: include_str!("cassandra/locked.txt"),
+};
+
+/// The files that Accumulo runs on, its servers, its ZooKeeper and its Java client, without the HDFS below them.
+pub static ACCUMULO: ArtifactList = ArtifactList {
+    name: "accumulo",
+    pom: include_str!("accumulo/pom.xml"),
+    locked: include_str!("accumulo/locked.txt"),
+};
+
+/// The files that HDFS, YARN and MapReduce run on, the example jobs among them.
+pub static HADOOP: ArtifactList = ArtifactList {
+    name: "hadoop",
+    pom: include_str!("hadoop/pom.xml"),
+    locked: include_str!("hadoop/locked.txt"),
 };
 
 /// Files that belong together.

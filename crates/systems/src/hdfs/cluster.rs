@@ -1,0 +1,358 @@
+//! A NameNode and its DataNodes, from the formatting of an empty directory to their end.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::configuration::{LOG_LEVEL, NAMENODE_WEB, URI, datanode_arguments, datanode_web, write};
+use super::figures::{
+    Figures, NamespaceState, VolumeUse, datanode_figures, namenode_figures, namespace_state, volumes,
+};
+use super::plan::{DATANODE_DIRECT_BYTES, Plan};
+use crate::artifacts::HADOOP;
+use crate::child::ChildState;
+use crate::java::{ClassPath, Java};
+use crate::java_server::{JavaProcess, JavaServer, end_all};
+use crate::network_namespace::NetworkNamespace;
+use crate::system::{Memory, SystemError};
+
+/// Starting reads the NameNode's image and each directory's list of blocks: on a slow disk both take their time, so these
+/// limits only tell a stuck process from a slow one.
+const START_LIMIT_S: f64 = 240.0;
+const STOP_LIMIT_S: f64 = 60.0;
+const POLL: Duration = Duration::from_millis(100);
+/// For tools, of which nothing is measured.
+const TOOL_HEAP_BYTES: u64 = 128 << 20;
+const MIB: f64 = (1 << 20) as f64;
+
+const NAMENODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
+const DATANODE: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
+const SHELL: &str = "org.apache.hadoop.fs.FsShell";
+
+/// A file system that takes clients. Dropping it ends its processes at once; [`Hdfs::stop`] ends them in order.
+#[derive(Debug)]
+pub struct Hdfs {
+    plan: Plan,
+    // Before the NameNode, which they would miss.
+    datanodes: Vec<JavaProcess>,
+    namenode: JavaProcess,
+    namespace: Arc<NetworkNamespace>,
+    programs: Programs,
+    shells: AtomicU64,
+}
+
+/// What every program of the file system is started with.
+#[derive(Clone, Debug)]
+struct Programs {
+    java: Java,
+    library: PathBuf,
+    configuration: PathBuf,
+}
+
+impl Programs {
+    fn class_path(&self) -> ClassPath {
+        ClassPath::new().with_classes(&self.configuration).with_jars(&self.library)
+    }
+
+    fn server(&self, plan: &Plan, namespace: &Arc<NetworkNamespace>, name: &str, class: &str) -> JavaServer {
+        JavaServer {
+            system: plan.system,
+            name: name.to_owned(),
+            class: class.to_owned(),
+            arguments: Vec::new(),
+            class_path: self.class_path(),
+            heap_bytes: TOOL_HEAP_BYTES,
+            direct_bytes: None,
+            options: Vec::new(),
+            environment: Vec::new(),
+            quick_start: true,
+            folder: plan.scratch.join(name.to_lowercase().replace(' ', "-")),
+            namespace: Some(Arc::clone(namespace)),
+        }
+    }
+}
+
+impl Hdfs {
+    /// Starts the file system of `plan` in the network `namespace`, inside `memory`; an empty one is formatted first. When
+    /// this returns, every DataNode is there and files can be written.
+    pub fn start(
+        plan: &Plan,
+        namespace: &Arc<NetworkNamespace>,
+        memory: &Memory,
+    ) -> Result<Hdfs, SystemError> {
+        plan.check()?;
+        let needed_bytes = plan.heaps.resident_bytes(plan.datanodes.len() as u64);
+        if memory.budget_bytes < needed_bytes {
+            return plan.failed(format!(
+                "a NameNode and {} DataNodes need {:.0} MiB of memory and the budget is {:.0} MiB: give it more, or \
+                 fewer DataNodes",
+                plan.datanodes.len(),
+                needed_bytes as f64 / MIB,
+                memory.budget_bytes as f64 / MIB
+            ));
+        }
+        let programs = Programs {
+            java: Java::find(plan.system)?,
+            library: HADOOP.directory(&|_| {}).map_err(|error| error.of_system(plan.system))?,
+            configuration: plan.scratch.join("configuration"),
+        };
+        prepare(plan, &programs)?;
+        let is_new = is_empty(&plan.name_directory);
+        if is_new {
+            format(plan, namespace, &programs)?;
+        }
+        let mut namenode = programs.server(plan, namespace, "NameNode", NAMENODE);
+        namenode.heap_bytes = plan.heaps.namenode_bytes;
+        let namenode = namenode.start(&programs.java, memory)?;
+        let mut datanodes = Vec::new();
+        for number in 0..plan.datanodes.len() {
+            let mut datanode =
+                programs.server(plan, namespace, &format!("DataNode {}", number + 1), DATANODE);
+            datanode.heap_bytes = plan.heaps.datanode_bytes;
+            datanode.direct_bytes = Some(DATANODE_DIRECT_BYTES);
+            datanode.arguments = datanode_arguments(plan, number);
+            datanodes.push(datanode.start(&programs.java, memory)?);
+        }
+        let hdfs = Hdfs {
+            plan: plan.clone(),
+            datanodes,
+            namenode,
+            namespace: Arc::clone(namespace),
+            programs,
+            shells: AtomicU64::new(0),
+        };
+        hdfs.wait_until_ready()?;
+        Ok(hdfs)
+    }
+
+    fn wait_until_ready(&self) -> Result<(), SystemError> {
+        let limit = self.stretched(START_LIMIT_S);
+        let started = Instant::now();
+        loop {
+            self.check_processes("starting")?;
+            let state = namespace_state(&self.namespace, NAMENODE_WEB);
+            let wanted = self.datanodes.len() as u64;
+            let problem = match state {
+                Ok(state) if state.is_operational() && state.live_datanodes == wanted => return Ok(()),
+                Ok(state) => {
+                    format!(
+                        "{} of {wanted} DataNodes are there, its state is '{}'",
+                        state.live_datanodes, state.name
+                    )
+                }
+                Err(error) => format!("the NameNode does not answer: {error}"),
+            };
+            if started.elapsed() > limit {
+                let problem = format!("it is not ready after {:.0} s: {problem}", limit.as_secs_f64());
+                return Err(self.namenode.state().failed("starting", problem));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// As clients name it: `hdfs://127.0.0.1:8020`.
+    pub fn uri(&self) -> &'static str {
+        URI
+    }
+
+    /// With `core-site.xml`, `hdfs-site.xml` and `log4j.properties`, for clients and for systems that stand on it.
+    pub fn configuration_directory(&self) -> &Path {
+        &self.programs.configuration
+    }
+
+    /// Hadoop's jars.
+    pub fn library(&self) -> &Path {
+        &self.programs.library
+    }
+
+    /// The configuration and the jars.
+    pub fn class_path(&self) -> ClassPath {
+        self.programs.class_path()
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn namespace(&self) -> &Arc<NetworkNamespace> {
+        &self.namespace
+    }
+
+    /// The ids of the processes that run.
+    pub fn processes(&self) -> Vec<u32> {
+        let running = |state: &&Arc<ChildState>| state.is_running();
+        self.all().map(JavaProcess::state).filter(running).map(|state| state.pid()).collect()
+    }
+
+    /// For whoever must explain a silence: the NameNode first.
+    pub fn states(&self) -> Vec<Arc<ChildState>> {
+        self.all().map(|process| Arc::clone(process.state())).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &JavaProcess> {
+        std::iter::once(&self.namenode).chain(&self.datanodes)
+    }
+
+    /// The first process that has ended, unless we ended it.
+    fn check_processes(&self, during: &'static str) -> Result<(), SystemError> {
+        self.all().filter(|process| !process.was_killed()).try_for_each(|process| process.check(during))
+    }
+
+    /// `Err` when a process has ended that nobody killed here, or the file system can't be written.
+    pub fn health(&self) -> Result<(), SystemError> {
+        self.check_processes("running")?;
+        let state = self.namespace_state("running")?;
+        if state.is_operational() {
+            return Ok(());
+        }
+        let problem = format!("its NameNode lets nobody write: its state is '{}'", state.name);
+        Err(self.namenode.state().failed("running", problem))
+    }
+
+    fn namespace_state(&self, during: &'static str) -> Result<NamespaceState, SystemError> {
+        namespace_state(&self.namespace, NAMENODE_WEB)
+            .map_err(|error| self.silent(&self.namenode, during, &error))
+    }
+
+    fn silent(&self, process: &JavaProcess, during: &'static str, error: &std::io::Error) -> SystemError {
+        let state = process.state();
+        state.failed(during, format!("{}, but does not answer: {error}", state.describe()))
+    }
+
+    /// What the NameNode and the DataNodes that run tell of themselves. DataNodes are counted from 1 in the names, as in
+    /// messages; directories from 0, as in records.
+    pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        const DURING: &str = "telling its figures";
+        let mut figures: Figures = namenode_figures(&self.namespace, NAMENODE_WEB)
+            .map_err(|error| self.silent(&self.namenode, DURING, &error))?;
+        let nodes = self.of_each_datanode(DURING, |address, number| {
+            datanode_figures(&self.namespace, address, number, &self.plan.datanodes[number])
+        })?;
+        for (name, figure) in nodes.into_iter().flatten() {
+            *figures.entry(name).or_default() += figure;
+        }
+        Ok(figures)
+    }
+
+    /// What each DataNode that runs keeps in each of its directories.
+    pub fn volumes(&self) -> Result<Vec<VolumeUse>, SystemError> {
+        let nodes = self.of_each_datanode("telling its directories", |address, number| {
+            volumes(&self.namespace, address, number, &self.plan.datanodes[number])
+        })?;
+        Ok(nodes.into_iter().flatten().collect())
+    }
+
+    fn of_each_datanode<T>(
+        &self,
+        during: &'static str,
+        ask: impl Fn(SocketAddr, usize) -> std::io::Result<T>,
+    ) -> Result<Vec<T>, SystemError> {
+        let running = self.datanodes.iter().enumerate().filter(|(_, process)| !process.was_killed());
+        let answers = running.map(|(number, process)| {
+            ask(datanode_web(number), number).map_err(|error| self.silent(process, during, &error))
+        });
+        answers.collect()
+    }
+
+    /// Waits until every block has the copies that it should have, and deleted blocks are gone.
+    pub fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        const DURING: &str = "settling";
+        let started = Instant::now();
+        loop {
+            self.check_processes(DURING)?;
+            let state = self.namespace_state(DURING)?;
+            if state.under_replicated_blocks == 0 && state.pending_deletions == 0 {
+                return Ok(());
+            }
+            if started.elapsed() > limit {
+                let problem = format!(
+                    "after {:.0} s {} blocks have too few copies and {} wait for their deletion",
+                    limit.as_secs_f64(),
+                    state.under_replicated_blocks,
+                    state.pending_deletions
+                );
+                return Err(self.namenode.state().failed(DURING, problem));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Does what `hdfs dfs` does with these words, outside of the memory budget, and gives what it printed.
+    pub fn shell(
+        &self,
+        words: &[&str],
+        during: &'static str,
+        limit: Duration,
+    ) -> Result<String, SystemError> {
+        let mut shell = self.programs.server(&self.plan, &self.namespace, "hdfs dfs", SHELL);
+        // Several may run at once.
+        let number = self.shells.fetch_add(1, Ordering::Relaxed);
+        shell.folder = self.plan.scratch.join(format!("hdfs-dfs-{number}"));
+        shell.options.push(format!("-D{LOG_LEVEL}=ERROR"));
+        shell.arguments = words.iter().map(|&word| word.to_owned()).collect();
+        let output = shell.run(&self.programs.java, during, limit)?;
+        // Kept where it failed, for its log; what can't be removed is in the scratch directory.
+        let _ = std::fs::remove_dir_all(&shell.folder);
+        Ok(output)
+    }
+
+    /// Ends a DataNode, counted from 0, as if it had lost its power. It stays away.
+    pub fn kill_datanode(&self, number: usize) {
+        if let Some(process) = self.datanodes.get(number) {
+            process.kill();
+        }
+    }
+
+    /// Ends the DataNodes, then the NameNode, each in order or by force. An error names the first that did not end well.
+    pub fn stop(self) -> Result<(), SystemError> {
+        let limit = self.stretched(STOP_LIMIT_S);
+        let datanodes = end_all(&self.datanodes, limit);
+        let namenode = self.namenode.end(limit);
+        datanodes.and(namenode)
+    }
+
+    fn stretched(&self, s: f64) -> Duration {
+        stretched(s, self.plan.slow_motion)
+    }
+}
+
+fn stretched(s: f64, slow_motion: f64) -> Duration {
+    Duration::try_from_secs_f64(s * slow_motion.max(1.0)).unwrap_or(Duration::MAX)
+}
+
+/// Makes the directories and the configuration.
+fn prepare(plan: &Plan, programs: &Programs) -> Result<(), SystemError> {
+    let make = |directory: &Path| {
+        std::fs::create_dir_all(directory).or_else(|error| {
+            plan.failed(format!("can't make the directory {}: {error}", directory.display()))
+        })
+    };
+    let directories = plan.datanodes.iter().flatten().map(|directory| directory.path.as_path());
+    directories.chain([plan.name_directory.as_path(), &plan.scratch]).try_for_each(make)?;
+    write(plan, &programs.configuration).or_else(|error| {
+        let folder = programs.configuration.display();
+        plan.failed(format!("can't write the configuration in {folder}: {error}"))
+    })
+}
+
+fn is_empty(directory: &Path) -> bool {
+    !directory.join("current/VERSION").exists()
+}
+
+/// Makes a new file system. Directories of DataNodes that belong to another one would keep them from starting.
+fn format(plan: &Plan, namespace: &Arc<NetworkNamespace>, programs: &Programs) -> Result<(), SystemError> {
+    if let Some(used) = plan.datanodes.iter().flatten().find(|directory| !is_empty(&directory.path)) {
+        return plan.failed(format!(
+            "{} has blocks of a file system whose NameNode's directory is gone: {} is empty. Both must be of one file \
+             system, or empty",
+            used.path.display(),
+            plan.name_directory.display()
+        ));
+    }
+    let mut tool = programs.server(plan, namespace, "NameNode format", NAMENODE);
+    tool.arguments = ["-format", "-nonInteractive"].map(str::to_owned).into();
+    tool.run(&programs.java, "starting", stretched(START_LIMIT_S, plan.slow_motion)).map(drop)
+}

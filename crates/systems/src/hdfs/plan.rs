@@ -1,0 +1,257 @@
+//! What a file system shall be like: its DataNodes, their directories, its blocks, its memory.
+
+use std::path::{Path, PathBuf};
+
+use crate::system::SystemError;
+
+const MIB: u64 = 1 << 20;
+/// Ports are given by the DataNode's number: they stay below those that the kernel hands out.
+pub const MOST_DATANODES: usize = 200;
+/// Checksums are of so many bytes, and a block is made of whole ones.
+const CHECKSUM_BYTES: u64 = 512;
+/// Every block is a file, a file of checksums and an entry of the NameNode's memory.
+pub const LEAST_BLOCK_BYTES: u64 = 64 << 10;
+
+/// A file system to be started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The system that stands on it, which errors are of.
+    pub system: &'static str,
+    /// The NameNode's image and edit log. An empty or missing one is formatted.
+    pub name_directory: PathBuf,
+    /// For each DataNode its data directories.
+    pub datanodes: Vec<Vec<DataDirectory>>,
+    /// Copies of each block that a client asks for without a word of its own.
+    pub replication: u32,
+    /// The same of the size of blocks: a multiple of 512 bytes.
+    pub block_bytes: u64,
+    pub volume_choosing: VolumeChoosing,
+    /// A DataNode writes a block out to its device when it is complete. As shipped, it does not.
+    pub sync_on_close: bool,
+    /// Off the storage under test: configuration, logs, temporary files. It is made.
+    pub scratch: PathBuf,
+    pub heaps: Heaps,
+    /// How many times slower than its model the storage is; timeouts are longer by so much.
+    pub slow_motion: f64,
+}
+
+/// A directory of a DataNode, and what the file system shall take its device for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataDirectory {
+    pub path: PathBuf,
+    pub storage_type: StorageType,
+}
+
+/// What storage policies tell devices apart by. Under the policy that files have as shipped, blocks go to `Disk` alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StorageType {
+    #[default]
+    Disk,
+    Ssd,
+    Archive,
+}
+
+impl StorageType {
+    pub fn name(self) -> &'static str {
+        match self {
+            StorageType::Disk => "DISK",
+            StorageType::Ssd => "SSD",
+            StorageType::Archive => "ARCHIVE",
+        }
+    }
+}
+
+/// How a DataNode chooses the directory of a new block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VolumeChoosing {
+    /// One after another, whatever they are: as shipped.
+    #[default]
+    RoundRobin,
+    /// Those with more space more often, when the difference is larger than `threshold_bytes` (10 GiB as shipped).
+    AvailableSpace { threshold_bytes: u64 },
+}
+
+/// The heaps of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heaps {
+    pub namenode_bytes: u64,
+    pub datanode_bytes: u64,
+}
+
+/// What a Java machine takes beside its heap: code, classes, threads. Measured after writing 3.6 GB: 66 to 72 MiB.
+const JAVA_OWN_BYTES: u64 = 88 * MIB;
+/// For buffers between files and the network.
+pub const DATANODE_DIRECT_BYTES: u64 = 32 * MIB;
+const LEAST_NAMENODE_BYTES: u64 = 64 * MIB;
+const LEAST_DATANODE_BYTES: u64 = 64 * MIB;
+const MOST_NAMENODE_BYTES: u64 = 1024 * MIB;
+const MOST_DATANODE_BYTES: u64 = 512 * MIB;
+/// Of a budget, what each server's heap may grow to beyond the least.
+const HEAP_SHARE: u64 = 24;
+
+impl Heaps {
+    /// Heaps for a budget of which other things need their part too: the least ones, unless it is large.
+    pub fn of(budget_bytes: u64) -> Heaps {
+        let share = budget_bytes / HEAP_SHARE / MIB * MIB;
+        Heaps {
+            namenode_bytes: share.clamp(LEAST_NAMENODE_BYTES, MOST_NAMENODE_BYTES),
+            datanode_bytes: share.clamp(LEAST_DATANODE_BYTES, MOST_DATANODE_BYTES),
+        }
+    }
+
+    /// The most that the servers of a file system of `datanodes` DataNodes take, page cache aside.
+    pub fn resident_bytes(&self, datanodes: u64) -> u64 {
+        let namenode = self.namenode_bytes + JAVA_OWN_BYTES;
+        let datanode = self.datanode_bytes + DATANODE_DIRECT_BYTES + JAVA_OWN_BYTES;
+        namenode + datanode * datanodes
+    }
+}
+
+impl Plan {
+    /// A directory of each DataNode on each of `data`, the directories of the attached storage: `hdfs/datanode-1` and so on.
+    /// All share the devices, as if the machine were the average one of a cluster. A directory that is missing is an error:
+    /// made here, it would lie on whatever is under the missing mount.
+    pub fn on_each(
+        system: &'static str,
+        data: &[(PathBuf, StorageType)],
+        datanodes: u32,
+    ) -> Result<Vec<Vec<DataDirectory>>, SystemError> {
+        let failed =
+            |problem: String| SystemError::Failed { system, during: "starting", problem, log_tail: None };
+        if data.is_empty() {
+            return Err(failed("there is no data directory".to_owned()));
+        }
+        for (directory, _) in data {
+            if !directory.is_dir() {
+                let problem = format!(
+                    "the data directory {} is missing: is the storage attached?",
+                    directory.display()
+                );
+                return Err(failed(problem));
+            }
+        }
+        let place = |node: u32, (directory, storage_type): &(PathBuf, StorageType)| DataDirectory {
+            path: directory.join("hdfs").join(format!("datanode-{node}")),
+            storage_type: *storage_type,
+        };
+        Ok((1..=datanodes).map(|node| data.iter().map(|each| place(node, each)).collect()).collect())
+    }
+
+    /// What is wrong with it, as an error of the system.
+    pub fn check(&self) -> Result<(), SystemError> {
+        let setting = |key: &str, problem: String| {
+            Err(SystemError::Setting { system: self.system, key: key.to_owned(), problem })
+        };
+        let count = self.datanodes.len();
+        if count == 0 || count > MOST_DATANODES {
+            return setting("datanodes", format!("{count}: expected 1 to {MOST_DATANODES}"));
+        }
+        if self.replication == 0 || self.replication as usize > count {
+            let problem =
+                format!("{} copies of a block need as many DataNodes, not {count}", self.replication);
+            return setting("replication", problem);
+        }
+        if self.block_bytes < LEAST_BLOCK_BYTES || !self.block_bytes.is_multiple_of(CHECKSUM_BYTES) {
+            let problem = format!(
+                "{} bytes: expected a multiple of {CHECKSUM_BYTES}, {LEAST_BLOCK_BYTES} at least",
+                self.block_bytes
+            );
+            return setting("block_size", problem);
+        }
+        let directories = self.datanodes.iter().flatten().map(|directory| &directory.path);
+        for path in directories.chain([&self.name_directory, &self.scratch]) {
+            self.check_path(path)?;
+        }
+        if self.datanodes.iter().any(Vec::is_empty) {
+            return self.failed("a DataNode has no data directory".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Lists of directories are divided by commas, and `${` begins a variable.
+    fn check_path(&self, path: &Path) -> Result<(), SystemError> {
+        let Some(text) = path.to_str() else {
+            return self.failed(format!("{} is not UTF-8, which Java needs", path.display()));
+        };
+        if !path.is_absolute() || text.contains([',', '\n']) || text.contains("${") {
+            return self.failed(format!(
+                "'{}' can't be a directory of Hadoop's: it must be absolute, without commas and '${{'",
+                text.escape_debug()
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn failed<T>(&self, problem: String) -> Result<T, SystemError> {
+        Err(SystemError::Failed { system: self.system, during: "starting", problem, log_tail: None })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn plan() -> Plan {
+        let directory = |node: u32, disk: u32| DataDirectory {
+            path: format!("/mnt/disk-{disk}/hdfs/datanode-{node}").into(),
+            storage_type: if disk == 1 { StorageType::Ssd } else { StorageType::Disk },
+        };
+        Plan {
+            system: "test",
+            name_directory: "/mnt/disk-0/hdfs/namenode".into(),
+            datanodes: (1..=3).map(|node| (0..2).map(|disk| directory(node, disk)).collect()).collect(),
+            replication: 3,
+            block_bytes: 4 << 20,
+            volume_choosing: VolumeChoosing::RoundRobin,
+            sync_on_close: false,
+            scratch: "/run/cell 1".into(),
+            heaps: Heaps::of(2 << 30),
+            slow_motion: 1.0,
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        plan().check().unwrap();
+        let wrong = |change: fn(&mut Plan), problem: &str| {
+            let mut plan = plan();
+            change(&mut plan);
+            let error = plan.check().unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        };
+        wrong(|plan| plan.replication = 4, "not 3");
+        wrong(|plan| plan.replication = 0, "replication");
+        wrong(|plan| plan.datanodes.clear(), "datanodes");
+        wrong(|plan| plan.datanodes = vec![plan.datanodes[0].clone(); 201], "1 to 200");
+        wrong(|plan| plan.datanodes[1].clear(), "no data directory");
+        wrong(|plan| plan.block_bytes = 4097, "multiple of 512");
+        wrong(|plan| plan.block_bytes = 512, "65536 at least");
+        wrong(|plan| plan.datanodes[2][0].path = "/mnt/a,b".into(), "a,b");
+        wrong(|plan| plan.name_directory = "name".into(), "absolute");
+        wrong(|plan| plan.scratch = "/tmp/${x}".into(), "Hadoop's");
+    }
+
+    #[test]
+    fn each_datanode_is_on_each_device() {
+        let storage = tempfile::TempDir::new().unwrap();
+        let disks = ["a", "b"].map(|name| storage.path().join(name));
+        disks.iter().for_each(|disk| std::fs::create_dir(disk).unwrap());
+        let data = [(disks[0].clone(), StorageType::Disk), (disks[1].clone(), StorageType::Ssd)];
+        let nodes = Plan::on_each("test", &data, 3).unwrap();
+        assert_eq!(nodes.len(), 3);
+        assert_eq!(nodes[2][1].path, disks[1].join("hdfs/datanode-3"));
+        assert_eq!(nodes[2][1].storage_type, StorageType::Ssd);
+        std::fs::remove_dir(&disks[1]).unwrap();
+        let error = Plan::on_each("test", &data, 3).unwrap_err().to_string();
+        assert!(error.contains("/b is missing"), "{error}");
+        assert!(Plan::on_each("test", &[], 1).is_err());
+    }
+
+    #[test]
+    fn heaps_grow_with_the_budget() {
+        let (small, large) = (Heaps::of(0), Heaps::of(1 << 40));
+        assert_eq!(small, Heaps { namenode_bytes: 64 * MIB, datanode_bytes: 64 * MIB });
+        assert_eq!(large, Heaps { namenode_bytes: 1024 * MIB, datanode_bytes: 512 * MIB });
+        assert_eq!(small.resident_bytes(3), (152 + 3 * 184) * MIB);
+    }
+}

@@ -1,0 +1,122 @@
+//! What servers tell of themselves over HTTP, asked from inside their network.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::network_namespace::NetworkNamespace;
+
+/// A server that does not answer in this time is stuck; those that are busy answer later than usual.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// No answer is as long; a longer one is cut off, which makes it no JSON.
+const MOST_BYTES: u64 = 32 << 20;
+
+/// The JSON at `path` of the server at `address` in the network `namespace`.
+pub fn get_json(namespace: &NetworkNamespace, address: SocketAddr, path: &str) -> io::Result<Value> {
+    let answer = namespace.within(|| get(address, path))??;
+    serde_json::from_slice(&answer).map_err(|error| invalid(format!("{address}{path} is no JSON: {error}")))
+}
+
+fn invalid(problem: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem)
+}
+
+/// The body of the answer. The oldest version of the protocol is enough: the server closes when it is done.
+fn get(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+    let request = format!(
+        "GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(MOST_BYTES).read_to_end(&mut answer)?;
+    body_of(&answer).map_err(|problem| invalid(format!("{address}{path}: {problem}")))
+}
+
+/// The body of an answer of status 200.
+fn body_of(answer: &[u8]) -> Result<Vec<u8>, String> {
+    const END: &[u8] = b"\r\n\r\n";
+    let end = answer.windows(END.len()).position(|window| window == END);
+    let Some(end) = end else { return Err("the answer is cut off".to_owned()) };
+    let head = String::from_utf8_lossy(&answer[..end]);
+    let status = head.lines().next().unwrap_or_default();
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(format!("answered '{}'", status.escape_debug()));
+    }
+    let body = &answer[end + END.len()..];
+    let chunked = head.lines().any(|line| {
+        let line = line.to_ascii_lowercase();
+        line.starts_with("transfer-encoding:") && line.contains("chunked")
+    });
+    if chunked { unchunk(body) } else { Ok(body.to_vec()) }
+}
+
+/// Puts together what a server sent in pieces, which it may do although nobody asked.
+fn unchunk(mut rest: &[u8]) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    let cut = || "the answer is cut off".to_owned();
+    loop {
+        let end = rest.windows(2).position(|window| window == b"\r\n").ok_or_else(cut)?;
+        let size = String::from_utf8_lossy(&rest[..end]);
+        let size = size.split(';').next().unwrap_or_default().trim();
+        let size =
+            usize::from_str_radix(size, 16).map_err(|_| "a piece of the answer has no size".to_owned())?;
+        rest = &rest[end + 2..];
+        if size == 0 {
+            return Ok(body);
+        }
+        let (piece, after) = rest.split_at_checked(size).ok_or_else(cut)?;
+        body.extend_from_slice(piece);
+        rest = after.get(2..).ok_or_else(cut)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn answers_are_read_whole_and_in_pieces() {
+        let whole = b"HTTP/1.1 200 OK\r\nContent-Type: x\r\n\r\n{}\r\n";
+        assert_eq!(body_of(whole).unwrap(), b"{}\r\n");
+        let pieces =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n";
+        assert_eq!(body_of(pieces).unwrap(), b"abc0123456789");
+        for (answer, problem) in [
+            (&b""[..], "cut off"),
+            (b"HTTP/1.1 404 Not Found\r\n\r\n", "404 Not Found"),
+            (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc", "cut off"),
+            (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\nabc", "no size"),
+        ] {
+            let found = body_of(answer).unwrap_err();
+            assert!(found.contains(problem), "{found}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_it_panic(answer in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = body_of(&answer);
+            let _ = unchunk(&answer);
+        }
+
+        #[test]
+        fn what_is_cut_in_pieces_comes_back(pieces in proptest::collection::vec(
+            proptest::collection::vec(any::<u8>(), 1..50), 0..8)) {
+            let mut sent = Vec::new();
+            for piece in &pieces {
+                sent.extend(format!("{:x}\r\n", piece.len()).into_bytes());
+                sent.extend(piece);
+                sent.extend(b"\r\n");
+            }
+            sent.extend(b"0\r\n\r\n");
+            prop_assert_eq!(unchunk(&sent).unwrap(), pieces.concat());
+        }
+    }
+}

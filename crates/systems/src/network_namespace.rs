@@ -1,0 +1,214 @@
+//! A network of one's own for a system: a loopback device, and nothing that leads out of it.
+//!
+//! Servers that bind every address are contained by it, ports are the same in every run and never taken by anyone else's,
+//! so that addresses which a system writes into its data stay right when the data are copied. The namespace has no name
+//! and no mount: it is gone with the last process and the last file descriptor that holds it.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use crate::system::SystemError;
+
+/// The state of a TCP socket that takes connections, in the kernel's tables.
+const LISTENING: &str = "0A";
+
+/// An anonymous network namespace whose loopback device is up: 127.0.0.0/8 is all there is.
+#[derive(Debug)]
+pub struct NetworkNamespace {
+    /// Shared with commands that shall enter it.
+    link: Arc<OwnedFd>,
+}
+
+impl NetworkNamespace {
+    /// Makes one for `system`. Fails where the process may not administer the system (`CAP_SYS_ADMIN`).
+    pub fn create(system: &'static str) -> Result<Arc<NetworkNamespace>, SystemError> {
+        // A thread of its own, since it is the thread that moves.
+        let made = std::thread::scope(|scope| scope.spawn(make).join());
+        let made = made.unwrap_or_else(|_| Err(("make", io::Error::other("the thread ended early"))));
+        match made {
+            Ok(link) => Ok(Arc::new(NetworkNamespace { link: Arc::new(link) })),
+            Err((_, error)) if error.kind() == io::ErrorKind::PermissionDenied => Err(SystemError::Missing {
+                system,
+                missing: "a network namespace of its own, so that its servers listen to nobody else"
+                    .to_owned(),
+                remedy:
+                    "run as root, or with the capability CAP_SYS_ADMIN (in a container: --cap-add SYS_ADMIN)"
+                        .to_owned(),
+            }),
+            Err((action, error)) => Err(SystemError::Failed {
+                system,
+                during: "starting",
+                problem: format!("can't {action} a network namespace for it: {error}"),
+                log_tail: None,
+            }),
+        }
+    }
+
+    /// Lets the process of `command` begin in the namespace.
+    pub fn enter(&self, command: &mut Command) {
+        let link = Arc::clone(&self.link);
+        // SAFETY: between fork and exec the closure makes one system call on a descriptor that it holds; it takes no
+        // lock and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(())
+            });
+        }
+    }
+
+    /// Does `work` on a thread that is in the namespace, and waits for it. Sockets made there stay in the namespace wherever
+    /// they are used later. Fails where the thread can't be started or moved.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("in-namespace".to_owned());
+            let thread = thread.spawn_scoped(scope, || -> io::Result<T> {
+                move_into_link_name_space(self.link.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(work())
+            })?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Every address that a TCP socket in the namespace listens on, in order.
+    pub fn listeners(&self) -> io::Result<Vec<SocketAddr>> {
+        self.within(|| {
+            let mut all = Vec::new();
+            for table in ["tcp", "tcp6"] {
+                match std::fs::read_to_string(format!("/proc/thread-self/net/{table}")) {
+                    Ok(text) => all.extend(text.lines().filter_map(listener_in)),
+                    // A kernel without IPv6.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && table == "tcp6" => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            all.sort();
+            all.dedup();
+            Ok(all)
+        })?
+    }
+
+    /// The names of its network devices.
+    pub fn devices(&self) -> io::Result<Vec<String>> {
+        let table = self.within(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
+        Ok(table
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, _)| name.trim().to_owned())
+            .collect())
+    }
+}
+
+/// Moves the calling thread into a new namespace, sets its loopback device up and gives a link to it.
+fn make() -> Result<OwnedFd, (&'static str, io::Error)> {
+    // SAFETY: this flag changes the calling thread's network alone, and no file descriptor of anyone.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|error| ("make", error.into()))?;
+    set_loopback_up().map_err(|error| ("set up the loopback device of", error.into()))?;
+    let link = File::open("/proc/thread-self/ns/net").map_err(|error| ("hold", error))?;
+    Ok(link.into())
+}
+
+fn set_loopback_up() -> rustix::io::Result<()> {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    // SAFETY: the structure is plain old data, for which zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, &letter) in request.ifr_name.iter_mut().zip(b"lo") {
+        *place = letter as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the request names a device and holds flags, as this call wants it, and outlives the call.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// The address in a line of `/proc/net/tcp` or `tcp6` whose socket listens.
+fn listener_in(line: &str) -> Option<SocketAddr> {
+    let mut columns = line.split_whitespace();
+    let (local, state) = (columns.nth(1)?, columns.nth(1)?);
+    if state != LISTENING {
+        return None;
+    }
+    let (address, port) = local.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    // Words of 32 bits, each printed as this machine's number of the bytes in network order.
+    let mut bytes = Vec::new();
+    let mut rest = address;
+    while !rest.is_empty() {
+        let (word, after) = rest.split_at_checked(8)?;
+        bytes.extend(u32::from_str_radix(word, 16).ok()?.to_ne_bytes());
+        rest = after;
+    }
+    let address: IpAddr = match bytes.len() {
+        4 => Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into(),
+        16 => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(address.to_canonical(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn it_is_apart_from_the_host_and_from_others() {
+        let [one, other] = [(); 2].map(|()| NetworkNamespace::create("test").unwrap());
+        assert_eq!(one.devices().unwrap(), ["lo"]);
+        let listener = one.within(|| TcpListener::bind("127.0.0.3:8020")).unwrap().unwrap();
+        let anyone = one.within(|| TcpListener::bind("0.0.0.0:13562")).unwrap().unwrap();
+        // The same port again, elsewhere.
+        let again = other.within(|| TcpListener::bind("127.0.0.3:8020")).unwrap().unwrap();
+        let expected = ["0.0.0.0:13562", "127.0.0.3:8020"].map(|address| address.parse().unwrap());
+        assert_eq!(one.listeners().unwrap(), expected);
+        assert_eq!(other.listeners().unwrap(), expected[1..]);
+        assert!(one.within(|| TcpStream::connect("127.0.0.3:8020")).unwrap().is_ok());
+        assert!(other.within(|| TcpStream::connect("127.0.0.1:13562")).unwrap().is_err());
+        assert!(one.within(|| TcpStream::connect("192.0.2.1:80")).unwrap().is_err(), "there is a way out");
+        drop((listener, anyone, again));
+        assert!(one.listeners().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_command_begins_in_it() {
+        let namespace = NetworkNamespace::create("test").unwrap();
+        let mut command = Command::new("readlink");
+        command.arg("/proc/self/ns/net");
+        namespace.enter(&mut command);
+        let inside = namespace.within(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap().unwrap();
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), inside.to_str().unwrap());
+        assert_ne!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), inside);
+    }
+
+    #[test]
+    fn listeners_are_read_from_the_kernel_s_tables() {
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt";
+        let line =
+            "   0: 0100007F:1F54 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1 1 0 100";
+        assert_eq!(listener_in(head), None);
+        assert_eq!(listener_in(line), Some("127.0.0.1:8020".parse().unwrap()));
+        assert_eq!(listener_in(&line.replace(" 0A ", " 01 ")), None);
+        let wide = "00000000000000000000000000000000";
+        assert_eq!(
+            listener_in(&line.replace("0100007F", wide)),
+            Some("[::]:8020".parse().unwrap()),
+            "a wildcard stays one"
+        );
+        for wrong in ["", "0:", "0: 0100007F 0:0 0A", "0: 01:1 0:0 0A", "0: 010000é7F:1F54 0:0 0A"] {
+            assert_eq!(listener_in(wrong), None, "{wrong}");
+        }
+    }
+}
