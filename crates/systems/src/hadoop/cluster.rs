@@ -1,0 +1,376 @@
+//! A cluster that takes jobs, and what is done with it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use underlay_record::{DirectoryUse, JobRecord};
+use underlay_workload::client::Client;
+
+use super::NAME;
+use super::config::Config;
+use super::job_client::JobClient;
+use super::jobs::{JOBS, Step, record};
+use super::local_directories::{LocalUse, LocalWatch};
+use super::yarn::{Yarn, processes_in};
+use crate::hdfs::Hdfs;
+use crate::network_namespace::NetworkNamespace;
+use crate::system::{JobProgress, JobRequest, JobWatch, Running, SystemError};
+
+/// Deleted blocks go with the next heartbeats of the DataNodes.
+const DELETION_LIMIT: Duration = Duration::from_secs(60);
+const DELETION_POLL: Duration = Duration::from_millis(250);
+/// Looks at the directories' blocks that must agree before what was deleted counts as gone.
+const STEADY_LOOKS: u32 = 8;
+const END_LIMIT: Duration = Duration::from_secs(60);
+const END_POLL: Duration = Duration::from_millis(20);
+/// A master writes the history before it reports its end; a history server of someone else's cluster may be moving it.
+const HISTORY_WAIT: Duration = Duration::from_secs(30);
+
+/// Blocks and bytes, by DataNode and directory.
+type Volumes = BTreeMap<(u32, u32), (u64, u64)>;
+
+/// A cluster of HDFS, YARN and MapReduce, or the way to one that runs already.
+#[derive(Debug)]
+pub struct Cluster {
+    pub(super) config: Config,
+    // In the order in which they end.
+    pub(super) client: JobClient,
+    /// Absent: the cluster is someone else's.
+    pub(super) servers: Option<Servers>,
+    /// One job at a time, and what teragen said of the rows that it wrote last.
+    pub(super) checksum: Mutex<Option<Checksum>>,
+}
+
+/// What is ours.
+#[derive(Debug)]
+pub struct Servers {
+    pub(super) yarn: Yarn,
+    pub(super) hdfs: Hdfs,
+    pub(super) namespace: Arc<NetworkNamespace>,
+    pub(super) local_directories: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Checksum {
+    bytes: u64,
+    value: i64,
+}
+
+impl Servers {
+    /// `Err` when YARN can't go on. A DataNode more or less is for HDFS to bear.
+    fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        self.yarn.check(during)
+    }
+}
+
+fn failed(during: &'static str, problem: String) -> SystemError {
+    SystemError::Failed { system: NAME, during, problem, log_tail: None }
+}
+
+impl Cluster {
+    /// The HDFS below it; `None` where the cluster is someone else's.
+    pub fn hdfs(&self) -> Option<&Hdfs> {
+        self.servers.as_ref().map(|servers| &servers.hdfs)
+    }
+
+    /// The network that all of it is in; `None` where the cluster is someone else's.
+    pub fn namespace(&self) -> Option<&Arc<NetworkNamespace>> {
+        self.servers.as_ref().map(|servers| &servers.namespace)
+    }
+
+    pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        self.servers.as_ref().map_or(Ok(()), |servers| servers.check(during))
+    }
+
+    /// Of everything that jobs write.
+    pub(super) fn set_storage_policy(&self) -> Result<(), SystemError> {
+        let policy = self.config.storage_policy.name();
+        let request = json!({ "do": "policy", "paths": [self.config.work_directory], "policy": policy });
+        self.client.request("starting", &request, &mut |_| true).map(drop)
+    }
+
+    /// Makes what `step` reads, if it is not there.
+    fn make_input(
+        &self,
+        step: &Step,
+        job: &JobRequest,
+        watch: JobWatch<'_>,
+        checksum: &mut Option<Checksum>,
+    ) -> Result<(), SystemError> {
+        let Some(writer) = step.input_step(&self.config, job) else { return Ok(()) };
+        let Some(path) = &writer.output else { return Ok(()) };
+        let request = json!({ "do": "length", "paths": [path] });
+        let answer = self.client.request(writer.during, &request, &mut |_| true)?;
+        if writer.has_made(answer["lengths"][path].as_i64().unwrap_or(-1)) {
+            return Ok(());
+        }
+        self.make_input(&writer, job, watch, checksum)?;
+        self.run(&writer, job.limit, watch, checksum).map(drop)
+    }
+
+    /// Runs one step to its end and gives its last answer.
+    fn run(
+        &self,
+        step: &Step,
+        limit: Duration,
+        watch: JobWatch<'_>,
+        checksum: &mut Option<Checksum>,
+    ) -> Result<(Value, Vec<LocalUse>), SystemError> {
+        let locals = self.servers.as_ref().map_or(&[][..], |servers| &servers.local_directories);
+        let local_watch = LocalWatch::new(locals);
+        let started = Instant::now();
+        let mut last = JobProgress { phase: "map".to_owned(), done: 0.0 };
+        let mut ended_because = None;
+        let request = step.request(u64::try_from(HISTORY_WAIT.as_millis()).unwrap_or(u64::MAX));
+        let answer = std::thread::scope(|scope| {
+            let answer = self.client.request(step.during, &request, &mut |answer| {
+                match answer["event"].as_str() {
+                    Some("submitted") => {
+                        let application = answer["application"].as_str().unwrap_or_default().to_owned();
+                        let local_watch = &local_watch;
+                        scope.spawn(move || local_watch.run(&application));
+                    }
+                    Some("progress") => {
+                        let phase = answer["phase"].as_str().unwrap_or_default().to_owned();
+                        last = JobProgress { phase, done: answer["done"].as_f64().unwrap_or_default() };
+                    }
+                    _ => {}
+                }
+                let reason = if !watch(&last) {
+                    Some(failed(step.during, "it was stopped".to_owned()))
+                } else if started.elapsed() > limit {
+                    let problem = format!("it took longer than its limit of {:.0} s", limit.as_secs_f64());
+                    Some(failed(step.during, problem))
+                } else {
+                    self.check(step.during).err()
+                };
+                if ended_because.is_none() {
+                    ended_because = reason;
+                }
+                ended_because.is_none()
+            });
+            local_watch.end();
+            answer
+        });
+        if let Some(reason) = ended_because {
+            return Err(reason);
+        }
+        let answer = answer?;
+        self.compare_checksums(step, &answer, checksum)?;
+        Ok((answer, local_watch.uses()))
+    }
+
+    /// Rows that were sorted are the rows that were made.
+    fn compare_checksums(
+        &self,
+        step: &Step,
+        answer: &Value,
+        checksum: &mut Option<Checksum>,
+    ) -> Result<(), SystemError> {
+        let Some(value) = answer["checksum"].as_i64() else { return Ok(()) };
+        let found = Checksum { bytes: step.bytes, value };
+        let of_teragen = Step::of(&self.config, &named("teragen"));
+        if step.kind == "teragen" {
+            // What hdfs-write makes is nobody's input.
+            if of_teragen.is_some_and(|teragen| teragen.output == step.output) {
+                *checksum = Some(found);
+            }
+            return Ok(());
+        }
+        match checksum {
+            Some(made) if made.bytes == found.bytes && made.value != found.value => {
+                let problem = format!(
+                    "the sorted rows are not those that teragen wrote: their checksum is {:x}, not {:x}",
+                    found.value, made.value
+                );
+                Err(failed(step.during, problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes what an earlier run of the step left, and waits until its blocks are gone: they would be taken for a part of
+    /// what this run writes.
+    fn clear(&self, step: &Step) -> Result<(), SystemError> {
+        let Some(path) = &step.output else { return Ok(()) };
+        let request = json!({ "do": "delete", "paths": [path] });
+        let answer = self.client.request(step.during, &request, &mut |_| true)?;
+        let Some(servers) = self.servers.as_ref().filter(|_| answer["deleted"].as_u64() > Some(0)) else {
+            return Ok(());
+        };
+        let started = Instant::now();
+        let mut before = None;
+        let mut steady = 0;
+        while steady < STEADY_LOOKS && started.elapsed() < DELETION_LIMIT {
+            let blocks: u64 = servers.hdfs.volumes()?.iter().map(|volume| volume.blocks).sum();
+            steady = if before == Some(blocks) { steady + 1 } else { 0 };
+            if blocks == 0 {
+                break;
+            }
+            before = Some(blocks);
+            std::thread::sleep(DELETION_POLL);
+        }
+        Ok(())
+    }
+
+    fn volumes(&self) -> Result<Volumes, SystemError> {
+        let Some(servers) = &self.servers else { return Ok(BTreeMap::new()) };
+        let volumes = servers.hdfs.volumes()?.into_iter();
+        Ok(volumes.map(|use_| ((use_.datanode, use_.directory), (use_.blocks, use_.bytes))).collect())
+    }
+
+    fn run_measured(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<JobRecord, SystemError> {
+        let step = self.step(job)?;
+        let mut checksum = self.lock();
+        self.make_input(&step, job, watch, &mut checksum)?;
+        self.clear(&step)?;
+        let before = self.volumes()?;
+        let (answer, locals) = self.run(&step, job.limit, watch, &mut checksum)?;
+        let mut record = record(&job.name, &answer);
+        record.directories = directories(&before, &self.volumes()?, &locals);
+        if step.discard_output {
+            let request = json!({ "do": "delete", "paths": [step.output] });
+            self.client.request(step.during, &request, &mut |_| true)?;
+        }
+        Ok(record)
+    }
+
+    fn step(&self, job: &JobRequest) -> Result<Step, SystemError> {
+        Step::of(&self.config, job).ok_or_else(|| {
+            let names: Vec<&str> = JOBS.iter().map(|&(name, _)| name).collect();
+            let problem = format!("there is no job '{}': expected one of {}", job.name, names.join(", "));
+            SystemError::Setting { system: NAME, key: "jobs".to_owned(), problem }
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Checksum>> {
+        self.checksum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For what depends on a job's name alone.
+fn named(name: &str) -> JobRequest {
+    JobRequest {
+        name: name.to_owned(),
+        data_bytes: 0,
+        maps: None,
+        reduces: None,
+        compressibility: 0.0,
+        seed: 0,
+        limit: Duration::ZERO,
+    }
+}
+
+/// How a job spread what it wrote: blocks by the storage's directories, over all DataNodes, and files by local directories. A
+/// DataNode that died meanwhile does not count.
+fn directories(before: &Volumes, after: &Volumes, locals: &[LocalUse]) -> Vec<DirectoryUse> {
+    let mut hdfs: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for (place, (blocks, bytes)) in after {
+        let Some((blocks_before, bytes_before)) = before.get(place) else { continue };
+        let sum = hdfs.entry(place.1).or_default();
+        sum.0 += blocks.saturating_sub(*blocks_before);
+        sum.1 += bytes.saturating_sub(*bytes_before);
+    }
+    let of = |role: &str, directory: u32, files: u64, write_bytes: u64| DirectoryUse {
+        role: role.to_owned(),
+        directory,
+        device: None,
+        files,
+        write_bytes,
+    };
+    let blocks = hdfs.into_iter().map(|(directory, (blocks, bytes))| of("hdfs", directory, blocks, bytes));
+    let files = (0..).zip(locals).map(|(directory, local)| of("local", directory, local.files, local.bytes));
+    blocks.chain(files).collect()
+}
+
+impl Running for Cluster {
+    fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+        Err(failed("connecting", "it runs jobs and takes no clients: give it a workload of jobs".to_owned()))
+    }
+
+    fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        let step = self.step(job)?;
+        self.make_input(&step, job, watch, &mut self.lock())
+    }
+
+    fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
+        Some(self.run_measured(job, watch))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let Some(servers) = &self.servers else { return Vec::new() };
+        let client = self.client.process().state().pid();
+        processes_in(&servers.namespace).into_iter().filter(|&process| process != client).collect()
+    }
+
+    fn applied_settings(&self) -> BTreeMap<String, String> {
+        self.config.applied()
+    }
+
+    fn health(&self) -> Result<(), SystemError> {
+        self.client.process().check("running")?;
+        self.check("running")?;
+        if let Some(servers) = &self.servers {
+            servers.hdfs.health()?;
+        }
+        let answer = self.client.request("running", &json!({ "do": "nodes" }), &mut |_| true)?;
+        match answer["nodes"].as_u64() {
+            Some(1..) => Ok(()),
+            _ => Err(failed("running", "no NodeManager takes tasks".to_owned())),
+        }
+    }
+
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        self.servers.as_ref().map_or(Ok(BTreeMap::new()), |servers| servers.hdfs.figures())
+    }
+
+    fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        self.servers.as_ref().map_or(Ok(()), |servers| servers.hdfs.settle(limit))
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), SystemError> {
+        let Cluster { client, servers, .. } = *self;
+        drop(client);
+        let Some(servers) = servers else { return Ok(()) };
+        // They have nothing to write out.
+        servers.yarn.end();
+        let stopped = servers.hdfs.stop();
+        // Containers are ended by the kernel, when it gets to it.
+        let asked = Instant::now();
+        loop {
+            let left = processes_in(&servers.namespace).len();
+            if left == 0 {
+                return stopped;
+            }
+            if asked.elapsed() > END_LIMIT {
+                return stopped.and(Err(failed("stopping", format!("{left} of its processes don't end"))));
+            }
+            std::thread::sleep(END_POLL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_told_by_directory() {
+        let before =
+            BTreeMap::from([((0, 0), (5, 500)), ((0, 1), (5, 500)), ((1, 0), (9, 900)), ((1, 1), (0, 0))]);
+        // The second DataNode's first directory is not told any more; something was deleted in its other one.
+        let after =
+            BTreeMap::from([((0, 0), (7, 700)), ((0, 1), (6, 650)), ((1, 1), (2, 30)), ((2, 0), (1, 1))]);
+        let locals = [LocalUse { files: 3, bytes: 33 }];
+        let told: Vec<_> = directories(&before, &after, &locals)
+            .into_iter()
+            .map(|use_| (use_.role, use_.directory, use_.files, use_.write_bytes))
+            .collect();
+        let expected = [("hdfs", 0, 2, 200), ("hdfs", 1, 3, 180), ("local", 0, 3, 33)]
+            .map(|(role, a, b, c)| (role.to_owned(), a, b, c));
+        assert_eq!(told, expected);
+    }
+}

@@ -1,0 +1,230 @@
+//! The process that submits jobs and tells how they go: Java of ours, on the official client. It stays as long as the
+//! cluster does, and answers requests on a Unix socket, each on a connection of its own: one line of JSON for the request,
+//! one for each answer.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::NAME;
+use crate::compiled::JavaSources;
+use crate::connection::SocketPath;
+use crate::java::{ClassPath, Java};
+use crate::java_server::{JavaProcess, JavaServer};
+use crate::network_namespace::NetworkNamespace;
+use crate::system::{Memory, SystemError};
+
+/// The path of a source, and its text.
+macro_rules! source {
+    ($name:literal) => {
+        (
+            concat!("underlay/mapreduce/", $name),
+            include_str!(concat!("../../../../jvm/src/main/java/underlay/mapreduce/", $name)),
+        )
+    };
+}
+
+/// What it is compiled from; jobs find their own classes there too.
+pub static SOURCES: JavaSources = JavaSources {
+    name: "hadoop-jobs",
+    files: &[
+        source!("History.java"),
+        source!("JobRun.java"),
+        source!("JobServer.java"),
+        source!("Jobs.java"),
+        source!("Request.java"),
+        source!("Shuffle.java"),
+        source!("Talk.java"),
+    ],
+};
+
+const CLASS: &str = "underlay.mapreduce.JobServer";
+const HEAP_BYTES: u64 = 192 << 20;
+const POLL: Duration = Duration::from_millis(200);
+/// An answer that lists every counter of a job has some ten thousand bytes.
+const LONGEST_LINE_BYTES: usize = 16 << 20;
+
+/// The job client that runs.
+#[derive(Debug)]
+pub struct JobClient {
+    process: JavaProcess,
+    socket: SocketPath,
+}
+
+/// Where the job client finds its cluster.
+#[derive(Clone, Debug)]
+pub struct Place<'a> {
+    pub configuration: &'a Path,
+    pub library: &'a Path,
+    pub classes: &'a Path,
+    pub scratch: &'a Path,
+    /// The network of a cluster of ours. A cluster of someone else is given our classes with each job.
+    pub namespace: Option<Arc<NetworkNamespace>>,
+}
+
+impl JobClient {
+    /// Starts it, outside of any memory budget: a client stands for another machine. It may not listen yet when this returns.
+    pub fn start(java: &Java, place: &Place<'_>) -> Result<JobClient, SystemError> {
+        let failed = |problem: String| failed("starting", problem);
+        let folder = place.scratch.join("job-client");
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| failed(format!("can't make {}: {error}", folder.display())))?;
+        let socket = SocketPath::new(&folder, NAME)
+            .map_err(|error| failed(format!("there is no place for a socket: {error}")))?;
+        let ours = place.namespace.is_some();
+        let jars = if ours { "ours".to_owned() } else { folder.display().to_string() };
+        let server = JavaServer {
+            system: NAME,
+            name: "job client".to_owned(),
+            class: CLASS.to_owned(),
+            arguments: vec![socket.as_path().display().to_string(), jars],
+            class_path: ClassPath::new()
+                .with_classes(place.configuration)
+                .with_jars(place.library)
+                .with_classes(place.classes),
+            heap_bytes: HEAP_BYTES,
+            direct_bytes: None,
+            options: vec!["--add-opens=java.base/java.lang=ALL-UNNAMED".to_owned()],
+            environment: Vec::new(),
+            quick_start: true,
+            folder,
+            namespace: place.namespace.clone(),
+        };
+        let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
+        Ok(JobClient { process: server.start(java, &unlimited)?, socket })
+    }
+
+    pub fn process(&self) -> &JavaProcess {
+        &self.process
+    }
+
+    /// Waits until it listens, and its cluster has a NodeManager that takes tasks.
+    pub fn wait_until_ready(
+        &self,
+        limit: Duration,
+        healthy: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<(), SystemError> {
+        let socket = self.socket.as_path().to_owned();
+        let started = Instant::now();
+        self.process.wait_until("starting", "listening", limit, &|| {
+            healthy()?;
+            Ok(UnixStream::connect(&socket).is_ok())
+        })?;
+        loop {
+            healthy()?;
+            let asked = self.request("starting", &json!({ "do": "nodes" }), &mut |_| true);
+            let problem = match asked {
+                Ok(answer) if answer["nodes"].as_u64() > Some(0) => return Ok(()),
+                Ok(_) => "no NodeManager takes tasks".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if started.elapsed() > limit {
+                return Err(failed("starting", format!("after {:.0} s: {problem}", limit.as_secs_f64())));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Sends a request and gives its last answer. `each` is given every answer before, and nothing (`null`) several times a
+    /// second in between; when it answers `false`, what was requested is ended, which its last answer then says.
+    pub fn request(
+        &self,
+        during: &'static str,
+        request: &Value,
+        each: &mut dyn FnMut(&Value) -> bool,
+    ) -> Result<Value, SystemError> {
+        let state = self.process.state();
+        let lost = |error: std::io::Error| match state.wait(POLL) {
+            true => state.failed(during, state.describe()),
+            false => state.failed(during, format!("{}, but does not answer: {error}", state.describe())),
+        };
+        let mut stream = UnixStream::connect(self.socket.as_path()).map_err(lost)?;
+        stream.set_read_timeout(Some(POLL)).map_err(lost)?;
+        stream.write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
+        let mut lines = Lines::default();
+        let mut ended = false;
+        loop {
+            let line = lines.next(&mut stream).map_err(lost)?;
+            let answer = match &line {
+                Some(line) => serde_json::from_str(line)
+                    .map_err(|error| failed(during, format!("the job client answered strangely: {error}")))?,
+                None => Value::Null,
+            };
+            match answer["event"].as_str() {
+                Some("finished") => return Ok(answer),
+                Some("failed") => {
+                    let problem = answer["problem"].as_str().unwrap_or("it does not say why").to_owned();
+                    return Err(failed(during, problem));
+                }
+                _ => {}
+            }
+            if !each(&answer) && !ended {
+                ended = true;
+                // One that is gone by now has its answer under way.
+                let _ = stream.write_all(b"end\n");
+            }
+            if !state.is_running() {
+                return Err(state.failed(during, state.describe()));
+            }
+        }
+    }
+}
+
+/// Lines of a stream that is read with a timeout.
+#[derive(Default)]
+struct Lines {
+    bytes: Vec<u8>,
+}
+
+impl Lines {
+    /// The next line; `None` when there is none yet.
+    fn next(&mut self, stream: &mut impl Read) -> std::io::Result<Option<String>> {
+        loop {
+            if let Some(end) = self.bytes.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.bytes.drain(..=end).collect();
+                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+            }
+            if self.bytes.len() > LONGEST_LINE_BYTES {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            let mut part = [0; 8192];
+            match stream.read(&mut part) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.bytes.extend_from_slice(&part[..count]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Ok(None);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn failed(during: &'static str, problem: String) -> SystemError {
+    SystemError::Failed { system: NAME, during, problem, log_tail: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_put_together_from_what_comes() {
+        let mut lines = Lines::default();
+        let mut parts: Vec<&[u8]> = vec![b"{\"a\":", b"1}\n{\"b\":2}\n{", b"}\n"];
+        let mut found = Vec::new();
+        parts.reverse();
+        while let Some(mut part) = parts.pop() {
+            while let Ok(Some(line)) = lines.next(&mut part) {
+                found.push(line);
+            }
+        }
+        assert_eq!(found, ["{\"a\":1}\n", "{\"b\":2}\n", "{}\n"]);
+        assert!(lines.next(&mut std::io::empty()).is_err());
+    }
+}

@@ -1,0 +1,291 @@
+//! The jobs that a study can name, and what each asks the job client for.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use underlay_record::JobRecord;
+
+use super::config::Config;
+use crate::system::JobRequest;
+
+/// In an order in which each finds what earlier ones made.
+pub const JOBS: &[(&str, &str)] = &[
+    ("teragen", "writes rows of 100 bytes to HDFS, as many copies as 'replication' says"),
+    ("terasort", "sorts them: as much input as shuffle as output"),
+    ("teravalidate", "reads what terasort wrote and checks its order"),
+    ("hdfs-write", "writes rows of 100 bytes to HDFS, one copy"),
+    ("wordcount", "counts the words of a text: high CPU load"),
+    ("shuffle", "only shuffles: maps make records out of nothing, reduces throw them away"),
+    ("shuffle-compressed", "the same with compressed map output"),
+];
+const ROW_BYTES: u64 = 100;
+
+/// What one run of MapReduce is asked to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// As the job client calls it.
+    pub kind: &'static str,
+    pub during: &'static str,
+    pub input: Option<String>,
+    pub output: Option<String>,
+    pub bytes: u64,
+    /// 0: as the input is divided into blocks.
+    pub maps: u32,
+    pub reduces: u32,
+    pub compressibility: f64,
+    pub seed: u64,
+    pub properties: BTreeMap<&'static str, String>,
+    /// Nobody reads the output afterwards.
+    pub discard_output: bool,
+}
+
+impl Step {
+    /// The step that is the job itself; `None` if there is no such job.
+    pub fn of(config: &Config, job: &JobRequest) -> Option<Step> {
+        let blocks = job.data_bytes.div_ceil(config.block_bytes);
+        let parts = u32::try_from(blocks.max(config.containers)).unwrap_or(u32::MAX);
+        let reduces = job.reduces.unwrap_or(u32::try_from(config.containers).unwrap_or(u32::MAX)).max(1);
+        let place = |name: &str| Some(format!("{}/{name}", config.work_directory));
+        let with = |pairs: &[(&'static str, String)]| pairs.iter().cloned().collect();
+        let step = Step {
+            kind: "shuffle",
+            during: "running shuffle",
+            input: None,
+            output: None,
+            bytes: job.data_bytes,
+            maps: job.maps.unwrap_or(parts).max(1),
+            reduces,
+            compressibility: job.compressibility,
+            seed: job.seed,
+            properties: BTreeMap::new(),
+            discard_output: false,
+        };
+        Some(match job.name.as_str() {
+            "teragen" => Step {
+                kind: "teragen",
+                during: "running teragen",
+                output: place("teragen"),
+                bytes: rows_bytes(job.data_bytes),
+                reduces: 0,
+                properties: with(&[("dfs.replication", config.replication.to_string())]),
+                ..step
+            },
+            "terasort" => Step {
+                kind: "terasort",
+                during: "running terasort",
+                input: place("teragen"),
+                output: place("terasort"),
+                bytes: rows_bytes(job.data_bytes),
+                maps: job.maps.unwrap_or(0),
+                properties: with(&[(
+                    "mapreduce.terasort.output.replication",
+                    config.sorted_replication.to_string(),
+                )]),
+                ..step
+            },
+            "teravalidate" => Step {
+                kind: "teravalidate",
+                during: "running teravalidate",
+                input: place("terasort"),
+                output: place("teravalidate"),
+                bytes: rows_bytes(job.data_bytes),
+                maps: 0,
+                reduces: 1,
+                discard_output: true,
+                ..step
+            },
+            "hdfs-write" => Step {
+                kind: "teragen",
+                during: "running hdfs-write",
+                output: place("hdfs-write"),
+                bytes: rows_bytes(job.data_bytes),
+                reduces: 0,
+                properties: with(&[("dfs.replication", "1".to_owned())]),
+                discard_output: true,
+                ..step
+            },
+            "wordcount" => Step {
+                kind: "wordcount",
+                during: "running wordcount",
+                input: place("text"),
+                output: place("wordcount"),
+                maps: job.maps.unwrap_or(0),
+                discard_output: true,
+                ..step
+            },
+            "shuffle" => step,
+            "shuffle-compressed" => Step {
+                during: "running shuffle-compressed",
+                properties: with(&[
+                    ("mapreduce.map.output.compress", "true".to_owned()),
+                    ("mapreduce.map.output.compress.codec", config.compression_codec.class().to_owned()),
+                ]),
+                ..step
+            },
+            _ => return None,
+        })
+    }
+
+    /// The step that makes what this one reads, if it reads anything.
+    pub fn input_step(&self, config: &Config, job: &JobRequest) -> Option<Step> {
+        let before =
+            |name: &str| JobRequest { name: name.to_owned(), maps: None, reduces: None, ..job.clone() };
+        match self.kind {
+            "terasort" => Step::of(config, &before("teragen")),
+            "teravalidate" => Step::of(config, &before("terasort")),
+            "wordcount" => {
+                let made_like = Step::of(config, &before("teragen"))?;
+                Some(Step {
+                    kind: "text",
+                    during: "making the text of wordcount",
+                    output: self.input.clone(),
+                    bytes: job.data_bytes,
+                    ..made_like
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an output of `bytes` is what this step would make.
+    pub fn has_made(&self, bytes: i64) -> bool {
+        let Ok(bytes) = u64::try_from(bytes) else { return false };
+        match self.kind {
+            // Its sentences are whole.
+            "text" => bytes >= self.bytes && bytes - self.bytes <= self.bytes / 20 + (64 << 10),
+            _ => bytes == self.bytes,
+        }
+    }
+
+    /// For the job client.
+    pub fn request(&self, history_wait_ms: u64) -> Value {
+        json!({
+            "do": "run",
+            "job": self.kind,
+            "input": self.input,
+            "output": self.output,
+            "bytes": self.bytes,
+            "maps": self.maps,
+            "reduces": self.reduces,
+            "compressibility": self.compressibility,
+            // Java's numbers have a sign.
+            "seed": self.seed.cast_signed(),
+            "properties": self.properties,
+            "history_wait_ms": history_wait_ms,
+        })
+    }
+}
+
+fn rows_bytes(bytes: u64) -> u64 {
+    (bytes / ROW_BYTES).max(1) * ROW_BYTES
+}
+
+/// The record in the last answer of the job client. How the job spread what it wrote is not in there.
+pub fn record(name: &str, answer: &Value) -> JobRecord {
+    let number = |key: &str| answer[key].as_u64().unwrap_or_default();
+    let entries = |key: &str| answer[key].as_object().into_iter().flatten();
+    let wall_s = number("wall_ms") as f64 / 1e3;
+    JobRecord {
+        name: name.to_owned(),
+        duration_s: wall_s,
+        wall_s,
+        phases_s: entries("phases_ms")
+            .filter_map(|(phase, ms)| Some((phase.clone(), ms.as_f64()? / 1e3)))
+            .collect(),
+        tasks: entries("tasks").filter_map(|(kind, count)| Some((kind.clone(), count.as_u64()?))).collect(),
+        lost_tasks: number("lost_tasks"),
+        input_bytes: number("input_bytes"),
+        output_bytes: number("output_bytes"),
+        shuffled_bytes: number("shuffled_bytes"),
+        counters: entries("counters")
+            .filter_map(|(name, count)| Some((name.clone(), count.as_f64()?)))
+            .collect(),
+        directories: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn job(name: &str) -> JobRequest {
+        JobRequest {
+            name: name.to_owned(),
+            data_bytes: 300 << 20,
+            maps: None,
+            reduces: None,
+            compressibility: 0.5,
+            seed: u64::MAX,
+            limit: Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn every_job_is_known_and_its_input_is_made_by_one_before_it() {
+        let config = Config::default();
+        for (name, _) in JOBS {
+            let step = Step::of(&config, &job(name)).unwrap();
+            assert!(step.during.ends_with(name));
+            let mut reader = step;
+            while let Some(writer) = reader.input_step(&config, &job(name)) {
+                assert_eq!(writer.output, reader.input);
+                reader = writer;
+            }
+            assert_eq!(reader.input, None, "{name}: nobody makes it");
+        }
+        assert_eq!(Step::of(&config, &job("sort")), None);
+    }
+
+    #[test]
+    fn copies_and_compression_are_the_jobs_own() {
+        let config = Config { replication: 2, sorted_replication: 3, ..Config::default() };
+        let properties = |name: &str| Step::of(&config, &job(name)).unwrap().properties;
+        assert_eq!(properties("teragen")["dfs.replication"], "2");
+        assert_eq!(properties("hdfs-write")["dfs.replication"], "1");
+        assert_eq!(properties("terasort")["mapreduce.terasort.output.replication"], "3");
+        assert!(properties("shuffle").is_empty());
+        assert!(
+            properties("shuffle-compressed")["mapreduce.map.output.compress.codec"].ends_with("SnappyCodec")
+        );
+    }
+
+    #[test]
+    fn tasks_follow_blocks_and_containers_unless_they_are_given() {
+        let config = Config::default();
+        let shuffle = Step::of(&config, &job("shuffle")).unwrap();
+        assert_eq!((shuffle.maps, shuffle.reduces), (3, 2));
+        let given = JobRequest { maps: Some(7), reduces: Some(5), ..job("terasort") };
+        let sort = Step::of(&config, &given).unwrap();
+        assert_eq!((sort.maps, sort.reduces), (7, 5));
+        let input = sort.input_step(&config, &given).unwrap();
+        assert_eq!((input.kind, input.maps, input.reduces), ("teragen", 3, 0));
+        assert_eq!(sort.request(5)["seed"], json!(-1));
+    }
+
+    #[test]
+    fn what_was_made_before_is_used_if_it_has_the_size() {
+        let config = Config::default();
+        let odd = JobRequest { data_bytes: 1234, ..job("terasort") };
+        let sort = Step::of(&config, &odd).unwrap();
+        assert!(sort.has_made(1200) && !sort.has_made(1234) && !sort.has_made(-1));
+        let text =
+            Step::of(&config, &job("wordcount")).unwrap().input_step(&config, &job("wordcount")).unwrap();
+        let bytes = 300 << 20;
+        assert!(text.has_made(bytes) && text.has_made(bytes + 9999) && !text.has_made(bytes * 2));
+        assert!(!text.has_made(bytes - 1));
+    }
+
+    #[test]
+    fn an_answer_becomes_a_record() {
+        let answer = json!({
+            "event": "finished", "wall_ms": 2500, "phases_ms": { "map": 1500 }, "tasks": { "map": 2, "reduce": 0 },
+            "lost_tasks": 1, "counters": { "TaskCounter.SPILLED_RECORDS": 3 }, "shuffled_bytes": 9,
+        });
+        let record = record("shuffle", &answer);
+        assert_eq!((record.duration_s, record.wall_s, record.phases_s["map"]), (2.5, 2.5, 1.5));
+        assert_eq!((record.tasks["map"], record.lost_tasks, record.shuffled_bytes), (2, 1, 9));
+        assert_eq!(record.counters["TaskCounter.SPILLED_RECORDS"], 3.0);
+    }
+}

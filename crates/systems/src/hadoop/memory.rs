@@ -1,0 +1,116 @@
+//! How the memory budget is divided among the servers and the tasks. The rule is in `docs.md`.
+
+use super::config::Config;
+use crate::hdfs::Heaps;
+
+pub const MIB: u64 = 1 << 20;
+
+/// What a Java machine of YARN takes beside its heap: code, classes, threads. Measured: 90 to 102 MiB of the
+/// ResourceManager and the NodeManager, 70 to 85 of a task.
+const SERVER_OWN_BYTES: u64 = 108 * MIB;
+const TASK_OWN_BYTES: u64 = 88 * MIB;
+const SERVER_HEAP_BYTES: u64 = 80 * MIB;
+const MASTER_HEAP_BYTES: u64 = 80 * MIB;
+/// Between files and the network, when map outputs are served.
+pub const NODE_DIRECT_BYTES: u64 = 32 * MIB;
+const LEAST_TASK_HEAP_BYTES: u64 = 112 * MIB;
+const MOST_TASK_HEAP_BYTES: u64 = 2048 * MIB;
+const LEAST_PAGE_CACHE_BYTES: u64 = 128 * MIB;
+/// Of a task's heap, for sorting map output: what is left holds buffers of files and of the network.
+const SORT_SHARE: f64 = 0.4;
+const MOST_SORT_BYTES: u64 = 1024 * MIB;
+/// Of what the servers leave, for tasks; the rest is page cache.
+const TASK_SHARE: u64 = 2;
+
+/// The sizes of everything that is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Division {
+    pub hdfs: Heaps,
+    /// Of the ResourceManager and of the NodeManager.
+    pub server_heap_bytes: u64,
+    /// Of a job's application master.
+    pub master_heap_bytes: u64,
+    pub task_heap_bytes: u64,
+    pub sort_buffer_bytes: u64,
+    pub containers: u64,
+    datanodes: u64,
+}
+
+impl Division {
+    /// The division of the budget of `config`; what it adds up to may be more than a budget that is too small.
+    pub fn of(config: &Config) -> Division {
+        let mut division = Division {
+            hdfs: Heaps::of(0),
+            server_heap_bytes: SERVER_HEAP_BYTES,
+            master_heap_bytes: MASTER_HEAP_BYTES,
+            task_heap_bytes: 0,
+            sort_buffer_bytes: 0,
+            containers: config.containers,
+            datanodes: config.datanodes,
+        };
+        let generous = Division { hdfs: Heaps::of(config.budget_bytes), ..division };
+        let least_tasks = config.containers * (LEAST_TASK_HEAP_BYTES + TASK_OWN_BYTES);
+        let comfortable = generous.servers_bytes() + 2 * least_tasks + LEAST_PAGE_CACHE_BYTES;
+        if comfortable <= config.budget_bytes {
+            division = generous;
+        }
+        let left = config.budget_bytes.saturating_sub(division.servers_bytes());
+        let task = (left / TASK_SHARE / config.containers.max(1)).saturating_sub(TASK_OWN_BYTES);
+        division.task_heap_bytes = task.clamp(LEAST_TASK_HEAP_BYTES, MOST_TASK_HEAP_BYTES) / MIB * MIB;
+        let sort = ((division.task_heap_bytes as f64 * SORT_SHARE) as u64).min(MOST_SORT_BYTES);
+        division.sort_buffer_bytes = config.sort_buffer_bytes.unwrap_or(sort / MIB * MIB);
+        division
+    }
+
+    /// The smallest budget for what `config` starts.
+    pub fn least_bytes(config: &Config) -> u64 {
+        let least = Division::of(&Config { budget_bytes: 0, ..config.clone() });
+        least.servers_bytes() + least.containers * least.task_bytes() + LEAST_PAGE_CACHE_BYTES
+    }
+
+    /// HDFS, YARN and the master of one job.
+    fn servers_bytes(&self) -> u64 {
+        let yarn = 2 * (self.server_heap_bytes + SERVER_OWN_BYTES) + NODE_DIRECT_BYTES;
+        self.hdfs.resident_bytes(self.datanodes) + yarn + self.master_bytes()
+    }
+
+    /// What YARN counts an application master for.
+    pub fn master_bytes(&self) -> u64 {
+        self.master_heap_bytes + TASK_OWN_BYTES
+    }
+
+    /// What YARN counts a task for.
+    pub fn task_bytes(&self) -> u64 {
+        self.task_heap_bytes + TASK_OWN_BYTES
+    }
+
+    /// What the NodeManager may give away. A second master is smaller than a task, so that not one task more fits when there
+    /// is one master only, as there always is.
+    pub fn node_bytes(&self) -> u64 {
+        self.master_bytes() + self.containers * self.task_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_divided_fits_into_the_budget_and_leaves_a_page_cache() {
+        for containers in [1, 2, 8] {
+            for datanodes in [1, 3, 20] {
+                let config = Config { containers, datanodes, ..Config::default() };
+                let least = Division::least_bytes(&config);
+                let mut budget_bytes = least;
+                while budget_bytes < 1 << 40 {
+                    let division = Division::of(&Config { budget_bytes, ..config.clone() });
+                    let used = division.servers_bytes() + containers * division.task_bytes();
+                    assert!(used + LEAST_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
+                    assert!(division.sort_buffer_bytes * 2 < division.task_heap_bytes);
+                    assert!(division.master_bytes() < division.task_bytes());
+                    budget_bytes += budget_bytes / 3;
+                }
+            }
+        }
+    }
+}

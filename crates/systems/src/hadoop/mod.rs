@@ -1,0 +1,16 @@
+#![doc = include_str!("docs.md")]
+
+mod cluster;
+pub mod config;
+mod job_client;
+mod jobs;
+mod local_directories;
+mod memory;
+mod site;
+mod start;
+mod yarn;
+
+pub use cluster::Cluster;
+pub use start::{Hadoop, INSTALLED};
+
+const NAME: &str = "hadoop";

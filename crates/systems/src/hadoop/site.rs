@@ -1,0 +1,181 @@
+//! What YARN and MapReduce are configured with, and what each job adds.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use super::config::Config;
+use super::memory::{Division, MIB};
+use crate::hdfs::configuration::properties_file;
+
+/// Where the ResourceManager takes jobs.
+pub const RESOURCE_MANAGER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8032);
+const FIFO: &str = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler";
+/// As shipped a second or three, which a small job would mostly wait for.
+const HEARTBEAT_MS: u64 = 100;
+/// Files that jobs are made of are copied to as many DataNodes as there are, but no more.
+const MOST_SUBMITTED_COPIES: u64 = 10;
+
+type Properties = Vec<(&'static str, String)>;
+
+/// What the cluster is made with beside its settings.
+#[derive(Clone, Debug)]
+pub struct Site<'a> {
+    pub config: &'a Config,
+    /// Of the NodeManager, in the order of the storage's directories.
+    pub local_directories: &'a [PathBuf],
+    pub log_directory: PathBuf,
+    /// Hadoop's jars, the configuration directory, and the classes of our own jobs.
+    pub library: &'a Path,
+    pub configuration: &'a Path,
+    pub classes: &'a Path,
+    /// Options of every Java machine that the NodeManager starts, one word each.
+    pub java_options: Vec<String>,
+    pub slow_motion: f64,
+}
+
+impl Site<'_> {
+    fn stretched_ms(&self, ms: f64) -> String {
+        format!("{:.0}", (ms * self.slow_motion).ceil().min(f64::from(i32::MAX)))
+    }
+
+    /// `yarn-site.xml`
+    pub fn yarn(&self) -> Properties {
+        let division = Division::of(self.config);
+        let mib = |bytes: u64| (bytes / MIB).to_string();
+        let local = |port: u16| format!("127.0.0.1:{port}");
+        let directories: Vec<String> =
+            self.local_directories.iter().map(|directory| directory.display().to_string()).collect();
+        vec![
+            ("yarn.resourcemanager.hostname", "127.0.0.1".to_owned()),
+            ("yarn.resourcemanager.webapp.address", local(8088)),
+            ("yarn.resourcemanager.scheduler.class", FIFO.to_owned()),
+            ("yarn.scheduler.minimum-allocation-mb", "1".to_owned()),
+            ("yarn.scheduler.maximum-allocation-mb", mib(division.node_bytes())),
+            ("yarn.resourcemanager.nodemanagers.heartbeat-interval-ms", HEARTBEAT_MS.to_string()),
+            // A silent NodeManager, or master, is given up after ten minutes, as shipped.
+            ("yarn.nm.liveness-monitor.expiry-interval-ms", self.stretched_ms(600_000.0)),
+            ("yarn.am.liveness-monitor.expiry-interval-ms", self.stretched_ms(600_000.0)),
+            ("yarn.nodemanager.hostname", "127.0.0.1".to_owned()),
+            ("yarn.nodemanager.address", local(8041)),
+            ("yarn.nodemanager.localizer.address", local(8040)),
+            ("yarn.nodemanager.webapp.address", local(8042)),
+            ("yarn.nodemanager.resource.memory-mb", mib(division.node_bytes())),
+            ("yarn.nodemanager.resource.cpu-vcores", (self.config.containers + 1).to_string()),
+            // Heaps are given, and the budget is the kernel's to keep.
+            ("yarn.nodemanager.vmem-check-enabled", "false".to_owned()),
+            ("yarn.nodemanager.pmem-check-enabled", "false".to_owned()),
+            ("yarn.nodemanager.container-monitor.enabled", "false".to_owned()),
+            ("yarn.nodemanager.aux-services", "mapreduce_shuffle".to_owned()),
+            ("yarn.nodemanager.local-dirs", directories.join(",")),
+            ("yarn.nodemanager.log-dirs", self.log_directory.display().to_string()),
+            // A modelled disk may be small and well filled.
+            (
+                "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage",
+                "100".to_owned(),
+            ),
+            ("yarn.nodemanager.disk-health-checker.min-free-space-per-disk-mb", "0".to_owned()),
+            ("yarn.nodemanager.sleep-delay-before-sigkill.ms", "100".to_owned()),
+            ("yarn.nodemanager.env-whitelist", "JAVA_HOME,MALLOC_ARENA_MAX,PATH".to_owned()),
+            (
+                "yarn.application.classpath",
+                format!("{}/*,{}", self.library.display(), self.configuration.display()),
+            ),
+        ]
+    }
+
+    /// `mapred-site.xml`
+    pub fn mapreduce(&self) -> Properties {
+        let division = Division::of(self.config);
+        let mib = |bytes: u64| (bytes / MIB).to_string();
+        let options = |heap_bytes: u64, quick: bool| {
+            let mut words = self.java_options.clone();
+            words.push(format!("-Xmx{}m", heap_bytes / MIB));
+            if quick {
+                words.push("-XX:TieredStopAtLevel=1".to_owned());
+            }
+            words.join(" ")
+        };
+        let of_tasks = options(division.task_heap_bytes, !self.config.full_compiler);
+        vec![
+            ("mapreduce.framework.name", "yarn".to_owned()),
+            ("mapreduce.application.classpath", self.classes.display().to_string()),
+            // There is none: what it would tell is read from where masters leave it.
+            ("mapreduce.jobhistory.address", String::new()),
+            ("yarn.app.mapreduce.am.resource.mb", mib(division.master_bytes())),
+            ("yarn.app.mapreduce.am.command-opts", options(division.master_heap_bytes, true)),
+            ("yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms", HEARTBEAT_MS.to_string()),
+            ("mapreduce.map.memory.mb", mib(division.task_bytes())),
+            ("mapreduce.reduce.memory.mb", mib(division.task_bytes())),
+            ("mapreduce.map.java.opts", of_tasks.clone()),
+            ("mapreduce.reduce.java.opts", of_tasks),
+            ("mapreduce.task.io.sort.mb", mib(division.sort_buffer_bytes)),
+            ("mapreduce.task.io.sort.factor", self.config.sort_factor.to_string()),
+            ("mapreduce.reduce.shuffle.parallelcopies", self.config.parallel_copies.to_string()),
+            ("mapreduce.job.reduce.slowstart.completedmaps", self.config.slowstart.to_string()),
+            // A second attempt of a slow task would share the machine with the first.
+            ("mapreduce.map.speculative", "false".to_owned()),
+            ("mapreduce.reduce.speculative", "false".to_owned()),
+            ("mapreduce.task.timeout", self.stretched_ms(600_000.0)),
+            ("mapreduce.reduce.shuffle.connect.timeout", self.stretched_ms(180_000.0)),
+            ("mapreduce.reduce.shuffle.read.timeout", self.stretched_ms(180_000.0)),
+            (
+                "mapreduce.client.submit.file.replication",
+                self.config.datanodes.min(MOST_SUBMITTED_COPIES).to_string(),
+            ),
+        ]
+    }
+
+    /// Writes both files into the configuration directory.
+    pub fn write(&self) -> std::io::Result<()> {
+        std::fs::write(self.configuration.join("yarn-site.xml"), properties_file(&self.yarn()))?;
+        std::fs::write(self.configuration.join("mapred-site.xml"), properties_file(&self.mapreduce()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site<'a>(config: &'a Config, directories: &'a [PathBuf], slow_motion: f64) -> Site<'a> {
+        Site {
+            config,
+            local_directories: directories,
+            log_directory: "/run/cell-1/hadoop/containers".into(),
+            library: Path::new("/cache/hadoop"),
+            configuration: Path::new("/run/cell-1/hadoop/configuration"),
+            classes: Path::new("/cache/classes/hadoop-jobs"),
+            java_options: vec!["-XX:+UseSerialGC".to_owned()],
+            slow_motion,
+        }
+    }
+
+    #[test]
+    fn a_small_cluster_undilated_and_a_large_one_in_slow_motion() {
+        let directories = ["/mnt/a/local".into(), "/mnt/b/local".into()];
+        let small = Config { budget_bytes: 2 << 30, ..Config::default() };
+        let large =
+            Config { budget_bytes: 48 << 30, containers: 16, full_compiler: true, ..Config::default() };
+        for (name, config, slow_motion) in [("small", &small, 1.0), ("large", &large, 8.0)] {
+            let site = site(config, &directories, slow_motion);
+            insta::assert_snapshot!(format!("{name}-yarn"), properties_file(&site.yarn()));
+            insta::assert_snapshot!(format!("{name}-mapreduce"), properties_file(&site.mapreduce()));
+        }
+    }
+
+    #[test]
+    fn just_as_many_tasks_as_asked_for_fit_beside_a_master() {
+        for containers in [1, 2, 7] {
+            let config = Config { budget_bytes: 8 << 30, containers, ..Config::default() };
+            let site = site(&config, &[], 1.0);
+            let of = |properties: &Properties, name: &str| -> u64 {
+                properties.iter().find(|(key, _)| *key == name).unwrap().1.parse().unwrap()
+            };
+            let (yarn, mapreduce) = (site.yarn(), site.mapreduce());
+            let node = of(&yarn, "yarn.nodemanager.resource.memory-mb");
+            let master = of(&mapreduce, "yarn.app.mapreduce.am.resource.mb");
+            for kind in ["mapreduce.map.memory.mb", "mapreduce.reduce.memory.mb"] {
+                assert_eq!((node - master) / of(&mapreduce, kind), containers);
+            }
+        }
+    }
+}

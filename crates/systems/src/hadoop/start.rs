@@ -1,0 +1,323 @@
+//! Starting a cluster, or reaching one that runs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::NAME;
+use super::cluster::{Cluster, Servers};
+use super::config::{Config, SETTINGS, StoragePolicy};
+use super::job_client::{JobClient, Place, SOURCES};
+use super::jobs::JOBS;
+use super::memory::Division;
+use super::site::Site;
+use super::yarn::{Yarn, YarnPlan};
+use crate::artifacts::HADOOP;
+use crate::hdfs::{Hdfs, Plan, StorageType};
+use crate::java::{ClassPath, Java};
+use crate::network_namespace::NetworkNamespace;
+use crate::system::{Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError};
+
+/// This limit only tells a stuck process from a slow one.
+const START_LIMIT: Duration = Duration::from_secs(240);
+/// What the cluster keeps beside its data.
+const ROLES: &[(&str, &str)] = &[
+    ("namenode", "the NameNode's image and edit log"),
+    ("local", "the NodeManager's local directory: spills and map outputs"),
+];
+/// What a configuration of a cluster has at least.
+const CORE_SITE: &str = "core-site.xml";
+
+/// The system `hadoop`. Its programs come from the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Hadoop;
+
+/// The one that studies name.
+pub static INSTALLED: Hadoop = Hadoop;
+
+impl Hadoop {
+    /// [`System::start`] that keeps its type.
+    pub fn start_cluster(
+        &self,
+        paths: &StoragePaths,
+        memory: &Memory,
+        settings: &Settings,
+    ) -> Result<Cluster, SystemError> {
+        let config = Config::resolve(&settings.values, Some(memory.budget_bytes)).map_err(first_mistake)?;
+        let java = Java::find(NAME)?;
+        let library = HADOOP.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+        let classes = SOURCES.classes(NAME, &ClassPath::new().with_jars(&library), &|_| {})?;
+        let scratch = paths.scratch.join(NAME);
+        let slow_motion = settings.slow_motion.max(1.0);
+        let limit = START_LIMIT.mul_f64(slow_motion);
+        let cluster = match &config.configuration {
+            Some(configuration) => join(&config, configuration, &java, &library, &classes, &scratch)?,
+            None => {
+                let directories = Directories::of(&config, paths, &scratch)?;
+                let namespace = NetworkNamespace::create(NAME)?;
+                let plan = directories.plan(&config, slow_motion);
+                let hdfs = Hdfs::start(&plan, &namespace, memory)?;
+                let configuration = hdfs.configuration_directory().to_owned();
+                let site = Site {
+                    config: &config,
+                    local_directories: &directories.local,
+                    log_directory: scratch.join("containers"),
+                    library: &library,
+                    configuration: &configuration,
+                    classes: &classes,
+                    java_options: container_options(&scratch),
+                    slow_motion,
+                };
+                site.write().map_err(|error| {
+                    failed(format!("can't write its configuration in {}: {error}", configuration.display()))
+                })?;
+                let plan = YarnPlan {
+                    configuration: &configuration,
+                    library: &library,
+                    classes: &classes,
+                    scratch: &scratch,
+                    division: Division::of(&config),
+                    limit,
+                };
+                let place = Place {
+                    configuration: &configuration,
+                    library: &library,
+                    classes: &classes,
+                    scratch: &scratch,
+                    namespace: Some(Arc::clone(&namespace)),
+                };
+                let yarn = Yarn::start(&java, &plan, &namespace, memory)?;
+                let client = JobClient::start(&java, &place)?;
+                let servers = Servers { yarn, hdfs, namespace, local_directories: directories.local };
+                Cluster { config, client, servers: Some(servers), checksum: Mutex::default() }
+            }
+        };
+        cluster.client.wait_until_ready(limit, &|| cluster.check("starting"))?;
+        if cluster.config.storage_policy != StoragePolicy::Hot {
+            cluster.set_storage_policy()?;
+        }
+        Ok(cluster)
+    }
+}
+
+/// The way to the cluster that `configuration` describes.
+fn join(
+    config: &Config,
+    configuration: &Path,
+    java: &Java,
+    library: &Path,
+    classes: &Path,
+    scratch: &Path,
+) -> Result<Cluster, SystemError> {
+    if !configuration.join(CORE_SITE).is_file() {
+        let problem = format!("there is no {CORE_SITE} in {}", configuration.display());
+        return Err(SystemError::Setting { system: NAME, key: "configuration".to_owned(), problem });
+    }
+    let place = Place { configuration, library, classes, scratch, namespace: None };
+    let client = JobClient::start(java, &place)?;
+    Ok(Cluster { config: config.clone(), client, servers: None, checksum: Mutex::default() })
+}
+
+/// Of every Java machine that the NodeManager starts: small, quick to start, and sure of its own name.
+fn container_options(scratch: &Path) -> Vec<String> {
+    vec![
+        "-XX:+UseSerialGC".to_owned(),
+        "-XX:-UsePerfData".to_owned(),
+        "-XX:ReservedCodeCacheSize=64m".to_owned(),
+        "-Xss256k".to_owned(),
+        "-Djava.net.preferIPv4Stack=true".to_owned(),
+        format!("-Djdk.net.hosts.file={}", Yarn::node_folder(scratch).join("hosts").display()),
+    ]
+}
+
+/// Where everything lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Directories {
+    name: PathBuf,
+    data: Vec<(PathBuf, StorageType)>,
+    local: Vec<PathBuf>,
+    scratch: PathBuf,
+}
+
+impl Directories {
+    /// The directories for `config` on the storage of `paths`, which must be there: made here, one that is missing would lie
+    /// on whatever is under the missing mount.
+    fn of(config: &Config, paths: &StoragePaths, scratch: &Path) -> Result<Directories, SystemError> {
+        if !paths.further_nodes.is_empty() {
+            return Err(failed("it is one machine, and has no use for the storage of several".to_owned()));
+        }
+        if let Some(unknown) = paths.roles.keys().find(|role| ROLES.iter().all(|(name, _)| name != role)) {
+            return Err(failed(format!("it keeps nothing that is called '{unknown}'")));
+        }
+        let Some(first) = paths.data.first() else {
+            return Err(failed("there is no data directory".to_owned()));
+        };
+        for directory in paths.data.iter().chain(paths.roles.values()) {
+            if !directory.is_dir() {
+                let problem = format!(
+                    "the data directory {} is missing: is the storage attached?",
+                    directory.display()
+                );
+                return Err(failed(problem));
+            }
+        }
+        let types = &config.storage_types;
+        if types.len() != 1 && types.len() != paths.data.len() {
+            let problem = format!("expected one word, or {}: one for each data directory", paths.data.len());
+            return Err(SystemError::Setting { system: NAME, key: "storage_types".to_owned(), problem });
+        }
+        let locals = match paths.roles.get("local") {
+            Some(directory) => std::slice::from_ref(directory),
+            None => &paths.data,
+        };
+        let local: Vec<PathBuf> = locals.iter().map(|directory| directory.join("yarn-local")).collect();
+        for directory in local.iter().chain([&scratch.to_owned()]) {
+            check_path(directory)?;
+            std::fs::create_dir_all(directory)
+                .map_err(|error| failed(format!("can't make {}: {error}", directory.display())))?;
+        }
+        let kinds = types.iter().cycle();
+        Ok(Directories {
+            name: paths.roles.get("namenode").unwrap_or(first).join("hdfs").join("namenode"),
+            data: paths.data.iter().cloned().zip(kinds.copied()).collect(),
+            local,
+            scratch: scratch.to_owned(),
+        })
+    }
+
+    fn plan(&self, config: &Config, slow_motion: f64) -> Plan {
+        let datanodes = u32::try_from(config.datanodes).unwrap_or(u32::MAX);
+        Plan {
+            system: NAME,
+            name_directory: self.name.clone(),
+            // They exist: that is all that could be wrong.
+            datanodes: Plan::on_each(NAME, &self.data, datanodes).unwrap_or_default(),
+            replication: u32::try_from(config.replication).unwrap_or(u32::MAX),
+            block_bytes: config.block_bytes,
+            volume_choosing: config.volume_choosing(),
+            sync_on_close: config.sync_on_close,
+            scratch: self.scratch.clone(),
+            heaps: Division::of(config).hdfs,
+            slow_motion,
+        }
+    }
+}
+
+/// Containers are started by a shell, from lists of directories with commas.
+fn check_path(path: &Path) -> Result<(), SystemError> {
+    let plain = |letter: char| letter.is_alphanumeric() || "/-_.+@=:".contains(letter);
+    match path.to_str() {
+        Some(text) if path.is_absolute() && text.chars().all(plain) => Ok(()),
+        _ => {
+            let path = path.display().to_string();
+            Err(failed(format!(
+                "'{}' can't be a directory of YARN's: it must be absolute, without spaces, commas and quotes",
+                path.escape_debug()
+            )))
+        }
+    }
+}
+
+fn failed(problem: String) -> SystemError {
+    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
+}
+
+fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
+    let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
+    SystemError::Setting { system: NAME, key, problem }
+}
+
+impl System for Hadoop {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            many_directories: true,
+            spreads_data: true,
+            roles: ROLES,
+            settings: SETTINGS,
+            jobs: JOBS,
+            ..Capabilities::default()
+        }
+    }
+
+    fn versions(&self) -> BTreeMap<String, String> {
+        let mut versions = BTreeMap::new();
+        if let Some(version) = HADOOP.version_of("hadoop-common") {
+            versions.insert(NAME.to_owned(), version);
+        }
+        if let Ok(java) = Java::find(NAME) {
+            versions.insert("java".to_owned(), java.version);
+        }
+        versions
+    }
+
+    fn start_and_stop(&self) -> Duration {
+        Duration::from_secs(40)
+    }
+
+    fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+        Config::resolve(settings, None).err().unwrap_or_default()
+    }
+
+    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+        Java::find(NAME)?;
+        let library = HADOOP.directory(progress).map_err(|error| error.of_system(NAME))?;
+        SOURCES.classes(NAME, &ClassPath::new().with_jars(library), progress).map(drop)
+    }
+
+    fn start(
+        &self,
+        paths: &StoragePaths,
+        memory: &Memory,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError> {
+        Ok(Box::new(self.start_cluster(paths, memory, settings)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_has_its_place() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let [a, b, meta, fast] = ["a", "b", "meta", "fast"].map(|name| folder.path().join(name));
+        [&a, &b, &meta, &fast].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        let scratch = folder.path().join("scratch");
+        let mut paths = StoragePaths { data: vec![a.clone(), b.clone()], ..StoragePaths::default() };
+        let config = Config { storage_types: vec![StorageType::Disk, StorageType::Ssd], ..Config::default() };
+        let directories = Directories::of(&config, &paths, &scratch).unwrap();
+        assert_eq!(directories.local, [a.join("yarn-local"), b.join("yarn-local")]);
+        assert_eq!(directories.name, a.join("hdfs/namenode"));
+        let plan = directories.plan(&config, 2.0);
+        assert_eq!(plan.datanodes.len(), 3);
+        assert_eq!(plan.datanodes[2][1].path, b.join("hdfs/datanode-3"));
+        assert_eq!(plan.datanodes[0][1].storage_type, StorageType::Ssd);
+
+        paths.roles =
+            BTreeMap::from([("namenode".to_owned(), meta.clone()), ("local".to_owned(), fast.clone())]);
+        let directories = Directories::of(&config, &paths, &scratch).unwrap();
+        assert_eq!(
+            (directories.local, directories.name),
+            (vec![fast.join("yarn-local")], meta.join("hdfs/namenode"))
+        );
+
+        let refused = |paths: &StoragePaths, config: &Config, scratch: &Path| {
+            Directories::of(config, paths, scratch).unwrap_err().to_string()
+        };
+        let three = Config { storage_types: vec![StorageType::Disk; 3], ..Config::default() };
+        assert!(refused(&paths, &three, &scratch).contains("one word, or 2"));
+        assert!(refused(&paths, &config, Path::new("/run/cell 1")).contains("without spaces"));
+        paths.roles = BTreeMap::from([("commitlog".to_owned(), meta)]);
+        assert!(refused(&paths, &config, &scratch).contains("'commitlog'"));
+        assert!(refused(&StoragePaths::default(), &config, &scratch).contains("no data directory"));
+        std::fs::remove_dir_all(&b).unwrap();
+        paths.roles.clear();
+        assert!(refused(&paths, &config, &scratch).contains("/b is missing"));
+    }
+}

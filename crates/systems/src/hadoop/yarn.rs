@@ -1,0 +1,177 @@
+//! A ResourceManager and a NodeManager, whose containers end with it.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::NAME;
+use super::memory::{Division, NODE_DIRECT_BYTES};
+use super::site::RESOURCE_MANAGER;
+use crate::java::{ClassPath, Java};
+use crate::java_server::{JavaProcess, JavaServer};
+use crate::network_namespace::NetworkNamespace;
+use crate::system::{Memory, SystemError};
+
+const RESOURCE_MANAGER_CLASS: &str = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager";
+const NODE_MANAGER_CLASS: &str = "org.apache.hadoop.yarn.server.nodemanager.NodeManager";
+/// Both look into Java's own classes.
+const OPENED: &str = "--add-opens=java.base/java.lang=ALL-UNNAMED";
+
+/// The servers of YARN. Dropping it ends them and every container.
+#[derive(Debug)]
+pub struct Yarn {
+    node_manager: JavaProcess,
+    resource_manager: JavaProcess,
+}
+
+/// What they are started with.
+#[derive(Clone, Debug)]
+pub struct YarnPlan<'a> {
+    pub configuration: &'a Path,
+    pub library: &'a Path,
+    pub classes: &'a Path,
+    pub scratch: &'a Path,
+    pub division: Division,
+    pub limit: Duration,
+}
+
+impl Yarn {
+    /// Where the NodeManager works; names are looked up in a file there.
+    pub fn node_folder(scratch: &Path) -> PathBuf {
+        scratch.join("node-manager")
+    }
+
+    /// Starts both. The NodeManager may not have registered yet when this returns.
+    pub fn start(
+        java: &Java,
+        plan: &YarnPlan<'_>,
+        namespace: &Arc<NetworkNamespace>,
+        memory: &Memory,
+    ) -> Result<Yarn, SystemError> {
+        let server = |name: &str, class: &str, folder: PathBuf| JavaServer {
+            system: NAME,
+            name: name.to_owned(),
+            class: class.to_owned(),
+            arguments: Vec::new(),
+            class_path: ClassPath::new()
+                .with_classes(plan.configuration)
+                .with_jars(plan.library)
+                .with_classes(plan.classes),
+            heap_bytes: plan.division.server_heap_bytes,
+            direct_bytes: Some(NODE_DIRECT_BYTES),
+            options: vec![OPENED.to_owned()],
+            environment: Vec::new(),
+            quick_start: true,
+            folder,
+            namespace: Some(Arc::clone(namespace)),
+        };
+        let folder = plan.scratch.join("resource-manager");
+        let resource_manager =
+            server("ResourceManager", RESOURCE_MANAGER_CLASS, folder).start(java, memory)?;
+        let folder = Yarn::node_folder(plan.scratch);
+        let program = java_home_program(java)?;
+        let mut node_manager = server("NodeManager", NODE_MANAGER_CLASS, folder.clone());
+        let home = program.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+        node_manager.environment = vec![
+            ("JAVA_HOME".to_owned(), home.display().to_string()),
+            // Containers get it from the NodeManager.
+            ("HADOOP_CONF_DIR".to_owned(), plan.configuration.display().to_string()),
+        ];
+        let contained = contained(&program, &folder)?;
+        let node_manager =
+            node_manager.start(&Java { program: contained, version: java.version.clone() }, memory)?;
+        let yarn = Yarn { node_manager, resource_manager };
+        yarn.resource_manager.wait_for_listener(RESOURCE_MANAGER, plan.limit)?;
+        Ok(yarn)
+    }
+
+    /// `Err` with the last words of the one that has ended.
+    pub fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        self.resource_manager.check(during)?;
+        self.node_manager.check(during)
+    }
+
+    /// Ends both and every container. They keep nothing.
+    pub fn end(&self) {
+        self.node_manager.kill();
+        self.resource_manager.kill();
+    }
+}
+
+/// The `java` that containers are started by, with its whole path.
+fn java_home_program(java: &Java) -> Result<PathBuf, SystemError> {
+    let found = match java.program.is_absolute() {
+        true => Some(java.program.clone()),
+        false => on_path(&java.program.to_string_lossy()),
+    };
+    let resolved = found.and_then(|program| std::fs::canonicalize(program).ok());
+    resolved.ok_or_else(|| failed(format!("can't find where {} is", java.program.display())))
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
+}
+
+/// A program that is Java in a process namespace of its own. Containers leave the process group of their NodeManager and would
+/// outlive it; in a namespace whose first process it is, the kernel ends all of them with it, and it with us.
+fn contained(java: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
+    let Some(unshare) = on_path("unshare") else {
+        return Err(SystemError::Missing {
+            system: NAME,
+            missing: "the program 'unshare', which containers are kept together by".to_owned(),
+            remedy: "install util-linux (Debian: apt install util-linux)".to_owned(),
+        });
+    };
+    let script = folder.join("contained-java");
+    let text = format!(
+        "#!/bin/sh\nexec '{}' --pid --fork --kill-child --mount-proc -- '{}' \"$@\"\n",
+        unshare.display(),
+        java.display()
+    );
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&script, text))
+        .and_then(|()| std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)));
+    written.map_err(|error| failed(format!("can't write {}: {error}", script.display())))?;
+    Ok(script)
+}
+
+/// The ids of all processes in a network namespace: servers, containers, whatever they started.
+pub fn processes_in(namespace: &NetworkNamespace) -> Vec<u32> {
+    let inode = |path: &str| std::fs::metadata(path).map(|data| data.ino()).ok();
+    let Some(own) = namespace.within(|| inode("/proc/thread-self/ns/net")).ok().flatten() else {
+        return Vec::new();
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| inode(&format!("/proc/{id}/ns/net")) == Some(own)).collect()
+}
+
+fn failed(problem: String) -> SystemError {
+    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn processes_of_a_namespace_are_found_and_others_are_not() {
+        let namespace = NetworkNamespace::create(NAME).unwrap();
+        assert_eq!(processes_in(&namespace), Vec::<u32>::new());
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        namespace.enter(&mut command);
+        let mut inside = command.spawn().unwrap();
+        let mut outside = Command::new("sleep").arg("60").spawn().unwrap();
+        let found = processes_in(&namespace);
+        for child in [&mut inside, &mut outside] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(found, [inside.id()]);
+    }
+}
