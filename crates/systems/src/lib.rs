@@ -4,11 +4,19 @@
 //! Systems that run in a process of ours are children ([`child`]) and speak framed messages ([`wire`]) over a
 //! Unix socket ([`connection`]).
 
+pub mod accumulo;
 pub mod artifacts;
 pub mod cassandra;
 pub mod child;
+pub mod compiled;
 pub mod connection;
 pub mod figures;
+pub mod hadoop;
+pub mod hdfs;
+pub mod java;
+pub mod java_server;
+pub mod jvm;
+pub mod network_namespace;
 pub mod null;
 pub mod rocksdb;
 pub mod system;
@@ -16,7 +24,8 @@ pub mod wire;
 
 use system::System;
 
-static SYSTEMS: [&dyn System; 3] = [&rocksdb::INSTALLED, &cassandra::INSTALLED, &null::Null];
+static SYSTEMS: &[&dyn System] =
+    &[&rocksdb::INSTALLED, &cassandra::INSTALLED, &accumulo::INSTALLED, &hadoop::INSTALLED, &null::Null];
 
 /// The system that a study calls `name`.
 pub fn find(name: &str) -> Option<&'static dyn System> {

@@ -193,6 +193,10 @@ pub type JobWatch<'a> = &'a (dyn Fn(&JobProgress) -> bool + Sync);
 pub trait Running: Send + Sync {
     /// A new connection, for one thread.
     fn connect(&self) -> Result<Box<dyn Client>, SystemError>;
+    /// Makes what a batch job reads and no earlier job has made, so that it counts as no part of the job. Nothing for most.
+    fn prepare_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Result<(), SystemError> {
+        Ok(())
+    }
     /// Runs a batch job from its submission to its end. All times of the record are of this machine's clock: who divides
     /// by slow motion is the study. `None` for a system that has no jobs.
     fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {

@@ -1,0 +1,136 @@
+//! What an instance must know of itself to start again on its storage: a secret of its servers, a password, where its logs
+//! were. It lies with the instance's metadata, readable by nobody else.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::site::write_private;
+
+const FILE: &str = "instance";
+
+/// How far an instance has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Its first start has begun.
+    Making,
+    /// It runs, or was ended in the middle of it.
+    Running,
+    /// It was shut down in order.
+    Stopped,
+}
+
+const LIVES: [(&str, Life); 3] =
+    [("making", Life::Making), ("running", Life::Running), ("stopped", Life::Stopped)];
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub life: Life,
+    pub secret: String,
+    pub password: String,
+    pub logs: Vec<PathBuf>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Identity").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// For a new instance.
+    pub fn generate() -> io::Result<Identity> {
+        let mut source = File::open("/dev/urandom")?;
+        let mut word = || -> io::Result<String> {
+            let mut random = [0; 16];
+            source.read_exact(&mut random)?;
+            Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+        };
+        Ok(Identity { life: Life::Making, secret: word()?, password: word()?, logs: Vec::new() })
+    }
+
+    /// The one in `directory`; `None` when no instance was ever there.
+    pub fn read(directory: &Path) -> io::Result<Option<Identity>> {
+        match std::fs::read_to_string(directory.join(FILE)) {
+            Ok(text) => Identity::parse(&text)
+                .map(Some)
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not as it was written")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the place of the one in `directory`, whole or not at all.
+    pub fn write(&self, directory: &Path) -> io::Result<()> {
+        let (path, new) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
+        write_private(&new, &self.text())?;
+        std::fs::rename(&new, &path)?;
+        File::open(directory)?.sync_all()
+    }
+
+    fn text(&self) -> String {
+        let life = LIVES.iter().find(|(_, life)| *life == self.life).map_or("", |(name, _)| name);
+        let mut text = format!("life={life}\nsecret={}\npassword={}\n", self.secret, self.password);
+        for (number, log) in self.logs.iter().enumerate() {
+            text.push_str(&format!("log.{number}={}\n", log.display()));
+        }
+        text
+    }
+
+    fn parse(text: &str) -> Option<Identity> {
+        let values: BTreeMap<&str, &str> =
+            text.lines().map(|line| line.split_once('=')).collect::<Option<_>>()?;
+        let life = LIVES.iter().find(|(name, _)| values.get("life") == Some(name))?.1;
+        let word = |name: &str| {
+            let word = values.get(name).filter(|word| !word.is_empty())?;
+            word.chars().all(|letter| letter.is_ascii_hexdigit()).then(|| (*word).to_owned())
+        };
+        let logs = (0..).map_while(|number: usize| values.get(format!("log.{number}").as_str()));
+        Some(Identity {
+            life,
+            secret: word("secret")?,
+            password: word("password")?,
+            logs: logs.map(PathBuf::from).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn it_is_read_as_it_was_written() {
+        let folder = tempfile::TempDir::new().unwrap();
+        assert_eq!(Identity::read(folder.path()).unwrap(), None);
+        let mut identity = Identity::generate().unwrap();
+        assert_ne!(identity.secret, identity.password);
+        for life in [Life::Making, Life::Running, Life::Stopped] {
+            identity.life = life;
+            identity.logs.push("/mnt/log/wal".into());
+            identity.write(folder.path()).unwrap();
+            assert_eq!(Identity::read(folder.path()).unwrap().as_ref(), Some(&identity));
+        }
+        let mode = std::fs::metadata(folder.path().join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(!format!("{identity:?}").contains(&identity.password));
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_is_an_error() {
+        let folder = tempfile::TempDir::new().unwrap();
+        for text in [
+            "",
+            "x",
+            "life=stopped\n",
+            "life=x\nsecret=a\npassword=b\n",
+            "life=running\nsecret=a b\npassword=b\n",
+        ] {
+            std::fs::write(folder.path().join(FILE), text).unwrap();
+            assert!(Identity::read(folder.path()).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! How the budget is divided among the processes of an instance, and what is left for the page cache.
+
+pub const MIB: u64 = 1 << 20;
+
+/// What a Java process takes beside its heap: code, classes, stacks. Measured: 60 to 70 MiB.
+pub const JAVA_OWN_BYTES: u64 = 72 * MIB;
+/// A tablet server's is larger: both compilers, and a thread for each of many clients.
+const SERVER_OWN_BYTES: u64 = 112 * MIB;
+/// Buffers of its sockets and of HDFS, outside of its heap.
+pub const SERVER_DIRECT_BYTES: u64 = 32 * MIB;
+/// What a tablet server's heap holds beside its maps and caches: blocks and packets of compactions, files and requests.
+const SERVER_BASE_BYTES: u64 = 64 * MIB;
+/// From here on pauses of its collector would be what is measured: what is left over is page cache.
+const MAX_HEAP_BYTES: u64 = 8 << 30;
+/// Below this a tablet server does nothing but write out its maps.
+const MIN_DATA_BYTES: u64 = 64 * MIB;
+
+pub const ZOOKEEPER_HEAP_BYTES: u64 = 48 * MIB;
+pub const MANAGER_HEAP_BYTES: u64 = 96 * MIB;
+pub const GC_HEAP_BYTES: u64 = 56 * MIB;
+
+/// Which parts of the memory that is left for data go to whom. The rest is the page cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shares {
+    pub map: f64,
+    pub data_cache: f64,
+    pub index_cache: f64,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Shares { map: 0.2, data_cache: 0.25, index_cache: 0.05 }
+    }
+}
+
+/// The sizes that follow from a budget. Those of a tablet server are of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Division {
+    pub heap_bytes: u64,
+    /// New writes, as Accumulo counts them.
+    pub map_bytes: u64,
+    pub data_cache_bytes: u64,
+    pub index_cache_bytes: u64,
+    /// Mutations between the network and the log.
+    pub queue_bytes: u64,
+    /// For sorting a log after a crash.
+    pub sort_bytes: u64,
+    /// What is left of the whole budget when every process has what it is given.
+    pub page_cache_bytes: u64,
+}
+
+/// What the processes take that hold no data, HDFS not counted: ZooKeeper, manager, garbage collector.
+fn fixed_bytes() -> u64 {
+    ZOOKEEPER_HEAP_BYTES + MANAGER_HEAP_BYTES + GC_HEAP_BYTES + 3 * JAVA_OWN_BYTES
+}
+
+fn server_bytes() -> u64 {
+    SERVER_OWN_BYTES + SERVER_DIRECT_BYTES + SERVER_BASE_BYTES
+}
+
+/// The smallest budget for so many tablet servers over an HDFS that takes `hdfs_bytes` for itself.
+pub fn least_bytes(servers: u64, hdfs_bytes: u64) -> u64 {
+    hdfs_bytes + fixed_bytes() + servers * (server_bytes() + MIN_DATA_BYTES)
+}
+
+impl Division {
+    /// Divides `budget_bytes`, which is not below [`least_bytes`]. Maps in Java take about twice what Accumulo counts.
+    pub fn of(
+        budget_bytes: u64,
+        servers: u64,
+        hdfs_bytes: u64,
+        shares: Shares,
+        native_maps: bool,
+    ) -> Division {
+        let servers = servers.max(1);
+        let taken = hdfs_bytes + fixed_bytes() + servers * server_bytes();
+        let data = (budget_bytes.saturating_sub(taken) / servers).max(MIN_DATA_BYTES);
+        let part = |share: f64| (data as f64 * share) as u64;
+        let (mut map, mut data_cache, mut index_cache) =
+            (part(shares.map), part(shares.data_cache), part(shares.index_cache));
+        let on_heap = |map: u64, caches: u64| if native_maps { caches } else { map + caches };
+        let most = MAX_HEAP_BYTES - SERVER_BASE_BYTES;
+        let wanted = on_heap(map, data_cache + index_cache);
+        if wanted > most {
+            let scaled = |bytes: u64| (bytes as f64 * (most as f64 / wanted as f64)) as u64;
+            (map, data_cache, index_cache) =
+                (if native_maps { map } else { scaled(map) }, scaled(data_cache), scaled(index_cache));
+        }
+        let round = |bytes: u64| bytes / MIB * MIB;
+        let (data_cache, index_cache) = (round(data_cache), round(index_cache).max(MIB));
+        let heap = SERVER_BASE_BYTES + round(on_heap(map, data_cache + index_cache));
+        let used = server_bytes() + if native_maps { map } else { 0 } + heap - SERVER_BASE_BYTES;
+        Division {
+            heap_bytes: heap,
+            map_bytes: round(if native_maps { map } else { map / 2 }).max(2 * MIB),
+            data_cache_bytes: data_cache,
+            index_cache_bytes: index_cache,
+            // A part of the base, however large the caches are.
+            queue_bytes: (heap / 20).clamp(2 * MIB, SERVER_BASE_BYTES / 4) / MIB * MIB,
+            sort_bytes: (heap / 10).clamp(4 * MIB, 256 * MIB) / MIB * MIB,
+            page_cache_bytes: budget_bytes.saturating_sub(hdfs_bytes + fixed_bytes() + servers * used),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_divided_fits_into_the_budget(
+            servers in 1_u64..9,
+            hdfs_mib in 250_u64..2000,
+            spare_mib in 0_u64..200_000,
+            parts in (0.05..0.3, 0.0..0.4, 0.01..0.2),
+            native_maps: bool,
+        ) {
+            let hdfs = hdfs_mib * MIB;
+            let budget = least_bytes(servers, hdfs) + spare_mib * MIB;
+            let shares = Shares { map: parts.0, data_cache: parts.1, index_cache: parts.2 };
+            let division = Division::of(budget, servers, hdfs, shares, native_maps);
+            let outside = if native_maps { division.map_bytes } else { 0 };
+            let server = division.heap_bytes + outside + SERVER_OWN_BYTES + SERVER_DIRECT_BYTES;
+            prop_assert!(hdfs + fixed_bytes() + servers * server + division.page_cache_bytes <= budget + servers * 4 * MIB);
+            prop_assert!(division.heap_bytes <= MAX_HEAP_BYTES);
+            // Accumulo refuses to start otherwise.
+            let on_heap = if native_maps { 0 } else { division.map_bytes };
+            prop_assert!(
+                on_heap + division.data_cache_bytes + division.index_cache_bytes + division.queue_bytes
+                    < division.heap_bytes
+            );
+        }
+    }
+
+    #[test]
+    fn half_of_the_memory_for_data_stays_page_cache() {
+        let hdfs = 300 * MIB;
+        let least = least_bytes(2, hdfs);
+        let division = Division::of(least + 1024 * MIB, 2, hdfs, Shares::default(), false);
+        let data = 1024 * MIB + 2 * MIN_DATA_BYTES;
+        assert!(division.page_cache_bytes.abs_diff(data / 2) < 4 * MIB, "{division:?}");
+    }
+
+    #[test]
+    fn a_queue_is_no_larger_with_native_maps_and_large_caches() {
+        let shares = Shares { map: 0.05, data_cache: 0.058, index_cache: 0.07 };
+        let hdfs = 250 * MIB;
+        let division = Division::of(least_bytes(1, hdfs) + 9404 * MIB, 1, hdfs, shares, true);
+        let caches = division.data_cache_bytes + division.index_cache_bytes;
+        assert!(caches + division.queue_bytes < division.heap_bytes, "{division:?}");
+    }
+
+    #[test]
+    fn a_very_large_budget_goes_to_the_page_cache() {
+        let division = Division::of(200 << 30, 1, 300 * MIB, Shares::default(), false);
+        assert!(
+            division.heap_bytes <= MAX_HEAP_BYTES && division.page_cache_bytes > 180 << 30,
+            "{division:?}"
+        );
+    }
+}

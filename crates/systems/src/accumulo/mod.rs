@@ -1,0 +1,15 @@
+#![doc = include_str!("docs.md")]
+
+pub mod config;
+mod identity;
+mod memory;
+mod places;
+mod running;
+mod servers;
+mod site;
+mod splits;
+mod start;
+
+pub use start::{Accumulo, INSTALLED};
+
+const NAME: &str = "accumulo";

@@ -1,0 +1,163 @@
+//! Where an instance keeps what, on the storage that it was given.
+
+use std::path::{Path, PathBuf};
+
+use super::NAME;
+use super::config::Config;
+use super::site::LogVolume;
+use crate::hdfs::{DataDirectory, Plan, StorageType};
+use crate::system::{NodePaths, StoragePaths, SystemError};
+
+/// What it can keep on a storage of its own.
+pub const ROLES: &[(&str, &str)] = &[
+    ("metadata", "the NameNode's image and log, ZooKeeper's data"),
+    ("wal", "the log that every write goes to first; without a storage of its own it is in HDFS"),
+];
+
+/// Directories that are there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The directories of each DataNode.
+    pub datanodes: Vec<Vec<DataDirectory>>,
+    pub namenode: PathBuf,
+    pub zookeeper: PathBuf,
+    /// With the identity of the instance.
+    pub metadata: PathBuf,
+    /// Of write-ahead logs. Empty: they are in HDFS.
+    pub logs: Vec<PathBuf>,
+}
+
+fn failed(problem: String) -> SystemError {
+    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
+}
+
+impl Places {
+    /// Makes them on `paths`. A storage's own directory must be there: made here, it would lie on whatever is under the
+    /// missing mount.
+    pub fn on(paths: &StoragePaths, config: &Config) -> Result<Places, SystemError> {
+        let first = NodePaths { data: paths.data.clone(), roles: paths.roles.clone() };
+        let nodes: Vec<&NodePaths> = std::iter::once(&first).chain(&paths.further_nodes).collect();
+        let count = config.datanodes();
+        if nodes.len() > 1 && nodes.len() as u64 != count {
+            return Err(failed(format!("{count} DataNodes can't use the storage of {}", nodes.len())));
+        }
+        let known = |role: &&String| ROLES.iter().any(|(name, _)| name == role);
+        if let Some(unknown) = nodes.iter().flat_map(|node| node.roles.keys()).find(|role| !known(role)) {
+            return Err(failed(format!("it keeps nothing that is called '{unknown}'")));
+        }
+        let on_each = |node: &NodePaths, count: u32| {
+            let data: Vec<_> = node.data.iter().map(|path| (path.clone(), StorageType::Disk)).collect();
+            Plan::on_each(NAME, &data, count)
+        };
+        let datanodes = match nodes.as_slice() {
+            [only] => on_each(only, u32::try_from(count).unwrap_or(u32::MAX))?,
+            several => {
+                let each = several.iter().map(|node| on_each(node, 1));
+                each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()
+            }
+        };
+        let Some(data) = first.data.first() else {
+            return Err(failed("there is no data directory".to_owned()));
+        };
+        let metadata = own(first.roles.get("metadata").unwrap_or(data), "metadata")?;
+        let logs = nodes.iter().filter_map(|node| node.roles.get("wal"));
+        let logs = logs.map(|directory| log(directory)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Places {
+            datanodes,
+            namenode: metadata.join("namenode"),
+            zookeeper: metadata.join("zookeeper"),
+            metadata,
+            logs,
+        })
+    }
+}
+
+/// A file system's root may hold other things (`lost+found`).
+fn own(directory: &Path, name: &str) -> Result<PathBuf, SystemError> {
+    if !directory.is_dir() {
+        return Err(failed(format!(
+            "the directory {} is missing: is the storage attached?",
+            directory.display()
+        )));
+    }
+    let folder = directory.join(NAME).join(name);
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| failed(format!("can't write to the directory {}: {error}", directory.display())))?;
+    Ok(folder)
+}
+
+fn log(directory: &Path) -> Result<PathBuf, SystemError> {
+    let folder = own(directory, "wal")?;
+    match LogVolume::uri(&folder) {
+        Some(_) => Ok(folder),
+        None => Err(failed(format!(
+            "'{}' can't be a directory of Accumulo's logs: it must be absolute, of letters, digits, '.', '_' and '-'",
+            folder.display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn each_part_has_its_place() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let [a, b, log, meta] = ["a", "b", "log", "meta"].map(|name| directory.path().join(name));
+        [&a, &b, &log, &meta].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+        let mut paths = StoragePaths { data: vec![a.clone(), b.clone()], ..StoragePaths::default() };
+        let config = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
+            Config::resolve(&pairs.collect(), None, |_| 0).unwrap()
+        };
+        let places = Places::on(&paths, &config(&[("datanodes", "2")])).unwrap();
+        let data: Vec<Vec<PathBuf>> = places
+            .datanodes
+            .iter()
+            .map(|node| node.iter().map(|directory| directory.path.clone()).collect())
+            .collect();
+        assert_eq!(data[1], [a.join("hdfs/datanode-2"), b.join("hdfs/datanode-2")]);
+        assert_eq!(places.zookeeper, a.join("accumulo/metadata/zookeeper"));
+        assert_eq!(places.logs, [""; 0].map(PathBuf::from));
+
+        paths.roles =
+            BTreeMap::from([("metadata".to_owned(), meta.clone()), ("wal".to_owned(), log.clone())]);
+        let places = Places::on(&paths, &config(&[])).unwrap();
+        assert_eq!(places.namenode, meta.join("accumulo/metadata/namenode"));
+        assert_eq!(places.logs, [log.join("accumulo/wal")]);
+
+        let apart = StoragePaths {
+            data: vec![a],
+            further_nodes: vec![NodePaths { data: vec![b.clone()], ..NodePaths::default() }],
+            ..StoragePaths::default()
+        };
+        let places = Places::on(&apart, &config(&[("nodes", "2")])).unwrap();
+        assert_eq!(places.datanodes[1][0].path, b.join("hdfs/datanode-1"));
+        assert!(Places::on(&apart, &config(&[("nodes", "3")])).is_err());
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_told() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let config = Config::default();
+        let paths = |role: &str, at: &str| StoragePaths {
+            data: vec![directory.path().into()],
+            roles: BTreeMap::from([(role.to_owned(), directory.path().join(at))]),
+            ..StoragePaths::default()
+        };
+        for (paths, problem) in [
+            (StoragePaths::default(), "no data directory"),
+            (paths("logs", ""), "called 'logs'"),
+            (paths("wal", "gone"), "gone is missing"),
+        ] {
+            let error = Places::on(&paths, &config).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+        std::fs::create_dir(directory.path().join("a,b")).unwrap();
+        let error = Places::on(&paths("wal", "a,b"), &config).unwrap_err().to_string();
+        assert!(error.contains("a,b"), "{error}");
+    }
+}

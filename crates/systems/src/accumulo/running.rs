@@ -1,0 +1,217 @@
+//! An instance that takes clients.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use underlay_workload::client::Client;
+
+use super::NAME;
+use super::config::Config;
+use super::identity::{Identity, Life};
+use super::places::Places;
+use super::servers::{Ground, Servers};
+use crate::hdfs::Hdfs;
+use crate::hdfs::configuration::NAMENODE_WEB;
+use crate::hdfs::web::get_json;
+use crate::jvm::JvmChild;
+use crate::system::{Running, Settings, SystemError, Visibility};
+
+/// How long the client's process may take to end.
+const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// The processes of an instance that was started here. The servers come first, to end before what they stand on.
+pub struct Cluster {
+    pub servers: Servers,
+    pub hdfs: Hdfs,
+    pub ground: Ground,
+    pub identity: Identity,
+    pub places: Places,
+    /// What HDFS takes of the budget.
+    pub hdfs_bytes: u64,
+}
+
+impl Cluster {
+    /// `Err` when a process has ended.
+    fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        self.servers.all().try_for_each(|process| process.check(during))
+    }
+
+    /// The reason for an error of the client's, if a process of ours has ended.
+    pub fn explain(&self, during: &'static str, error: SystemError) -> SystemError {
+        self.check(during).and_then(|()| self.hdfs.health()).err().unwrap_or(error)
+    }
+
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let mut figures = self.hdfs.figures()?;
+        let (files, bytes) = match self.places.logs.as_slice() {
+            [] => self.logs_in_hdfs().unwrap_or_default(),
+            directories => directories
+                .iter()
+                .map(|directory| files_in(&directory.join("wal")))
+                .fold((0.0, 0.0), |(files, bytes), (more_files, more_bytes)| {
+                    (files + more_files, bytes + more_bytes)
+                }),
+        };
+        figures.insert("current_wal_files".to_owned(), files);
+        figures.insert("current_wal_bytes".to_owned(), bytes);
+        let resident = self.servers.all().filter_map(|process| resident_bytes(process.state().pid()));
+        figures.insert("current_resident_bytes".to_owned(), resident.sum());
+        let of_servers = self.servers.tablet_servers.iter();
+        let of_servers = of_servers.filter_map(|process| resident_bytes(process.state().pid()));
+        figures.insert("current_tablet_server_resident_bytes".to_owned(), of_servers.sum());
+        Ok(figures)
+    }
+
+    /// As the NameNode knows it: of a file that is still written, what is in finished blocks.
+    fn logs_in_hdfs(&self) -> Option<(f64, f64)> {
+        let path = "/webhdfs/v1/accumulo/wal?op=GETCONTENTSUMMARY";
+        let answer = get_json(&self.ground.namespace, NAMENODE_WEB, path).ok()?;
+        let number = |name: &str| answer.get("ContentSummary")?.get(name).and_then(Value::as_f64);
+        Some((number("fileCount")?, number("length")?))
+    }
+
+    fn stop(mut self) -> Result<(), SystemError> {
+        self.servers.stop(&self.ground, self.hdfs.configuration_directory())?;
+        self.identity.life = Life::Stopped;
+        self.identity.write(&self.places.metadata).map_err(|error| SystemError::Failed {
+            system: NAME,
+            during: "stopping",
+            problem: format!("can't write to {}: {error}", self.places.metadata.display()),
+            log_tail: None,
+        })?;
+        self.hdfs.stop()
+    }
+}
+
+/// How many files there are below `directory`, and their bytes.
+fn files_in(directory: &Path) -> (f64, f64) {
+    let (mut files, mut bytes) = (0.0, 0.0);
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.is_dir() {
+            let (more_files, more_bytes) = files_in(&entry.path());
+            (files, bytes) = (files + more_files, bytes + more_bytes);
+        } else {
+            (files, bytes) = (files + 1.0, bytes + metadata.len() as f64);
+        }
+    }
+    (files, bytes)
+}
+
+fn resident_bytes(process: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some((kib << 10) as f64)
+}
+
+/// An instance with a client. The client's process comes first, to end before the servers.
+pub struct Started {
+    client: JvmChild,
+    /// `None` for an instance that ran before.
+    cluster: Option<Cluster>,
+    config: Config,
+    visibility: Option<Visibility>,
+    connections: AtomicU64,
+}
+
+impl Started {
+    pub fn new(config: Config, client: JvmChild, cluster: Option<Cluster>, settings: &Settings) -> Started {
+        let visibility = settings.visibility.clone();
+        Started { client, cluster, config, visibility, connections: AtomicU64::new(0) }
+    }
+
+    fn explained<T>(&self, during: &'static str, outcome: Result<T, SystemError>) -> Result<T, SystemError> {
+        outcome.map_err(|error| match &self.cluster {
+            Some(cluster) => cluster.explain(during, error),
+            None => error,
+        })
+    }
+}
+
+impl Running for Started {
+    fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        let authorizations = match &self.visibility {
+            Some(visibility) if !is_unauthorized(number, visibility.unauthorized_share) => {
+                visibility.authorizations.join(",")
+            }
+            _ => String::new(),
+        };
+        let client = self.client.connect(&[("authorizations", &authorizations)]);
+        Ok(Box::new(self.explained("connecting", client)?))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let Some(cluster) = &self.cluster else { return Vec::new() };
+        let states = cluster.servers.all().map(|process| process.state());
+        let own = states.filter(|state| state.is_running()).map(|state| state.pid());
+        own.chain(cluster.hdfs.processes()).collect()
+    }
+
+    fn applied_settings(&self) -> BTreeMap<String, String> {
+        self.config.applied(self.cluster.as_ref().map_or(0, |cluster| cluster.hdfs_bytes))
+    }
+
+    fn health(&self) -> Result<(), SystemError> {
+        if let Some(cluster) = &self.cluster {
+            cluster.check("running")?;
+            cluster.hdfs.health()?;
+        }
+        self.client.health()
+    }
+
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let mut figures = self.explained("telling its figures", self.client.figures())?;
+        if let Some(cluster) = &self.cluster {
+            figures.extend(cluster.figures()?);
+        }
+        Ok(figures)
+    }
+
+    fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        // Not HDFS: Accumulo's own tables ask for five copies of a file, which few DataNodes never have.
+        self.explained("settling", self.client.settle(limit))
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), SystemError> {
+        let client = self.client.stop(CLIENT_STOP_LIMIT);
+        let cluster = self.cluster.map_or(Ok(()), Cluster::stop);
+        // A cluster that failed is the reason for a client that did.
+        cluster.and(client)
+    }
+}
+
+/// Which of many clients have no authorisation: `share` of any number of them that follow each other.
+fn is_unauthorized(number: u64, share: f64) -> bool {
+    let before = (number as f64 * share).floor();
+    ((number + 1) as f64 * share).floor() > before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_the_clients_has_no_authorisation() {
+        for (share, clients, expected) in
+            [(0.0, 100, 0), (1.0, 7, 7), (0.25, 64, 16), (0.5, 256, 128), (0.1, 10, 1)]
+        {
+            let without = (0..clients).filter(|&number| is_unauthorized(number, share)).count();
+            assert_eq!(without, expected, "{share}");
+        }
+    }
+
+    #[test]
+    fn files_are_counted_in_all_folders() {
+        let folder = tempfile::TempDir::new().unwrap();
+        std::fs::create_dir_all(folder.path().join("127.0.0.1+9997")).unwrap();
+        std::fs::write(folder.path().join("127.0.0.1+9997/log"), [0; 30]).unwrap();
+        std::fs::write(folder.path().join("version"), [0; 3]).unwrap();
+        assert_eq!(files_in(folder.path()), (2.0, 33.0));
+        assert_eq!(files_in(&folder.path().join("none")), (0.0, 0.0));
+    }
+}

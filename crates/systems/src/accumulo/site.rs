@@ -1,0 +1,267 @@
+//! What the processes are started with: the site's properties, ZooKeeper's configuration, logging. All of it is in the
+//! scratch directory, readable by nobody else, since the secret of the instance is in there.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::config::Config;
+use super::memory::{Division, MIB};
+
+/// Where ZooKeeper listens in the network namespace.
+pub const ZOOKEEPER: &str = "127.0.0.1:2181";
+pub const SITE_FILE: &str = "accumulo.properties";
+pub const LOGGING_FILE: &str = "log4j2.properties";
+pub const ZOOKEEPER_FILE: &str = "zoo.cfg";
+
+/// The volume that a tablet server's logs go to.
+pub const PREFERRED_LOG: &str = "general.custom.volume.preferred.logger";
+/// Accumulo's own default, in slow motion stretched.
+const RPC_TIMEOUT: Duration = Duration::from_secs(120);
+/// A tablet server that can't make room for writes ends itself after so long; Accumulo's own default.
+const HOLD_TIME: Duration = Duration::from_secs(300);
+/// How long a scan or a session of writes may be idle; Accumulo's own default.
+const IDLE_SESSION: Duration = Duration::from_secs(60);
+/// Accumulo's own is 5 minutes, in which a small storage would fill up with files that compactions replaced.
+const GC_CYCLE: Duration = Duration::from_secs(60);
+/// Accumulo begins with 20 and adds two each second, so that clients that all come at once would wait for most of a minute.
+const REQUEST_THREADS: u32 = 300;
+const LEAST_LOG_BYTES: u64 = 16 * MIB;
+const MOST_LOG_BYTES: u64 = 1024 * MIB;
+
+/// A directory of this host for write-ahead logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogVolume {
+    pub directory: PathBuf,
+    /// Where the same directory was when the instance ran last.
+    pub before: Option<PathBuf>,
+}
+
+impl LogVolume {
+    /// As a volume of Accumulo. `None` for a path with letters that mean something in a list of them.
+    pub fn uri(directory: &Path) -> Option<String> {
+        let path = directory.to_str()?;
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+        (path.starts_with('/') && path.chars().all(plain)).then(|| format!("file:{path}"))
+    }
+}
+
+/// What the site's properties say.
+#[derive(Clone, Debug)]
+pub struct Site<'a> {
+    pub config: &'a Config,
+    pub division: Division,
+    /// `hdfs://127.0.0.1:8020`
+    pub hdfs: &'a str,
+    /// Empty: logs are in HDFS.
+    pub logs: &'a [LogVolume],
+    pub secret: &'a str,
+    pub slow_motion: f64,
+    /// For what does not fit into memory while it is read.
+    pub temporary: &'a Path,
+}
+
+impl Site<'_> {
+    pub fn session_timeout(&self) -> Duration {
+        session_timeout(self.config, self.slow_motion)
+    }
+
+    fn stretched(&self, time: Duration) -> String {
+        milliseconds(time.mul_f64(self.slow_motion))
+    }
+
+    /// Every property, by Accumulo's names.
+    pub fn properties(&self) -> BTreeMap<String, String> {
+        let (config, division) = (self.config, &self.division);
+        let bytes = |bytes: u64| bytes.to_string();
+        let hdfs = format!("{}/accumulo", self.hdfs);
+        let logs: Vec<(&LogVolume, String)> =
+            self.logs.iter().filter_map(|log| Some((log, LogVolume::uri(&log.directory)?))).collect();
+        let mut volumes = vec![hdfs.clone()];
+        volumes.extend(logs.iter().map(|(_, uri)| uri.clone()));
+        let log_bytes = (2 * division.map_bytes).clamp(LEAST_LOG_BYTES, MOST_LOG_BYTES);
+        let executor = |name: &str, most: Option<u64>| {
+            let mut executor =
+                json!({ "name": name, "type": "internal", "numThreads": config.compaction_threads });
+            if let Some(most) = most {
+                executor["maxSize"] = json!(format!("{}M", (most / MIB).max(1)));
+            }
+            executor
+        };
+        // Accumulo ships 32 MiB and 128 MiB, a tenth and less than half of what its map holds as it ships it.
+        let executors = json!([
+            executor("small", Some(division.map_bytes / 10)),
+            executor("medium", Some(division.map_bytes * 4 / 10)),
+            executor("large", None),
+        ]);
+        let mut properties: BTreeMap<String, String> = [
+            ("instance.volumes", volumes.join(",")),
+            ("instance.zookeeper.host", ZOOKEEPER.to_owned()),
+            ("instance.zookeeper.timeout", milliseconds(self.session_timeout())),
+            ("instance.secret", self.secret.to_owned()),
+            ("general.rpc.timeout", self.stretched(RPC_TIMEOUT)),
+            // Not before all are there: the tablets would all go to whoever is first.
+            ("manager.startup.tserver.avail.min.count", config.nodes.to_string()),
+            // It looks ten times in that.
+            ("manager.startup.tserver.avail.max.wait", "10s".to_owned()),
+            ("manager.recovery.delay", "2s".to_owned()),
+            ("manager.lease.recovery.interval", "1s".to_owned()),
+            // Until then it does not see that a log has been sorted, and has it sorted again.
+            ("manager.recovery.wal.cache.time", "1s".to_owned()),
+            ("tserver.memory.maps.native.enabled", config.native_maps.is_some().to_string()),
+            ("tserver.memory.maps.max", bytes(division.map_bytes)),
+            ("tserver.cache.data.size", bytes(division.data_cache_bytes)),
+            ("tserver.cache.index.size", bytes(division.index_cache_bytes)),
+            // Accumulo takes 0 for no limit.
+            ("tserver.cache.summary.size", bytes(MIB)),
+            ("tserver.total.mutation.queue.max", bytes(division.queue_bytes)),
+            ("tserver.wal.sort.buffer.size", bytes(division.sort_bytes)),
+            ("tserver.wal.max.size", bytes(log_bytes)),
+            ("tserver.scan.executors.default.threads", config.scan_threads.to_string()),
+            ("tserver.compaction.major.service.default.planner.opts.executors", executors.to_string()),
+            ("tserver.server.threads.minimum", REQUEST_THREADS.to_string()),
+            ("tserver.hold.time.max", self.stretched(HOLD_TIME)),
+            ("tserver.session.idle.max", self.stretched(IDLE_SESSION)),
+            ("tserver.session.update.idle.max", self.stretched(IDLE_SESSION)),
+            ("tserver.dir.memdump", self.temporary.display().to_string()),
+            ("gc.cycle.start", milliseconds(GC_CYCLE / 2)),
+            ("gc.cycle.delay", milliseconds(GC_CYCLE)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        if let Some((_, first)) = logs.first() {
+            let chooser = "org.apache.accumulo.core.spi.fs.PreferredVolumeChooser";
+            properties.insert("general.volume.chooser".to_owned(), chooser.to_owned());
+            properties.insert("general.custom.volume.preferred.default".to_owned(), hdfs.clone());
+            properties.insert("general.custom.volume.preferred.init".to_owned(), hdfs);
+            properties.insert(PREFERRED_LOG.to_owned(), first.clone());
+        }
+        for (_, uri) in &logs {
+            // Hadoop's usual local file system keeps checksums in a file beside and, with them, never flushes what it was
+            // asked to: a write that was answered would be lost with the process.
+            let raw = "org.apache.hadoop.fs.RawLocalFileSystem";
+            properties.insert(format!("instance.volume.config.{uri}.fs.file.impl"), raw.to_owned());
+            properties
+                .insert(format!("instance.volume.config.{uri}.fs.file.impl.disable.cache"), true.to_string());
+        }
+        let moved = logs.iter().filter_map(|(log, uri)| {
+            let before = LogVolume::uri(log.before.as_ref()?)?;
+            (before != *uri).then(|| format!("{before} {uri}"))
+        });
+        let moved: Vec<String> = moved.collect();
+        if !moved.is_empty() {
+            properties.insert("instance.volumes.replacements".to_owned(), moved.join(","));
+        }
+        properties
+    }
+}
+
+/// How long a tablet server may be silent.
+pub fn session_timeout(config: &Config, slow_motion: f64) -> Duration {
+    Duration::from_secs(config.session_timeout_s).mul_f64(slow_motion)
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{}ms", time.as_millis())
+}
+
+/// ZooKeeper's configuration, its data in `directory`.
+pub fn zookeeper(directory: &Path, session_timeout: Duration) -> String {
+    let (host, port) = ZOOKEEPER.split_once(':').unwrap_or_default();
+    // A session may last 20 ticks at most, and is looked after at each.
+    let tick_ms = (session_timeout.as_millis() / 15).max(100);
+    format!(
+        "tickTime={tick_ms}\nmaxSessionTimeout={}\ndataDir={}\nclientPortAddress={host}\nclientPort={port}\nmaxClientCnxns=0\nadmin.enableServer=false\n",
+        session_timeout.as_millis() * 2,
+        directory.display(),
+    )
+}
+
+/// What all processes log, to their output.
+pub const LOGGING: &str = "\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{HH:mm:ss,SSS} %p %c{1}: %m%n
+rootLogger.level = info
+rootLogger.appenderRef.out.ref = out
+logger.zookeeper.name = org.apache.zookeeper
+logger.zookeeper.level = warn
+logger.hadoop.name = org.apache.hadoop
+logger.hadoop.level = warn
+logger.audit.name = org.apache.accumulo.audit
+logger.audit.level = off
+";
+
+/// A file of properties, as Accumulo reads it: a comma is no end of a value.
+pub fn text(properties: &BTreeMap<String, String>) -> String {
+    let mut text = String::new();
+    for (name, value) in properties {
+        let escaped = |letter: char| if "\\ :=".contains(letter) { vec!['\\', letter] } else { vec![letter] };
+        text.extend(name.chars().flat_map(escaped));
+        text.push('=');
+        text.push_str(&value.replace('\\', "\\\\"));
+        text.push('\n');
+    }
+    text
+}
+
+/// Writes a file that nobody else can read.
+pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site_text(config: &Config, logs: &[LogVolume], slow_motion: f64) -> String {
+        let hdfs_bytes = 300 * MIB;
+        let site = Site {
+            config,
+            division: config.division(hdfs_bytes),
+            hdfs: "hdfs://127.0.0.1:8020",
+            logs,
+            secret: "5ec2e7",
+            slow_motion,
+            temporary: Path::new("/scratch/tmp"),
+        };
+        text(&site.properties())
+    }
+
+    #[test]
+    fn a_site_with_logs_in_hdfs() {
+        let config = Config { budget_bytes: 2 << 30, ..Config::default() };
+        insta::assert_snapshot!("hdfs", site_text(&config, &[], 1.0));
+    }
+
+    #[test]
+    fn a_site_with_logs_on_a_storage_of_their_own_that_moved() {
+        let config =
+            Config { budget_bytes: 8 << 30, native_maps: Some("/opt/native".into()), ..Config::default() };
+        let log = LogVolume { directory: "/mnt/b/wal".into(), before: Some("/mnt/a/wal".into()) };
+        insta::assert_snapshot!("log", site_text(&config, &[log], 8.0));
+    }
+
+    #[test]
+    fn a_session_outlives_many_ticks() {
+        let text = zookeeper(Path::new("/data/zookeeper"), Duration::from_secs(30));
+        assert!(text.contains("tickTime=2000\nmaxSessionTimeout=60000\ndataDir=/data/zookeeper\n"), "{text}");
+    }
+
+    #[test]
+    fn only_plain_paths_are_volumes() {
+        assert_eq!(LogVolume::uri(Path::new("/mnt/a-1/x_y.z")).as_deref(), Some("file:/mnt/a-1/x_y.z"));
+        for wrong in ["mnt", "/mnt/a,b", "/mnt/a b", "/mnt/a:b", "/mnt/ä"] {
+            assert_eq!(LogVolume::uri(Path::new(wrong)), None, "{wrong}");
+        }
+    }
+}

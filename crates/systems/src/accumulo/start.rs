@@ -1,0 +1,357 @@
+//! Starting an instance with everything below it, or reaching one that runs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::NAME;
+use super::config::{Config, Existing, SETTINGS, Settle};
+use super::identity::{Identity, Life};
+use super::places::{Places, ROLES};
+use super::running::{Cluster, Started};
+use super::servers::{Ground, INSTANCE, Plan, Servers, start_zookeeper};
+use super::site::{LOGGING, LOGGING_FILE, LogVolume, Site, ZOOKEEPER, session_timeout, write_private};
+use super::splits::split_points;
+use crate::artifacts::{ACCUMULO, HADOOP};
+use crate::hdfs::{Hdfs, Heaps, Plan as HdfsPlan, VolumeChoosing};
+use crate::java::{ClassPath, Java};
+use crate::jvm::{self, JvmChild, Spec};
+use crate::network_namespace::NetworkNamespace;
+use crate::system::{Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError};
+
+/// A client's timeout where the settings give none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Starting replays logs and stopping writes maps out: on a slow disk both take their time, so this limit only tells a stuck
+/// process from a slow one.
+const LEAST_LIMIT: Duration = Duration::from_secs(240);
+/// In slow motion everything takes longer, and the timeout has been stretched to match.
+const LIMIT_TIMEOUTS: u32 = 20;
+/// The client's process is no part of the system: its memory is not of the budget.
+const CLIENT_HEAP_BYTES: u64 = 256 << 20;
+/// Where user and password of an instance that runs already come from.
+const USERNAME: &str = "ACCUMULO_USERNAME";
+const PASSWORD: &str = "ACCUMULO_PASSWORD";
+/// The user of an instance that is started here.
+const ROOT: &str = "root";
+const TABLE: &str = "usertable";
+
+/// The system `accumulo`. Its programs come from the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Accumulo {
+    variable: fn(&str) -> Option<String>,
+}
+
+/// The one that studies name.
+pub static INSTALLED: Accumulo = Accumulo::with_variables(|name| std::env::var(name).ok());
+
+impl Accumulo {
+    /// Looks for user and password of an instance that runs already in other variables than the environment's.
+    pub const fn with_variables(variable: fn(&str) -> Option<String>) -> Accumulo {
+        Accumulo { variable }
+    }
+
+    fn credentials(&self) -> Result<(String, String), SystemError> {
+        match ((self.variable)(USERNAME), (self.variable)(PASSWORD)) {
+            (Some(username), Some(password)) => Ok((username, password)),
+            (username, _) => {
+                let missing = if username.is_none() { USERNAME } else { PASSWORD };
+                Err(SystemError::Missing {
+                    system: NAME,
+                    missing: format!("the environment variable {missing}"),
+                    remedy: format!("set {USERNAME} and {PASSWORD} to a user of the instance at zookeepers"),
+                })
+            }
+        }
+    }
+}
+
+/// What HDFS takes of a budget, page cache aside.
+fn hdfs_bytes(budget_bytes: u64, datanodes: u64) -> u64 {
+    heaps(budget_bytes).resident_bytes(datanodes)
+}
+
+/// A small part of the budget: the tablet servers make use of more.
+fn heaps(budget_bytes: u64) -> Heaps {
+    Heaps::of(budget_bytes / 2)
+}
+
+impl System for Accumulo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            scan: true,
+            delete: true,
+            many_directories: true,
+            many_nodes: true,
+            roles: ROLES,
+            settings: SETTINGS,
+            spreads_data: true,
+            cell_visibility: true,
+            scan_filter: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn versions(&self) -> BTreeMap<String, String> {
+        let mut versions = BTreeMap::new();
+        for (program, list, artifact) in [
+            (NAME, &ACCUMULO, "accumulo-core"),
+            ("zookeeper", &ACCUMULO, "zookeeper"),
+            ("hadoop", &HADOOP, "hadoop-hdfs"),
+        ] {
+            if let Some(version) = list.version_of(artifact) {
+                versions.insert(program.to_owned(), version);
+            }
+        }
+        if let Ok(java) = Java::find(NAME) {
+            versions.insert("java".to_owned(), java.version);
+        }
+        versions
+    }
+
+    fn start_and_stop(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
+    fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
+        // One file a tablet: how many there are otherwise is chance. Settling fails if a write was rejected after its answer.
+        &[("settle", "major"), ("writes", "batched")]
+    }
+
+    fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+        Config::resolve(settings, None, |_| 0).err().unwrap_or_default()
+    }
+
+    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+        Java::find(NAME)?;
+        HADOOP.directory(progress).map_err(|error| error.of_system(NAME))?;
+        let library = ACCUMULO.directory(progress).map_err(|error| error.of_system(NAME))?;
+        driver(&library, progress).map(drop)
+    }
+
+    fn start(
+        &self,
+        paths: &StoragePaths,
+        memory: &Memory,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError> {
+        let budget_bytes = memory.budget_bytes;
+        let config =
+            Config::resolve(&settings.values, Some(budget_bytes), |nodes| hdfs_bytes(budget_bytes, nodes))
+                .map_err(first_mistake)?;
+        let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
+        let limit = LEAST_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let library = ACCUMULO.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+        let client = ClientPlan { config: &config, settings, timeout, limit, library: &library };
+        match &config.existing {
+            Some(existing) => {
+                let (user, password) = self.credentials()?;
+                let child = client.start(&paths.scratch, existing, (&user, &password), None)?;
+                Ok(Box::new(Started::new(config, child, None, settings)))
+            }
+            None => {
+                let java = Java::find(NAME)?;
+                let scratch = paths.scratch.join(NAME);
+                let namespace = NetworkNamespace::create(NAME)?;
+                let ground = Ground {
+                    java,
+                    library: library.clone(),
+                    scratch: scratch.clone(),
+                    namespace: Arc::clone(&namespace),
+                    memory: memory.clone(),
+                    limit,
+                };
+                let (cluster, password) = start_cluster(&config, paths, settings, ground)?;
+                let existing =
+                    Existing { zookeepers: vec![ZOOKEEPER.to_owned()], instance: INSTANCE.to_owned() };
+                let child = client
+                    .start(&scratch, &existing, (ROOT, &password), Some(&namespace))
+                    .map_err(|error| cluster.explain("starting", error))?;
+                Ok(Box::new(Started::new(config, child, Some(cluster), settings)))
+            }
+        }
+    }
+}
+
+fn failed(problem: String) -> SystemError {
+    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
+}
+
+fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
+    let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
+    SystemError::Setting { system: NAME, key, problem }
+}
+
+/// The classes of the driver.
+fn driver(library: &Path, progress: &dyn Fn(&Progress)) -> Result<PathBuf, SystemError> {
+    let child = JvmChild::prepare(NAME, progress)?;
+    jvm::ACCUMULO.classes(NAME, &ClassPath::new().with_classes(child).with_jars(library), progress)
+}
+
+/// Starts HDFS and, meanwhile, ZooKeeper, then everything that stands on them. The cluster, and its root user's password.
+fn start_cluster(
+    config: &Config,
+    paths: &StoragePaths,
+    settings: &Settings,
+    ground: Ground,
+) -> Result<(Cluster, String), SystemError> {
+    let slow_motion = settings.slow_motion.max(1.0);
+    let places = Places::on(paths, config)?;
+    let mut identity = identity(&places.metadata)?;
+    let before = identity.logs.clone();
+    if identity.life != Life::Making && before.len() != places.logs.len() {
+        let problem =
+            "its logs were elsewhere when it ran last: give it the storages of the role 'wal' that it had";
+        return Err(failed(problem.to_owned()));
+    }
+    let zookeeper = start_zookeeper(&ground, &places.zookeeper, session_timeout(config, slow_motion))?;
+    let plan = HdfsPlan {
+        system: NAME,
+        name_directory: places.namenode.clone(),
+        datanodes: places.datanodes.clone(),
+        replication: u32::try_from(config.replication).unwrap_or(u32::MAX),
+        block_bytes: config.block_mib << 20,
+        volume_choosing: VolumeChoosing::RoundRobin,
+        // As Accumulo wants it: a file that replaces others is on its device before they go.
+        sync_on_close: true,
+        scratch: ground.scratch.join("hdfs"),
+        heaps: heaps(config.budget_bytes),
+        slow_motion,
+    };
+    let hdfs = Hdfs::start(&plan, &ground.namespace, &ground.memory)?;
+    let logs: Vec<LogVolume> = places
+        .logs
+        .iter()
+        .enumerate()
+        .map(|(number, directory)| LogVolume {
+            directory: directory.clone(),
+            before: before.get(number).cloned(),
+        })
+        .collect();
+    let hdfs_bytes = plan.heaps.resident_bytes(config.datanodes());
+    let plan = Plan {
+        site: Site {
+            config,
+            division: config.division(hdfs_bytes),
+            hdfs: hdfs.uri(),
+            logs: &logs,
+            secret: &identity.secret.clone(),
+            slow_motion,
+            temporary: &ground.scratch,
+        },
+        hdfs_configuration: hdfs.configuration_directory().to_owned(),
+        metadata: &places.metadata,
+    };
+    let servers = Servers::start(&ground, &plan, zookeeper, &mut identity)?;
+    let password = identity.password.clone();
+    Ok((Cluster { servers, hdfs, ground, identity, places, hdfs_bytes }, password))
+}
+
+/// The identity of the instance in `metadata`, or one for a new instance.
+fn identity(metadata: &Path) -> Result<Identity, SystemError> {
+    let file = |error: std::io::Error| {
+        failed(format!("the identity of its instance in {}: {error}", metadata.display()))
+    };
+    match Identity::read(metadata).map_err(file)? {
+        Some(identity) if identity.life == Life::Making => Err(failed(format!(
+            "its first start on this storage was broken off ({}): empty the storage, and start again",
+            metadata.display()
+        ))),
+        Some(identity) => Ok(identity),
+        None => {
+            let identity = Identity::generate().map_err(file)?;
+            identity.write(metadata).map_err(file)?;
+            Ok(identity)
+        }
+    }
+}
+
+/// What the client's process is started with.
+struct ClientPlan<'a> {
+    config: &'a Config,
+    settings: &'a Settings,
+    timeout: Duration,
+    limit: Duration,
+    library: &'a Path,
+}
+
+impl ClientPlan<'_> {
+    fn start(
+        &self,
+        scratch: &Path,
+        instance: &Existing,
+        (user, password): (&str, &str),
+        namespace: Option<&NetworkNamespace>,
+    ) -> Result<JvmChild, SystemError> {
+        std::fs::create_dir_all(scratch)
+            .map_err(|error| failed(format!("can't make the directory {}: {error}", scratch.display())))?;
+        let logging = scratch.join(LOGGING_FILE);
+        write_private(&logging, LOGGING)
+            .map_err(|error| failed(format!("can't write {}: {error}", logging.display())))?;
+        let mut options = vec![format!("-Dlog4j2.configurationFile={}", logging.display())];
+        if namespace.is_some() {
+            // In the namespace nobody answers for names.
+            let hosts = scratch.join("client-hosts");
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            write_private(&hosts, &format!("127.0.0.1 localhost {}\n", host.trim()))
+                .map_err(|error| failed(format!("can't write {}: {error}", hosts.display())))?;
+            options.push(format!("-Djdk.net.hosts.file={}", hosts.display()));
+        }
+        let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
+        JvmChild::start(&Spec {
+            system: NAME,
+            driver: jvm::ACCUMULO_DRIVER,
+            class_path: ClassPath::new().with_classes(driver(self.library, &|_| {})?).with_jars(self.library),
+            properties: self.properties(instance, user, password, namespace.is_some()),
+            options,
+            scratch,
+            heap_bytes: CLIENT_HEAP_BYTES,
+            memory: &unlimited,
+            namespace,
+            timeout: self.timeout,
+            start_limit: self.limit,
+        })
+    }
+
+    fn properties(
+        &self,
+        instance: &Existing,
+        user: &str,
+        password: &str,
+        ours: bool,
+    ) -> BTreeMap<String, String> {
+        let (config, settings) = (self.config, self.settings);
+        let slow_motion = settings.slow_motion.max(1.0);
+        let ms = |time: Duration| time.as_millis().to_string();
+        let mut properties = config.table_properties();
+        let own = [
+            ("instance.zookeepers", instance.zookeepers.join(",")),
+            ("instance.name", instance.instance.clone()),
+            ("instance.zookeepers.timeout", ms(session_timeout(config, slow_motion)) + "ms"),
+            ("auth.type", "password".to_owned()),
+            ("auth.principal", user.to_owned()),
+            ("auth.token", password.to_owned()),
+            ("table", TABLE.to_owned()),
+            ("fields", settings.fields.to_string()),
+            // A table of somebody else's is used as it is.
+            ("create", if ours { "true" } else { "missing" }.to_owned()),
+            ("splits", split_points(config.tablets()).join(",")),
+            ("writes", config.writes.to_owned()),
+            ("timeout-ms", ms(self.timeout)),
+            ("settle", if config.settle == Settle::Major { "compact" } else { "flush" }.to_owned()),
+        ];
+        properties.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        if let Some(visibility) = &settings.visibility {
+            properties.insert("visibility".to_owned(), visibility.expression.clone());
+            properties.insert("grant".to_owned(), visibility.authorizations.join(","));
+        }
+        if let Some(filter) = &settings.scan_filter {
+            properties.insert("scan-filter".to_owned(), filter.clone());
+        }
+        properties
+    }
+}
