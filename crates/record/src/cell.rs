@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::certificate::Certificate;
 use crate::devices::{DeviceActivity, DeviceDescription, LayerActivity};
 use crate::job::JobRecord;
-use crate::measured::Measured;
+use crate::measured::{Measured, SystemSample};
 use crate::network::NetworkRecord;
 use crate::run::Machine;
 
@@ -23,6 +23,7 @@ pub struct Cell {
     pub workload: String,
     /// `load`, `a` to `f`, `delete`; the name of a batch job.
     pub mix: String,
+    /// Empty for a batch job, which has no threads and no records either.
     pub distribution: String,
     pub threads: u32,
     /// Stand-alone servers that share data, threads and rate.
@@ -31,8 +32,19 @@ pub struct Cell {
     /// Offered operations per second; absent for a closed loop (`rate = "max"`).
     pub rate_per_s: Option<f64>,
     pub records: u64,
-    /// What the records hold, keys included, unscaled: the size that the study speaks of.
+    /// What the records hold, keys included, or what a batch job is asked for, unscaled: the size that the study speaks of.
     pub data_bytes: u64,
+    /// The share of the measured time after which the system was told to write out and compact everything; absent where it
+    /// compacts by itself alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compacts_at: Option<f64>,
+}
+
+impl Cell {
+    /// Whether it is a batch job, and so has a `job` in its record and nothing `measured`.
+    pub fn is_job(&self) -> bool {
+        self.threads == 0 && self.records == 0
+    }
 }
 
 fn one() -> u32 {
@@ -133,6 +145,9 @@ pub struct RunRecord {
     pub network: Option<NetworkRecord>,
     /// The system's own figures over the measured time: `block_cache_hits`, `compaction_write_bytes` ...
     pub system_figures: BTreeMap<String, f64>,
+    /// Its gauges over the measured time; empty where it has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub system_series: Vec<SystemSample>,
     pub certificate: Option<Certificate>,
     /// What a reader must know of this measurement, each with what to try.
     pub warnings: Vec<String>,

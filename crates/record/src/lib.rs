@@ -19,9 +19,11 @@ pub use devices::{
 };
 pub use histogram::{Histogram, HistogramError};
 pub use job::{DirectoryUse, JobRecord};
-pub use measured::{Generator, Latency, LatencySummary, Measured, OperationStats, SeriesPoint};
+pub use measured::{Generator, Latency, LatencySummary, Measured, OperationStats, SeriesPoint, SystemSample};
 pub use network::NetworkRecord;
-pub use run::{Claim, ClaimCheck, Expectation, Figure, Machine, PlannedCell, ReferenceTable, Run};
+pub use run::{
+    Claim, ClaimCheck, DevicePrice, Expectation, Figure, Machine, PlannedCell, ReferenceTable, Run,
+};
 
 /// Raised by one whenever a reader of the previous version would misread a record.
 pub const SCHEMA_VERSION: u32 = 1;

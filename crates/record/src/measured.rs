@@ -59,6 +59,15 @@ pub struct SeriesPoint {
     pub max_us: f64,
 }
 
+/// The system's own gauges at one time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SystemSample {
+    /// From the start of the measurement.
+    pub t_s: f64,
+    /// How many there were at that time: `major_compactions_running`.
+    pub figures: BTreeMap<String, f64>,
+}
+
 /// What the generator itself spent: is the figure the system's or ours?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generator {

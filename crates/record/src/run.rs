@@ -27,8 +27,9 @@ pub struct PlannedCell {
 }
 
 /// A published figure that a cell's own is printed beside.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
+    /// As in a cell: a mix or a job; `all` for the mean over the mixes.
     pub mix: String,
     pub distribution: Option<String>,
     /// As the study's storages are named.
@@ -36,11 +37,19 @@ pub struct Figure {
     /// The data set as published: `256 GB`.
     pub data: Option<String>,
     pub threads: Option<u32>,
-    /// `throughput_per_s`, `mean_latency_ms`.
+    /// `throughput_per_s`, `mean_latency_ms`; of a job `duration_s`, or `relative_performance`: the baseline's duration over
+    /// this one.
     pub metric: String,
     pub value: f64,
     /// `table` or `prose`.
     pub from: String,
+    /// The most that was seen, and not what was seen everywhere.
+    #[serde(default)]
+    pub up_to: bool,
+    /// The paper's machines, of which the study stands for one: `value` is the printed throughput divided by it. Absent where
+    /// it is as printed.
+    #[serde(default)]
+    pub one_of: Option<u32>,
 }
 
 /// A finding that a paper states in words.
@@ -56,33 +65,63 @@ pub struct Claim {
 }
 
 /// What a claim says about one figure on one storage against another.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimCheck {
-    /// As in [`Figure`]: `throughput_per_s`, `read_mean_latency_ms`.
+    /// As in [`Figure`]: `throughput_per_s`, `read_mean_latency_ms`, `duration_s`. Besides, `io_bytes`, `read_io_bytes` and
+    /// `write_io_bytes` are the mean
+    /// size of what the devices were asked for; `usd_per_performance` and `usd_per_tb` are at the paper's first prices;
+    /// `compaction_slowdown` is the mean latency while the system compacts over that while it does not.
     pub metric: String,
     pub storage: String,
     pub against: String,
-    /// Any mix when absent.
+    /// A mix or a job; any when absent.
     pub mix: Option<String>,
+    /// Any number when absent.
+    #[serde(default)]
+    pub threads: Option<u32>,
     /// Offered rates of one server that it is about: from this one on ...
     pub rate_from_per_s: Option<f64>,
     /// ... and below this one. Without the two, no offered rate.
     pub rate_below_per_s: Option<f64>,
-    /// About what nothing holds back.
+    /// About what nothing holds back, as jobs are.
     pub unthrottled: bool,
     pub expect: Expectation,
+    /// The ratio `storage : against` that the paper gives.
+    #[serde(default)]
+    pub published: Option<f64>,
+    /// That ratio is the furthest from 1 that was seen.
+    #[serde(default)]
+    pub up_to: bool,
+    /// It is about how the effect under `mix` compares with that under this one: `less` is a smaller effect.
+    #[serde(default)]
+    pub than_mix: Option<String>,
 }
 
 /// How the figure on the storage compares with the one that it is held against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expectation {
+    #[default]
     Same,
     More,
     Less,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// What one device of a medium costs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DevicePrice {
+    /// As the study's devices are named, whatever is sold in that place today.
+    pub medium: String,
+    /// A year, or `catalogue`.
+    pub when: String,
+    pub usd: f64,
+    pub capacity_bytes: u64,
+    pub bandwidth_bytes_per_s: f64,
+    /// Where the figures are from.
+    pub source: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReferenceTable {
     /// `oracle-nosql-flash`.
     pub paper: String,
@@ -91,6 +130,9 @@ pub struct ReferenceTable {
     pub figures: Vec<Figure>,
     #[serde(default)]
     pub claims: Vec<Claim>,
+    /// Those of the paper in its order, then today's; empty where it gives none.
+    #[serde(default)]
+    pub prices: Vec<DevicePrice>,
     /// Where the study departs from the paper, each a sentence.
     pub departures: Vec<String>,
 }

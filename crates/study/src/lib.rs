@@ -1,5 +1,6 @@
 //! A study: read from TOML, expanded into cells, run one by one, recorded.
 
+pub mod advice;
 pub mod diagnostics;
 pub mod plan;
 pub mod reference;

@@ -1,6 +1,7 @@
 //! From a study to the cells that run: the full product of its lists, and a balanced random order of it.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -8,7 +9,7 @@ use rand_pcg::Pcg64;
 use underlay_record::{Cell, PlannedCell};
 use underlay_workload::Mix;
 
-use crate::spec::{DataSize, StorageSpec, Study, SystemSpec, WorkloadSpec};
+use crate::spec::{DataSize, JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
 
 /// A cell with the parts of the study that it is made of.
 #[derive(Clone, Debug)]
@@ -17,7 +18,14 @@ pub struct Entry<'a> {
     pub system: &'a SystemSpec,
     pub storage: &'a StorageSpec,
     pub workload: &'a WorkloadSpec,
-    pub size: &'a DataSize,
+    pub asked: Asked<'a>,
+}
+
+/// What a cell asks for: requests over a data set, or a batch job.
+#[derive(Clone, Copy, Debug)]
+pub enum Asked<'a> {
+    Requests(&'a DataSize),
+    Job(&'a JobSpec),
 }
 
 /// Every combination of the study once, in the order of the file.
@@ -29,21 +37,67 @@ pub fn expand(study: &Study) -> Vec<Cell> {
 }
 
 /// What runs, in order: each repetition is a round over all cells in a shuffle of its own, so that a run
-/// that is cut short has measured every cell about equally often. The same study gives the same order.
+/// that is cut short has measured every cell about equally often. Batch jobs that [run together](groups) stay together, in
+/// their system's own order. The same study gives the same order.
 pub fn order(study: &Study) -> Vec<PlannedCell> {
-    let cells = expand(study);
-    let mut planned = Vec::with_capacity(cells.len() * study.run.repetitions as usize);
+    let units = units(study);
+    let mut planned = Vec::new();
     for repetition in 1..=study.run.repetitions {
         // A stream for each round: adding repetitions leaves the order of the earlier ones as it was.
         let seed = study.run.seed ^ u64::from(repetition).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut round = cells.clone();
+        let mut round = units.clone();
         round.shuffle(&mut Pcg64::seed_from_u64(seed));
-        planned.extend(round.into_iter().map(|cell| {
+        planned.extend(round.into_iter().flatten().map(|cell| {
             let file = record_file(&cell, repetition);
             PlannedCell { cell, repetition, file }
         }));
     }
     planned
+}
+
+/// The ranges of a plan that run on one started system: each cell of requests by itself, and the batch jobs of one
+/// system, storage, workload and repetition together, since a job may read what an earlier one wrote.
+pub fn groups(planned: &[PlannedCell]) -> Vec<Range<usize>> {
+    let mut groups: Vec<Range<usize>> = Vec::new();
+    for (position, one) in planned.iter().enumerate() {
+        let belongs = |group: &Range<usize>| {
+            let first = &planned[group.start];
+            one.cell.is_job()
+                && first.cell.is_job()
+                && first.repetition == one.repetition
+                && group_key(&first.cell) == group_key(&one.cell)
+        };
+        match groups.last_mut() {
+            Some(group) if belongs(group) => group.end = position + 1,
+            _ => groups.push(position..position + 1),
+        }
+    }
+    groups
+}
+
+/// What batch jobs that run together have in common: the system, the storage and the workload of an id.
+fn group_key(cell: &Cell) -> &str {
+    cell.id.strip_suffix(cell.mix.as_str()).unwrap_or(&cell.id)
+}
+
+/// The study's cells as [`groups`] have them.
+fn units(study: &Study) -> Vec<Vec<Cell>> {
+    let mut units: Vec<Vec<Cell>> = Vec::new();
+    for cell in expand(study) {
+        match units.last_mut() {
+            Some(unit) if cell.is_job() && unit[0].is_job() && group_key(&unit[0]) == group_key(&cell) => {
+                unit.push(cell);
+            }
+            _ => units.push(vec![cell]),
+        }
+    }
+    for unit in units.iter_mut().filter(|unit| unit.len() > 1) {
+        let kind = study.systems.iter().find(|system| system.name == unit[0].system);
+        let system = kind.and_then(|system| underlay_systems::find(&system.kind));
+        let jobs = system.map_or(&[][..], |system| system.capabilities().jobs);
+        unit.sort_by_key(|cell| jobs.iter().position(|&(job, _)| job == cell.mix));
+    }
+    units
 }
 
 /// Names a loaded data set: cells with the same key can start from copies of one.
@@ -59,7 +113,7 @@ pub fn dataset_key(study: &Study, cell: &Cell) -> String {
     let records = study.records_here(cell.records / servers);
     let parts = match &entry {
         Some(Entry { system, storage, workload, .. }) => format!(
-            "{} {} {} {:?} {} {} {} {:?} {}",
+            "{} {} {} {:?} {} {} {} {:?} {} {:?}",
             system.kind,
             study.bytes_here(system.memory_bytes),
             system.nodes,
@@ -68,7 +122,8 @@ pub fn dataset_key(study: &Study, cell: &Cell) -> String {
             workload.fields,
             workload.field_bytes,
             workload.properties,
-            study.run.seed
+            study.run.seed,
+            workload.visibility.as_ref().map(|visibility| &visibility.expression)
         ),
         // Not a cell of this study, so nothing is known that it could share.
         None => format!("{} {records} {}", cell.id, study.run.seed),
@@ -104,12 +159,49 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
                     rate_per_s: point.rate_per_s,
                     records: point.size.records,
                     data_bytes: point.size.records.saturating_mul(point.workload.record_bytes()),
+                    compacts_at: point.workload.compact_at,
                 };
-                entries.push(Entry { cell, system, storage, workload: point.workload, size: point.size });
+                let asked = Asked::Requests(point.size);
+                entries.push(Entry { cell, system, storage, workload: point.workload, asked });
+            }
+            let batches = study.workloads.iter().filter(|workload| !workload.jobs.is_empty());
+            let several = batches.clone().count() > 1;
+            for workload in batches {
+                entries.extend(workload.jobs.iter().map(|job| Entry {
+                    cell: job_cell(system, storage, workload, job, several),
+                    system,
+                    storage,
+                    workload,
+                    asked: Asked::Job(job),
+                }));
             }
         }
     }
     entries
+}
+
+/// `named` when the study has several workloads of jobs.
+fn job_cell(
+    system: &SystemSpec,
+    storage: &StorageSpec,
+    workload: &WorkloadSpec,
+    job: &JobSpec,
+    named: bool,
+) -> Cell {
+    Cell {
+        id: format!("{}/{}/{}/{}", system.name, storage.name, workload.name, job.name),
+        system: system.name.clone(),
+        storage: storage.name.clone(),
+        workload: if named { format!("{} {}", workload.name, job.name) } else { job.name.clone() },
+        mix: job.name.clone(),
+        distribution: String::new(),
+        threads: 0,
+        servers: system.servers,
+        rate_per_s: None,
+        records: 0,
+        data_bytes: job.data_bytes,
+        compacts_at: None,
+    }
 }
 
 /// One point of a workload's lists.
@@ -206,6 +298,9 @@ impl Varying {
                 Some(rate) => label.push_str(&format!(", {}/s", grouped(rate))),
                 None => label.push_str(", unthrottled"),
             }
+        }
+        if point.workload.compact_at.is_some() {
+            label.push_str(", compacted midway");
         }
         label
     }

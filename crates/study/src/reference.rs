@@ -1,13 +1,15 @@
 //! Published results, bundled with the program: the figures that a study prints beside its own.
 //!
 //! Each paper is one TOML file of facts under `studies/references/`. What this module reads of it:
-//! `title` and `source`; every `[[table]]`, which becomes figures; every `[[claim]]`. Other sections
+//! `title` and `source`; every `[[table]]`, which becomes figures; every `[[claim]]`; `[prices]`. Other sections
 //! describe the paper's setup, for people.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use underlay_record::{Claim, ClaimCheck, Expectation, Figure, ReferenceTable};
+use underlay_record::{Claim, ClaimCheck, DevicePrice, Expectation, Figure, ReferenceTable};
+use underlay_storage::catalogue;
 
 const FILES: [(&str, &str); 5] = [
     ("accumulo-flash", include_str!("../../../studies/references/accumulo-flash.toml")),
@@ -27,7 +29,19 @@ pub struct Reference {
     pub source: String,
     pub figures: Vec<Figure>,
     pub claims: Vec<Claim>,
+    pub prices: Vec<DevicePrice>,
 }
+
+/// What jobs and devices are compared by, besides throughput and latencies.
+const OTHER_METRICS: [&str; 7] = [
+    "duration_s",
+    "io_bytes",
+    "read_io_bytes",
+    "write_io_bytes",
+    "usd_per_performance",
+    "usd_per_tb",
+    "compaction_slowdown",
+];
 
 /// Why a reference file could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +52,8 @@ pub enum ReferenceError {
     Claim { paper: String, claim: String, problem: String },
     #[error("{paper}: table '{table}', row {row}: {problem}")]
     Row { paper: String, table: String, row: usize, problem: String },
+    #[error("{paper}: [prices], row {row}: {problem}")]
+    Price { paper: String, row: usize, problem: String },
 }
 
 /// The paper of this name, if it is one of the bundled ones.
@@ -64,11 +80,17 @@ impl Reference {
     /// A `[[table]]` has `columns` and `rows`. The columns `mix`, `storage`, `distribution`, `data` and
     /// `threads` say what a row is about; a table in which one of them is the same throughout may have it
     /// as a key instead. Every other column holds figures, and `across` tells what its name is: a `metric`
-    /// (the default), a `data` size or a `mix`.
+    /// (the default), a `data` size or a `mix`. A table with `up_to = true` has the most that was seen.
     ///
     /// A `[[claim]]` says `what` is claimed to be of what `value`. Its `[[claim.check]]`s say how a run is held against it:
     /// the `metric` on `storage` `against` another storage shall be the `same`, `more` or `less`, at offered rates of a
-    /// server of `rate_from` and more, or of less than `rate_below`, or where nothing holds back (`unthrottled = true`).
+    /// server of `rate_from` and more, or of less than `rate_below`, or where nothing holds back (`unthrottled = true`). It
+    /// may be about one `mix` or job, or about each of a list, and about one number of `threads`. Jobs have no rate. The ratio
+    /// that the paper gives is `published`, and `up_to = true` where it is the most that was seen; with `than_mix` the effect
+    /// is held against that under another mix.
+    ///
+    /// `[prices]` has `columns` and `rows` too: `medium`, `year`, `usd`, `tb` and `mb_s` of a device are read. `media` says
+    /// which of the catalogue's each medium stands for, and `catalogue` which one is bought in its place today.
     ///
     /// # Errors
     /// The TOML's own error, or the table and row (from 1) that does not fit its columns.
@@ -89,6 +111,10 @@ impl Reference {
                 })?;
             }
         }
+        let prices = file
+            .prices
+            .map_or(Ok(Vec::new()), |prices| prices.read(&file.source))
+            .map_err(|(row, problem)| ReferenceError::Price { paper: paper.to_owned(), row, problem })?;
         let claims = file.claims.into_iter().map(|claim| {
             let name = claim.what.clone();
             claim.read().map_err(|problem| ReferenceError::Claim {
@@ -103,17 +129,27 @@ impl Reference {
             source: file.source,
             figures,
             claims: claims.collect::<Result<_, _>>()?,
+            prices,
         })
     }
 
-    /// For a run's record, with the ways in which the study differs from the paper.
-    pub fn table(&self, departures: Vec<String>) -> ReferenceTable {
+    /// For a run's record, with the ways in which the study differs from the paper. A study that stands for `one_of` so many
+    /// equal machines has that part of their throughput.
+    pub fn table(&self, departures: Vec<String>, one_of: Option<u32>) -> ReferenceTable {
+        let mut figures = self.figures.clone();
+        if let Some(machines) = one_of.filter(|machines| *machines > 1) {
+            for figure in figures.iter_mut().filter(|figure| figure.metric == "throughput_per_s") {
+                figure.value /= f64::from(machines);
+                figure.one_of = Some(machines);
+            }
+        }
         ReferenceTable {
             paper: self.paper.clone(),
             title: self.title.clone(),
             source: self.source.clone(),
-            figures: self.figures.clone(),
+            figures,
             claims: self.claims.clone(),
+            prices: self.prices.clone(),
             departures,
         }
     }
@@ -127,6 +163,74 @@ struct File {
     tables: Vec<Table>,
     #[serde(default, rename = "claim")]
     claims: Vec<WrittenClaim>,
+    prices: Option<Prices>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Prices {
+    /// As the rows call a medium, and as the catalogue does.
+    #[serde(default)]
+    media: BTreeMap<String, String>,
+    /// As the rows call a medium, and what the catalogue has in its place today.
+    #[serde(default)]
+    catalogue: BTreeMap<String, String>,
+    columns: Vec<String>,
+    rows: Vec<Vec<Entry>>,
+}
+
+impl Prices {
+    /// The rows, then the catalogue's. An error comes with the row's number, which is 0 for the catalogue.
+    fn read(&self, source: &str) -> Result<Vec<DevicePrice>, (usize, String)> {
+        let rows = self.rows.iter().enumerate();
+        let mut prices = rows
+            .map(|(index, row)| self.read_row(row, source).map_err(|problem| (index + 1, problem)))
+            .collect::<Result<Vec<_>, _>>()?;
+        for (medium, today) in &self.catalogue {
+            prices.push(self.of_today(medium, today).map_err(|problem| (0, problem))?);
+        }
+        Ok(prices)
+    }
+
+    fn medium(&self, name: &str) -> String {
+        self.media.get(name).map_or(name, String::as_str).to_owned()
+    }
+
+    fn read_row(&self, row: &[Entry], source: &str) -> Result<DevicePrice, String> {
+        let entry = |column: &str| {
+            let at = self.columns.iter().position(|name| name == column);
+            at.and_then(|at| row.get(at)).ok_or_else(|| format!("no '{column}'"))
+        };
+        let number = |column: &str| match entry(column)? {
+            Entry::Number(number) if *number > 0.0 => Ok(*number),
+            _ => Err(format!("'{column}' is no number above zero")),
+        };
+        let Entry::Text(medium) = entry("medium")? else { return Err("'medium' is no name".to_owned()) };
+        Ok(DevicePrice {
+            medium: self.medium(medium),
+            when: number("year")?.to_string(),
+            usd: number("usd")?,
+            capacity_bytes: (number("tb")? * 1e12) as u64,
+            bandwidth_bytes_per_s: number("mb_s")? * 1e6,
+            source: source.to_owned(),
+        })
+    }
+
+    fn of_today(&self, medium: &str, today: &str) -> Result<DevicePrice, String> {
+        let found = catalogue::find(today).map_err(|unknown| unknown.to_string())?;
+        let sequential = [catalogue::Figure::SequentialReadMbS, catalogue::Figure::SequentialWriteMbS];
+        let both = found.published.iter().filter(|published| sequential.contains(&published.figure));
+        // Jobs read and write: the slower of the two.
+        let bandwidth_mb_s = both.map(|published| published.value).reduce(f64::min);
+        Ok(DevicePrice {
+            medium: self.medium(medium),
+            when: "catalogue".to_owned(),
+            usd: found.price_usd(),
+            capacity_bytes: found.capacity_bytes(),
+            bandwidth_bytes_per_s: bandwidth_mb_s.ok_or_else(|| format!("'{today}' has no bandwidth"))? * 1e6,
+            source: format!("{}; {}", found.title, found.price_source()),
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -144,43 +248,68 @@ struct WrittenCheck {
     metric: String,
     storage: String,
     against: String,
-    mix: Option<String>,
+    mix: Option<OneOrMany>,
+    threads: Option<u32>,
     rate_from: Option<f64>,
     rate_below: Option<f64>,
     #[serde(default)]
     unthrottled: bool,
     expect: Expectation,
+    published: Option<f64>,
+    #[serde(default)]
+    up_to: bool,
+    than_mix: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
 }
 
 impl WrittenClaim {
     fn read(self) -> Result<Claim, String> {
-        let checks = self.checks.into_iter().map(WrittenCheck::read).collect::<Result<_, _>>()?;
-        Ok(Claim { what: self.what, value: self.value, checks })
+        let checks = self.checks.into_iter().map(WrittenCheck::read).collect::<Result<Vec<_>, _>>()?;
+        Ok(Claim { what: self.what, value: self.value, checks: checks.concat() })
     }
 }
 
 impl WrittenCheck {
-    fn read(self) -> Result<ClaimCheck, String> {
+    /// One check for each of its mixes.
+    fn read(self) -> Result<Vec<ClaimCheck>, String> {
         let is_latency =
             self.metric.split_once("_latency_").is_some_and(|(_, unit)| matches!(unit, "us" | "ms" | "s"));
-        if self.metric != "throughput_per_s" && !is_latency {
+        let is_other = OTHER_METRICS.contains(&self.metric.as_str());
+        if self.metric != "throughput_per_s" && !is_latency && !is_other {
             return Err(format!("'{}' is no metric", self.metric));
         }
-        if !self.unthrottled && self.rate_from.is_none() && self.rate_below.is_none() {
+        let unthrottled = self.unthrottled || is_other;
+        if !unthrottled && self.rate_from.is_none() && self.rate_below.is_none() {
             return Err(
                 "a check is about no rate at all: give rate_from, rate_below or unthrottled".to_owned()
             );
         }
-        Ok(ClaimCheck {
-            metric: self.metric,
-            storage: self.storage,
-            against: self.against,
-            mix: self.mix,
+        let mixes = match self.mix {
+            None => vec![None],
+            Some(OneOrMany::One(mix)) => vec![Some(mix)],
+            Some(OneOrMany::Many(mixes)) => mixes.into_iter().map(Some).collect(),
+        };
+        let about = |mix| ClaimCheck {
+            metric: self.metric.clone(),
+            storage: self.storage.clone(),
+            against: self.against.clone(),
+            mix,
+            threads: self.threads,
             rate_from_per_s: self.rate_from,
             rate_below_per_s: self.rate_below,
-            unthrottled: self.unthrottled,
+            unthrottled,
             expect: self.expect,
-        })
+            published: self.published,
+            up_to: self.up_to,
+            than_mix: self.than_mix.clone(),
+        };
+        Ok(mixes.into_iter().map(about).collect())
     }
 }
 
@@ -208,6 +337,8 @@ struct Table {
     distribution: Option<String>,
     data: Option<String>,
     threads: Option<u32>,
+    #[serde(default)]
+    up_to: bool,
     columns: Vec<String>,
     rows: Vec<Vec<Entry>>,
 }
@@ -233,6 +364,8 @@ impl Table {
             metric: self.metric.clone().unwrap_or_default(),
             value: 0.0,
             from: self.from.clone(),
+            up_to: self.up_to,
+            one_of: None,
         };
         let mut values = Vec::new();
         for (column, entry) in self.columns.iter().zip(row) {
@@ -349,5 +482,41 @@ mod tests {
         let error = |check: &str| claim(check).unwrap_err().to_string();
         assert_eq!(error("metric = 'speed'\nunthrottled = true"), "p: claim 'w': 'speed' is no metric");
         assert!(error("metric = 'throughput_per_s'").contains("no rate at all"));
+        let of_jobs = claim("metric = 'duration_s'\nmix = ['terasort', 'shuffle']").unwrap();
+        assert_eq!((of_jobs.mix.as_deref(), of_jobs.unthrottled), (Some("terasort"), true));
+    }
+
+    #[test]
+    fn prices_are_read_by_their_columns_and_media() {
+        let prices = |rows: &str| {
+            let text = format!(
+                "title = 't'\nsource = 's'\n[prices]\nmedia = {{ hdd = 'hdd-mapreduce' }}\n\
+                 columns = ['mb_s', 'medium', 'year', 'usd', 'tb', 'usd_per_tb']\nrows = {rows}"
+            );
+            Reference::parse("p", &text).map(|reference| reference.prices)
+        };
+        let read = prices("[[120, 'hdd', 2013, 400, 2.0, 200], [1300, 'ssd', 2013, 14000, 1.3, 0]]").unwrap();
+        assert_eq!((read[0].medium.as_str(), read[1].medium.as_str()), ("hdd-mapreduce", "ssd"));
+        assert_eq!(
+            (read[0].usd, read[0].capacity_bytes, read[0].when.as_str()),
+            (400.0, 2_000_000_000_000, "2013")
+        );
+        let today =
+            find("mapreduce-ssd").unwrap().prices.iter().filter(|price| price.when == "catalogue").count();
+        assert_eq!(today, 2);
+        let error = prices("[[120, 'hdd', 2013]]").unwrap_err().to_string();
+        assert_eq!(error, "p: [prices], row 1: no 'usd'");
+        assert!(prices("[[0, 'hdd', 2013, 400, 2.0]]").unwrap_err().to_string().contains("'mb_s'"));
+    }
+
+    #[test]
+    fn a_part_of_the_machines_has_a_part_of_the_throughput() {
+        let table = find("accumulo-flash").unwrap().table(Vec::new(), Some(5));
+        let of = |metric: &str, storage: &str| {
+            let found = table.figures.iter().find(|one| one.metric == metric && one.storage == storage);
+            found.map(|figure| (figure.value, figure.one_of)).unwrap()
+        };
+        assert_eq!(of("throughput_per_s", "flash"), (9600.0, Some(5)));
+        assert_eq!(of("mean_latency_ms", "hdd"), (16.0, None));
     }
 }

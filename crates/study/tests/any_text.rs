@@ -75,6 +75,56 @@ paper = "oracle-nosql-flash"
 departures = ["It differs."]
 "#;
 
+const BATCH: &str = r#"name = "batch"
+baseline = "hdd"
+[system.hadoop]
+memory = "48 GB"
+datanodes = 3
+[storage.hdd]
+devices = [{ medium = "hdd-mapreduce", count = 6 }, { medium = "ssd-mapreduce", directories = 10 }]
+layout = "jbod"
+[storage.ssd]
+devices = [{ medium = "ssd-mapreduce" }]
+[workload.mapreduce]
+kind = "jobs"
+jobs = ["teragen", "terasort", "wordcount"]
+data = { others = "32 GB", wordcount = "8 GB" }
+maps = 8
+reduces = 4
+compressibility = 0.5
+limit = "1 h"
+[scale]
+time = 8
+data = 16
+[short]
+jobs = ["teragen"]
+job_data = { teragen = "4 GB" }
+[reference]
+paper = "mapreduce-ssd"
+"#;
+const HIDDEN: &str = r#"name = "hidden"
+[system.accumulo]
+memory = "64 GB"
+[storage.flash]
+preset = "accumulo-flash"
+[workload.ycsb]
+data = "400 GB"
+mixes = ["b", "e"]
+threads = 8
+visibility = "secret&(a|b)"
+authorizations = ["secret", "a"]
+unauthorized_share = 0.25
+scan_filter = "a.*"
+compact_at = 0.5
+[scale]
+data = 20
+[short]
+workloads = "ycsb"
+[reference]
+paper = "accumulo-flash"
+one_of = 5
+"#;
+
 fn read(text: &str) {
     for short in [false, true] {
         match Study::parse("any.toml", text, short) {
@@ -192,7 +242,7 @@ proptest! {
 
     #[test]
     fn a_changed_study_is_answered(
-        sound in prop::sample::select(vec![SOUND, EVERY_KEY]),
+        sound in prop::sample::select(vec![SOUND, EVERY_KEY, BATCH, HIDDEN]),
         changes in prop::collection::vec(change(), 1..5),
     ) {
         read(&apply(sound, &changes));
@@ -200,13 +250,14 @@ proptest! {
 
     #[test]
     fn any_value_under_a_key_is_answered(
+        sound in prop::sample::select(vec![EVERY_KEY, BATCH, HIDDEN]),
         line in 0usize..60,
         value in prop::sample::select(vec![
             "1", "-1", "0", "1.5", "nan", "inf", "-inf", "9223372036854775807", "true", "\"\"", "\"x\"", "\"max\"", "[]", "[[]]", "{}",
             "[{}]", "{ a = 1 }", "1979-05-27", "\"9 PiB\"", "\"16000 PiB\"", "\"0 B\"", "\"1 B\"", "\"0.001 ns\"", "[\"a\", \"a\"]", "\"\\u0000\"",
         ]),
     ) {
-        let mut lines: Vec<String> = EVERY_KEY.lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> = sound.lines().map(str::to_owned).collect();
         let at = line % lines.len();
         if let Some((key, _)) = lines[at].clone().split_once(" = ") {
             lines[at] = format!("{key} = {value}");

@@ -143,3 +143,76 @@ fn the_cassandra_study_has_as_many_drives_on_both_sides_in_both_forms() {
         assert_eq!(keys.len(), 2, "data compressed by the database, and data that is not");
     }
 }
+
+#[test]
+fn the_mapreduce_study_has_every_storage_and_job_of_its_paper() {
+    let study = study("mapreduce-ssd.toml", false);
+    let directories: Vec<(&str, u32, u32)> = study
+        .storages
+        .iter()
+        .map(|storage| {
+            let StorageSource::Modelled { devices, layout: Layout::Jbod, .. } = &storage.source else {
+                panic!("{} is a jbod of models", storage.name)
+            };
+            let count = devices.iter().map(|device| device.count).sum();
+            (
+                storage.name.as_str(),
+                count,
+                devices.iter().map(|device| device.count * device.directories).sum(),
+            )
+        })
+        .collect();
+    let expected =
+        [("hdd-11", 11, 11), ("ssd", 1, 1), ("hdd-6", 6, 6), ("hybrid", 7, 7), ("hybrid-split", 7, 16)];
+    assert_eq!(directories, expected);
+    let reference = study.reference.as_ref().unwrap();
+    let cells = plan::expand(&study);
+    assert_eq!(cells.len(), 5 * 7);
+    let is_there =
+        |storage: &str, mix: &str| cells.iter().any(|cell| cell.storage == storage && cell.mix == mix);
+    for figure in &reference.figures {
+        assert!(is_there(&figure.storage, &figure.mix), "no cell for {figure:?}");
+    }
+    for check in reference.claims.iter().flat_map(|claim| &claim.checks) {
+        for storage in [&check.storage, &check.against] {
+            for mix in [&check.mix, &check.than_mix].into_iter().flatten() {
+                assert!(is_there(storage, mix), "no cell for {check:?}");
+            }
+        }
+    }
+    assert!(reference.claims.iter().all(|claim| !claim.checks.is_empty()));
+    let years: Vec<&str> = reference.prices.iter().map(|price| price.when.as_str()).collect();
+    assert_eq!(years, ["2013", "2013", "2015", "2015", "catalogue", "catalogue"]);
+    // Each storage's jobs run one after another, in both forms.
+    for short in [false, true] {
+        let study = self::study("mapreduce-ssd.toml", short);
+        let groups = plan::groups(&plan::order(&study));
+        assert!(groups.iter().all(|group| group.len() == 7));
+        assert_eq!(groups.len(), 5 * study.run.repetitions as usize);
+    }
+}
+
+#[test]
+fn the_accumulo_study_stands_for_one_node_of_five() {
+    for short in [false, true] {
+        let study = study("accumulo-flash.toml", short);
+        let reference = study.reference.as_ref().unwrap();
+        let cells = plan::expand(&study);
+        let published = reference.figures.iter().find(|figure| figure.metric == "throughput_per_s").unwrap();
+        assert_eq!((published.value, published.one_of), (4759.0 / 5.0, Some(5)));
+        let has = |mix: &str, threads: u32| {
+            ["hdd", "flash"].iter().all(|storage| {
+                cells.iter().any(|cell| {
+                    (cell.storage.as_str(), cell.mix.as_str(), cell.threads) == (*storage, mix, threads)
+                        && cell.compacts_at.is_none()
+                })
+            })
+        };
+        assert!(has("a", 64) && has("b", 64) && has("c", 64) && has("a", 256));
+        assert_eq!(has("c", 256), !short);
+        assert!(cells.iter().any(|cell| cell.compacts_at.is_some()));
+        let keys: std::collections::BTreeSet<String> =
+            cells.iter().map(|cell| plan::dataset_key(&study, cell)).collect();
+        assert_eq!(keys.len(), 1, "one data set for all of them");
+    }
+}

@@ -1,10 +1,11 @@
 //! The plan of any study: every combination, once a repetition, in the same order each time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use underlay_study::plan;
-use underlay_study::spec::Study;
+use underlay_study::spec::{JobSpec, Study};
 
 /// A sound study with lists of the given lengths.
 #[derive(Clone, Debug)]
@@ -179,6 +180,73 @@ fn ten_cells(seed: u32) -> Lists {
         repetitions: 2,
         seed,
     }
+}
+
+/// Batch jobs beside requests, whatever system would run them.
+fn with_jobs(storages: usize, jobs: usize, repetitions: u32, seed: u32) -> Study {
+    let lists = Lists { storages, repetitions, mixes: vec!["a", "c"], ..ten_cells(seed) };
+    let mut study = lists.study();
+    for name in ["first", "second"] {
+        let mut batch = study.workloads[0].clone();
+        batch.name = name.to_owned();
+        batch.mixes.clear();
+        batch.jobs = (0..jobs)
+            .map(|job| JobSpec {
+                name: format!("job-{job}"),
+                data_bytes: 1 << 30,
+                maps: None,
+                reduces: None,
+                compressibility: 0.5,
+                limit: Duration::from_secs(60),
+            })
+            .collect();
+        study.workloads.push(batch);
+    }
+    study
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50))]
+
+    #[test]
+    fn jobs_that_belong_together_run_together_and_in_order(
+        storages in 1usize..4, jobs in 1usize..5, repetitions in 1u32..3, seed in any::<u32>(),
+    ) {
+        let study = with_jobs(storages, jobs, repetitions, seed);
+        let planned = plan::order(&study);
+        let groups = plan::groups(&planned);
+        // They are all of the plan, each cell once.
+        let all: Vec<usize> = groups.iter().cloned().flatten().collect();
+        prop_assert_eq!(all, (0..planned.len()).collect::<Vec<_>>());
+        // Two cells of requests and two workloads of jobs on each storage.
+        prop_assert_eq!(groups.len(), 4 * storages * repetitions as usize);
+        for group in groups {
+            let cells = &planned[group];
+            let names: Vec<String> = cells.iter().map(|one| one.cell.mix.clone()).collect();
+            if cells[0].cell.is_job() {
+                prop_assert_eq!(names, (0..jobs).map(|job| format!("job-{job}")).collect::<Vec<_>>());
+                let first = &cells[0];
+                for one in cells {
+                    let workload = one.cell.id.split('/').nth(2);
+                    prop_assert_eq!(workload, first.cell.id.split('/').nth(2));
+                    prop_assert_eq!(&one.cell.storage, &first.cell.storage);
+                    prop_assert_eq!(one.repetition, first.repetition);
+                }
+            } else {
+                prop_assert_eq!(names.len(), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cell_of_a_job_says_what_it_is() {
+    let cells = plan::expand(&with_jobs(1, 2, 1, 1));
+    let jobs: Vec<_> = cells.iter().filter(|cell| cell.is_job()).collect();
+    let ids: Vec<&str> = jobs.iter().map(|cell| cell.id.as_str()).collect();
+    assert_eq!(ids[..2], ["rocksdb/s0/first/job-0", "rocksdb/s0/first/job-1"]);
+    assert_eq!((jobs[0].mix.as_str(), jobs[0].workload.as_str()), ("job-0", "first job-0"));
+    assert_eq!((jobs[0].data_bytes, cells.iter().filter(|cell| !cell.is_job()).count()), (1 << 30, 2));
 }
 
 #[test]

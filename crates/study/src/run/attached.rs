@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use underlay_attach::{Attached, Registry, choice};
 use underlay_record::{DeviceActivity, Histogram, LayerActivity, NetworkRecord};
 use underlay_storage::stack::Pace;
+use underlay_systems::system::StoragePaths;
 
 use super::cell::CellPlan;
-use super::dataset::copy_onto_paths;
+use super::dataset::{Data, Prepared, copy_onto_paths};
 use super::storage::{self, attach_paths, attach_spec, image_files, stack as stack_of};
 use super::volume_server::{self, VolumeServer};
 use super::{CellError, faults, images};
@@ -42,7 +43,7 @@ impl Storages {
     /// Attaches a storage for each server, with the data of `source`: made anew and empty without one.
     pub fn attach(
         plan: &CellPlan<'_>,
-        source: Option<&Path>,
+        source: Option<&Prepared>,
         folder: &Path,
         registry: &Registry,
     ) -> Result<Storages, CellError> {
@@ -56,7 +57,9 @@ impl Storages {
             for (role, storage) in plan.roles() {
                 let folder = server_folder(server)?.join(role);
                 fs::create_dir_all(&folder)?;
-                let attached = attach_devices(plan, storage, None, &folder, registry)?;
+                let prepared = source.and_then(|source| source.roles.get(role)).map(PathBuf::as_path);
+                let attached =
+                    attach_devices(plan, storage, prepared.map(Source::Images), &folder, registry)?;
                 storages.roles.push(Role { server: server as usize, name: role.to_owned(), attached });
             }
         }
@@ -66,14 +69,18 @@ impl Storages {
         let StorageSource::Volume(volume) = &plan.storage.source else {
             for server in 0..plan.system.servers {
                 let folder = server_folder(server)?;
-                storages.servers.push(attach_devices(plan, plan.storage, source, &folder, registry)?);
+                let prepared = source.map(|source| match &source.data {
+                    Data::Images(images) => Source::Images(images),
+                    Data::Trees(trees) => Source::Trees(trees),
+                });
+                storages.servers.push(attach_devices(plan, plan.storage, prepared, &folder, registry)?);
             }
             return Ok(storages);
         };
         let pool_folder = folder.join("pool");
         let devices = volume_server::devices_folder(&pool_folder);
         fs::create_dir_all(&devices)?;
-        if let Some(prepared) = source {
+        if let Some(Data::Images(prepared)) = source.map(|source| &source.data) {
             images::clone_folder(&volume_server::devices_folder(prepared), &devices)?;
         }
         let server = VolumeServer::start(plan, &pool_folder)?;
@@ -95,9 +102,16 @@ impl Storages {
     }
 
     /// The directories of a server's roles.
-    pub fn roles_of(&self, server: usize) -> BTreeMap<String, PathBuf> {
+    fn roles_of(&self, server: usize) -> BTreeMap<String, PathBuf> {
         let own = self.roles.iter().filter(|role| role.server == server);
         own.map(|role| (role.name.clone(), role.attached.paths()[0].clone())).collect()
+    }
+
+    /// What a server keeps its data on, and where it may put what is not data.
+    pub fn paths_of(&self, server: usize, scratch: PathBuf) -> StoragePaths {
+        let attached = self.servers.get(server);
+        let data = attached.map_or_else(Vec::new, |attached| attached.paths().to_vec());
+        StoragePaths { data, roles: self.roles_of(server), scratch, ..StoragePaths::default() }
     }
 
     /// Every directory that servers have been given.
@@ -249,16 +263,30 @@ const ROUND_TRIP_NS: &str = "network_p50_ns";
 /// The attachment that connects by the kernel.
 const KERNEL_ATTACHMENT: &str = "nvme-kernel";
 
+/// What one storage begins with.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// A folder of backing files to be cloned.
+    Images(&'a Path),
+    /// What is copied into each directory, in order.
+    Trees(&'a [PathBuf]),
+}
+
+/// Where the backing files of a storage lie that is attached in this folder.
+pub fn images_folder(folder: &Path) -> PathBuf {
+    folder.join("images")
+}
+
 /// A server's own devices, or the directories that the study names.
 fn attach_devices(
     plan: &CellPlan<'_>,
     storage: &StorageSpec,
-    source: Option<&Path>,
+    source: Option<Source<'_>>,
     folder: &Path,
     registry: &Registry,
 ) -> Result<Attached, CellError> {
     let mount_root = folder.join("mnt");
-    let images_folder = folder.join("images");
+    let images_folder = images_folder(folder);
     fs::create_dir_all(&images_folder)?;
     let mut stack = stack_of(storage, &images_folder, plan.scale.data, plan.scale.time, plan.seed);
     if faults::concerning(plan.study, storage).into_iter().any(FaultSpec::needs_arming) {
@@ -268,7 +296,7 @@ fn attach_devices(
     }
     let way = plan.study.run.attachment.as_deref();
     match (stack, source) {
-        (Some(stack), Some(prepared)) => {
+        (Some(stack), Some(Source::Images(prepared))) => {
             for image in image_files(&stack) {
                 let name = image.file_name().expect("an image has a name");
                 images::clone_image(&prepared.join(name), &image)?;
@@ -276,14 +304,14 @@ fn attach_devices(
             let spec = attach_spec(storage, stack, &mount_root, false);
             Ok(choice::choose_for(&spec.stack, way)?.attach(&spec, registry)?)
         }
-        (Some(stack), None) => {
+        (Some(stack), _) => {
             let spec = attach_spec(storage, stack, &mount_root, true);
             Ok(choice::choose_for(&spec.stack, way)?.attach(&spec, registry)?)
         }
         (None, source) => {
             let attached = attach_paths(storage, registry)?;
-            if let Some(files) = source {
-                copy_onto_paths(plan, files, attached.paths())?;
+            if let Some(Source::Trees(trees)) = source {
+                copy_onto_paths(plan, trees, attached.paths())?;
             }
             Ok(attached)
         }

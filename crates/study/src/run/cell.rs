@@ -11,18 +11,18 @@ use underlay_record::{
     Cell, CellStatus, Machine, Measured, MemoryRecord, PlannedCell, RunRecord, SCHEMA_VERSION, Scale,
 };
 use underlay_storage::stack::Pace;
-use underlay_systems::system::{Memory, Settings, StoragePaths, System};
-use underlay_workload::Aftermath;
+use underlay_systems::system::{Memory, Settings, System};
+use underlay_workload::{Aftermath, Mix, OperationKind};
 
 use super::attached::Storages;
 use super::certificate::{Evidence, certify};
-use super::dataset::Datasets;
+use super::dataset::{Datasets, Prepared};
 use super::drive;
 use super::servers::{Ground, Servers};
 use super::window::{Taken, Window};
 use super::{CellError, Observer, check_stop, faults, schedule, storage};
-use crate::plan;
-use crate::spec::{Cache, StorageSpec, Study, SystemSpec, WorkloadSpec};
+use crate::plan::{self, Asked};
+use crate::spec::{Cache, JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
 
 /// A client waits this long for an answer, in modelled time: stretched by slow motion.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,6 +44,8 @@ pub struct CellPlan<'a> {
     pub system: &'a SystemSpec,
     pub storage: &'a StorageSpec,
     pub workload: &'a WorkloadSpec,
+    /// A batch job in place of requests.
+    pub job: Option<&'a JobSpec>,
     pub scale: Scale,
     pub seed: u64,
     /// Of one server; so are the next two.
@@ -57,7 +59,13 @@ impl<'a> CellPlan<'a> {
     /// `None` when the study has no such cell.
     pub fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
         let entry = plan::entries(study).into_iter().find(|entry| entry.cell.id == planned.cell.id)?;
-        let records_here = study.records_here(entry.system.share(planned.cell.records));
+        let (job, records_here, data_bytes_here) = match entry.asked {
+            Asked::Requests(_) => {
+                let records = study.records_here(entry.system.share(planned.cell.records));
+                (None, records, records * entry.workload.record_bytes())
+            }
+            Asked::Job(job) => (Some(job), 0, study.bytes_here(job.data_bytes)),
+        };
         Some(CellPlan {
             study,
             planned,
@@ -65,11 +73,12 @@ impl<'a> CellPlan<'a> {
             system: entry.system,
             storage: entry.storage,
             workload: entry.workload,
+            job,
             scale: study.scale,
             // Every storage gets the same order of requests; repetitions get one each.
             seed: study.run.seed.wrapping_add(u64::from(planned.repetition)),
             records_here,
-            data_bytes_here: records_here * entry.workload.record_bytes(),
+            data_bytes_here,
             budget_bytes: study.bytes_here(entry.system.memory_bytes),
             dataset_key: plan::dataset_key(study, &planned.cell),
         })
@@ -83,6 +92,13 @@ impl<'a> CellPlan<'a> {
     pub fn roles(&self) -> Vec<(&'a str, &'a StorageSpec)> {
         let found = |name: &String| self.study.role_storages.iter().find(|storage| storage.name == *name);
         self.system.roles.iter().filter_map(|(role, name)| Some((role.as_str(), found(name)?))).collect()
+    }
+
+    /// Whether some readers shall find nothing, for want of an authorisation.
+    fn hides_records(&self) -> bool {
+        let visibility = self.workload.visibility.as_ref();
+        visibility.is_some_and(|visibility| visibility.unauthorized_share > 0.0)
+            && Mix::parse(&self.cell().mix).is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
     }
 
     /// `load` begins with an empty storage, everything else with the loaded data.
@@ -103,8 +119,8 @@ pub fn settings(plan: &CellPlan<'_>) -> Settings {
         field_bytes: plan.workload.field_bytes,
         timeout: CLIENT_TIMEOUT.mul_f64(plan.scale.time),
         slow_motion: plan.scale.time,
-        visibility: None,
-        scan_filter: None,
+        visibility: plan.workload.visibility.clone(),
+        scan_filter: plan.workload.scan_filter.clone(),
     }
 }
 
@@ -125,16 +141,44 @@ pub struct Bench {
     ceilings: HashMap<String, f64>,
 }
 
-/// What a measured cell leaves besides the generator's figures.
-struct Observed {
+/// What was seen of a system and its storage while a cell was measured.
+pub struct Observed {
+    pub taken: Taken,
+    pub settings: BTreeMap<String, String>,
+    pub memory_enforced_by: Option<&'static str>,
+    pub memory_peak_bytes: Option<u64>,
+    pub attachment: &'static str,
+    pub warnings: Vec<String>,
+}
+
+impl Observed {
+    /// A completed cell's record, to which its figures and its certificate are still to come.
+    pub fn into_record(self, bench: &Bench, plan: &CellPlan<'_>, wall: Duration) -> RunRecord {
+        let mut record = bench.record(plan, CellStatus::Completed, wall);
+        record.storage = storage::describe(plan.storage, &plan.roles(), plan.system.servers, self.attachment);
+        if let Some(group) = self.memory_enforced_by {
+            record.memory.enforced_by = group.to_owned();
+        }
+        record.memory.peak_bytes = self.memory_peak_bytes;
+        record.settings = self.settings;
+        record.system_figures = self.taken.figures;
+        record.system_series = self.taken.series;
+        record.devices = self.taken.devices;
+        record.layers = self.taken.layers;
+        record.network = self.taken.network;
+        for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
+            activity.description = description.clone();
+        }
+        record.warnings = self.warnings;
+        record
+    }
+}
+
+/// A measured cell's figures.
+struct Driven {
     measured: Measured,
-    taken: Taken,
-    settings: BTreeMap<String, String>,
-    memory_enforced_by: Option<&'static str>,
-    memory_peak_bytes: Option<u64>,
-    attachment: &'static str,
     aftermath: Aftermath,
-    warnings: Vec<String>,
+    observed: Observed,
 }
 
 impl Bench {
@@ -150,75 +194,78 @@ impl Bench {
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<RunRecord, CellError> {
-        let system = underlay_systems::find(&plan.system.kind).ok_or_else(|| CellError::Unavailable {
-            missing: format!("the system '{}'", plan.system.kind),
-            remedy: format!("this program knows {}", underlay_systems::names().join(", ")),
-        })?;
+        let system = find_system(plan)?;
         prepare(system, observer)?;
+        self.measure_path(plan, observer)?;
         let modelled = plan.storage.is_modelled();
-        if modelled {
-            choice::choose(plan.study.run.attachment.as_deref())?;
-            if self.floor_wall_us.is_none() {
-                observer.preparing("measuring this machine's own overhead");
-                self.floor_wall_us = Some(overhead::measure(OVERHEAD_PROBE)?.path_p50_us);
-            }
-        }
-        let folder = self.work.join("cell");
-        let _folder = CellFolder::make(&folder)?;
         let source = if plan.begins_empty() {
             None
         } else if plan.storage.is_elsewhere() {
             datasets.load_elsewhere(plan, system, observer, stop)?;
             None
-        } else if modelled {
+        } else if modelled || system.capabilities().spreads_data {
             Some(datasets.images(plan, system, observer, stop)?)
         } else {
             Some(datasets.files(plan, system, observer, stop)?)
         };
+        let folder = self.work.join("cell");
+        let _folder = CellFolder::make(&folder)?;
         check_stop(stop)?;
         observer.cell_started(plan.planned, plan.position as usize + 1);
         let begun = Instant::now();
         let faults = faults::note(&faults::concerning(plan.study, plan.storage));
-        let mut observed = match self.measure(plan, system, source.as_deref(), &folder, observer, stop) {
+        let driven = match self.measure(plan, system, source.as_ref(), &folder, observer, stop) {
             Err(CellError::Failed(reason)) => {
                 let told = faults.map_or_else(String::new, |faults| format!("\n{faults}"));
                 return Err(CellError::Failed(reason + &told));
             }
             other => other?,
         };
+        let Driven { mut measured, aftermath, mut observed } = driven;
         observed.warnings.extend(faults);
         let ceiling_per_s = self.ceiling(plan)?;
-        let mut record = self.record(plan, CellStatus::Completed, begun.elapsed());
+        let wall = begun.elapsed();
         let certificate = certify(&Evidence {
             devices: &observed.taken.devices,
-            measured: &observed.measured,
-            floor_us: self.floor_wall_us.filter(|_| modelled).map(|us| us / plan.scale.time),
-            aftermath: &observed.aftermath,
+            measured: Some(&measured),
+            floor_us: self.floor_us(plan),
+            aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(observed.memory_enforced_by.is_some()),
             ceiling_per_s: Some(ceiling_per_s),
             open_loop: plan.cell().rate_per_s.is_some(),
+            hides_records: plan.hides_records(),
             time_scale: plan.scale.time,
         });
-        record.storage =
-            storage::describe(plan.storage, &plan.roles(), plan.system.servers, observed.attachment);
-        if let Some(group) = observed.memory_enforced_by {
-            record.memory.enforced_by = group.to_owned();
-        }
-        record.memory.peak_bytes = observed.memory_peak_bytes;
-        record.settings = observed.settings;
-        record.system_figures = observed.taken.figures;
-        record.devices = observed.taken.devices;
-        record.layers = observed.taken.layers;
-        record.network = observed.taken.network;
-        for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
-            activity.description = description.clone();
-        }
-        record.warnings = observed.warnings;
+        let mut record = observed.into_record(self, plan, wall);
         record.certificate = Some(certificate);
-        let mut measured = observed.measured;
         measured.generator.ceiling_per_s = Some(ceiling_per_s);
         record.measured = Some(measured);
         Ok(record)
+    }
+
+    pub fn work(&self) -> &Path {
+        &self.work
+    }
+
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Measures the path's own cost, once a run and where something is modelled.
+    pub fn measure_path(&mut self, plan: &CellPlan<'_>, observer: &dyn Observer) -> Result<(), CellError> {
+        if plan.storage.is_modelled() {
+            choice::choose(plan.study.run.attachment.as_deref())?;
+            if self.floor_wall_us.is_none() {
+                observer.preparing("measuring this machine's own overhead");
+                self.floor_wall_us = Some(overhead::measure(OVERHEAD_PROBE)?.path_p50_us);
+            }
+        }
+        Ok(())
+    }
+
+    /// The path's own cost in modelled microseconds, where something is modelled.
+    pub fn floor_us(&self, plan: &CellPlan<'_>) -> Option<f64> {
+        self.floor_wall_us.filter(|_| plan.storage.is_modelled()).map(|us| us / plan.scale.time)
     }
 
     /// A record with everything but figures, which is all that a cell without figures has.
@@ -250,6 +297,7 @@ impl Bench {
             layers: Vec::new(),
             network: None,
             system_figures: BTreeMap::new(),
+            system_series: Vec::new(),
             certificate: None,
             warnings: Vec::new(),
         }
@@ -261,37 +309,16 @@ impl Bench {
         &self,
         plan: &CellPlan<'_>,
         system: &dyn System,
-        source: Option<&Path>,
+        source: Option<&Prepared>,
         folder: &Path,
         observer: &dyn Observer,
         stop: &AtomicBool,
-    ) -> Result<Observed, CellError> {
+    ) -> Result<Driven, CellError> {
         let storages = Storages::attach(plan, source, folder, &self.registry)?;
-        for attached in storages.servers() {
-            let directories = attached.paths().len();
-            if directories > 1 && !system.capabilities().many_directories {
-                return Err(CellError::Failed(format!(
-                    "{} keeps its data in one directory, and this storage is {directories} of them: use layout = \"stripe\"",
-                    system.name(),
-                )));
-            }
-        }
         let mut warnings = Vec::new();
         let mut budgets = self.budgets(plan, &mut warnings)?;
         storages.set_pace(Pace::Immediate)?;
-        let mut grounds = Vec::new();
-        for server in 0..plan.system.servers as usize {
-            let scratch = folder.join(format!("scratch-{server}"));
-            fs::create_dir_all(&scratch)?;
-            let data =
-                storages.servers().get(server).map_or_else(Vec::new, |attached| attached.paths().to_vec());
-            let roles = storages.roles_of(server);
-            let paths = StoragePaths { data, roles, scratch, ..StoragePaths::default() };
-            let cgroup_procs = budgets.get(server).map(MemoryBudget::procs_files).unwrap_or_default();
-            grounds.push(Ground { paths, memory: Memory { budget_bytes: plan.budget_bytes, cgroup_procs } });
-        }
-        // Pages that this process read or wrote while it put the data there are not charged to the cell.
-        underlay_attach::memory_budget::drop_file_caches(&storages.paths())?;
+        let grounds = self.grounds(plan, system, &storages, &budgets, folder)?;
         let servers = Servers::start(system, &grounds, &settings(plan))?;
         warnings.extend(self.fill_caches(plan, &servers, &budgets, &storages, observer, stop)?);
         storages.set_pace(Pace::Modelled)?;
@@ -300,7 +327,8 @@ impl Bench {
         let spec = drive::measuring_spec(plan)?;
         let schedule = faults::Schedule::of(plan, storages.servers().first())?;
         let window = Window::new(&servers, &storages, drive::interval_s(&spec), schedule);
-        let driven = drive::drive(&spec, &servers, &window, observer, stop, "measuring");
+        let driven =
+            window.sampled(plan, || drive::drive(&spec, &servers, &window, observer, stop, "measuring"));
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
         let driven = match driven {
@@ -337,20 +365,48 @@ impl Bench {
             budget.remove()?;
         }
         storages.detach()?;
-        Ok(Observed {
-            measured: driven.measured,
+        let observed = Observed {
             taken,
             settings: observed_settings,
             memory_enforced_by,
             memory_peak_bytes,
             attachment,
-            aftermath: driven.aftermath,
             warnings,
-        })
+        };
+        Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, observed })
+    }
+
+    /// What each server is started on; no page of it is in memory.
+    pub fn grounds(
+        &self,
+        plan: &CellPlan<'_>,
+        system: &dyn System,
+        storages: &Storages,
+        budgets: &[MemoryBudget],
+        folder: &Path,
+    ) -> Result<Vec<Ground>, CellError> {
+        let mut grounds = Vec::new();
+        for server in 0..plan.system.servers as usize {
+            let scratch = folder.join(format!("scratch-{server}"));
+            fs::create_dir_all(&scratch)?;
+            let paths = storages.paths_of(server, scratch);
+            let directories = paths.data.len();
+            if directories > 1 && !system.capabilities().many_directories {
+                return Err(CellError::Failed(format!(
+                    "{} keeps its data in one directory, and this storage is {directories} of them: use layout = \"stripe\"",
+                    system.name(),
+                )));
+            }
+            let cgroup_procs = budgets.get(server).map(MemoryBudget::procs_files).unwrap_or_default();
+            grounds.push(Ground { paths, memory: Memory { budget_bytes: plan.budget_bytes, cgroup_procs } });
+        }
+        // Pages that this process read or wrote while it put the data there are not charged to the cell.
+        underlay_attach::memory_budget::drop_file_caches(&storages.paths())?;
+        Ok(grounds)
     }
 
     /// A budget for each server; none, with a warning, where this host can't hold anything to one.
-    fn budgets(
+    pub fn budgets(
         &self,
         plan: &CellPlan<'_>,
         warnings: &mut Vec<String>,
@@ -425,7 +481,12 @@ impl Bench {
 }
 
 /// A failure with what the system, the budgets and the storages say of it.
-fn explain(reason: String, servers: &Servers, budgets: &[MemoryBudget], storages: &Storages) -> CellError {
+pub fn explain(
+    reason: String,
+    servers: &Servers,
+    budgets: &[MemoryBudget],
+    storages: &Storages,
+) -> CellError {
     let mut text = reason;
     if let Err(error) = servers.health() {
         text.push_str(&format!("\n{error}"));
@@ -440,8 +501,16 @@ fn explain(reason: String, servers: &Servers, budgets: &[MemoryBudget], storages
     CellError::Failed(text)
 }
 
+/// The system of a cell, if this program has it.
+pub fn find_system(plan: &CellPlan<'_>) -> Result<&'static dyn System, CellError> {
+    underlay_systems::find(&plan.system.kind).ok_or_else(|| CellError::Unavailable {
+        missing: format!("the system '{}'", plan.system.kind),
+        remedy: format!("this program knows {}", underlay_systems::names().join(", ")),
+    })
+}
+
 /// Gets what the system needs from outside this host, telling how far it is.
-fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellError> {
+pub fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellError> {
     let told = std::sync::Mutex::new(String::new());
     system.prepare(&|progress| {
         let mut told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -454,10 +523,10 @@ fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellError
 }
 
 /// The folder of one cell's images, gone when the cell is.
-struct CellFolder(PathBuf);
+pub struct CellFolder(PathBuf);
 
 impl CellFolder {
-    fn make(path: &Path) -> Result<Self, CellError> {
+    pub fn make(path: &Path) -> Result<Self, CellError> {
         let _ = fs::remove_dir_all(path);
         fs::create_dir_all(path)?;
         Ok(CellFolder(path.to_path_buf()))

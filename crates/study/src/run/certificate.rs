@@ -22,7 +22,8 @@ const HEADROOM: f64 = 2.0;
 /// What a certificate is made from.
 pub struct Evidence<'a> {
     pub devices: &'a [DeviceActivity],
-    pub measured: &'a Measured,
+    /// Absent for a batch job.
+    pub measured: Option<&'a Measured>,
     /// The attachment's own p50 in modelled microseconds, when something was modelled.
     pub floor_us: Option<f64>,
     pub aftermath: &'a Aftermath,
@@ -31,6 +32,8 @@ pub struct Evidence<'a> {
     /// The highest throughput that the generator can reach here, in modelled operations per second.
     pub ceiling_per_s: Option<f64>,
     pub open_loop: bool,
+    /// Some readers are to find nothing, for want of an authorisation.
+    pub hides_records: bool,
     pub time_scale: f64,
 }
 
@@ -71,8 +74,10 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
             });
         }
     }
-    answer_checks(evidence, &mut checks);
-    generator_checks(evidence, &mut checks);
+    if let Some(measured) = evidence.measured {
+        answer_checks(evidence, measured, &mut checks);
+        generator_checks(evidence, measured, &mut checks);
+    }
     if let Some(enforced) = evidence.memory_enforced {
         checks.push(Check {
             name: "memory budget".into(),
@@ -138,9 +143,20 @@ fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64
 }
 
 /// Whether the system did what was asked of it: a refusal is quicker than an answer.
-fn answer_checks(evidence: &Evidence<'_>, checks: &mut Vec<Check>) {
-    let measured = evidence.measured;
-    let refused: u64 = measured.by_operation.values().map(|stats| stats.missing + stats.throttled).sum();
+fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<Check>) {
+    let missing: u64 = measured.by_operation.values().map(|stats| stats.missing).sum();
+    let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
+    let refused = if evidence.hides_records { throttled } else { missing + throttled };
+    if evidence.hides_records {
+        checks.push(Check {
+            name: "hidden records".into(),
+            passed: missing > 0,
+            finding: format!("{missing} operations found no record, as readers without authorisation must"),
+            remedy: (missing == 0).then(|| {
+                "readers without authorisation saw records, or there were none of these readers".into()
+            }),
+        });
+    }
     let unanswered = measured.errors + refused;
     let share = unanswered as f64 / (measured.operations + measured.errors).max(1) as f64;
     let passed = measured.operations > 0 && share <= UNANSWERED_TOLERANCE;
@@ -176,9 +192,9 @@ fn answer_checks(evidence: &Evidence<'_>, checks: &mut Vec<Check>) {
     }
 }
 
-fn generator_checks(evidence: &Evidence<'_>, checks: &mut Vec<Check>) {
+fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<Check>) {
     if let Some(ceiling) = evidence.ceiling_per_s {
-        let headroom = ceiling / evidence.measured.throughput_per_s.max(f64::MIN_POSITIVE);
+        let headroom = ceiling / measured.throughput_per_s.max(f64::MIN_POSITIVE);
         checks.push(Check {
             name: "generator headroom".into(),
             passed: headroom >= HEADROOM,
@@ -190,9 +206,9 @@ fn generator_checks(evidence: &Evidence<'_>, checks: &mut Vec<Check>) {
         });
     }
     if evidence.open_loop
-        && let Some(lateness_us) = evidence.measured.generator.lateness_p99_us
+        && let Some(lateness_us) = measured.generator.lateness_p99_us
     {
-        let p99_us = evidence.measured.latency.us.p99;
+        let p99_us = measured.latency.us.p99;
         let passed = lateness_us <= (0.1 * p99_us).max(100.0);
         checks.push(Check {
             name: "schedule lateness".into(),
@@ -207,6 +223,8 @@ fn generator_checks(evidence: &Evidence<'_>, checks: &mut Vec<Check>) {
 
 #[cfg(test)]
 mod tests {
+    use underlay_record::OperationStats;
+
     use super::*;
 
     fn device(modelled_us: u64, delivered_us: u64) -> DeviceActivity {
@@ -225,7 +243,8 @@ mod tests {
         let aftermath = Aftermath { steal_share, ..Aftermath::default() };
         certify(&Evidence {
             devices,
-            measured: &measured,
+            measured: Some(&measured),
+            hides_records: false,
             floor_us: Some(10.0),
             aftermath: &aftermath,
             memory_enforced: Some(true),
@@ -267,6 +286,50 @@ mod tests {
     }
 
     #[test]
+    fn a_job_is_certified_by_its_devices_alone() {
+        let devices = [device(1000, 1030)];
+        let certificate = certify(&Evidence {
+            devices: &devices,
+            measured: None,
+            floor_us: Some(10.0),
+            aftermath: &Aftermath::default(),
+            memory_enforced: Some(true),
+            ceiling_per_s: None,
+            open_loop: false,
+            hides_records: false,
+            time_scale: 8.0,
+        });
+        assert_eq!((certificate.verdict, failed(&certificate)), (Verdict::Faithful, vec![]));
+        assert!(certificate.checks.iter().all(|check| check.name != "operations answered"));
+    }
+
+    #[test]
+    fn readers_without_authorisation_have_to_find_nothing() {
+        let of = |missing: u64| {
+            let stats = OperationStats { missing, ..OperationStats::default() };
+            let measured = Measured {
+                throughput_per_s: 1000.0,
+                operations: 1000,
+                by_operation: [("read".to_owned(), stats)].into(),
+                ..Measured::default()
+            };
+            certify(&Evidence {
+                devices: &[],
+                measured: Some(&measured),
+                floor_us: None,
+                aftermath: &Aftermath::default(),
+                memory_enforced: Some(true),
+                ceiling_per_s: None,
+                open_loop: false,
+                hides_records: true,
+                time_scale: 1.0,
+            })
+        };
+        assert_eq!(failed(&of(250)), Vec::<&str>::new());
+        assert_eq!(failed(&of(0)), ["hidden records"]);
+    }
+
+    #[test]
     fn real_storage_is_said_to_be_real() {
         assert_eq!(certificate_of(&[DeviceActivity::default()], 50_000.0, 0.0).verdict, Verdict::RealStorage);
     }
@@ -277,7 +340,8 @@ mod tests {
         let certify_with = |measured: &Measured, aftermath: &Aftermath, enforced: bool| {
             certify(&Evidence {
                 devices: &devices,
-                measured,
+                measured: Some(measured),
+                hides_records: false,
                 floor_us: Some(10.0),
                 aftermath,
                 memory_enforced: Some(enforced),

@@ -2,9 +2,10 @@
 //!
 //! Loading is not what these cells measure, so it happens at this machine's own speed, into a plain folder,
 //! with the settings and memory division that the cells use; the system has then written and compacted the
-//! very files that it will find on every storage.
+//! very files that it will find on every storage. A system that spreads one data set over all directories loads it on each
+//! storage instead, whose devices are in fast-forward meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -14,8 +15,8 @@ use underlay_attach::{Registry, choice};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{Memory, Settings, StoragePaths, System};
 
-use super::attached::Storages;
-use super::cell::{CellPlan, settings};
+use super::attached::{Storages, images_folder};
+use super::cell::{CellFolder, CellPlan, settings};
 use super::servers::{Ground, Servers};
 use super::{CellError, Live, Observer, check_stop, drive, images, storage};
 use crate::spec::StorageSource;
@@ -23,23 +24,65 @@ use crate::spec::StorageSource;
 /// Compaction of what was loaded may take this long on any machine that we know.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 
+/// A data set as a cell's storages begin with it.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub data: Data,
+    /// The folder of backing files of each role that holds a part of it.
+    pub roles: BTreeMap<String, PathBuf>,
+}
+
+/// What the compared storage begins with.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// A folder of backing files, or of a pool, to be cloned.
+    Images(PathBuf),
+    /// What is copied into each directory of a storage that is really there, in order.
+    Trees(Vec<PathBuf>),
+}
+
+impl Prepared {
+    fn new(data: Data) -> Self {
+        Prepared { data, roles: BTreeMap::new() }
+    }
+}
+
 /// What has been prepared in this run, and where.
 pub struct Datasets {
     root: PathBuf,
     registry: Registry,
     /// dataset key -> folder of the system's files
     loaded: HashMap<String, PathBuf>,
-    /// dataset key and storage name -> folder of images
-    imaged: HashMap<(String, String), PathBuf>,
+    /// dataset key and storage name -> what its cells begin with
+    imaged: HashMap<(String, String), Prepared>,
+    /// dataset key and storage name of what a running cluster has been given
+    elsewhere: HashSet<(String, String)>,
 }
 
 impl Datasets {
     pub fn new(root: &Path, registry: Registry) -> Self {
-        Datasets { root: root.to_path_buf(), registry, loaded: HashMap::new(), imaged: HashMap::new() }
+        Datasets {
+            root: root.to_path_buf(),
+            registry,
+            loaded: HashMap::new(),
+            imaged: HashMap::new(),
+            elsewhere: HashSet::new(),
+        }
+    }
+
+    /// The loaded data set as plain files, for storage that is really there.
+    pub fn files(
+        &mut self,
+        plan: &CellPlan<'_>,
+        system: &dyn System,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<Prepared, CellError> {
+        Ok(Prepared::new(Data::Trees(vec![self.folder(plan, system, observer, stop)?])))
     }
 
     /// The folder that holds the loaded data set as plain files.
-    pub fn files(
+    fn folder(
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
@@ -82,7 +125,7 @@ impl Datasets {
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
         let key = (plan.dataset_key.clone(), plan.storage.name.clone());
-        if self.imaged.contains_key(&key) {
+        if self.elsewhere.contains(&key) {
             return Ok(());
         }
         let scratch = self.root.join("scratch-elsewhere");
@@ -92,7 +135,7 @@ impl Datasets {
         let memory = Memory { budget_bytes: plan.budget_bytes, cgroup_procs: Vec::new() };
         self.load(plan, system, paths, memory, observer, stop)?;
         let _ = fs::remove_dir_all(&scratch);
-        self.imaged.insert(key, PathBuf::new());
+        self.elsewhere.insert(key);
         Ok(())
     }
 
@@ -130,25 +173,102 @@ impl Datasets {
                 outcome.operations, plan.records_here
             )));
         }
-        observer.live(&Live { phase: "compacting", ..Live::default() });
+        observer.live(&Live { phase: "compacting".into(), ..Live::default() });
         servers.settle(SETTLE_LIMIT)?;
         servers.stop()?;
         Ok(())
     }
 
-    /// The folder of backing files of a storage that holds the data set, for cloning.
+    /// What holds the data set of a storage, for cloning.
     pub fn images(
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
         observer: &dyn Observer,
         stop: &AtomicBool,
-    ) -> Result<PathBuf, CellError> {
+    ) -> Result<Prepared, CellError> {
         let key = (plan.dataset_key.clone(), plan.storage.name.clone());
-        if let Some(folder) = self.imaged.get(&key) {
-            return Ok(folder.clone());
+        if let Some(prepared) = self.imaged.get(&key) {
+            return Ok(prepared.clone());
         }
-        let files = self.files(plan, system, observer, stop)?;
+        let prepared = if system.capabilities().spreads_data {
+            self.spread(plan, system, observer, stop)?
+        } else {
+            Prepared::new(Data::Images(self.filled(plan, system, observer, stop)?))
+        };
+        check_stop(stop)?;
+        self.imaged.insert(key, prepared.clone());
+        Ok(prepared)
+    }
+
+    /// Loads the data set by a system that stands on the storage itself, and keeps what that then holds.
+    fn spread(
+        &mut self,
+        plan: &CellPlan<'_>,
+        system: &dyn System,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<Prepared, CellError> {
+        observer.preparing(&format!(
+            "loading {} records ({:.0} MB) into {} on {}",
+            plan.records_here,
+            plan.data_bytes_here as f64 / 1e6,
+            plan.system.name,
+            plan.storage.name
+        ));
+        // Where the cells will have it: a system may write down where its directories are.
+        let place = self.root.join("cell");
+        let _place = CellFolder::make(&place)?;
+        let storages = Storages::attach(plan, None, &place, &self.registry)?;
+        storages.set_pace(Pace::Immediate)?;
+        let scratch = place.join("scratch-0");
+        fs::create_dir_all(&scratch)?;
+        let paths = storages.paths_of(0, scratch);
+        let memory = Memory { budget_bytes: plan.budget_bytes, cgroup_procs: Vec::new() };
+        self.load(plan, system, paths, memory, observer, stop)?;
+        let kept = self.root.join(format!("images-{}", self.imaged.len()));
+        let _ = fs::remove_dir_all(&kept);
+        fs::create_dir_all(&kept)?;
+        let server = place.join("server-0");
+        let mut prepared = match &plan.storage.source {
+            StorageSource::Paths(_) => {
+                let mut trees = Vec::new();
+                for (index, path) in storages.servers()[0].paths().iter().enumerate() {
+                    let tree = kept.join(format!("directory-{index}"));
+                    fs::create_dir_all(&tree)?;
+                    images::copy_tree(path, &tree)?;
+                    trees.push(tree);
+                }
+                storages.detach()?;
+                Prepared::new(Data::Trees(trees))
+            }
+            source => {
+                storages.detach()?;
+                let (from, to) = match source {
+                    StorageSource::Volume(_) => (place.join("pool"), kept.join("pool")),
+                    _ => (images_folder(&server), kept.join("data")),
+                };
+                fs::rename(from, &to)?;
+                Prepared::new(Data::Images(to))
+            }
+        };
+        for (role, _) in plan.roles() {
+            let to = kept.join(format!("role-{role}"));
+            fs::rename(images_folder(&server.join(role)), &to)?;
+            prepared.roles.insert(role.to_owned(), to);
+        }
+        Ok(prepared)
+    }
+
+    /// The backing files of a storage, or the pool, that the data set has been put on.
+    fn filled(
+        &mut self,
+        plan: &CellPlan<'_>,
+        system: &dyn System,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<PathBuf, CellError> {
+        let files = self.folder(plan, system, observer, stop)?;
         let folder = self.root.join(format!("images-{}", self.imaged.len()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
@@ -169,10 +289,7 @@ impl Datasets {
             }
             storages.detach()?;
             // What a cell clones is the pool alone.
-            let pool = folder.join("pool");
-            check_stop(stop)?;
-            self.imaged.insert(key, pool.clone());
-            return Ok(pool);
+            return Ok(folder.join("pool"));
         }
         let stack = storage::stack(plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)
             .expect("images are made for modelled storage only");
@@ -183,18 +300,18 @@ impl Datasets {
         // A system that uses one directory has all its files in the first one.
         images::copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
         attached.detach()?;
-        check_stop(stop)?;
-        self.imaged.insert(key, folder.clone());
         Ok(folder)
     }
 }
 
 /// Puts a data set on storage that is really there, where nothing can be cloned.
-pub fn copy_onto_paths(plan: &CellPlan<'_>, files: &Path, paths: &[PathBuf]) -> Result<(), CellError> {
+pub fn copy_onto_paths(plan: &CellPlan<'_>, trees: &[PathBuf], paths: &[PathBuf]) -> Result<(), CellError> {
     debug_assert!(matches!(plan.storage.source, StorageSource::Paths(_)));
-    images::copy_tree(files, &paths[0]).map_err(|error| {
-        CellError::Failed(format!("copying the data set to {}: {error}", paths[0].display()))
-    })?;
+    for (tree, path) in trees.iter().zip(paths) {
+        images::copy_tree(tree, path).map_err(|error| {
+            CellError::Failed(format!("copying the data set to {}: {error}", path.display()))
+        })?;
+    }
     rustix::fs::sync();
     Ok(())
 }

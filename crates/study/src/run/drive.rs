@@ -169,7 +169,7 @@ fn watch(
             .map(|length| seen.phase_elapsed.as_secs_f64() / length.as_secs_f64().max(f64::MIN_POSITIVE));
         let by_count = seen.operation_limit.map(|limit| seen.operations as f64 / limit.max(1) as f64);
         observer.live(&Live {
-            phase: if seen.phase == Phase::WarmingUp { "warming up" } else { phase },
+            phase: if seen.phase == Phase::WarmingUp { "warming up" } else { phase }.into(),
             throughput_per_s: seen.throughput_per_s,
             p99_us: seen.p99_us,
             errors: seen.errors,

@@ -8,6 +8,7 @@ mod directory;
 mod drive;
 mod faults;
 mod images;
+mod jobs;
 mod machine;
 mod schedule;
 mod servers;
@@ -15,6 +16,7 @@ pub mod storage;
 mod volume_server;
 mod window;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -64,8 +66,8 @@ pub struct RunOutcome {
 /// A glance at the cell that runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Live {
-    /// `warming up`, `measuring`, `loading` ...
-    pub phase: &'static str,
+    /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
+    pub phase: Cow<'static, str>,
     /// Modelled operations per second over the last second.
     pub throughput_per_s: f64,
     pub p99_us: f64,

@@ -1,11 +1,12 @@
 //! The order of a run: every cell of every repetition, in the plan's random order, until all are recorded.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{OwnFolder, Registry};
-use underlay_record::{CellStatus, Run, SCHEMA_VERSION};
+use underlay_record::{CellStatus, Run, RunRecord, SCHEMA_VERSION};
 
 use super::cell::{Bench, CellPlan, Here};
 use super::dataset::Datasets;
@@ -13,6 +14,9 @@ use super::directory::RunDirectory;
 use super::{CellError, Observer, RunError, RunOptions, RunOutcome, machine};
 use crate::plan;
 use crate::spec::Study;
+
+/// A first guess of how long a batch job takes on this machine's clock: nobody knows before one has run.
+const JOB_WALL_GUESS: Duration = Duration::from_secs(45);
 
 /// Runs a study from its beginning into a fresh directory.
 pub fn start(
@@ -83,12 +87,17 @@ fn go_on(
     let work = std::path::absolute(&work)
         .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", work.display())))?;
     let work = make_work(&work, &registry)?;
-    let finished: Vec<bool> = run.plan.iter().map(|planned| directory.is_finished(planned)).collect();
-    let mut left = finished.iter().filter(|done| !**done).count();
-    let cell_wall = study.run.warmup + study.run.duration;
+    // Jobs that run together are done together: a job reads what an earlier one wrote.
+    let is_finished =
+        |group: &Range<usize>| run.plan[group.clone()].iter().all(|one| directory.is_finished(one));
+    let groups: Vec<Range<usize>> =
+        plan::groups(&run.plan).into_iter().filter(|group| !is_finished(group)).collect();
+    let left: usize = groups.iter().map(Range::len).sum();
+    let has_jobs = study.workloads.iter().any(|workload| !workload.jobs.is_empty());
+    let cell_wall = if has_jobs { JOB_WALL_GUESS } else { study.run.warmup + study.run.duration };
     let slowest = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
     let overhead = slowest.map(|system| system.start_and_stop()).max().unwrap_or_default();
-    let mut pace = Pace { expected: cell_wall + overhead, spent: Duration::ZERO, cells: 0 };
+    let pace = Pace { expected: cell_wall + overhead, spent: Duration::ZERO, cells: 0 };
     observer.planned(run.plan.len(), run.plan.len() - left, pace.remaining(left));
 
     let mut outcome = RunOutcome { directory: directory.path().to_path_buf(), ..RunOutcome::default() };
@@ -104,45 +113,83 @@ fn go_on(
     }
     let mut bench = Bench::new(here, registry.clone(), work.path());
     let mut datasets = Datasets::new(work.path(), registry);
-    for (position, planned) in run.plan.iter().enumerate() {
-        if finished[position] {
-            continue;
-        }
+    let mut book = Book { directory, observer, outcome, left, pace, begun: Instant::now(), broken: None };
+    for group in groups {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let plan = CellPlan::new(study, planned, position as u32).ok_or_else(|| {
-            RunError::Failed(format!("the plan names a cell that the study lacks: {}", planned.cell.id))
-        })?;
-        let begun = Instant::now();
-        let record = match bench.run(&plan, &mut datasets, observer, stop) {
-            Ok(record) => record,
-            Err(CellError::Interrupted) => break,
-            Err(CellError::Unavailable { missing, remedy }) => {
-                bench.record(&plan, CellStatus::Unavailable { missing, remedy }, begun.elapsed())
-            }
-            Err(CellError::Failed(reason)) => {
-                // What breaks while the user stops everything is no finding about the system.
-                if stop.load(Ordering::Relaxed) {
-                    break;
-                }
-                bench.record(&plan, CellStatus::Failed { reason }, begun.elapsed())
-            }
-        };
-        directory.write_cell(planned, &record)?;
-        match record.status {
-            CellStatus::Completed => outcome.completed += 1,
-            CellStatus::Failed { .. } => outcome.failed += 1,
-            CellStatus::Unavailable { .. } => outcome.unavailable += 1,
+        let mut plans = Vec::new();
+        for position in group {
+            let planned = &run.plan[position];
+            plans.push(CellPlan::new(study, planned, position as u32).ok_or_else(|| {
+                RunError::Failed(format!("the plan names a cell that the study lacks: {}", planned.cell.id))
+            })?);
         }
-        left -= 1;
-        pace.took(begun.elapsed());
-        observer.cell_ended(planned, &record, pace.remaining(left));
+        book.begun = Instant::now();
+        let left_before = book.left;
+        let ended = match plans.as_slice() {
+            [only] if only.job.is_none() => {
+                bench.run(only, &mut datasets, observer, stop).and_then(|record| book.keep(only, &record))
+            }
+            jobs => bench.run_jobs(jobs, observer, stop, &mut |plan, record| book.keep(plan, &record)),
+        };
+        let status = match ended {
+            Ok(()) => continue,
+            Err(CellError::Interrupted) => break,
+            Err(CellError::Unavailable { missing, remedy }) => CellStatus::Unavailable { missing, remedy },
+            // What breaks while the user stops everything is no finding about the system.
+            Err(CellError::Failed(_)) if stop.load(Ordering::Relaxed) => break,
+            Err(CellError::Failed(reason)) => CellStatus::Failed { reason },
+        };
+        let recorded = left_before - book.left;
+        let kept = plans
+            .iter()
+            .skip(recorded)
+            .try_for_each(|plan| book.keep(plan, &bench.record(plan, status.clone(), book.begun.elapsed())));
+        if kept.is_err() {
+            break;
+        }
+    }
+    let Book { mut outcome, left, broken, .. } = book;
+    if let Some(error) = broken {
+        return Err(error);
     }
     outcome.left = left;
     drop(work);
     directory.remove_lock();
     Ok(outcome)
+}
+
+/// Writes down each cell as it ends.
+struct Book<'a> {
+    directory: &'a RunDirectory,
+    observer: &'a dyn Observer,
+    outcome: RunOutcome,
+    left: usize,
+    pace: Pace,
+    /// When the cell that runs began.
+    begun: Instant,
+    /// Why nothing more can be written down.
+    broken: Option<RunError>,
+}
+
+impl Book<'_> {
+    fn keep(&mut self, plan: &CellPlan<'_>, record: &RunRecord) -> Result<(), CellError> {
+        if let Err(error) = self.directory.write_cell(plan.planned, record) {
+            self.broken = Some(error);
+            return Err(CellError::Interrupted);
+        }
+        match record.status {
+            CellStatus::Completed => self.outcome.completed += 1,
+            CellStatus::Failed { .. } => self.outcome.failed += 1,
+            CellStatus::Unavailable { .. } => self.outcome.unavailable += 1,
+        }
+        self.left -= 1;
+        self.pace.took(self.begun.elapsed());
+        self.begun = Instant::now();
+        self.observer.cell_ended(plan.planned, record, self.pace.remaining(self.left));
+        Ok(())
+    }
 }
 
 /// The estimate of what is left, from what the cells took so far.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, SystemError};
+use underlay_record::JobRecord;
+use underlay_systems::system::{
+    JobRequest, JobWatch, Memory, Running, Settings, StoragePaths, System, SystemError,
+};
 use underlay_workload::client::Client;
 
 /// What one server is started on.
@@ -34,6 +37,16 @@ impl Servers {
     /// A connection for a client thread, which has the same server for good.
     pub fn connect(&self, thread: u32) -> Result<Box<dyn Client>, SystemError> {
         self.each[thread as usize % self.each.len()].connect()
+    }
+
+    /// Makes what a batch job reads, on the first server.
+    pub fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        self.each[0].prepare_job(job, watch)
+    }
+
+    /// Runs a batch job on the first server; `None` when it has none.
+    pub fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
+        self.each[0].run_job(job, watch)
     }
 
     pub fn applied_settings(&self) -> BTreeMap<String, String> {

@@ -15,15 +15,19 @@ use crate::units::{format_bytes, rounded_bytes};
 /// Capacities are whole multiples of this, so that every chunk size divides them.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
 
-/// The modelled devices of a storage in order, of a volume those of its pool: (name, medium, unscaled capacity).
-fn devices(storage: &StorageSpec) -> Vec<(String, &Medium, u64)> {
-    let devices = match &storage.source {
+/// The entries of a storage's devices, of a volume those of its pool; none for any other.
+fn entries(storage: &StorageSpec) -> &[crate::spec::DeviceSpec] {
+    match &storage.source {
         StorageSource::Modelled { devices, .. } => devices,
         StorageSource::Volume(volume) => &volume.pool.devices,
-        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return Vec::new(),
-    };
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => &[],
+    }
+}
+
+/// The modelled devices of a storage in order, of a volume those of its pool: (name, medium, unscaled capacity).
+fn devices(storage: &StorageSpec) -> Vec<(String, &Medium, u64)> {
     let mut named = Vec::new();
-    for spec in devices {
+    for spec in entries(storage) {
         for _ in 0..spec.count {
             let name = format!("{}.{}", spec.medium.name, named.len());
             named.push((name, &spec.medium, spec.capacity_bytes.unwrap_or(spec.medium.capacity_bytes())));
@@ -68,11 +72,17 @@ pub fn stack(
             let members = specs.into_iter().map(Node::Device).collect();
             vec![VolumeSpec::new(&storage.name, Node::Mirror { members })]
         }
-        Layout::Jbod => specs
-            .into_iter()
-            .enumerate()
-            .map(|(index, device)| VolumeSpec::new(format!("{}-{index}", storage.name), Node::Device(device)))
-            .collect(),
+        Layout::Jbod => {
+            let directories = entries(storage)
+                .iter()
+                .flat_map(|entry| std::iter::repeat_n(entry.directories, entry.count as usize));
+            let each = specs.into_iter().zip(directories).enumerate();
+            each.map(|(index, (device, directories))| {
+                let volume = VolumeSpec::new(format!("{}-{index}", storage.name), Node::Device(device));
+                VolumeSpec { directories, ..volume }
+            })
+            .collect()
+        }
     };
     let over = |(index, volume): (usize, VolumeSpec)| {
         let root = with_layers(volume.root, layers, index, &device);
@@ -115,6 +125,25 @@ pub fn stack_of_volume(storage: &StorageSpec, way: Node, dilation: f64, seed: u6
         None => way,
     };
     StackSpec { volumes: vec![VolumeSpec::new(&storage.name, root)], dilation, seed }
+}
+
+/// The device below each directory that a server gets, in their order, as the record calls it; `None` where several are, and
+/// where it isn't known.
+pub fn devices_of_directories(storage: &StorageSpec) -> Vec<Option<String>> {
+    if let StorageSource::Paths(paths) = &storage.source {
+        return paths.iter().map(|path| Some(path.display().to_string())).collect();
+    }
+    let stack = stack(storage, Path::new(""), 1.0, 1.0, 0);
+    let volumes = stack.iter().flat_map(|stack| &stack.volumes);
+    volumes
+        .flat_map(|volume| {
+            let device = match volume.devices().as_slice() {
+                [only] => Some(only.name.clone()),
+                _ => None,
+            };
+            std::iter::repeat_n(device, volume.directories as usize)
+        })
+        .collect()
 }
 
 /// The backing files that a stack uses.
@@ -184,7 +213,8 @@ pub fn describe(
             let single = devices.iter().map(|device| device.count).sum::<u32>() == 1;
             let of_each = (0..all)
                 .flat_map(|server| described(storage).into_iter().map(move |device| named(device, server)));
-            (Some(filesystem.name().to_owned()), in_words(layout, layers, single), of_each.collect())
+            let words = in_words(layout, devices, layers, single);
+            (Some(filesystem.name().to_owned()), words, of_each.collect())
         }
         StorageSource::Volume(volume) => {
             let described = devices(storage).into_iter().map(|(name, medium, capacity_bytes)| {
@@ -205,7 +235,7 @@ pub fn describe(
     for server in 0..all {
         for (role, storage) in roles {
             devices.extend(described(storage).into_iter().map(|device| {
-                named(DeviceDescription { name: format!("{role}: {}", device.name), ..device }, server)
+                named(DeviceDescription { name: of_role(role, &device.name), ..device }, server)
             }));
         }
     }
@@ -218,6 +248,11 @@ fn described(storage: &StorageSpec) -> Vec<DeviceDescription> {
     let stack = stack(storage, Path::new(""), 1.0, 1.0, 0);
     let devices = stack.iter().flat_map(|stack| &stack.volumes).flat_map(VolumeSpec::devices);
     devices.map(DeviceSpec::describe).collect()
+}
+
+/// A device of the storage that a role of the system has.
+pub fn of_role(role: &str, device: &str) -> String {
+    format!("{role}: {device}")
 }
 
 /// A device's or a layer's name, and whose it is where there are several servers.
@@ -267,8 +302,8 @@ fn link_in_words(link: LinkSpec) -> String {
     format!("link of {} MB/s and {} us", link.bandwidth_mb_s, link.latency_us)
 }
 
-/// `mirror, write-back cache of 64 GB, zstd`
-fn in_words(layout: &Layout, layers: &Layers, single: bool) -> String {
+/// `mirror, write-back cache of 64 GB, zstd`; `jbod, ssd-mapreduce as 10 directories`
+fn in_words(layout: &Layout, devices: &[crate::spec::DeviceSpec], layers: &Layers, single: bool) -> String {
     let mut words = vec![match layout {
         Layout::Split { directories, .. } => format!("split into {directories} directories"),
         _ if single => "single".to_owned(),
@@ -276,6 +311,8 @@ fn in_words(layout: &Layout, layers: &Layers, single: bool) -> String {
         Layout::Jbod => "jbod".to_owned(),
         Layout::Mirror => "mirror".to_owned(),
     }];
+    let split = devices.iter().filter(|device| device.directories > 1);
+    words.extend(split.map(|device| format!("{} as {} directories", device.medium.name, device.directories)));
     words.extend(layers.cache.as_ref().map(|cache| {
         let mode = match cache.mode {
             CacheMode::Read => "read",
@@ -328,6 +365,24 @@ mod tests {
         assert_eq!(described, names);
         // Of a mirror of two with a cache, the size of one.
         assert_eq!(record.usable_bytes, Some(6_000_000_000_000));
+    }
+
+    #[test]
+    fn a_device_of_a_jbod_may_be_several_directories() {
+        let mut hybrid = storage("devices = [{ medium = \"hdd-mapreduce\" }]\nlayout = \"jbod\"");
+        let StorageSource::Modelled { devices, .. } = &mut hybrid.source else { panic!("modelled") };
+        devices[0].count = 2;
+        let ssd = underlay_storage::catalogue::find("ssd-mapreduce").unwrap();
+        let split = crate::spec::DeviceSpec { medium: ssd, count: 1, directories: 3, ..devices[0].clone() };
+        devices.push(split);
+        let stack = stack(&hybrid, Path::new("/images"), 1000.0, 1.0, 7).unwrap();
+        let directories: Vec<u32> = stack.volumes.iter().map(|volume| volume.directories).collect();
+        assert_eq!(directories, [1, 1, 3]);
+        let below: Vec<Option<String>> = devices_of_directories(&hybrid);
+        let below: Vec<&str> = below.iter().map(|name| name.as_deref().unwrap()).collect();
+        let ssd = "ssd-mapreduce.2";
+        assert_eq!(below, ["hdd-mapreduce.0", "hdd-mapreduce.1", ssd, ssd, ssd]);
+        assert_eq!(describe(&hybrid, &[], 1, "fuse+loop").layout, "jbod, ssd-mapreduce as 3 directories");
     }
 
     #[test]

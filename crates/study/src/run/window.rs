@@ -1,12 +1,15 @@
 //! The measured window of a cell: what devices and the system did is counted exactly between its edges.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use underlay_record::{DeviceActivity, LayerActivity, NetworkRecord};
+use underlay_record::{DeviceActivity, LayerActivity, NetworkRecord, SystemSample};
 use underlay_systems::figures;
 
 use super::attached::Storages;
+use super::cell::CellPlan;
 use super::drive::Hooks;
 use super::servers::Servers;
 use super::{CellError, faults};
@@ -19,8 +22,17 @@ pub struct Window<'a> {
     found: Mutex<Found>,
 }
 
+/// Figures that say how much of something there is at a time end in this.
+const GAUGE_ENDING: &str = "_running";
+/// Asking a system costs it CPU time.
+const SAMPLE_INTERVAL_MIN: Duration = Duration::from_millis(500);
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+
 #[derive(Default)]
 struct Found {
+    /// Between the edges.
+    since: Option<Instant>,
+    series: Vec<SystemSample>,
     before: BTreeMap<String, f64>,
     after: BTreeMap<String, f64>,
     devices: Vec<DeviceActivity>,
@@ -37,6 +49,7 @@ pub struct Taken {
     pub layers: Vec<LayerActivity>,
     pub network: Option<NetworkRecord>,
     pub figures: BTreeMap<String, f64>,
+    pub series: Vec<SystemSample>,
 }
 
 impl<'a> Window<'a> {
@@ -60,11 +73,75 @@ impl<'a> Window<'a> {
             layers: found.layers,
             network: found.network,
             figures: figures::between(&found.before, &found.after),
+            series: found.series,
         })
     }
 
+    /// Does something, samples the system's gauges in the measured part of it, and has the system compact everything
+    /// where the plan says so.
+    pub fn sampled<T>(&self, plan: &CellPlan<'_>, act: impl FnOnce() -> T) -> T {
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.sample(plan.scale.time, &ended));
+            if let Some(share) = plan.workload.compact_at {
+                let whole = plan.study.run.duration;
+                let ended = &ended;
+                scope.spawn(move || self.compact(whole.mul_f64(share), whole, ended));
+            }
+            let outcome = act();
+            ended.store(true, Ordering::Relaxed);
+            outcome
+        })
+    }
+
+    /// Settles the system `at` so long after the measurement began. It has until the end of the measurement, and is not
+    /// expected to be done by then.
+    fn compact(&self, at: Duration, whole: Duration, ended: &AtomicBool) {
+        while !ended.load(Ordering::Relaxed) {
+            std::thread::sleep(WATCH_INTERVAL);
+            let Some(since) = self.lock().since else { continue };
+            if since.elapsed() >= at {
+                // A system that broke over it says so at the end of the cell.
+                let _ = self.servers.settle(whole.saturating_sub(since.elapsed()));
+                return;
+            }
+        }
+    }
+
+    fn sample(&self, time_scale: f64, ended: &AtomicBool) {
+        let interval = Duration::from_secs_f64(self.interval_s * time_scale).max(SAMPLE_INTERVAL_MIN);
+        let mut next = None;
+        while !ended.load(Ordering::Relaxed) {
+            std::thread::sleep(WATCH_INTERVAL);
+            let (since, has_gauges) = {
+                let found = self.lock();
+                (found.since, found.before.keys().any(|name| name.ends_with(GAUGE_ENDING)))
+            };
+            let Some(since) = since else { continue };
+            if !has_gauges {
+                return;
+            }
+            if next.is_some_and(|next| Instant::now() < next) {
+                continue;
+            }
+            // A system that gives none any more says so when the cell ends.
+            let Ok(mut figures) = self.servers.figures() else { return };
+            figures.retain(|name, _| name.ends_with(GAUGE_ENDING));
+            let t_s = since.elapsed().as_secs_f64() / time_scale;
+            let mut found = self.lock();
+            if found.since.is_some() {
+                found.series.push(SystemSample { t_s, figures });
+            }
+            next = Some(Instant::now() + interval);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn note(&self, act: impl FnOnce(&mut Found) -> Result<(), CellError>) {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.lock();
         if let Err(problem) = act(&mut found) {
             found.problem.get_or_insert(problem);
         }
@@ -77,12 +154,14 @@ impl Hooks for Window<'_> {
             found.before = self.servers.figures()?;
             self.storages.begin_measurement(self.interval_s)?;
             found.faults = found.schedule.take().map(faults::Schedule::start).transpose()?;
+            found.since = Some(Instant::now());
             Ok(())
         });
     }
 
     fn measuring_ended(&self) {
         self.note(|found| {
+            found.since = None;
             (found.devices, found.network) = self.storages.end_measurement()?;
             found.layers = self.storages.layers()?;
             found.faults.take().map_or(Ok(()), faults::UnderWay::end)?;

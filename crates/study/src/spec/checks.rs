@@ -9,7 +9,7 @@ use super::reader::Spanned;
 use super::storage::StorageSite;
 use super::system::SystemSite;
 use super::workload::WorkloadSite;
-use super::{Filesystem, StorageSource, scaled_down, servers, suggest};
+use super::{Filesystem, StorageSource, jobs, scaled_down, servers, suggest, visibility};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units::{format_bytes, rounded_bytes};
 
@@ -72,6 +72,8 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         servers::check_roles(system, sites, findings);
         for workload in &sites.workloads {
             check_capabilities(system, workload, findings);
+            jobs::check(system, workload, findings);
+            visibility::check(system, workload, findings);
             note_data_in_memory(system, workload, sites, findings);
         }
         for storage in sites.storages.iter().filter(|storage| !servers::is_for_a_role(storage, sites)) {
@@ -84,6 +86,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
     }
     for workload in &sites.workloads {
         check_amounts(workload, sites, findings);
+        jobs::check_amounts(workload, sites, findings);
         note_short_measurement(workload, sites, findings);
         note_unused_distribution(workload, findings);
     }
@@ -132,6 +135,7 @@ fn check_size_of_matrix(sites: &Sites, findings: &mut Diagnostics) {
         ]
         .iter()
         .fold(1u64, |product, &length| product.saturating_mul(length as u64))
+        .saturating_add(workload.jobs.len() as u64)
     };
     let workloads = sites.workloads.iter().map(of_workload).fold(0, u64::saturating_add);
     let cells = workloads
@@ -284,6 +288,7 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
     let overhead = FILESYSTEM_BYTES.saturating_mul(volumes.len() as u64);
     let room_here = volumes.iter().copied().fold(0, u64::saturating_add).saturating_sub(overhead);
     for workload in &sites.workloads {
+        jobs::check_room(storage, room_here, workload, scale, findings);
         let written = [Update, Insert, ReadModifyWrite, Delete];
         let read_only = !workload.mixes.iter().any(|mix| asks_for(mix.value, &written));
         let universal = sites.systems.iter().any(compacts_everything_at_once);

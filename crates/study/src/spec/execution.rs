@@ -14,6 +14,8 @@ use crate::reference;
 pub(super) const REPETITIONS_MAX: u32 = 1000;
 pub(super) const TIME_MAX: f64 = 1e4;
 pub(super) const DATA_MAX: f64 = 1e6;
+/// More machines than any published study has had.
+const MACHINES_MAX: u32 = 100_000;
 
 /// The settings of `[run]`, and the place of its duration.
 #[derive(Clone)]
@@ -106,6 +108,7 @@ pub(super) fn read_reference(
         .take("departures")
         .map(|field| field.list(findings, |element, findings| element.text("a sentence", findings)))
         .unwrap_or_default();
+    let one_of = section.take("one_of").and_then(|field| field.count(1..=MACHINES_MAX, findings));
     section.finish(findings);
 
     let paper = paper?;
@@ -122,5 +125,5 @@ pub(super) fn read_reference(
         return None;
     };
     let departures = departures.into_iter().map(|departure| departure.value).collect();
-    Some(Spanned::new(found.table(departures), paper.span))
+    Some(Spanned::new(found.table(departures, one_of.map(|machines| machines.value)), paper.span))
 }

@@ -8,6 +8,7 @@
 mod checks;
 mod execution;
 mod fault;
+mod jobs;
 mod layers;
 mod media_files;
 mod pool;
@@ -18,6 +19,7 @@ mod short;
 mod storage;
 mod suggest;
 mod system;
+mod visibility;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -30,6 +32,7 @@ use underlay_storage::faults::Fault;
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::InitialState;
+use underlay_systems::system::Visibility;
 
 use crate::diagnostics::Diagnostics;
 pub use pool_file::read_pool_file;
@@ -184,6 +187,8 @@ pub struct DeviceSpec {
     pub count: u32,
     /// Unscaled; the medium's own capacity when absent.
     pub capacity_bytes: Option<u64>,
+    /// How many directories each of them is shown as, under [`Layout::Jbod`]; 1 under any other.
+    pub directories: u32,
 }
 
 /// How several devices become the directories that a system gets.
@@ -194,7 +199,7 @@ pub enum Layout {
         /// Bytes on one device before the next: a power of two, at least 4096. Not scaled.
         chunk_bytes: u64,
     },
-    /// One volume, and so one directory, for each device.
+    /// One volume for each device, of one directory if the device does not say otherwise.
     Jbod,
     /// One volume that every device holds all of.
     Mirror,
@@ -248,6 +253,8 @@ impl Filesystem {
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadSpec {
     pub name: String,
+    /// Batch jobs in place of requests: everything below is empty, then. Empty where it is requests.
+    pub jobs: Vec<JobSpec>,
     /// `load`, `a` to `f`, `delete`; never empty.
     pub mixes: Vec<String>,
     /// Request distributions; empty when each mix shall have the one that YCSB gives it.
@@ -261,6 +268,28 @@ pub struct WorkloadSpec {
     pub field_bytes: u32,
     /// CoreWorkload properties beyond those that have a key of their own.
     pub properties: BTreeMap<String, String>,
+    /// What fields are marked with, and who reads them.
+    pub visibility: Option<Visibility>,
+    /// A regular expression: scans leave out, on the servers, what does not match.
+    pub scan_filter: Option<String>,
+    /// The share of the measured time after which the system is told to write out and compact everything.
+    pub compact_at: Option<f64>,
+}
+
+/// A batch job, which is a cell of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobSpec {
+    /// One of the system's jobs.
+    pub name: String,
+    /// On the modelled machine, unscaled.
+    pub data_bytes: u64,
+    /// Tasks; the system's own choice when absent.
+    pub maps: Option<u32>,
+    pub reduces: Option<u32>,
+    /// The share of generated values that repeats, 0 to 1.
+    pub compressibility: f64,
+    /// A job that takes longer has failed. Wall time of this machine, not scaled.
+    pub limit: Duration,
 }
 
 /// One size of the data set.

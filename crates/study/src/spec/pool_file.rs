@@ -143,7 +143,7 @@ fn read_modelled(
     // Volumes are cut from whatever there is: devices need not be equal.
     let devices = read_equal_devices(field, None, media, findings)?;
     let of = |device: super::DeviceSpec| {
-        let super::DeviceSpec { medium, count, capacity_bytes } = device;
+        let super::DeviceSpec { medium, count, capacity_bytes, .. } = device;
         ModelledDevices { medium, count, capacity_bytes }
     };
     Some(devices.into_iter().map(of).collect())

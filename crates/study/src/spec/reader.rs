@@ -56,7 +56,7 @@ pub(super) fn read_study(
     let faults = fault::read(&mut root, &mut findings);
     let run = execution::read_run(&mut root, &mut findings);
     let scale = execution::read_scale(&mut root, &mut findings);
-    let shortened = short::read(&mut root, &mut findings);
+    let shortened = short::read(&mut root, &workloads, &mut findings);
     let reference = execution::read_reference(&mut root, &mut findings);
     root.finish(&mut findings);
 
@@ -171,6 +171,11 @@ impl<'a> Section<'a> {
         self.known.push(key);
         self.taken.push(key.to_owned());
         self.field(key)
+    }
+
+    /// Whether the key stands there; it is no more known for that.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
     }
 
     /// Like `take`, and a mistake when it is missing; `example` shows how it is written.
@@ -521,6 +526,10 @@ impl<'a> Field<'a> {
 
     pub fn is_array(&self) -> bool {
         matches!(self.node, Node::Value(Value::Array(_)) | Node::Tables(_))
+    }
+
+    pub fn is_table(&self) -> bool {
+        matches!(self.node, Node::Table(_))
     }
 
     fn elements(&self) -> Vec<Field<'a>> {

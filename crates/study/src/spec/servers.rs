@@ -32,6 +32,14 @@ pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnosti
     if servers <= 1 {
         return;
     }
+    if system.capabilities.is_some_and(|capabilities| capabilities.spreads_data) {
+        let message = format!("{} is a cluster that spreads its data by itself", system.spec.kind);
+        findings.push(
+            Diagnostic::error(span.clone(), message, "expected one server")
+                .with_help("`nodes` says how many nodes it has"),
+        );
+        return;
+    }
     for storage in &sites.storages {
         if !storage.spec.is_modelled() {
             let message = format!(
@@ -138,15 +146,27 @@ pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Dia
     }
 }
 
-/// The setting by which a system is a cluster that runs already.
-const ENDPOINTS: &str = "endpoints";
+/// The settings by which a system is a cluster that runs already, each with an example.
+const ENDPOINTS: [(&str, &str); 3] = [
+    ("endpoints", "[\"10.0.0.1:9042\"]"),
+    ("configuration", "\"/etc/hadoop/conf\""),
+    ("zookeepers", "\"10.0.0.1:2181\""),
+];
+
+/// The one of them that a system knows.
+fn endpoints_of(system: &SystemSite) -> Option<(&'static str, &'static str)> {
+    let settings = system.capabilities?.settings;
+    ENDPOINTS.into_iter().find(|(key, _)| settings.iter().any(|(name, _)| name == key))
+}
 
 /// A cluster that runs already has its own storage, and no other one can be put under it.
 pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
     for storage in sites.storages.iter().filter(|storage| !is_for_a_role(storage, sites)) {
         for system in &sites.systems {
             let settings = storage.spec.settings_of(&system.spec);
-            let has_endpoints = settings.get(ENDPOINTS).is_some_and(|list| !list.trim().is_empty());
+            let endpoints = endpoints_of(system);
+            let written = endpoints.and_then(|(key, _)| settings.get(key));
+            let has_endpoints = written.is_some_and(|list| !list.trim().is_empty());
             let (title, key) = (format!("[storage.{}]", storage.spec.name), system.key_span.clone());
             match (storage.spec.is_elsewhere(), has_endpoints) {
                 (true, false) => findings.push(
@@ -156,7 +176,12 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
                             "{title} is that of a running cluster, and [system.{}] is none",
                             system.spec.name
                         ),
-                        "expected `system = { endpoints = [\"10.0.0.1:9042\"] }` beside it",
+                        match endpoints {
+                            Some((key, example)) => {
+                                format!("expected `system = {{ {key} = {example} }}` beside it")
+                            }
+                            None => format!("{} runs inside one process", system.spec.kind),
+                        },
                     )
                     .with_context(key, "this system is started by the study"),
                 ),
@@ -166,7 +191,10 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
                         format!("{title} can't be put under a cluster that runs already"),
                         "expected `elsewhere = \"what its storage is\"`",
                     )
-                    .with_context(key, "`endpoints` make this system one"),
+                    .with_context(
+                        key,
+                        format!("`{}` makes this system one", endpoints.map_or("", |(key, _)| key)),
+                    ),
                 ),
                 _ => {}
             }

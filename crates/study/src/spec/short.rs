@@ -1,17 +1,19 @@
 //! `[short]`: what a study is cut down to under `--short`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::StorageSource;
 use super::checks::Sites;
 use super::execution::{self, DATA_MAX, REPETITIONS_MAX, TIME_MAX};
+use super::jobs;
 use super::reader::{Section, Spanned};
 use super::storage::DEVICES_MAX;
 use super::system::SERVERS_MAX;
-use super::workload::{self, Amount};
+use super::workload::{self, Amount, WorkloadSite};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 
-/// Overrides. `mixes` says which of the study's mixes are kept; the other lists replace those of every
+/// Overrides. `mixes`, `jobs` and `workloads` say which of the study's are kept; the other lists replace those of every
 /// workload. A list that is empty changes nothing.
 #[derive(Default)]
 pub(super) struct Short {
@@ -19,17 +21,21 @@ pub(super) struct Short {
     duration: Option<Spanned<Duration>>,
     repetitions: Option<u32>,
     mixes: Vec<Spanned<&'static str>>,
+    jobs: Vec<Spanned<String>>,
+    workloads: Vec<Spanned<String>>,
     distributions: Vec<Spanned<&'static str>>,
     threads: Vec<Spanned<u32>>,
     rates: Vec<Spanned<Option<f64>>>,
     amounts: Vec<Spanned<Amount>>,
+    job_amounts: Option<jobs::Amounts>,
     servers: Option<Spanned<u32>>,
     pool_devices: Option<Spanned<u32>>,
     time: Option<Spanned<f64>>,
     data_scale: Option<Spanned<f64>>,
 }
 
-pub(super) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Short {
+/// `workloads` are those of the full study.
+pub(super) fn read(root: &mut Section<'_>, workloads: &[WorkloadSite], findings: &mut Diagnostics) -> Short {
     let Some(mut section) = root.take("short").and_then(|field| field.section("[short]", findings)) else {
         return Short::default();
     };
@@ -44,6 +50,18 @@ pub(super) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Short 
     };
     if let Some(field) = section.take("mixes") {
         short.mixes = workload::read_mixes(&field, findings);
+    }
+    if let Some(field) = section.take("jobs") {
+        short.jobs = jobs::read_names(&field, findings);
+    }
+    if let Some(field) = section.take("job_data") {
+        let jobs = workloads.iter().flat_map(|workload| &workload.jobs);
+        let names: Vec<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
+        short.job_amounts = jobs::read_amounts(&field, &names, findings);
+    }
+    if let Some(field) = section.take("workloads") {
+        short.workloads =
+            field.list(findings, |element, findings| element.text("the name of a workload", findings));
     }
     if let Some(field) = section.take("distribution") {
         short.distributions = workload::read_distributions(&field, findings);
@@ -88,6 +106,27 @@ impl Short {
             let message = format!("[short] keeps mix \"{}\", which no workload has", mix.value);
             let label = format!("expected one of {}", has.join(", "));
             findings.push(Diagnostic::error(mix.span.clone(), message, label));
+        }
+        for name in &self.workloads {
+            let has: Vec<&str> = sites.workloads.iter().map(|workload| workload.name.as_str()).collect();
+            if !has.contains(&name.value.as_str()) && !has.is_empty() {
+                let message =
+                    format!("[short] keeps workload \"{}\", which is not there", name.value.escape_debug());
+                let label = format!("expected one of {}", has.join(", "));
+                findings.push(Diagnostic::error(name.span.clone(), message, label));
+            }
+        }
+        let jobs = sites.workloads.iter().flat_map(|workload| &workload.jobs);
+        let has: BTreeSet<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
+        for job in self.jobs.iter().filter(|job| !has.contains(job.value.as_str())) {
+            let message =
+                format!("[short] keeps job \"{}\", which no workload has", job.value.escape_debug());
+            let label = if has.is_empty() {
+                "expected a workload of `kind = \"jobs\"`".to_owned()
+            } else {
+                format!("expected one of {}", has.iter().copied().collect::<Vec<_>>().join(", "))
+            };
+            findings.push(Diagnostic::error(job.span.clone(), message, label));
         }
         if let Some(servers) = &self.servers
             && !sites.systems.is_empty()
@@ -139,16 +178,28 @@ impl Short {
         if let Some(data) = self.data_scale {
             (sites.scale.value.data, sites.scale.span) = (data.value, data.span);
         }
+        if !self.workloads.is_empty() {
+            sites.workloads.retain(|workload| self.workloads.iter().any(|kept| kept.value == workload.name));
+        }
         for workload in &mut sites.workloads {
             if !self.mixes.is_empty() {
                 workload.mixes.retain(|mix| self.mixes.iter().any(|kept| kept.value == mix.value));
+            }
+            if !self.jobs.is_empty() {
+                workload.jobs.retain(|job| self.jobs.iter().any(|kept| kept.value == job.spec.name));
+            }
+            if workload.is_batch {
+                if let Some(amounts) = &self.job_amounts {
+                    workload.jobs.iter_mut().for_each(|job| amounts.apply(job));
+                }
+                continue;
             }
             replace(&mut workload.distributions, &self.distributions);
             replace(&mut workload.threads, &self.threads);
             replace(&mut workload.rates, &self.rates);
             replace(&mut workload.amounts, &self.amounts);
         }
-        sites.workloads.retain(|workload| !workload.mixes.is_empty());
+        sites.workloads.retain(|workload| !workload.is_empty());
         sites
     }
 }

@@ -82,6 +82,9 @@ impl StorageSite {
             StorageSource::Modelled { layout: Layout::Split { directories, .. }, .. } => {
                 *directories as usize
             }
+            StorageSource::Modelled { layout: Layout::Jbod, devices, .. } => {
+                devices.iter().map(|device| device.count as usize * device.directories as usize).sum()
+            }
             StorageSource::Modelled { .. } | StorageSource::Volume(_) => self.volumes_bytes().len(),
             StorageSource::Paths(paths) => paths.len(),
             StorageSource::Elsewhere(_) => 1,
@@ -308,8 +311,12 @@ fn read_preset(field: &Field<'_>, findings: &mut Diagnostics) -> Option<(Vec<Dev
     let name = field.text("the name of a layout, as in \"accumulo-hdd\"", findings)?;
     match find_layout(&name.value) {
         Ok(preset) => {
-            let devices =
-                preset.media().map(|(medium, count)| DeviceSpec { medium, count, capacity_bytes: None });
+            let devices = preset.media().map(|(medium, count)| DeviceSpec {
+                medium,
+                count,
+                capacity_bytes: None,
+                directories: 1,
+            });
             let layout = match preset.layout {
                 PresetLayout::Stripe { chunk_bytes } => Layout::Stripe { chunk_bytes },
                 PresetLayout::Jbod => Layout::Jbod,
@@ -426,7 +433,7 @@ pub(super) fn read_devices(
     let elements = field.one_or_many(findings);
     let mut devices: Vec<Spanned<DeviceSpec>> = Vec::new();
     for element in &elements {
-        if let Some(device) = read_device(element, media, findings) {
+        if let Some(device) = read_device(element, layout, media, findings) {
             devices.push(Spanned::new(device, element.span.clone()));
         }
     }
@@ -477,13 +484,31 @@ pub(super) fn read_devices(
     complete.then(|| devices.into_iter().map(|device| device.value).collect())
 }
 
-fn read_device(element: &Field<'_>, media: &Media<'_>, findings: &mut Diagnostics) -> Option<DeviceSpec> {
+fn read_device(
+    element: &Field<'_>,
+    layout: Option<Layout>,
+    media: &Media<'_>,
+    findings: &mut Diagnostics,
+) -> Option<DeviceSpec> {
     let mut section = element.section(format!("an element of {}", element.place), findings)?;
     let medium = section.require("medium", "medium = \"hdd-7200-sata\"", findings);
     let count = section.take("count").map(|field| field.count(1..=DEVICES_MAX, findings));
     let capacity = section.take("capacity").map(|field| field.bytes(findings));
+    let directories = section.take("directories");
     section.finish(findings);
 
+    let directories = match directories {
+        None => 1,
+        Some(field) if layout == Some(Layout::Jbod) => field.count(1..=DIRECTORIES_MAX, findings)?.value,
+        Some(field) => {
+            let message = format!("{} goes with layout = \"jbod\" alone", field.place);
+            findings.push(
+                Diagnostic::error(field.key_span, message, "this device is one of a volume, or of a pool")
+                    .with_help("layout = \"split\" shows one volume over all devices as several directories"),
+            );
+            return None;
+        }
+    };
     let medium = media.find(&medium?, findings)?;
     let count = match count {
         Some(count) => count?.value,
@@ -493,5 +518,5 @@ fn read_device(element: &Field<'_>, media: &Media<'_>, findings: &mut Diagnostic
         Some(capacity) => Some(capacity?.value),
         None => None,
     };
-    Some(DeviceSpec { medium, count, capacity_bytes })
+    Some(DeviceSpec { medium, count, capacity_bytes, directories })
 }

@@ -1,13 +1,15 @@
-//! `[workload.NAME]`: YCSB mixes over one shape of record.
+//! `[workload.NAME]`: YCSB mixes over one shape of record, or batch jobs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use underlay_systems::system::Visibility;
 use underlay_workload::properties::{self, Origin, Properties};
 use underlay_workload::{Mix, RequestDistribution, Workload};
 
+use super::jobs::{self, JobSite};
 use super::reader::{Field, Section, Spanned, named_sections};
-use super::{DataSize, KEY_BYTES, WorkloadSpec, suggest};
+use super::{DataSize, KEY_BYTES, WorkloadSpec, suggest, visibility};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units;
 
@@ -68,6 +70,9 @@ impl Amount {
 pub(super) struct WorkloadSite {
     pub name: String,
     pub key_span: Range<usize>,
+    /// Batch jobs; `jobs` may then be empty only after a mistake.
+    pub is_batch: bool,
+    pub jobs: Vec<JobSite>,
     pub mixes: Vec<Spanned<&'static str>>,
     pub distributions: Vec<Spanned<&'static str>>,
     pub threads: Vec<Spanned<u32>>,
@@ -76,9 +81,38 @@ pub(super) struct WorkloadSite {
     pub fields: u32,
     pub field_bytes: u32,
     pub properties: BTreeMap<String, String>,
+    pub visibility: Option<Spanned<Visibility>>,
+    pub scan_filter: Option<Spanned<String>>,
+    pub compact_at: Option<f64>,
 }
 
 impl WorkloadSite {
+    /// Batch jobs, which have nothing of what requests have.
+    fn batch(name: String, key_span: Range<usize>, jobs: Vec<JobSite>) -> Self {
+        WorkloadSite {
+            name,
+            key_span,
+            is_batch: true,
+            jobs,
+            mixes: Vec::new(),
+            distributions: Vec::new(),
+            threads: Vec::new(),
+            rates: Vec::new(),
+            amounts: Vec::new(),
+            fields: 0,
+            field_bytes: 0,
+            properties: BTreeMap::new(),
+            visibility: None,
+            scan_filter: None,
+            compact_at: None,
+        }
+    }
+
+    /// Whether anything of it runs.
+    pub fn is_empty(&self) -> bool {
+        self.mixes.is_empty() && self.jobs.is_empty()
+    }
+
     pub fn record_bytes(&self) -> u64 {
         KEY_BYTES + u64::from(self.fields) * u64::from(self.field_bytes)
     }
@@ -96,6 +130,7 @@ impl WorkloadSite {
         let record_bytes = self.record_bytes();
         WorkloadSpec {
             name: self.name,
+            jobs: self.jobs.into_iter().map(|job| job.spec).collect(),
             mixes: self.mixes.iter().map(|mix| mix.value.to_owned()).collect(),
             distributions: self.distributions.iter().map(|given| given.value.to_owned()).collect(),
             threads: values(self.threads),
@@ -113,6 +148,9 @@ impl WorkloadSite {
             fields: self.fields,
             field_bytes: self.field_bytes,
             properties: self.properties,
+            visibility: self.visibility.map(|visibility| visibility.value),
+            scan_filter: self.scan_filter.map(|filter| filter.value),
+            compact_at: self.compact_at,
         }
     }
 }
@@ -126,8 +164,12 @@ pub(super) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Vec<Wo
 
 fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnostics) -> WorkloadSite {
     let key_span = section.span.clone();
-    if let Some(field) = section.take("kind") {
-        field.word(&["ycsb"], findings);
+    let kind = section.take("kind").and_then(|field| field.word(&["ycsb", "jobs"], findings));
+    // A section that names jobs has said what it is.
+    if kind.map_or_else(|| section.has("jobs"), |kind| kind.value == "jobs") {
+        let jobs = jobs::read(&mut section, findings);
+        section.finish(findings);
+        return WorkloadSite::batch(name, key_span, jobs);
     }
     let (fields, field_bytes) = read_record(&mut section, findings).unwrap_or((10, 100));
     let records = section.take("records");
@@ -166,10 +208,16 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
     };
     let properties =
         section.take("properties").map(|field| read_properties(&field, findings)).unwrap_or_default();
+    let visibility = visibility::read(&mut section, findings);
+    let scan_filter =
+        section.take("scan_filter").and_then(|field| field.text("a regular expression", findings));
+    let compact_at = section.take("compact_at").and_then(|field| jobs::read_share(&field, findings));
     section.finish(findings);
     WorkloadSite {
         name,
         key_span,
+        is_batch: false,
+        jobs: Vec::new(),
         mixes,
         distributions,
         threads,
@@ -178,6 +226,9 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         fields,
         field_bytes,
         properties,
+        visibility,
+        scan_filter,
+        compact_at,
     }
 }
 

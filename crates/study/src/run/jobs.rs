@@ -1,0 +1,294 @@
+//! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell with a
+//! record of its own.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use underlay_attach::MemoryBudget;
+use underlay_record::{CellStatus, DeviceSample, JobRecord, RunRecord};
+use underlay_storage::stack::Pace;
+use underlay_systems::system::{JobProgress, JobRequest};
+use underlay_workload::Aftermath;
+use underlay_workload::machine_use::MachineSnapshot;
+
+use super::attached::Storages;
+use super::cell::{Bench, CellFolder, CellPlan, Observed, explain, find_system, prepare, settings};
+use super::certificate::{Evidence, certify};
+use super::drive::Hooks as _;
+use super::servers::Servers;
+use super::window::Window;
+use super::{CellError, Live, Observer, check_stop, faults, storage};
+use crate::spec::{Cache, JobSpec};
+
+/// What devices do is sampled so often, on this machine's clock; nobody knows how long a job will take.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
+/// A long job's samples are put together until no more than this many are left.
+const SAMPLES_MAX: usize = 240;
+
+/// Takes a job's record as soon as the job is over.
+pub type Keep<'a> = &'a mut dyn FnMut(&CellPlan<'_>, RunRecord) -> Result<(), CellError>;
+
+impl Bench {
+    /// Runs the jobs of a [group](crate::plan::groups) in order.
+    ///
+    /// # Errors
+    /// What kept the jobs that have no record yet from running. A job that failed is no error: it is in its record, and
+    /// the next one runs if the system is well.
+    pub fn run_jobs(
+        &mut self,
+        group: &[CellPlan<'_>],
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+        keep: Keep<'_>,
+    ) -> Result<(), CellError> {
+        let Some(first) = group.first() else { return Ok(()) };
+        let system = find_system(first)?;
+        prepare(system, observer)?;
+        self.measure_path(first, observer)?;
+        check_stop(stop)?;
+        observer.cell_started(first.planned, first.position as usize + 1);
+        let folder = self.work().join("cell");
+        let _folder = CellFolder::make(&folder)?;
+        let storages = Storages::attach(first, None, &folder, self.registry())?;
+        let mut warnings = Vec::new();
+        let mut budgets = self.budgets(first, &mut warnings)?;
+        storages.set_pace(Pace::Immediate)?;
+        let grounds = self.grounds(first, system, &storages, &budgets, &folder)?;
+        let servers = Servers::start(system, &grounds, &settings(first))?;
+        let ground = Started { servers, storages, warnings };
+        for plan in group {
+            check_stop(stop)?;
+            observer.cell_started(plan.planned, plan.position as usize + 1);
+            let begun = Instant::now();
+            let record = match self.run_job(plan, &ground, &budgets, observer, stop) {
+                Ok(record) => record,
+                Err(CellError::Failed(reason)) => {
+                    check_stop(stop)?;
+                    self.record(plan, CellStatus::Failed { reason }, begun.elapsed())
+                }
+                Err(other) => return Err(other),
+            };
+            let failed = matches!(record.status, CellStatus::Failed { .. });
+            keep(plan, record)?;
+            if failed {
+                ground.is_well().map_err(|why| {
+                    let job = &plan.cell().mix;
+                    CellError::Failed(format!("the system did not survive an earlier job, {job}: {why}"))
+                })?;
+            }
+        }
+        let Started { servers, storages, .. } = ground;
+        // The figures are written down: what goes wrong from here on is told, and no finding.
+        let mut cleared = servers.stop().map_err(CellError::from);
+        for budget in &mut budgets {
+            cleared = cleared.and(budget.remove().map_err(CellError::from));
+        }
+        if let Err(CellError::Failed(problem)) = cleared.and(storages.detach()) {
+            observer.preparing(&format!("after the jobs of {}: {problem}", first.system.name));
+        }
+        Ok(())
+    }
+
+    /// One job, measured from its submission to its end.
+    fn run_job(
+        &self,
+        plan: &CellPlan<'_>,
+        ground: &Started,
+        budgets: &[MemoryBudget],
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<RunRecord, CellError> {
+        let Started { servers, storages, warnings } = ground;
+        let job = plan.job.expect("only jobs are run as such");
+        let request = request(plan, job);
+        let watch = |progress: &JobProgress| {
+            observer.live(&Live {
+                phase: progress.phase.clone().into(),
+                progress: Some(progress.done.clamp(0.0, 1.0)),
+                ..Live::default()
+            });
+            !stop.load(Ordering::Relaxed)
+        };
+        let prepared = servers.prepare_job(&request, &watch);
+        check_stop(stop)?;
+        prepared.map_err(|error| explain(error.to_string(), servers, budgets, storages))?;
+        // No job pays for what its predecessor left to be written.
+        write_out(&storages.paths())?;
+        if plan.study.run.cache == Cache::Cold {
+            underlay_attach::memory_budget::drop_file_caches(&storages.paths())?;
+            for (budget, attached) in budgets.iter().zip(storages.servers()) {
+                budget.drop_caches(attached.paths(), false)?;
+            }
+        }
+        storages.set_pace(Pace::Modelled)?;
+        let interval_s = SAMPLE_INTERVAL.as_secs_f64() / plan.scale.time;
+        let schedule = faults::Schedule::of(plan, storages.servers().first())?;
+        let window = Window::new(servers, storages, interval_s, schedule);
+        let begun = Instant::now();
+        let machine = MachineSnapshot::take();
+        window.measuring_begins();
+        let outcome = servers.run_job(&request, &watch);
+        window.measuring_ended();
+        let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
+        // Whatever happened, the rest need not take modelled time.
+        let _ = storages.set_pace(Pace::Immediate);
+        check_stop(stop)?;
+        let faults = faults::note(&faults::concerning(plan.study, plan.storage));
+        let job = match outcome {
+            Some(Ok(job)) => job,
+            Some(Err(error)) => {
+                let told = faults.map_or_else(String::new, |faults| format!("\n{faults}"));
+                return Err(explain(error.to_string() + &told, servers, budgets, storages));
+            }
+            None => {
+                return Err(CellError::Failed(format!("{} runs no batch jobs", plan.system.kind)));
+            }
+        };
+        storages.health()?;
+        let mut taken = window.taken()?;
+        for device in &mut taken.devices {
+            device.series = thinned(std::mem::take(&mut device.series));
+        }
+        let aftermath = Aftermath { steal_share, ..Aftermath::default() };
+        let certificate = certify(&Evidence {
+            devices: &taken.devices,
+            measured: None,
+            floor_us: self.floor_us(plan),
+            aftermath: &aftermath,
+            memory_enforced: (!plan.storage.is_elsewhere()).then_some(!budgets.is_empty()),
+            ceiling_per_s: None,
+            open_loop: false,
+            hides_records: false,
+            time_scale: plan.scale.time,
+        });
+        let observed = Observed {
+            taken,
+            settings: servers.applied_settings(),
+            memory_enforced_by: budgets.first().map(MemoryBudget::enforced_by),
+            memory_peak_bytes: budgets.iter().filter_map(MemoryBudget::peak_bytes).max(),
+            attachment: storages.name(),
+            warnings: warnings.iter().cloned().chain(faults).collect(),
+        };
+        let mut record = observed.into_record(self, plan, begun.elapsed());
+        record.certificate = Some(certificate);
+        record.job = Some(in_modelled_time(job, plan));
+        Ok(record)
+    }
+}
+
+/// What the jobs of a group run on. The system goes before its storage.
+struct Started {
+    servers: Servers,
+    storages: Storages,
+    /// For every record.
+    warnings: Vec<String>,
+}
+
+impl Started {
+    /// Whether another job may run on it, and else what is wrong.
+    fn is_well(&self) -> Result<(), String> {
+        self.servers.health().map_err(|error| error.to_string())?;
+        match self.storages.health() {
+            Err(CellError::Failed(reason)) => Err(reason),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Brings what is dirty in the page cache onto the file systems of these directories.
+fn write_out(paths: &[PathBuf]) -> Result<(), CellError> {
+    for path in paths {
+        rustix::fs::syncfs(File::open(path)?).map_err(std::io::Error::from)?;
+    }
+    Ok(())
+}
+
+fn request(plan: &CellPlan<'_>, job: &JobSpec) -> JobRequest {
+    JobRequest {
+        name: job.name.clone(),
+        data_bytes: plan.data_bytes_here,
+        maps: job.maps,
+        reduces: job.reduces,
+        compressibility: job.compressibility,
+        seed: plan.seed,
+        limit: job.limit,
+    }
+}
+
+/// The record of a job as the system gave it, by this machine's clock, with slow motion divided out and the devices named.
+fn in_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
+    let time = plan.scale.time;
+    job.wall_s = job.duration_s;
+    job.duration_s /= time;
+    job.phases_s.values_mut().for_each(|phase_s| *phase_s /= time);
+    let devices = storage::devices_of_directories(plan.storage);
+    let roles = plan.roles();
+    for directory in &mut job.directories {
+        let index = directory.directory as usize;
+        // What a role keeps on a storage of its own lies below none of the compared devices.
+        directory.device = match roles.iter().find(|(role, _)| *role == directory.role) {
+            Some((role, own)) => {
+                let device = storage::devices_of_directories(own).get(index).cloned().flatten();
+                device.map(|device| storage::of_role(role, &device))
+            }
+            None => devices.get(index).cloned().flatten(),
+        };
+    }
+    job
+}
+
+/// The samples put together by twos until there are few enough. All stand for as much time, but for the last.
+fn thinned(mut series: Vec<DeviceSample>) -> Vec<DeviceSample> {
+    while series.len() > SAMPLES_MAX {
+        series = series.chunks(2).map(together).collect();
+    }
+    series
+}
+
+fn together(samples: &[DeviceSample]) -> DeviceSample {
+    let mean =
+        |pick: fn(&DeviceSample) -> f64| samples.iter().map(pick).sum::<f64>() / samples.len().max(1) as f64;
+    DeviceSample {
+        t_s: samples.last().map_or(0.0, |last| last.t_s),
+        read_iops: mean(|one| one.read_iops),
+        write_iops: mean(|one| one.write_iops),
+        read_bytes_per_s: mean(|one| one.read_bytes_per_s),
+        write_bytes_per_s: mean(|one| one.write_bytes_per_s),
+        queue_depth: mean(|one| one.queue_depth),
+        busy: mean(|one| one.busy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn thinning_keeps_what_was_moved(rates in prop::collection::vec(0.0..1e9f64, 0..2000)) {
+            let series: Vec<DeviceSample> = rates
+                .iter()
+                .enumerate()
+                .map(|(index, &rate)| DeviceSample {
+                    t_s: (index + 1) as f64,
+                    read_bytes_per_s: rate,
+                    ..DeviceSample::default()
+                })
+                .collect();
+            let moved = |series: &[DeviceSample]| {
+                let starts = [0.0].into_iter().chain(series.iter().map(|one| one.t_s));
+                series.iter().zip(starts).map(|(one, from)| one.read_bytes_per_s * (one.t_s - from)).sum::<f64>()
+            };
+            let few = thinned(series.clone());
+            prop_assert!(few.len() <= SAMPLES_MAX);
+            prop_assert_eq!(few.last().map(|one| one.t_s), series.last().map(|one| one.t_s));
+            // The last sample may stand for less time than the one that it was put together with.
+            let slack = 1e-6 * moved(&series) + if rates.len() > SAMPLES_MAX { 8e9 } else { 0.0 };
+            prop_assert!((moved(&few) - moved(&series)).abs() <= slack);
+        }
+    }
+}
