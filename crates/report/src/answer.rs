@@ -1,9 +1,11 @@
 //! The answer in one sentence: what the storage did to the system.
 
+mod jobs;
+
 use crate::comparison::{Comparison, Outcome, Row, system_title};
 use crate::load::LoadedRun;
 use crate::quantity;
-use crate::statistics::ratio::Difference;
+use crate::statistics::ratio::{Difference, Ratio};
 
 /// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and what
 /// became of the latency. It says so when the run shows no difference, is doubtful or is not complete.
@@ -21,7 +23,7 @@ pub fn of_comparison(loaded: &LoadedRun, comparison: &Comparison) -> String {
 /// The answer without its caveats.
 pub fn what_changed(comparison: &Comparison) -> String {
     let cells = comparison.cells().count();
-    let measured = comparison.cells().filter(|result| result.figures().is_some()).count();
+    let measured = comparison.cells().filter(|result| result.is_measured()).count();
     if measured == 0 {
         return format!("No answer yet: none of {} has been measured.", quantity::plural(cells, "cell"));
     }
@@ -32,7 +34,7 @@ pub fn what_changed(comparison: &Comparison) -> String {
 
 /// Why the answer may not hold: doubtful cells, cells still to come. Empty when nothing speaks against it.
 pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
-    let measured = comparison.cells().filter(|result| result.figures().is_some()).count();
+    let measured = comparison.cells().filter(|result| result.is_measured()).count();
     let mut text = Vec::new();
     let doubtful = comparison.cells().filter(|result| result.is_doubtful()).count();
     if doubtful > 0 {
@@ -59,7 +61,7 @@ fn some_cells(doubtful: usize, measured: usize) -> String {
     format!("{doubtful} of {measured} cells {verb}")
 }
 
-/// One storage's throughput against the baseline's, over the workloads that were measured on both.
+/// One storage's throughput, or the performance of its jobs, against the baseline's, over what was measured on both.
 struct Effect<'a> {
     storage: &'a str,
     index: usize,
@@ -70,6 +72,9 @@ struct Effect<'a> {
 }
 
 fn about_system(comparison: &Comparison, system: &str) -> String {
+    if comparison.jobs().any(|row| row.system == system) {
+        return jobs::about_system(comparison, system);
+    }
     let title = system_title(system);
     let rows: Vec<&Row> = comparison.rows.iter().filter(|row| row.system == system).collect();
     let Some(baseline_index) = comparison.baseline_index() else {
@@ -122,8 +127,13 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
 }
 
 fn effect<'a>(rows: &[&Row], storage: &'a str, index: usize) -> Effect<'a> {
+    let ratios = rows.iter().filter_map(|row| row.figures(index)).filter_map(|figures| figures.ratio);
+    effect_of(ratios, storage, index)
+}
+
+fn effect_of(ratios: impl Iterator<Item = Ratio>, storage: &str, index: usize) -> Effect<'_> {
     let mut effect = Effect { storage, index, ratios: Vec::new(), no_difference: 0, is_certain: true };
-    for ratio in rows.iter().filter_map(|row| row.figures(index)).filter_map(|figures| figures.ratio) {
+    for ratio in ratios {
         match ratio.difference() {
             Difference::NoneSeen => effect.no_difference += 1,
             Difference::Unknown => {

@@ -8,6 +8,7 @@ use underlay_record::{
 };
 
 use crate::cost::StorageCost;
+use crate::jobs::{self, JobFigures};
 use crate::load::LoadedRun;
 use crate::statistics::operation::{OperationFigures, by_operation};
 use crate::statistics::quantile::{merged, quantile_us};
@@ -51,8 +52,10 @@ pub struct CellResult<'a> {
 /// What is known of a cell.
 #[derive(Debug)]
 pub enum Outcome {
-    /// At least one repetition completed.
+    /// At least one repetition of operations completed.
     Measured(Box<Figures>),
+    /// At least one repetition of a batch job completed.
+    Job(Box<JobFigures>),
     Failed {
         reason: String,
     },
@@ -113,6 +116,14 @@ impl Row<'_> {
     pub fn figures(&self, storage_index: usize) -> Option<&Figures> {
         self.cells.get(storage_index)?.as_ref()?.figures()
     }
+
+    pub fn job(&self, storage_index: usize) -> Option<&JobFigures> {
+        self.cells.get(storage_index)?.as_ref()?.job()
+    }
+
+    pub fn is_job(&self) -> bool {
+        self.cell.is_job()
+    }
 }
 
 impl<'a> CellResult<'a> {
@@ -121,6 +132,35 @@ impl<'a> CellResult<'a> {
             Outcome::Measured(figures) => Some(figures),
             _ => None,
         }
+    }
+
+    /// The figures of a batch job.
+    pub fn job(&self) -> Option<&JobFigures> {
+        match &self.outcome {
+            Outcome::Job(figures) => Some(figures),
+            _ => None,
+        }
+    }
+
+    /// Whether a repetition completed, of operations or of a job.
+    pub fn is_measured(&self) -> bool {
+        matches!(self.outcome, Outcome::Measured(_) | Outcome::Job(_))
+    }
+
+    pub fn verdict(&self) -> Option<Verdict> {
+        match &self.outcome {
+            Outcome::Measured(figures) => figures.verdict,
+            Outcome::Job(figures) => figures.verdict,
+            _ => None,
+        }
+    }
+
+    /// The records of completed repetitions, of operations or of a job.
+    pub fn completed(&self) -> impl Iterator<Item = &'a RunRecord> + '_ {
+        let is_complete = |record: &&RunRecord| {
+            record.status == CellStatus::Completed && (record.measured.is_some() || record.job.is_some())
+        };
+        self.records.iter().copied().filter(is_complete)
     }
 
     /// Completed repetitions' measurements.
@@ -133,7 +173,7 @@ impl<'a> CellResult<'a> {
     }
 
     pub fn is_doubtful(&self) -> bool {
-        self.figures().is_some_and(|figures| figures.verdict == Some(Verdict::Doubtful))
+        self.verdict() == Some(Verdict::Doubtful)
     }
 
     /// What the cell ran on, by its first record.
@@ -174,7 +214,16 @@ impl<'a> Comparison<'a> {
         }
         let system_index = |name: &str| systems.iter().position(|system| *system == name);
         rows.sort_by(|a, b| {
-            system_index(a.system).cmp(&system_index(b.system)).then_with(|| by_workload(a.cell, b.cell))
+            let by_workload = match (a.is_job(), b.is_job()) {
+                // A job finds what earlier ones made: the plan's order is theirs.
+                (true, true) => {
+                    let place = |cell: &Cell| cells.iter().position(|one| one.mix == cell.mix);
+                    place(a.cell).cmp(&place(b.cell)).then(a.cell.data_bytes.cmp(&b.cell.data_bytes))
+                }
+                (false, false) => by_workload(a.cell, b.cell),
+                (a, b) => a.cmp(&b),
+            };
+            system_index(a.system).cmp(&system_index(b.system)).then(by_workload)
         });
         for row in &mut rows {
             row.cells = storages.iter().map(|storage| result(loaded, row.cell, storage)).collect();
@@ -193,12 +242,24 @@ impl<'a> Comparison<'a> {
         by_mix(self.rows.iter())
     }
 
+    /// The rows of operations, which have a throughput and latencies.
+    pub fn operations(&self) -> impl Iterator<Item = &Row<'a>> {
+        self.rows.iter().filter(|row| !row.is_job())
+    }
+
+    /// The rows of batch jobs, which have a duration.
+    pub fn jobs(&self) -> impl Iterator<Item = &Row<'a>> {
+        self.rows.iter().filter(|row| row.is_job())
+    }
+
     /// The rows whose throughput tells what a storage can give: an offered rate caps it, so where a system has closed
-    /// loops it is those, and every row of it where not.
+    /// loops it is those, and every row of it where not. A compaction that was forced takes from it what no user meets so often.
     pub fn unthrottled(&self) -> impl Iterator<Item = &Row<'a>> {
         let has_closed =
             |system: &str| self.rows.iter().any(|row| row.system == system && row.cell.rate_per_s.is_none());
-        self.rows.iter().filter(move |row| row.cell.rate_per_s.is_none() || !has_closed(row.system))
+        self.operations()
+            .filter(|row| row.cell.compacts_at.is_none())
+            .filter(move |row| row.cell.rate_per_s.is_none() || !has_closed(row.system))
     }
 
     /// Which storage ratios are against; absent when no cell runs on it.
@@ -229,6 +290,7 @@ fn is_same_row(a: &Cell, b: &Cell) -> bool {
         && a.rate_per_s == b.rate_per_s
         && a.records == b.records
         && a.data_bytes == b.data_bytes
+        && a.compacts_at == b.compacts_at
 }
 
 /// `load` first, `delete` last, the mixes by letter between.
@@ -287,6 +349,9 @@ fn outcome(records: &[&RunRecord]) -> Outcome {
     if let Some(figures) = figures(records) {
         return Outcome::Measured(Box::new(figures));
     }
+    if let Some(figures) = JobFigures::of(records) {
+        return Outcome::Job(Box::new(figures));
+    }
     let mut outcome = Outcome::Pending;
     for record in records {
         match &record.status {
@@ -295,7 +360,11 @@ fn outcome(records: &[&RunRecord]) -> Outcome {
                 outcome = Outcome::Unavailable { missing: missing.clone(), remedy: remedy.clone() };
             }
             CellStatus::Completed => {
-                outcome = Outcome::Failed { reason: "it completed without a single operation".to_owned() };
+                let reason = match record.job {
+                    Some(_) => "the job's record has no duration",
+                    None => "it completed without a single operation",
+                };
+                outcome = Outcome::Failed { reason: reason.to_owned() };
             }
         }
     }
@@ -314,11 +383,7 @@ fn figures(records: &[&RunRecord]) -> Option<Figures> {
             trend::change(&samples)
         })
         .max_by(|a, b| a.abs().total_cmp(&b.abs()));
-    let verdicts: Vec<Verdict> =
-        records.iter().filter_map(|record| record.certificate.as_ref()).map(|one| one.verdict).collect();
-    let verdict = [Verdict::Doubtful, Verdict::RealStorage, Verdict::Faithful]
-        .into_iter()
-        .find(|verdict| verdicts.contains(verdict));
+    let verdict = worst_verdict(records);
     let (p50_us, p99_us, p999_us) = (quantile(0.5), quantile(0.99), quantile(0.999));
     Some(Figures {
         repetitions: measured.len(),
@@ -336,8 +401,26 @@ fn figures(records: &[&RunRecord]) -> Option<Figures> {
     })
 }
 
+/// The worst certificate of a cell's repetitions; none when none carries one.
+pub(crate) fn worst_verdict(records: &[&RunRecord]) -> Option<Verdict> {
+    let verdicts: Vec<Verdict> =
+        records.iter().filter_map(|record| record.certificate.as_ref()).map(|one| one.verdict).collect();
+    [Verdict::Doubtful, Verdict::RealStorage, Verdict::Faithful]
+        .into_iter()
+        .find(|verdict| verdicts.contains(verdict))
+}
+
 fn add_ratios(row: &mut Row, baseline_index: Option<usize>) {
     let Some(index) = baseline_index else { return };
+    if let Some(baseline) = row.job(index).map(|job| job.duration_s) {
+        for (position, result) in row.cells.iter_mut().enumerate() {
+            let Some(CellResult { outcome: Outcome::Job(job), .. }) = result else { continue };
+            if position != index {
+                // The shorter the faster: the baseline's duration stands above.
+                job.performance = Ratio::of(&baseline, &job.duration_s);
+            }
+        }
+    }
     let Some(baseline) = row.figures(index).map(|figures| figures.throughput_per_s) else { return };
     for (position, result) in row.cells.iter_mut().enumerate() {
         let Some(CellResult { outcome: Outcome::Measured(figures), .. }) = result else { continue };
@@ -382,6 +465,6 @@ pub fn mix_title(mix: &str) -> String {
         "e" => "Workload E: short scans, 5 % inserts".to_owned(),
         "f" => "Workload F: half reads, half read-modify-writes".to_owned(),
         "delete" => "Delete: remove every record".to_owned(),
-        other => format!("Workload {other}"),
+        other => jobs::title(other),
     }
 }

@@ -4,6 +4,8 @@
 //! microseconds, throughput in operations per second, prices in US dollars, and all of them in modelled time.
 //! An interval is a pair `{ "low", "high" }` of 95 % confidence.
 
+mod jobs;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -16,6 +18,8 @@ use crate::reference::{self, Beside, Reading};
 use crate::statistics::{Estimate, Interval};
 use crate::warnings;
 
+pub use jobs::{BreakEvenExport, DirectoryExport, JobExport, PricesExport, StoragePriceExport};
+
 /// The whole export.
 #[derive(Debug, Serialize)]
 pub struct Export {
@@ -23,6 +27,8 @@ pub struct Export {
     pub cells: Vec<CellExport>,
     /// What the reference's paper says in words.
     pub claims: Vec<ClaimExport>,
+    /// What jobs cost at the prices of different times; empty for a run without jobs, or without prices.
+    pub prices: Vec<PricesExport>,
     pub warnings: Vec<WarningExport>,
 }
 
@@ -103,6 +109,8 @@ pub struct CellExport {
     pub ratio_interval: Option<Interval>,
     pub certificate: CertificateExport,
     pub cost: CostExport,
+    /// Null unless it is a batch job, which has no throughput and no latency.
+    pub job: Option<JobExport>,
     /// Published figures that this cell is held against.
     pub reference: Vec<ReferenceExport>,
 }
@@ -147,7 +155,7 @@ pub struct ReferenceExport {
     pub reading: Reading,
 }
 
-/// The run's cells as indented JSON, one object: `run`, `cells`, `warnings`.
+/// The run's cells as indented JSON, one object: `run`, `cells`, `claims`, `prices`, `warnings`.
 pub fn json(loaded: &LoadedRun) -> String {
     let mut text = serde_json::to_string_pretty(&export(loaded)).expect("plain data becomes JSON");
     text.push('\n');
@@ -205,6 +213,7 @@ pub fn export(loaded: &LoadedRun) -> Export {
         },
         cells,
         claims,
+        prices: jobs::prices(table, &comparison),
         warnings,
     }
 }
@@ -218,7 +227,7 @@ fn cell_export(
     let cell = result.cell;
     let figures = result.figures();
     let (state, reason) = match &result.outcome {
-        Outcome::Measured(_) => ("completed", None),
+        Outcome::Measured(_) | Outcome::Job(_) => ("completed", None),
         Outcome::Failed { reason } => ("failed", Some(reason.clone())),
         Outcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
         Outcome::Pending => ("pending", None),
@@ -233,7 +242,10 @@ fn cell_export(
     let [mean, p50, p99, p999] = each.map(|one| one.map(|estimate| estimate.value));
     let intervals = each.map(|one| one.and_then(|estimate| estimate.interval));
     let cost = result.storage().and_then(crate::cost::StorageCost::of);
-    let ratio = figures.and_then(|figures| figures.ratio);
+    let ratio = match result.job() {
+        Some(job) => job.performance,
+        None => figures.and_then(|figures| figures.ratio),
+    };
     let mut failed_checks: Vec<String> = result
         .certificates()
         .flat_map(|certificate| certificate.checks.iter().filter(|check| !check.passed))
@@ -254,7 +266,10 @@ fn cell_export(
         data_bytes: cell.data_bytes,
         state,
         reason,
-        repetitions: figures.map_or(0, |figures| figures.repetitions),
+        repetitions: match result.job() {
+            Some(job) => job.repetitions,
+            None => figures.map_or(0, |figures| figures.repetitions),
+        },
         throughput_per_s: figures.map(|figures| figures.throughput_per_s.value),
         throughput_interval: figures.and_then(|figures| figures.throughput_per_s.interval),
         latency_us: LatencyExport { mean, p50, p99, p999 },
@@ -267,10 +282,7 @@ fn cell_export(
         operations: figures.map(operations).unwrap_or_default(),
         ratio_to_baseline: ratio.map(|ratio| ratio.value),
         ratio_interval: ratio.and_then(|ratio| ratio.interval),
-        certificate: CertificateExport {
-            verdict: figures.and_then(|figures| figures.verdict),
-            failed_checks,
-        },
+        certificate: CertificateExport { verdict: result.verdict(), failed_checks },
         cost: CostExport {
             price_usd: cost.as_ref().map(|cost| cost.price_usd),
             usd_per_tb: cost.as_ref().and_then(|cost| cost.usd_per_tb()),
@@ -279,6 +291,7 @@ fn cell_export(
                 _ => None,
             },
         },
+        job: result.job().map(jobs::job),
         reference: beside
             .iter()
             .map(|one| ReferenceExport {
@@ -314,7 +327,7 @@ fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
 /// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.
 ///
 /// `published`, `published_ratio` and `reading` are of the first published throughput.
-pub const CSV_COLUMNS: [&str; 43] = [
+pub const CSV_COLUMNS: [&str; 48] = [
     "system",
     "storage",
     "workload",
@@ -358,6 +371,11 @@ pub const CSV_COLUMNS: [&str; 43] = [
     "reference_ours_ratio",
     "reference_reading",
     "reference_count",
+    "job_duration_s",
+    "job_duration_low",
+    "job_duration_high",
+    "job_shuffled_bytes",
+    "job_io_bytes",
 ];
 
 /// The run's cells as CSV (RFC 4180): a header of [`CSV_COLUMNS`], then a line a cell.
@@ -425,6 +443,11 @@ fn csv_fields(cell: &CellExport) -> Vec<String> {
         None => fields.extend(std::iter::repeat_n(String::new(), 7)),
     }
     fields.push(cell.reference.len().to_string());
+    let job = cell.job.as_ref();
+    fields.push(optional(job.map(|job| job.duration_s)));
+    fields.extend(ends(job.and_then(|job| job.duration_interval_s)));
+    fields.push(optional(job.map(|job| job.shuffled_bytes)));
+    fields.push(optional(job.and_then(|job| job.io_bytes)));
     fields
 }
 

@@ -3,14 +3,19 @@
 //! A [`load::LoadedRun`] goes in; text, HTML, JSON and CSV come out. Nothing here measures, and nothing here
 //! needs the machine that measured.
 
+pub mod activity;
 pub mod answer;
+pub mod background;
 pub mod claims;
 pub mod comparison;
 pub mod cost;
+pub mod directories;
 pub mod export;
 pub mod html;
+pub mod jobs;
 pub mod load;
 pub mod network;
+pub mod prices;
 pub mod quantity;
 pub mod rates;
 pub mod reference;

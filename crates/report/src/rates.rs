@@ -19,7 +19,8 @@ pub struct RateSeries<'a, 'c> {
 /// Every series of two steps or more, in the order of the comparison.
 pub fn series<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<RateSeries<'a, 'c>> {
     let mut all: Vec<RateSeries<'a, 'c>> = Vec::new();
-    for row in &comparison.rows {
+    // A job has no rate, and a compaction that was forced is another workload.
+    for row in comparison.operations().filter(|row| row.cell.compacts_at.is_none()) {
         match all.iter_mut().find(|one| is_same_but_for_rate(one.steps[0].cell, row.cell)) {
             Some(one) => one.steps.push(row),
             None => all.push(RateSeries { system: row.system, label: label(row), steps: vec![row] }),

@@ -2,16 +2,19 @@
 
 use underlay_record::{Cell, Figure, ReferenceTable};
 
-use crate::comparison::{Comparison, Figures, Row};
+use crate::activity::{Requests, request_bytes};
+use crate::background::Compactions;
+use crate::comparison::{CellResult, Comparison, Figures, Row};
 use crate::quantity;
 use crate::statistics::ratio::{Difference, Ratio};
-use crate::statistics::{Estimate, Interval};
+use crate::statistics::{Estimate, Interval, StandardError};
 
 /// One published figure with what a cell of ours says.
 #[derive(Clone, Debug)]
 pub struct Beside<'a> {
     pub figure: &'a Figure,
-    /// Index of the row in [`Comparison::rows`] that it is held against; absent when no row fits.
+    /// Index of the row in [`Comparison::rows`] that it is held against; absent when no row fits, and where it is the mean
+    /// over several.
     pub row: Option<usize>,
     /// In the figure's own unit.
     pub ours: Option<Estimate>,
@@ -106,19 +109,25 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
         let storage = comparison.storages.iter().position(|name| *name == figure.storage);
         let rows = matching_rows(figure, comparison);
         let published_ratio = published_ratio(figure, table, comparison.baseline);
-        if rows.is_empty() {
-            let reading = Reading::NotCompared;
-            all.push(Beside { figure, row: None, ours: None, published_ratio, our_ratio: None, reading });
-        }
-        for index in rows {
-            let row = &comparison.rows[index];
+        // A mean over mixes is one figure, whatever the number of rows that it is over.
+        let parts: Vec<(Option<usize>, Vec<usize>)> = match figure.mix.as_str() {
+            _ if rows.is_empty() => vec![(None, Vec::new())],
+            ALL_MIXES => vec![(None, rows)],
+            _ => rows.into_iter().map(|row| (Some(row), vec![row])).collect(),
+        };
+        for (row, rows) in parts {
             let estimate = |storage: Option<usize>| {
-                storage
-                    .and_then(|storage| row.figures(storage))
-                    .and_then(|figures| ours(figures, &figure.metric))
+                let each: Option<Vec<Estimate>> = rows
+                    .iter()
+                    .map(|row| ours(comparison.rows[*row].cells.get(storage?)?.as_ref()?, &figure.metric))
+                    .collect();
+                mean(&each?)
             };
             let ours = estimate(storage);
             let our_ratio = match (&ours, estimate(comparison.baseline_index())) {
+                _ if figure.metric == PERFORMANCE => {
+                    row.zip(storage).and_then(|(row, storage)| comparison.rows[row].job(storage)?.performance)
+                }
                 (Some(ours), Some(base)) if figure.storage != comparison.baseline => Ratio::of(ours, &base),
                 _ => None,
             };
@@ -126,10 +135,35 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
                 (Some(published), Some(ours)) => Reading::of(published, ours),
                 _ => Reading::NotCompared,
             };
-            all.push(Beside { figure, row: Some(index), ours, published_ratio, our_ratio, reading });
+            all.push(Beside { figure, row, ours, published_ratio, our_ratio, reading });
         }
     }
     all
+}
+
+/// What a figure that is the mean over the mixes has for its mix.
+const ALL_MIXES: &str = "all";
+/// A figure that is a ratio itself: the baseline's duration over this one.
+pub const PERFORMANCE: &str = "relative_performance";
+
+/// The mean of independent estimates, each of which counts as much; none of none.
+fn mean(each: &[Estimate]) -> Option<Estimate> {
+    let count = each.len() as f64;
+    if let [one] = each {
+        return Some(*one);
+    }
+    let value = each.iter().map(|one| one.value).sum::<f64>() / count;
+    let errors: Option<Vec<(f64, f64)>> = each
+        .iter()
+        .map(|one| Some(((one.standard_error? / count).powi(2), one.degrees_of_freedom)))
+        .collect();
+    let error = errors.map(|parts| {
+        let variance: f64 = parts.iter().map(|part| part.0).sum();
+        let spread: f64 = parts.iter().map(|(variance, degrees)| variance.powi(2) / degrees).sum();
+        let degrees_of_freedom = if spread > 0.0 { variance.powi(2) / spread } else { f64::INFINITY };
+        StandardError { value: variance.sqrt(), degrees_of_freedom }
+    });
+    (!each.is_empty()).then(|| Estimate::combine(value, error, None))
 }
 
 /// Rows that the figure's conditions fit. Closed loops are preferred to offered rates, and a number of threads that
@@ -137,7 +171,13 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
 fn matching_rows(figure: &Figure, comparison: &Comparison) -> Vec<usize> {
     let fits = |row: &Row| {
         let cell = row.cell;
-        cell.mix.eq_ignore_ascii_case(&figure.mix)
+        let is_mix = match figure.mix.as_str() {
+            ALL_MIXES => !row.is_job() && matches!(cell.mix.as_str(), "a" | "b" | "c" | "d" | "e" | "f"),
+            mix => cell.mix.eq_ignore_ascii_case(mix),
+        };
+        // No paper forces a compaction for its figures.
+        is_mix
+            && cell.compacts_at.is_none()
             && figure.distribution.as_ref().is_none_or(|name| cell.distribution.eq_ignore_ascii_case(name))
             && figure.data.as_ref().is_none_or(|label| is_same_size(label, cell))
     };
@@ -188,6 +228,9 @@ fn published_ratio(figure: &Figure, table: &ReferenceTable, baseline: &str) -> O
     if figure.storage == baseline {
         return None;
     }
+    if figure.metric == PERFORMANCE {
+        return Some(figure.value);
+    }
     let base = table.figures.iter().find(|other| {
         other.storage == baseline
             && other.mix == figure.mix
@@ -200,8 +243,21 @@ fn published_ratio(figure: &Figure, table: &ReferenceTable, baseline: &str) -> O
 }
 
 /// Our figure for a metric, in the metric's unit: `throughput_per_s`, or a latency such as `mean_latency_ms`,
-/// `p99_latency_us`, or of one kind of operation `read_p999_latency_ms`. None for a metric that cells don't have.
-pub(crate) fn ours(figures: &Figures, metric: &str) -> Option<Estimate> {
+/// `p99_latency_us`, or of one kind of operation `read_p999_latency_ms`; of a job `duration_s`; of either the mean
+/// `io_bytes` of a device's request; of operations `compaction_slowdown`. None for a metric that the cell doesn't have.
+pub(crate) fn ours(result: &CellResult, metric: &str) -> Option<Estimate> {
+    let requests = match metric {
+        "duration_s" => return result.job().map(|job| job.duration_s),
+        "compaction_slowdown" => return Compactions::of(result)?.slowdown_estimate(),
+        "io_bytes" => Requests::Both,
+        "read_io_bytes" => Requests::Reads,
+        "write_io_bytes" => Requests::Writes,
+        _ => return of_operations(result.figures()?, metric),
+    };
+    request_bytes(&result.completed().collect::<Vec<_>>(), requests)
+}
+
+fn of_operations(figures: &Figures, metric: &str) -> Option<Estimate> {
     if metric == "throughput_per_s" {
         return Some(figures.throughput_per_s);
     }
@@ -242,6 +298,16 @@ pub fn metric_in_words(metric: &str) -> String {
             format!("{statistic} {operation}latency, {unit}")
         }
         None if metric == "throughput_per_s" => "throughput, ops/s".to_owned(),
+        None if metric == PERFORMANCE => "performance, times as fast".to_owned(),
+        None if metric == "duration_s" => "job duration, s".to_owned(),
+        None if metric == "io_bytes" => "size of a device's request, bytes".to_owned(),
+        None if metric == "read_io_bytes" => "size of a device's read, bytes".to_owned(),
+        None if metric == "write_io_bytes" => "size of a device's write, bytes".to_owned(),
+        None if metric == "usd_per_performance" => "dollars for performance".to_owned(),
+        None if metric == "compaction_slowdown" => {
+            "mean latency with a compaction to that without".to_owned()
+        }
+        None if metric == "usd_per_tb" => "dollars for capacity".to_owned(),
         None => metric.replace('_', " "),
     }
 }

@@ -1,6 +1,9 @@
 //! The comparison as a table for a terminal.
 
+pub(crate) mod background;
+pub(crate) mod jobs;
 mod network;
+pub(crate) mod prices;
 mod steps;
 
 use comfy_table::presets::NOTHING;
@@ -10,7 +13,7 @@ use underlay_record::Verdict;
 use crate::answer;
 use crate::claims::{self, Judged};
 use crate::comparison::{
-    CellResult, Comparison, Figures, Outcome, Row, mix_title, storage_records, system_title,
+    CellResult, Comparison, Figures, Outcome, Row, by_mix, mix_title, storage_records, system_title,
 };
 use crate::cost::{StorageCost, devices_in_words};
 use crate::load::LoadedRun;
@@ -46,11 +49,11 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     let detail = [Detail::Everything, Detail::NoCost, Detail::NoIntervals, Detail::Narrow]
         .into_iter()
         .find(|detail| {
-            let by_mix = comparison.by_mix();
+            let by_mix = by_mix(comparison.operations());
             by_mix.iter().all(|(_, _, rows)| workload_table(&comparison, rows, *detail).width() <= width)
         })
         .unwrap_or(Detail::Narrow);
-    for (system, mix, rows) in comparison.by_mix() {
+    for (system, mix, rows) in by_mix(comparison.operations()) {
         out.push('\n');
         let heading = mix_title(mix);
         let heading = if comparison.systems.len() > 1 {
@@ -70,9 +73,12 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
             }
         }
     }
+    out += &jobs::text(&comparison, width, paint);
     out += &steps::text(&comparison, width, paint);
+    out += &background::text(&comparison, width, paint);
     out += &network::text(&comparison, width, paint);
     out += &cost_text(&comparison, detail, width, paint);
+    out += &prices::text(&comparison, loaded.run.reference.as_ref(), width, paint);
     if let Some(table) = &loaded.run.reference {
         out +=
             &reference_text(&comparison, &reference::beside(table, &comparison), &table.title, width, paint);
@@ -96,7 +102,7 @@ enum Detail {
 
 fn reason_not_measured(result: &CellResult) -> Option<String> {
     match &result.outcome {
-        Outcome::Measured(_) => None,
+        Outcome::Measured(_) | Outcome::Job(_) => None,
         Outcome::Failed { reason } => Some(format!("failed: {reason}")),
         Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
         Outcome::Pending => Some("not measured yet".to_owned()),
@@ -286,7 +292,12 @@ fn cost_fields(figures: &Figures) -> [String; 2] {
 
 /// What each storage is and costs; with $ per 1,000 ops/s where the other tables had no room for it.
 fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint) -> String {
-    let widest = if detail == Detail::Everything { PerKops::None } else { PerKops::Each };
+    let has_operations = comparison.operations().next().is_some();
+    let widest = match detail {
+        _ if !has_operations => PerKops::None,
+        Detail::Everything => PerKops::None,
+        _ => PerKops::Each,
+    };
     let layout = [widest, PerKops::Range]
         .into_iter()
         .map(|per_kops| cost_table(comparison, per_kops))
@@ -296,7 +307,10 @@ fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint
         return String::new();
     }
     let mut out = String::from("\n");
-    let heading = "Cost: list price of the devices alone; $/kop/s is dollars for each 1,000 ops/s";
+    let heading = match has_operations {
+        true => "Cost: list price of the devices alone; $/kop/s is dollars for each 1,000 ops/s",
+        false => "Cost: list price of the devices alone",
+    };
     for line in wrap(heading, width, "") {
         out += &paint.bold(&line);
         out.push('\n');
@@ -358,7 +372,10 @@ fn reference_text(
     width: usize,
     paint: Paint,
 ) -> String {
-    let compared: Vec<&Beside> = figures.iter().filter(|one| one.published_ratio.is_some()).collect();
+    // What the study has no storage for is not to be compared with anything.
+    let is_ours = |one: &&Beside| comparison.storages.contains(&one.figure.storage.as_str());
+    let compared: Vec<&Beside> =
+        figures.iter().filter(is_ours).filter(|one| one.published_ratio.is_some()).collect();
     if compared.is_empty() {
         return String::new();
     }
@@ -420,7 +437,7 @@ fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals
         let mut fields = vec![
             row.map_or_else(|| figure_label(one), |row| row.label().to_owned()),
             one.figure.storage.clone(),
-            one.published_ratio.map_or(ABSENT.to_owned(), quantity::ratio),
+            one.published_ratio.map_or(ABSENT.to_owned(), |ratio| published_ratio(one, ratio)),
             ours,
             one.reading.in_words().to_owned(),
         ];
@@ -431,6 +448,12 @@ fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals
     }
     layout.finish(if with_metric { &[0, 1, 2, 5] } else { &[0, 1, 4] });
     layout
+}
+
+/// `1.70x`, or `up to 1.70x` where the paper gives the most that was seen.
+pub(crate) fn published_ratio(one: &Beside, ratio: f64) -> String {
+    let bound = if one.figure.up_to { "up to " } else { "" };
+    format!("{bound}{}", quantity::ratio(ratio))
 }
 
 /// A figure's metric without its unit, which a ratio does not have.
@@ -486,7 +509,15 @@ fn warning_lines(warnings: &[Warning], width: usize, paint: Paint) -> String {
 fn wrap(text: &str, width: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
+    let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
+        match words.last_mut() {
+            // A number keeps its sign of percent.
+            Some(last) if word.starts_with('%') => *last = format!("{last} {word}"),
+            _ => words.push(word.to_owned()),
+        }
+    }
+    for word in &words {
         let is_full = line.chars().count() + 1 + word.chars().count() > width;
         if is_full && !line.trim().is_empty() {
             lines.push(std::mem::replace(&mut line, indent.to_owned()));

@@ -2,6 +2,7 @@
 
 use underlay_record::{CellStatus, Verdict};
 
+use crate::activity;
 use crate::comparison::{CellResult, Comparison, Outcome};
 use crate::load::LoadedRun;
 use crate::quantity;
@@ -50,6 +51,7 @@ pub fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warning> {
         about_certificate(result, &name, &mut found);
         about_outcome(result, &name, &mut found);
         about_figures(result, &name, &mut found);
+        about_job(result, &name, &mut found);
         for text in result.records.iter().flat_map(|record| &record.warnings) {
             found.add(Severity::Note, text.clone(), None, Some(&name));
         }
@@ -78,8 +80,12 @@ fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut Collector)
         );
     }
     if loaded.run.repetitions < 2 && loaded.finished() > 0 {
-        let text =
-            "Each cell ran once: the intervals hold what varied within it, and not what would between runs";
+        let text = match comparison.operations().next() {
+            Some(_) => {
+                "Each cell ran once: the intervals hold what varied within it, and not what would between runs"
+            }
+            None => "Each job ran once: there are no intervals, so a difference may be no more than chance",
+        };
         found.add(
             Severity::Note,
             text.to_owned(),
@@ -134,7 +140,7 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
             found.last_is_reason();
         }
         Outcome::Pending => {}
-        Outcome::Measured(_) => {
+        Outcome::Measured(_) | Outcome::Job(_) => {
             for record in &result.records {
                 if let CellStatus::Failed { reason } = &record.status {
                     let text = format!("Repetition {} failed and is left out: {reason}", record.repetition);
@@ -145,9 +151,30 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
     }
 }
 
+/// A job whose busiest device has less to do than this, as a share of the time, waits for something else.
+const HARDLY_BUSY: f64 = 0.3;
+
+/// Storages can only differ as far as jobs wait for them.
+fn about_job(result: &CellResult, name: &str, found: &mut Collector) {
+    if result.job().is_none() {
+        return;
+    }
+    let busiest = activity::by_device(result).into_iter().map(|(_, one)| one.busy).reduce(f64::max);
+    if busiest.is_some_and(|busy| busy < HARDLY_BUSY) {
+        let text = format!(
+            "The busiest device worked for less than {} of the time: the job waited for something else, most likely CPU, \
+             so storages hardly make a difference to it",
+            quantity::percent(HARDLY_BUSY)
+        );
+        let remedy = "for a job that shall wait for storage: more data a task, or a larger `[scale] time`";
+        found.add(Severity::Note, text, Some(remedy.to_owned()), Some(name));
+    }
+}
+
 fn about_figures(result: &CellResult, name: &str, found: &mut Collector) {
     let Some(figures) = result.figures() else { return };
-    if let Some(change) = figures.trend {
+    // A compaction that was forced midway is meant to change it.
+    if let Some(change) = figures.trend.filter(|_| result.cell.compacts_at.is_none()) {
         let direction = if change > 0.0 { "rose" } else { "fell" };
         let share = quantity::percent(change.abs());
         let text = format!("Not steady: throughput {direction} by {share} of its mean while it was measured");

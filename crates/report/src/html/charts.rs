@@ -152,6 +152,8 @@ fn whisker(area: &super::drawing::Area, x: i32, low: i32, high: i32) {
     }
 }
 
+/// The height of a lane of strips, in the picture's pixels.
+const LANE: i32 = 7;
 /// Of a line of so few points each is marked: one alone would not be seen.
 const POINTS_WITH_DOTS: usize = 12;
 
@@ -192,17 +194,30 @@ pub struct Happening {
     pub to: Option<f64>,
 }
 
+/// While something went on in a storage: drawn above the picture, each storage in a lane of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Strip {
+    pub series: usize,
+    pub from: f64,
+    pub to: f64,
+}
+
 impl Lines<'_> {
     pub fn draw(&self) -> String {
-        self.draw_with(&[])
+        self.draw_with(&[], &[])
     }
 
-    /// With what happened behind the lines: pale over its length, and a thin mark where it began.
-    pub fn draw_with(&self, happenings: &[Happening]) -> String {
+    /// With what happened behind the lines: pale over its length, and a thin mark where it began; and strips above them.
+    pub fn draw_with(&self, happenings: &[Happening], strips: &[Strip]) -> String {
+        let mut lanes: Vec<usize> = strips.iter().map(|strip| strip.series).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        // Marks are written above the picture, and so are strips.
+        let above = if lanes.is_empty() { 0 } else { 4 + LANE * lanes.len() as i32 };
         let longest =
             self.lines.iter().filter_map(|line| line.name.as_ref()).map(|name| name.chars().count()).max();
         let right = 14 + (longest.unwrap_or(0) as i32 * 13 / 2).min(110);
-        let margins = Margins { left: 66, right, top: 12, bottom: 42 };
+        let margins = Margins { left: 66, right, top: 12 + above, bottom: 42 };
         let frame = Frame { width: self.width, height: self.height, margins };
         let values = || self.lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
         let y = if self.is_log { Axis::log(values()) } else { Axis::from_zero(values()) };
@@ -226,6 +241,13 @@ impl Lines<'_> {
                 bar(area, [(from, top), (to, bottom)], colour, 0.12);
                 line(area, vec![(from, top), (from, bottom)], colour, 0.9, FINE as u32);
                 text(area, &one.sign, (from, top), 10, INK, Anchor::Above);
+            }
+            for strip in strips {
+                let lane = lanes.iter().position(|series| *series == strip.series).unwrap_or(0) as i32;
+                let top = (4 + LANE * lane) * FINE;
+                let (from, to) = (frame.x(self.x.place(strip.from)), frame.x(self.x.place(strip.to)));
+                let corners = [(from, top), (to.max(from + FINE), top + (LANE - 2) * FINE)];
+                bar(area, corners, series_colour(strip.series), 1.0);
             }
             for one in self.lines {
                 let points: Vec<(i32, i32)> = one

@@ -14,6 +14,7 @@ pub fn section(page: &Page) -> Option<Markup> {
     if records.is_empty() {
         return None;
     }
+    let has_operations = page.comparison.operations().next().is_some();
     let pictures = bar_pictures(
         page,
         // What an offered rate costs is the price over what was asked for.
@@ -33,7 +34,7 @@ pub fn section(page: &Page) -> Option<Markup> {
     Some(html! {
         p.lead {
             "List prices of the devices alone: no servers, power, redundancy or discount. "
-            "Dollars for each 1,000 ops/s divide the price by the throughput above: less is better."
+            @if has_operations { "Dollars for each 1,000 ops/s divide the price by the throughput above: less is better." }
         }
         div.scroll { table {
             thead { tr {

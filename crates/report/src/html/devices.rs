@@ -1,65 +1,15 @@
 //! What the devices did.
 
 use maud::{Markup, html};
-use underlay_record::{DeviceActivity, DeviceSample};
+use underlay_record::DeviceSample;
 
 use super::charts::{Line, Lines, thinned};
 use super::drawing::{Axis, Words};
 use super::throughput::rate_label;
 use super::{OPEN_ROWS, Page, figure, layers, swatch, wear};
+use crate::activity::{self, Activity};
 use crate::comparison::{CellResult, Row};
 use crate::quantity::{self, ABSENT};
-
-/// A cell's devices taken together, over all completed repetitions: rates of all, means of one.
-struct Activity {
-    devices: usize,
-    read_iops: f64,
-    write_iops: f64,
-    read_bytes_per_s: f64,
-    write_bytes_per_s: f64,
-    /// Bytes of a read and of a write, on average.
-    read_bytes: Option<f64>,
-    write_bytes: Option<f64>,
-    flushes_per_s: f64,
-    /// Of all devices together.
-    queue_depth: f64,
-    /// Mean over the devices, 0 to 1.
-    busy: f64,
-}
-
-impl Activity {
-    fn of(result: &CellResult) -> Option<Activity> {
-        let devices: Vec<&DeviceActivity> = result
-            .records
-            .iter()
-            .filter(|record| record.measured.is_some())
-            .flat_map(|record| &record.devices)
-            .filter(|device| device.duration_s > 0.0)
-            .collect();
-        let repetitions = result.records.iter().filter(|record| !record.devices.is_empty()).count().max(1);
-        let device_s: f64 = devices.iter().map(|device| device.duration_s).sum();
-        if device_s <= 0.0 {
-            return None;
-        }
-        let count = devices.len() as f64 / repetitions as f64;
-        let sum = |pick: fn(&DeviceActivity) -> f64| devices.iter().map(|device| pick(device)).sum::<f64>();
-        let rate = |pick: fn(&DeviceActivity) -> f64| sum(pick) / device_s * count;
-        let reads = sum(|device| device.totals.reads as f64);
-        let writes = sum(|device| device.totals.writes as f64);
-        Some(Activity {
-            devices: count.round() as usize,
-            read_iops: rate(|device| device.totals.reads as f64),
-            write_iops: rate(|device| device.totals.writes as f64),
-            read_bytes_per_s: rate(|device| device.totals.read_bytes as f64),
-            write_bytes_per_s: rate(|device| device.totals.write_bytes as f64),
-            read_bytes: (reads > 0.0).then(|| sum(|device| device.totals.read_bytes as f64) / reads),
-            write_bytes: (writes > 0.0).then(|| sum(|device| device.totals.write_bytes as f64) / writes),
-            flushes_per_s: rate(|device| device.totals.flushes as f64),
-            queue_depth: rate(|device| device.totals.queue_us / 1e6),
-            busy: sum(|device| device.totals.busy_us / 1e6) / device_s,
-        })
-    }
-}
 
 pub fn section(page: &Page) -> Option<Markup> {
     if !page.comparison.cells().any(|result| Activity::of(result).is_some()) {
@@ -71,8 +21,9 @@ pub fn section(page: &Page) -> Option<Markup> {
             "Requests differ from operations because caches answer some and a file system or an engine makes several of others."
         }
         (page.legend())
-        (page.for_each_mix(|rows| html! {
+        (page.for_each_mix_of(page.comparison.by_mix(), |rows| html! {
             (totals(rows))
+            @for row in rows { (each_device(row, rows.len() > 1)) }
             (wear::table(rows))
             (layers::table(rows))
             @for row in rows { (over_time(page, row)) }
@@ -80,25 +31,57 @@ pub fn section(page: &Page) -> Option<Markup> {
     })
 }
 
+/// A line of the table: a storage's devices together, or those of one kind where it has several.
+struct Total<'a> {
+    row: &'a Row<'a>,
+    storage: usize,
+    result: &'a CellResult<'a>,
+    kind: Option<&'a str>,
+    activity: Activity,
+}
+
+fn lines<'a>(rows: &[&'a Row<'a>]) -> Vec<Total<'a>> {
+    let mut lines = Vec::new();
+    for row in rows {
+        for (storage, result) in row.cells.iter().enumerate() {
+            let Some(result) = result else { continue };
+            let kinds = activity::by_kind(result);
+            if kinds.len() > 1 {
+                lines.extend(kinds.into_iter().map(|(kind, activity)| Total {
+                    row,
+                    storage,
+                    result,
+                    kind: Some(kind),
+                    activity,
+                }));
+            } else if let Some(activity) = Activity::of(result) {
+                lines.push(Total { row, storage, result, kind: None, activity });
+            }
+        }
+    }
+    lines
+}
+
 fn totals(rows: &[&Row]) -> Markup {
+    let has_operations = rows.iter().any(|row| !row.is_job());
     html! {
         div.scroll { table {
             thead { tr {
                 @if rows.len() > 1 { th.l { "Workload" } }
                 th.l { "Storage" } th { "devices" } th { "reads/s" } th { "writes/s" } th { "flushes/s" }
                 th { "read" } th { "written" } th { "mean read" } th { "mean write" } th { "queue depth" } th { "busy" }
-                th { "requests per op" }
+                @if has_operations { th { "requests per op" } }
             } }
             tbody {
-                @for row in rows {
-                    @for (index, result) in row.cells.iter().enumerate() {
-                        @if let Some((result, activity)) = result.as_ref().and_then(|one| Some((one, Activity::of(one)?))) {
-                            tr {
-                                @if rows.len() > 1 { td.l { (row.name_in_mix()) } }
-                                th.l scope="row" { (swatch(index)) (result.cell.storage) }
-                                (total_fields(result, &activity))
-                            }
+                @for line in lines(rows) {
+                    tr {
+                        @if rows.len() > 1 { td.l { (line.row.name_in_mix()) } }
+                        th.l scope="row" {
+                            (swatch(line.storage)) (line.result.cell.storage)
+                            @if let Some(kind) = line.kind { small.below { (kind) } }
                         }
+                        (total_fields(&line.activity))
+                        @if has_operations { td { (per_operation(&line)) } }
                     }
                 }
             }
@@ -106,13 +89,8 @@ fn totals(rows: &[&Row]) -> Markup {
     }
 }
 
-fn total_fields(result: &CellResult, activity: &Activity) -> Markup {
+fn total_fields(activity: &Activity) -> Markup {
     let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::memory);
-    let requests = activity.read_iops + activity.write_iops;
-    let per_operation = result
-        .figures()
-        .filter(|figures| figures.throughput_per_s.value > 0.0)
-        .map_or(ABSENT.to_owned(), |figures| quantity::number(requests / figures.throughput_per_s.value, 2));
     html! {
         td { (activity.devices) }
         td { (quantity::rate(activity.read_iops)) }
@@ -124,8 +102,59 @@ fn total_fields(result: &CellResult, activity: &Activity) -> Markup {
         td { (bytes(activity.write_bytes)) }
         td { (quantity::number(activity.queue_depth, 2)) }
         td { (quantity::percent(activity.busy)) }
-        td { (per_operation) }
     }
+}
+
+/// The devices of storages that are not put together to one: whether a system uses them alike shows here.
+fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
+    let apart = |result: &CellResult| {
+        result.storage().is_some_and(|storage| storage.layout == "jbod" && storage.devices.len() > 1)
+    };
+    let lines: Vec<(usize, &CellResult, &str, Activity)> = row
+        .cells
+        .iter()
+        .enumerate()
+        .filter_map(|(index, result)| Some((index, result.as_ref().filter(|result| apart(result))?)))
+        .flat_map(|(index, result)| {
+            activity::by_device(result).into_iter().map(move |(name, one)| (index, result, name, one))
+        })
+        .collect();
+    let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::memory);
+    html! {
+        @if !lines.is_empty() {
+            details {
+                summary { "Each device" @if is_one_of_several { ", " (row.name_in_mix()) } }
+                div.scroll { table {
+                    thead { tr {
+                        th.l { "Storage" } th.l { "Device" } th { "read" } th { "written" } th { "mean read" } th { "mean write" }
+                        th { "queue depth" } th { "busy" }
+                    } }
+                    tbody {
+                        @for (index, result, name, one) in &lines {
+                            tr {
+                                th.l scope="row" { (swatch(*index)) (result.cell.storage) }
+                                td.l { (name) }
+                                td { (quantity::bytes(one.read_bytes_per_s)) "/s" }
+                                td { (quantity::bytes(one.write_bytes_per_s)) "/s" }
+                                td { (bytes(one.read_bytes)) }
+                                td { (bytes(one.write_bytes)) }
+                                td { (quantity::number(one.queue_depth, 2)) }
+                                td { (quantity::percent(one.busy)) }
+                            }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+fn per_operation(line: &Total) -> String {
+    let requests = line.activity.read_iops + line.activity.write_iops;
+    line.result
+        .figures()
+        .filter(|figures| figures.throughput_per_s.value > 0.0)
+        .map_or(ABSENT.to_owned(), |figures| quantity::number(requests / figures.throughput_per_s.value, 2))
 }
 
 /// What is drawn of the devices over time: (name, y title, value of one device, whether devices add up, label).
@@ -162,9 +191,7 @@ fn trace_picture(page: &Page, row: &Row, (name, y_title, pick, is_sum, label): T
     for (series, result) in row.cells.iter().enumerate() {
         let Some(result) = result else { continue };
         // Of the first completed repetition.
-        let Some(record) =
-            result.records.iter().find(|one| one.measured.is_some() && !one.devices.is_empty())
-        else {
+        let Some(record) = result.completed().find(|one| !one.devices.is_empty()) else {
             continue;
         };
         let length = record.devices.iter().map(|device| device.series.len()).min().unwrap_or(0);
@@ -192,7 +219,7 @@ fn trace_picture(page: &Page, row: &Row, (name, y_title, pick, is_sum, label): T
         .map(|line| line.points.iter().map(|point| point.1).sum::<f64>() / line.points.len() as f64)
         .filter(|mean| *mean > 0.0)
         .fold(f64::INFINITY, f64::min);
-    let is_log = is_sum && highest > 30.0 * typical_low && values.clone().all(|value| value > 0.0);
+    let is_log = is_sum && highest > 8.0 * typical_low && values.clone().all(|value| value > 0.0);
     let svg = Lines {
         words: Words { title: &caption, description: "One line a storage, over the measured time." },
         y_title: &if is_log { format!("{y_title}, logarithmic") } else { y_title.to_owned() },

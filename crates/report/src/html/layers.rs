@@ -13,7 +13,7 @@ pub fn table(rows: &[&Row]) -> Markup {
     for row in rows {
         for (index, result) in row.cells.iter().enumerate() {
             let Some(result) = result else { continue };
-            let record = result.records.iter().find(|record| record.measured.is_some());
+            let record = result.completed().next();
             for layer in record.into_iter().flat_map(|record| &record.layers) {
                 lines.push((row.name_in_mix(), index, result.cell.storage.as_str(), layer));
             }

@@ -45,17 +45,24 @@ fn run_facts(page: &Page) -> Markup {
             @if !versions.is_empty() { dt { "Versions" } dd { (versions.join(", ")) } }
             dt { "Each cell" }
             dd {
-                (quantity::plural(run.repetitions as usize, "repetition")) ", each with a warm-up of "
+                (quantity::plural(run.repetitions as usize, "repetition"))
+                @if page.comparison.operations().next().is_none() {
+                    ": the jobs of a storage one after another, on a system that was started for them, storages in random order"
+                } @else { ", each with a warm-up of "
                 (quantity::duration(run.warmup_wall_s)) " and a measured window of " (quantity::duration(run.duration_wall_s))
-                " on this machine's clock, in random order"
+                " on this machine's clock, in random order" }
             }
             dt { "Seed" } dd { (run.seed) }
             dt { "On record" } dd { (page.loaded.finished()) " of " (page.loaded.planned()) " repetitions" @if run.short { ", short form" } }
             dt { "Intervals" }
             dd {
-                "95 %. Throughput and mean latency: the larger of the error from the time series, corrected for autocorrelation "
+                "95 %. "
+                @if page.comparison.jobs().next().is_some() { "Durations of jobs: the spread of repetitions, with Student's t; a job that ran once has none. " }
+                @if page.comparison.operations().next().is_some() {
+                "Throughput and mean latency: the larger of the error from the time series, corrected for autocorrelation "
                 "(Geyer's initial positive sequence), and the one from the spread of repetitions, with Student's t. "
                 "Quantiles: order statistics of the merged histogram, widened by the same correlation, or the spread of repetitions. "
+                }
                 "Ratios: on the logarithm's scale, after Welch."
             }
         }

@@ -1,13 +1,17 @@
 //! The report as one HTML file that needs nothing else: no network, no script to read it.
 
+mod background;
 mod charts;
 mod cost;
 mod devices;
+mod directories;
 mod drawing;
+mod jobs;
 mod latency;
 mod layers;
 mod method;
 mod network;
+mod prices;
 mod published;
 mod rates;
 mod summary;
@@ -18,7 +22,7 @@ mod wear;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::answer;
-use crate::comparison::{Comparison, Row, mix_title, system_title};
+use crate::comparison::{Comparison, Row, by_mix, mix_title, system_title};
 use crate::load::LoadedRun;
 use crate::quantity;
 use crate::warnings::{self, Warning};
@@ -64,12 +68,23 @@ impl Page<'_> {
 
     /// One part of a section for each mix: open side by side when they are few, folded when they are many.
     fn for_each_mix(&self, content: impl Fn(&[&Row]) -> Markup) -> Markup {
+        self.for_each_mix_of(by_mix(self.comparison.operations()), content)
+    }
+
+    fn for_each_mix_of(
+        &self,
+        groups: Vec<(&str, &str, Vec<&Row>)>,
+        content: impl Fn(&[&Row]) -> Markup,
+    ) -> Markup {
         let is_long = self.comparison.rows.len() > OPEN_ROWS;
         html! {
-            @for (index, (system, mix, rows)) in self.comparison.by_mix().into_iter().enumerate() {
+            @for (index, (system, mix, rows)) in groups.into_iter().enumerate() {
                 @if is_long {
                     details open[index == 0] {
-                        summary { (self.mix_heading(system, mix)) ", " (quantity::plural(rows.len(), "workload")) }
+                        summary {
+                            (self.mix_heading(system, mix))
+                            @if !rows.iter().all(|row| row.is_job()) || rows.len() > 1 { ", " (quantity::plural(rows.len(), "workload")) }
+                        }
                         (content(&rows))
                     }
                 } @else {
@@ -121,14 +136,18 @@ pub fn render(loaded: &LoadedRun) -> String {
     let run = &loaded.run;
     let title = run.title.as_deref().unwrap_or(&run.name);
     let sections: Vec<(&str, &str, Markup)> = [
+        ("jobs", "Jobs", jobs::section(&page)),
         ("figures", "Figures", summary::table(&page)),
         ("throughput", "Throughput", throughput::section(&page)),
         ("latency", "Latency", latency::section(&page)),
         ("rates", "Over offered rates", rates::section(&page)),
         ("time", "Over time", time_series::section(&page)),
+        ("compactions", "Compactions", background::section(&page)),
         ("devices", "Devices", devices::section(&page)),
+        ("directories", "Directories", directories::section(&page)),
         ("network", "What the network added", network::section(&page)),
         ("cost", "Cost", cost::section(&page)),
+        ("prices", "Price of performance", prices::section(&page)),
         ("published", "Published figures", published::section(&page)),
         ("method", "How it was measured", method::section(&page)),
     ]

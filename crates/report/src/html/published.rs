@@ -9,7 +9,7 @@ use super::{Page, figure, swatch};
 use crate::claims::{self, ClaimVerdict, Judged};
 use crate::quantity::{self, ABSENT};
 use crate::reference::{self, Beside, Reading};
-use crate::terminal::figure_label;
+use crate::terminal::{figure_label, published_ratio};
 
 pub fn section(page: &Page) -> Option<Markup> {
     let table = page.loaded.run.reference.as_ref()?;
@@ -47,15 +47,16 @@ pub fn section(page: &Page) -> Option<Markup> {
                 tbody { @for one in &ratios { (ratio_row(page, one)) } }
             } }
         }
-        details open[figures.len() <= 24] {
+        @let absolute: Vec<&Beside> = figures.iter().filter(|one| one.figure.metric != reference::PERFORMANCE).collect();
+        @if !absolute.is_empty() { details open[absolute.len() <= 24] {
             summary { "Absolute figures, published and ours" }
             div.scroll { table {
                 thead { tr {
                     th.l { "Workload" } th.l { "Storage" } th.l { "Figure" } th { "Published" } th { "Ours" } th { "Ours : published" } th.l { "Printed in" }
                 } }
-                tbody { @for one in &figures { (absolute_row(page, one)) } }
+                tbody { @for one in &absolute { (absolute_row(page, one)) } }
             } }
-        }
+        } }
     })
 }
 
@@ -76,6 +77,7 @@ fn claim(one: &Judged) -> Markup {
             strong { (one.claim.what) ": " } (one.claim.value) ". "
             @match one.verdict {
                 ClaimVerdict::Agrees => span.badge.faithful { (one.verdict.in_words()) },
+                ClaimVerdict::AgreesSmaller | ClaimVerdict::AgreesLarger => span.badge.faithful { (one.verdict.in_words()) },
                 ClaimVerdict::Differs => span.badge.doubtful { (one.verdict.in_words()) },
                 _ => span.badge.plain { (one.verdict.in_words()) },
             }
@@ -95,7 +97,7 @@ const OURS: usize = 3;
 fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
     let groups: Vec<Group> = ratios
         .iter()
-        .filter(|one| one.figure.metric == "throughput_per_s")
+        .filter(|one| matches!(one.figure.metric.as_str(), "throughput_per_s" | reference::PERFORMANCE))
         .filter_map(|one| {
             let (published, ours) = (one.published_ratio?, one.our_ratio?);
             let label = page.row_label(&page.comparison.rows[one.row?]);
@@ -108,6 +110,7 @@ fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
             })
         })
         .collect();
+    let has_jobs = page.comparison.jobs().next().is_some();
     html! {
         @if !groups.is_empty() {
             ul.legend { li { (swatch(PUBLISHED)) "published" } li { (swatch(OURS)) "ours, with its interval" } }
@@ -120,8 +123,9 @@ fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
                     format!("{}: published {published}, ours {ours}.", group.label)
                 })
                 .collect();
-            (figure("Throughput ratio", Groups {
-                words: Words { title: "Throughput ratio, published and ours", description: &words.join(" ") },
+            @let what = if has_jobs { "Performance" } else { "Throughput ratio" };
+            (figure(what, Groups {
+                words: Words { title: &format!("{what}, published and ours"), description: &words.join(" ") },
                 y_title: "ratio, logarithmic scale",
                 groups,
                 is_log: true,
@@ -151,7 +155,7 @@ fn ratio_row(page: &Page, one: &Beside) -> Markup {
         tr {
             (names(page, one))
             td.l { (metric.split(',').next().unwrap_or_default()) }
-            td { (one.published_ratio.map_or(ABSENT.to_owned(), quantity::ratio)) }
+            td { (one.published_ratio.map_or(ABSENT.to_owned(), |ratio| published_ratio(one, ratio))) }
             td {
                 @match one.our_ratio {
                     None => (ABSENT),
@@ -177,12 +181,31 @@ fn reading(reading: Reading) -> Markup {
     }
 }
 
+/// `a fifth`, `1/12`: the study stands for one of so many machines.
+fn part_of(machines: u32) -> String {
+    match machines {
+        2 => "half".to_owned(),
+        3 => "a third".to_owned(),
+        4 => "a quarter".to_owned(),
+        5 => "a fifth".to_owned(),
+        6 => "a sixth".to_owned(),
+        8 => "an eighth".to_owned(),
+        10 => "a tenth".to_owned(),
+        more => format!("1/{more}"),
+    }
+}
+
 fn absolute_row(page: &Page, one: &Beside) -> Markup {
     html! {
         tr {
             (names(page, one))
             td.l { (reference::metric_in_words(&one.figure.metric)) }
-            td { (quantity::number(one.figure.value, 3)) }
+            td {
+                (quantity::number(one.figure.value, 3))
+                @if let Some(machines) = one.figure.one_of {
+                    small { (part_of(machines)) " of " (quantity::number(one.figure.value * f64::from(machines), 3)) }
+                }
+            }
             td {
                 @match one.ours {
                     None => (ABSENT),

@@ -3,9 +3,11 @@
 use maud::{Markup, html};
 use underlay_record::Verdict;
 
+use super::jobs::short_duration;
 use super::{Page, prose, swatch};
 use crate::comparison::{CellResult, Figures, Outcome, storage_records};
 use crate::cost::{StorageCost, devices_in_words};
+use crate::jobs::JobFigures;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Estimate;
 use crate::statistics::ratio::{Difference, Ratio};
@@ -76,7 +78,13 @@ pub fn cards(page: &Page) -> Markup {
         div.cards {
             @for (index, name) in comparison.storages.iter().enumerate() {
                 @let figures: Vec<&Figures> = comparison.unthrottled().filter_map(|row| row.figures(index)).collect();
-                @let ratios: Vec<f64> = figures.iter().filter_map(|one| one.ratio).map(|one| one.value).collect();
+                @let jobs: Vec<&JobFigures> = comparison.jobs().filter_map(|row| row.job(index)).collect();
+                @let ratios: Vec<f64> = figures
+                    .iter()
+                    .filter_map(|one| one.ratio)
+                    .chain(jobs.iter().filter_map(|one| one.performance))
+                    .map(|one| one.value)
+                    .collect();
                 div class={ "card c" (index % super::drawing::SERIES.len()) } {
                     h3 { (swatch(index)) (name) }
                     div.small.muted { (records.get(name).map_or(String::new(), |storage| devices_in_words(storage))) }
@@ -89,6 +97,7 @@ pub fn cards(page: &Page) -> Markup {
                     }
                     div.small.muted {
                         @if *name == comparison.baseline { "what the others are held against" }
+                        @else if figures.is_empty() && !jobs.is_empty() { "as fast as " (comparison.baseline) }
                         @else { "the throughput of " (comparison.baseline) }
                     }
                     @let doubtful = comparison.cells().filter(|one| one.cell.storage == *name && one.is_doubtful()).count();
@@ -96,20 +105,28 @@ pub fn cards(page: &Page) -> Markup {
                         div { span.badge.doubtful { "⚠ " (quantity::plural(doubtful, "cell")) " doubtful" } }
                     }
                     dl {
-                        dt { "ops/s" }
-                        dd { (range_of(&figures, |one| Some(one.throughput_per_s.value), quantity::rate)) }
-                        dt { "p99 latency" }
-                        dd { (range_of(&figures, |one| one.p99_us.map(|p99| p99.value), quantity::latency)) }
+                        @if !jobs.is_empty() {
+                            dt { "a job takes" }
+                            dd { (range_of(&jobs, |one| Some(one.duration_s.value), short_duration)) }
+                        }
+                        @if jobs.is_empty() || !figures.is_empty() {
+                            dt { "ops/s" }
+                            dd { (range_of(&figures, |one| Some(one.throughput_per_s.value), quantity::rate)) }
+                            dt { "p99 latency" }
+                            dd { (range_of(&figures, |one| one.p99_us.map(|p99| p99.value), quantity::latency)) }
+                        }
                         @let cost = records.get(name).and_then(|storage| StorageCost::of(storage));
                         dt { "list price" }
                         dd { (cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd))) }
-                        dt { "per 1,000 ops/s" }
-                        dd {
-                            (range_of(
-                                &figures,
-                                |one| cost.as_ref().and_then(|cost| cost.usd_per_kops(one.throughput_per_s.value)),
-                                quantity::dollars,
-                            ))
+                        @if jobs.is_empty() || !figures.is_empty() {
+                            dt { "per 1,000 ops/s" }
+                            dd {
+                                (range_of(
+                                    &figures,
+                                    |one| cost.as_ref().and_then(|cost| cost.usd_per_kops(one.throughput_per_s.value)),
+                                    quantity::dollars,
+                                ))
+                            }
                         }
                     }
                 }
@@ -126,11 +143,7 @@ fn range(values: &[f64], write: impl Fn(f64) -> String) -> Option<String> {
     Some(if low == high { low } else { format!("{low}–{high}") })
 }
 
-fn range_of(
-    figures: &[&Figures],
-    pick: impl Fn(&Figures) -> Option<f64>,
-    write: fn(f64) -> String,
-) -> String {
+fn range_of<T>(figures: &[&T], pick: impl Fn(&T) -> Option<f64>, write: fn(f64) -> String) -> String {
     let values: Vec<f64> = figures.iter().filter_map(|one| pick(one)).collect();
     range(&values, write).unwrap_or_else(|| ABSENT.to_owned())
 }
@@ -138,9 +151,7 @@ fn range_of(
 /// All figures of all cells.
 pub fn table(page: &Page) -> Option<Markup> {
     let comparison = &page.comparison;
-    if comparison.rows.is_empty() {
-        return None;
-    }
+    comparison.operations().next()?;
     Some(html! {
         p.lead {
             "Each figure is over all repetitions, with its 95 % interval below. A ratio whose interval holds 1 is no difference. "
@@ -172,18 +183,20 @@ fn cell_fields(page: &Page, result: &CellResult) -> Markup {
     let storage = &result.cell.storage;
     let index = page.comparison.storages.iter().position(|name| name == storage).unwrap_or(0);
     let name = html! { th.l scope="row" { (swatch(index)) (storage) } };
-    let reason = match &result.outcome {
-        Outcome::Measured(figures) => {
-            return html! { (name) (figure_fields(figures, page.comparison.baseline == storage)) };
-        }
+    match result.figures() {
+        Some(figures) => html! { (name) (figure_fields(figures, page.comparison.baseline == storage)) },
+        None => html! { (name) (not_measured(&result.outcome, 9)) },
+    }
+}
+
+/// What stands in the place of figures that there are none of.
+pub fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
+    let (state, reason) = match outcome {
         Outcome::Failed { reason } => ("failed", reason.clone()),
         Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
-        Outcome::Pending => ("not measured yet", String::new()),
+        Outcome::Pending | Outcome::Measured(_) | Outcome::Job(_) => ("not measured yet", String::new()),
     };
-    html! {
-        (name)
-        td.w colspan="9" { span.badge.plain { (reason.0) } " " (prose(&reason.1)) }
-    }
+    html! { td.w colspan=(columns) { span.badge.plain { (state) } " " (prose(&reason)) } }
 }
 
 fn figure_fields(figures: &Figures, is_baseline: bool) -> Markup {

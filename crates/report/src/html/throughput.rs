@@ -17,7 +17,7 @@ const LOG_FROM: f64 = 30.0;
 pub fn section(page: &Page) -> Option<Markup> {
     let pictures = bar_pictures(
         page,
-        page.comparison.rows.iter(),
+        page.comparison.operations(),
         ["Throughput", "operations per second"],
         &|figures| {
             let estimate = figures.throughput_per_s;

@@ -9,8 +9,8 @@ use crate::quantity::{self, ABSENT};
 
 /// A cell's devices taken together, over all completed repetitions.
 fn of(result: &CellResult) -> Option<Wear> {
-    let measured = result.records.iter().filter(|record| record.measured.is_some());
-    let worn: Vec<(&Wear, f64)> = measured
+    let worn: Vec<(&Wear, f64)> = result
+        .completed()
         .flat_map(|record| &record.devices)
         .filter_map(|device| Some((device.wear.as_ref()?, device.duration_s)))
         .collect();

@@ -67,7 +67,7 @@ pub fn mean_latency_error(measured: &Measured) -> Option<StandardError> {
 }
 
 /// The error of a weighted sum of independent estimates; none unless each has one.
-fn weighted(parts: &[(f64, Option<StandardError>)]) -> Option<StandardError> {
+pub(crate) fn weighted(parts: &[(f64, Option<StandardError>)]) -> Option<StandardError> {
     let mut variance = 0.0;
     let mut spread = 0.0;
     for (weight, error) in parts {

@@ -1,0 +1,167 @@
+//! What the devices of a cell did, over all of its completed repetitions.
+
+use underlay_record::{DeviceActivity, RunRecord};
+
+use crate::comparison::CellResult;
+use crate::statistics::{Estimate, StandardError};
+
+/// Whether a device belongs to a role of the system that has a storage of its own, by its name in the record's storage: `wal: ssd.0`,
+/// `server 2: commitlog: ssd.0`.
+pub fn is_of_role(name: &str) -> bool {
+    let without_server = match name.strip_prefix("server ").and_then(|rest| rest.split_once(": ")) {
+        Some((number, rest)) if number.chars().all(|c| c.is_ascii_digit()) => rest,
+        _ => name,
+    };
+    let is_word = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+    };
+    without_server.split_once(": ").is_some_and(|(role, _)| is_word(role))
+}
+
+/// What the devices of the storage under test did, and not those of roles that have one of their own.
+fn under_test(record: &RunRecord) -> impl Iterator<Item = &DeviceActivity> {
+    record.devices.iter().filter(|device| !is_of_role(&device.description.name))
+}
+
+/// Devices taken together: rates of all of them, means of one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Activity {
+    pub devices: usize,
+    pub read_iops: f64,
+    pub write_iops: f64,
+    pub read_bytes_per_s: f64,
+    pub write_bytes_per_s: f64,
+    /// Bytes of a read and of a write, on average; absent where there was none.
+    pub read_bytes: Option<f64>,
+    pub write_bytes: Option<f64>,
+    pub flushes_per_s: f64,
+    /// Requests under way, of all devices together.
+    pub queue_depth: f64,
+    /// Mean over the devices, 0 to 1.
+    pub busy: f64,
+}
+
+impl Activity {
+    /// Of all devices of a cell; none where nothing completed, or no device is on record.
+    pub fn of(result: &CellResult) -> Option<Activity> {
+        Activity::of_records(&result.completed().collect::<Vec<_>>(), |_| true)
+    }
+
+    /// Of those devices that `belongs` takes.
+    fn of_records(records: &[&RunRecord], belongs: impl Fn(&DeviceActivity) -> bool) -> Option<Activity> {
+        let devices: Vec<&DeviceActivity> = records
+            .iter()
+            .flat_map(|record| &record.devices)
+            .filter(|device| device.duration_s > 0.0 && belongs(device))
+            .collect();
+        let repetitions = records.iter().filter(|record| !record.devices.is_empty()).count().max(1);
+        let device_s: f64 = devices.iter().map(|device| device.duration_s).sum();
+        if device_s <= 0.0 {
+            return None;
+        }
+        let count = devices.len() as f64 / repetitions as f64;
+        let sum = |pick: fn(&DeviceActivity) -> f64| devices.iter().map(|device| pick(device)).sum::<f64>();
+        let rate = |pick: fn(&DeviceActivity) -> f64| sum(pick) / device_s * count;
+        let reads = sum(|device| device.totals.reads as f64);
+        let writes = sum(|device| device.totals.writes as f64);
+        Some(Activity {
+            devices: count.round() as usize,
+            read_iops: rate(|device| device.totals.reads as f64),
+            write_iops: rate(|device| device.totals.writes as f64),
+            read_bytes_per_s: rate(|device| device.totals.read_bytes as f64),
+            write_bytes_per_s: rate(|device| device.totals.write_bytes as f64),
+            read_bytes: (reads > 0.0).then(|| sum(|device| device.totals.read_bytes as f64) / reads),
+            write_bytes: (writes > 0.0).then(|| sum(|device| device.totals.write_bytes as f64) / writes),
+            flushes_per_s: rate(|device| device.totals.flushes as f64),
+            queue_depth: rate(|device| device.totals.queue_us / 1e6),
+            busy: sum(|device| device.totals.busy_us / 1e6) / device_s,
+        })
+    }
+}
+
+/// A device's kind: its medium, or the name of a real one.
+pub fn kind_of(device: &DeviceActivity) -> &str {
+    device.description.medium.as_deref().unwrap_or(&device.description.name)
+}
+
+/// A cell's activity on each kind of device apart, in the order in which the storage names them: `hdd-7200-sata`.
+pub fn by_kind<'a>(result: &CellResult<'a>) -> Vec<(&'a str, Activity)> {
+    by_kind_of(&[result])
+}
+
+/// The same over several cells on one storage. Roles' own devices are left out.
+pub fn by_kind_of<'a>(results: &[&CellResult<'a>]) -> Vec<(&'a str, Activity)> {
+    let records: Vec<&'a RunRecord> = results.iter().flat_map(|result| result.completed()).collect();
+    let mut kinds: Vec<&'a str> = Vec::new();
+    for device in records.iter().flat_map(|record| under_test(record)) {
+        if !kinds.contains(&kind_of(device)) {
+            kinds.push(kind_of(device));
+        }
+    }
+    kinds
+        .into_iter()
+        .filter_map(|kind| Some((kind, Activity::of_records(&records, |device| kind_of(device) == kind)?)))
+        .collect()
+}
+
+/// A cell's activity on each device apart, by the device's name.
+pub fn by_device<'a>(result: &CellResult<'a>) -> Vec<(&'a str, Activity)> {
+    let records: Vec<&'a RunRecord> = result.completed().collect();
+    let mut names: Vec<&'a str> = Vec::new();
+    for device in records.iter().flat_map(|record| &record.devices) {
+        if !names.contains(&device.description.name.as_str()) {
+            names.push(&device.description.name);
+        }
+    }
+    names
+        .into_iter()
+        .filter_map(|name| {
+            Some((name, Activity::of_records(&records, |device| device.description.name == name)?))
+        })
+        .collect()
+}
+
+/// Which requests a size is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requests {
+    Reads,
+    Writes,
+    Both,
+}
+
+/// Mean bytes of a request to any device of the storage under test, with its spread between repetitions.
+pub fn request_bytes(records: &[&RunRecord], which: Requests) -> Option<Estimate> {
+    let each: Vec<f64> = records
+        .iter()
+        .filter_map(|record| {
+            let sum = |pick: fn(&DeviceActivity) -> u64| record.devices.iter().map(pick).sum::<u64>() as f64;
+            let (reads, read_bytes) =
+                (sum(|device| device.totals.reads), sum(|device| device.totals.read_bytes));
+            let (writes, write_bytes) =
+                (sum(|device| device.totals.writes), sum(|device| device.totals.write_bytes));
+            let (requests, bytes) = match which {
+                Requests::Reads => (reads, read_bytes),
+                Requests::Writes => (writes, write_bytes),
+                Requests::Both => (reads + writes, read_bytes + write_bytes),
+            };
+            (requests > 0.0).then(|| bytes / requests)
+        })
+        .collect();
+    let mean = each.iter().sum::<f64>() / each.len().max(1) as f64;
+    (!each.is_empty()).then(|| Estimate::combine(mean, None, StandardError::between(&each)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_told_by_their_names() {
+        for name in ["wal: ssd.0", "server 2: commitlog: ssd.0"] {
+            assert!(is_of_role(name), "{name}");
+        }
+        for name in ["hdd.0", "server 2: hdd.0", "/mnt/a: b", "hdd-7200-sata.11", ": x", ""] {
+            assert!(!is_of_role(name), "{name}");
+        }
+    }
+}

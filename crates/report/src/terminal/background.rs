@@ -1,0 +1,61 @@
+//! What compactions do to operations.
+
+use super::{Layout, Paint, wrap};
+use crate::background::Compactions;
+use crate::comparison::{Comparison, system_title};
+use crate::quantity::{self, ABSENT};
+use crate::statistics::ratio::{Difference, Ratio};
+
+/// A table of the two windows; empty where no system tells of its compactions.
+pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+    let header = ["workload", "storage", "of the time", "without", "with", "slowdown"];
+    let mut layout = Layout::new(&header.map(str::to_owned));
+    for row in comparison.operations() {
+        let mut name = match comparison.systems.len() {
+            0 | 1 => row.label().to_owned(),
+            _ => format!("{}, {}", system_title(row.system), row.label()),
+        };
+        for result in row.cells.iter().flatten() {
+            let Some(one) = Compactions::of(result) else { continue };
+            let mean = |window: Option<crate::background::Window>| {
+                window.map_or(ABSENT.to_owned(), |window| quantity::latency(window.mean_us.value))
+            };
+            layout.table.add_row(vec![
+                std::mem::take(&mut name),
+                result.cell.storage.clone(),
+                quantity::percent(one.share),
+                mean(one.without),
+                mean(one.during),
+                in_words(&one),
+            ]);
+        }
+    }
+    if layout.table.row_count() == 0 {
+        return String::new();
+    }
+    layout.finish(&[0, 1]);
+    let mut out = String::from("\n");
+    let title = "Mean latency while compactions ran, and while none did";
+    for line in wrap(title, width, "") {
+        out += &format!("{}\n", paint.bold(&line));
+    }
+    out + &layout.render(paint)
+}
+
+/// What a compaction does to the mean latency: `1.24x (1.20–1.28)`, `none ran`, `no difference seen`.
+pub(crate) fn in_words(one: &Compactions) -> String {
+    match (&one.during, &one.without, one.slowdown) {
+        (None, _, _) => "none ran".to_owned(),
+        (Some(_), None, _) => "ran all the time".to_owned(),
+        (_, _, None) => ABSENT.to_owned(),
+        (_, _, Some(ratio)) => ratio_in_words(&ratio),
+    }
+}
+
+fn ratio_in_words(ratio: &Ratio) -> String {
+    match (ratio.difference(), ratio.interval) {
+        (Difference::Unknown, _) => format!("{}, certainty unknown", quantity::ratio(ratio.value)),
+        (_, Some(interval)) => format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval)),
+        _ => ratio.verdict(),
+    }
+}

@@ -1,0 +1,385 @@
+//! Batch jobs, prices and compactions, in each form of a report.
+
+mod fixture;
+
+use fixture::mapreduce::{mapreduce, once};
+use underlay_record::CellStatus;
+use underlay_report::background::Compactions;
+use underlay_report::claims::{self, ClaimVerdict};
+use underlay_report::comparison::{Comparison, Outcome};
+use underlay_report::reference::{Reading, beside};
+use underlay_report::statistics::ratio::Difference;
+use underlay_report::{LoadedRun, answer, directories, export, html, prices, terminal};
+
+#[test]
+fn jobs_in_a_terminal() {
+    insta::assert_snapshot!("jobs_130", terminal::comparison(&mapreduce(), 130, false));
+    insta::assert_snapshot!("jobs_once_100", terminal::comparison(&once(), 100, false));
+    for loaded in [mapreduce(), once(), fixture::accumulo::accumulo()] {
+        for width in [100, 120, 160] {
+            let text = terminal::comparison(&loaded, width, false);
+            let widest = text.lines().max_by_key(|line| line.chars().count()).expect("lines");
+            assert!(widest.chars().count() <= width, "wider than {width}: {widest}");
+        }
+    }
+}
+
+#[test]
+fn a_job_has_a_duration_and_neither_throughput_nor_latency() {
+    let loaded = mapreduce();
+    let comparison = Comparison::of(&loaded);
+    let names: Vec<&str> = comparison.rows.iter().map(|row| row.label()).collect();
+    let in_order =
+        ["teragen", "terasort", "teravalidate", "hdfs-write", "wordcount", "shuffle", "shuffle-compressed"];
+    assert_eq!(names, in_order, "as the system runs them, and not by letter");
+    let mut uneven = mapreduce();
+    let cells = uneven.records.iter_mut().map(|record| &mut record.cell);
+    for cell in cells.chain(uneven.run.plan.iter_mut().map(|planned| &mut planned.cell)) {
+        if cell.mix == "wordcount" {
+            cell.data_bytes /= 4;
+        }
+    }
+    let uneven = Comparison::of(&uneven).rows.iter().map(|row| row.label().to_owned()).collect::<Vec<_>>();
+    assert_eq!(uneven, in_order, "nor by the size of their data");
+    let export = export::export(&loaded);
+    assert_eq!(export.cells.len(), 35);
+    for cell in &export.cells {
+        let job = cell.job.as_ref().expect("it is a job");
+        assert!(job.duration_s > 0.0 && job.duration_interval_s.is_some());
+        assert_eq!((cell.throughput_per_s, cell.latency_us.mean, cell.cost.usd_per_kops), (None, None, None));
+        assert_eq!(cell.ratio_to_baseline.is_some(), cell.storage != "hdd-11");
+        assert_eq!((cell.state, cell.repetitions), ("completed", 3));
+    }
+    let page = html::render(&loaded);
+    let terminal = terminal::comparison(&loaded, 130, false);
+    for words in ["ops/s", "p99", "throughput of", "kop/s"] {
+        // The study's method explains intervals of throughputs; everything before it is about this run.
+        let figures = page.split("id=\"method\"").next().unwrap_or_default();
+        assert!(!figures.contains(words), "the page says '{words}' of jobs");
+        assert!(!terminal.contains(words), "the terminal says '{words}' of jobs");
+    }
+}
+
+#[test]
+fn performance_is_the_baselines_duration_over_this_one() {
+    let loaded = mapreduce();
+    let comparison = Comparison::of(&loaded);
+    let baseline = comparison.baseline_index().expect("hdd-11");
+    for row in comparison.jobs() {
+        let base = row.job(baseline).expect("it completed");
+        assert!(base.performance.is_none());
+        for (index, _) in comparison.storages.iter().enumerate().filter(|(index, _)| *index != baseline) {
+            let job = row.job(index).expect("it completed");
+            let performance = job.performance.expect("both completed");
+            let expected = base.duration_s.value / job.duration_s.value;
+            assert!((performance.value - expected).abs() < 1e-9);
+            let interval = performance.interval.expect("three runs");
+            assert!(interval.contains(performance.value));
+        }
+    }
+    // hdfs-write varies by a fifth from run to run: what differs there is chance.
+    let noisy = comparison.jobs().find(|row| row.label() == "hdfs-write").expect("a job");
+    let ssd = comparison.storages.iter().position(|name| *name == "ssd").expect("a storage");
+    assert_eq!(noisy.job(ssd).unwrap().performance.unwrap().difference(), Difference::NoneSeen);
+}
+
+#[test]
+fn one_run_has_no_interval_and_says_so() {
+    let loaded = once();
+    let comparison = Comparison::of(&loaded);
+    for row in comparison.jobs() {
+        for job in row.cells.iter().flatten().filter_map(|result| result.job()) {
+            assert_eq!(job.repetitions, 1);
+            assert!(job.duration_s.interval.is_none());
+            assert!(job.performance.is_none_or(|ratio| ratio.difference() == Difference::Unknown));
+        }
+    }
+    let words = "how certain these ratios are is unknown";
+    assert!(answer::sentence(&loaded).contains(words), "{}", answer::sentence(&loaded));
+    assert!(html::render(&loaded).contains("Each job ran once, so there are no intervals"));
+    let judged = claims::judge(loaded.run.reference.as_ref().unwrap(), &comparison);
+    assert_eq!(judged[0].verdict, ClaimVerdict::PointsTheSameWay);
+}
+
+#[test]
+fn claims_in_words_stand_beside_our_ratios() {
+    let loaded = mapreduce();
+    let comparison = Comparison::of(&loaded);
+    let table = loaded.run.reference.as_ref().unwrap();
+    let judged = claims::judge(table, &comparison);
+    let verdicts: Vec<ClaimVerdict> = judged.iter().map(|one| one.verdict).collect();
+    use ClaimVerdict::{Agrees, AgreesSmaller, Differs};
+    assert_eq!(verdicts, [AgreesSmaller, Agrees, Agrees, Differs, Agrees, Agrees]);
+    // Two checks of one claim are one finding, with the most that was published beside the most of ours.
+    assert_eq!(judged[0].findings.len(), 1, "{:?}", judged[0].findings);
+    for words in ["terasort", "shuffle", "published up to 40 % less, here at most"] {
+        assert!(judged[0].findings[0].contains(words), "{}", judged[0].findings[0]);
+    }
+    assert!(judged[5].findings[1].contains("published 50.0x, here 53.8x"), "{:?}", judged[5].findings);
+    let figures = beside(table, &comparison);
+    assert_eq!(figures.len(), 2);
+    for one in &figures {
+        assert_eq!((one.published_ratio, one.reading), (Some(1.7), Reading::SameDirectionSmaller));
+    }
+}
+
+#[test]
+fn directories_are_filled_in_turn_and_the_report_says_so() {
+    let loaded = mapreduce();
+    let comparison = Comparison::of(&loaded);
+    let row = comparison.jobs().find(|row| row.label() == "shuffle").expect("a job");
+    let groups = |storage: &str| {
+        let index = comparison.storages.iter().position(|name| *name == storage).expect("a storage");
+        directories::groups(&row.job(index).expect("it completed").directories)
+    };
+    let counts = |storage: &str| {
+        groups(storage).iter().map(|group| (group.directories, group.devices)).collect::<Vec<_>>()
+    };
+    assert_eq!(counts("hybrid"), [(6, 6), (1, 1)]);
+    assert_eq!(counts("hybrid-split"), [(6, 6), (10, 1)]);
+    for storage in ["hybrid", "hybrid-split"] {
+        let all = groups(storage);
+        let sum: f64 = all.iter().map(|group| group.share_of_bytes).sum();
+        assert!((sum - 1.0).abs() < 1e-9);
+        let words = directories::in_words(&all, "local").expect("two kinds of device");
+        assert!(words.starts_with("filled alike"), "{words}");
+    }
+    assert_eq!(directories::in_words(&groups("hdd-11"), "local"), None, "one kind of device tells nothing");
+    // Had the SSD's directory got what it can take, the words would be others.
+    let mut skewed = groups("hybrid");
+    let files = skewed[0].files + skewed[1].files;
+    (skewed[0].files, skewed[1].files) = (0.4 * files, 0.6 * files);
+    let words = directories::in_words(&skewed, "local").expect("two kinds of device");
+    assert!(words.starts_with("not filled alike"), "{words}");
+    // Of a handful of files one more or less is chance.
+    (skewed[0].files, skewed[1].files) = (7.0, 2.0);
+    let words = directories::in_words(&skewed, "local").expect("two kinds of device");
+    assert!(words.starts_with("too few files"), "{words}");
+}
+
+#[test]
+fn idle_devices_are_warned_of() {
+    let words = "The busiest device worked for less than";
+    let warned = |loaded: &LoadedRun| terminal::comparison(loaded, 130, false).contains(words);
+    let mut loaded = mapreduce();
+    for device in loaded.records.iter_mut().flat_map(|record| &mut record.devices) {
+        device.totals.busy_us = 0.9 * device.duration_s * 1e6;
+    }
+    assert!(!warned(&loaded));
+    let record = loaded.records.iter_mut().find(|record| record.cell.mix == "terasort").expect("a job");
+    for device in &mut record.devices {
+        device.totals.busy_us = 0.1 * device.duration_s * 1e6;
+    }
+    let cell = record.cell.clone();
+    // One run of several that waits for something else is not the job.
+    assert!(!warned(&loaded));
+    loaded.records.retain(|record| {
+        record.cell.id != cell.id
+            || record.devices[0].totals.busy_us < 0.2 * record.devices[0].duration_s * 1e6
+    });
+    assert!(warned(&loaded));
+}
+
+#[test]
+fn prices_of_three_times_and_what_an_ssd_may_cost() {
+    let loaded = mapreduce();
+    let comparison = Comparison::of(&loaded);
+    let table = loaded.run.reference.as_ref();
+    let lists = prices::lists(table, &comparison);
+    let names: Vec<&str> = lists.iter().map(|list| list.when.as_str()).collect();
+    assert_eq!(names, ["2013", "2015", "catalogue"], "prices on record are those of 2013 again");
+    let mut changed = mapreduce();
+    for record in &mut changed.records {
+        record.storage.devices.iter_mut().for_each(|device| device.price_usd = Some(99.0));
+    }
+    let lists = prices::lists(table, &Comparison::of(&changed));
+    assert_eq!(lists.last().map(|list| list.when.as_str()), Some(prices::ON_RECORD));
+
+    let export = export::export(&loaded);
+    let first = &export.prices[0];
+    let ssd = first.storages.iter().find(|one| one.storage == "ssd").expect("priced");
+    assert_eq!(ssd.usd, 14_000.0);
+    for one in &first.break_even {
+        let other = |name: &str| first.storages.iter().find(|one| one.storage == name).expect("priced").usd;
+        let disks = if one.storage == "ssd" { 0.0 } else { 6.0 * 400.0 };
+        let cost = (disks + one.usd) / one.performance;
+        assert!((cost - other(&one.against)).abs() < 1e-6, "{} against {}", one.storage, one.against);
+    }
+}
+
+#[test]
+fn a_job_that_failed_keeps_its_place_and_its_reason() {
+    let mut loaded = mapreduce();
+    let reason = "terasort: task_1 failed: No space left on device";
+    for record in &mut loaded.records {
+        if record.cell.mix == "terasort" && record.cell.storage == "ssd" {
+            record.status = CellStatus::Failed { reason: reason.to_owned() };
+            record.job = None;
+        }
+        if record.cell.mix == "wordcount" {
+            // As from a program that wrote nonsense.
+            record.job.as_mut().unwrap().duration_s = f64::NAN;
+        }
+    }
+    loaded.records.retain(|record| record.cell.mix != "shuffle");
+    let comparison = Comparison::of(&loaded);
+    assert_eq!(comparison.rows.len(), 7);
+    let outcome = |mix: &str, storage: &str| {
+        let row = comparison.rows.iter().find(|row| row.label() == mix).expect("a row");
+        let result =
+            row.cells.iter().flatten().find(|result| result.cell.storage == storage).expect("a cell");
+        &result.outcome
+    };
+    assert!(matches!(outcome("terasort", "ssd"), Outcome::Failed { .. }));
+    assert!(matches!(outcome("wordcount", "ssd"), Outcome::Failed { .. }));
+    assert!(matches!(outcome("shuffle", "ssd"), Outcome::Pending));
+    for text in [html::render(&loaded), terminal::comparison(&loaded, 140, false)] {
+        assert!(text.contains(reason), "the reason is missing");
+    }
+    assert!(export::json(&loaded).contains("\"pending\""));
+    // Nothing at all, and no baseline.
+    loaded.run.baseline = "none such".to_owned();
+    render_all(&loaded);
+    loaded.records.clear();
+    render_all(&loaded);
+    assert!(answer::sentence(&loaded).starts_with("No answer yet"));
+}
+
+fn render_all(loaded: &LoadedRun) {
+    for text in [
+        html::render(loaded),
+        terminal::comparison(loaded, 80, true),
+        export::json(loaded),
+        export::csv(loaded),
+    ] {
+        assert!(!text.is_empty());
+    }
+}
+
+#[test]
+fn exports_have_jobs_under_documented_keys() {
+    let value: serde_json::Value = serde_json::from_str(&export::json(&mapreduce())).expect("JSON");
+    let job = value["cells"][0]["job"].as_object().expect("a job");
+    let keys: Vec<&str> = job.keys().map(String::as_str).collect();
+    insta::assert_snapshot!(keys.join(" "), @"counters directories duration_interval_s duration_s input_bytes io_bytes lost_tasks output_bytes phases_s read_io_bytes shuffled_bytes tasks write_io_bytes");
+    let csv = export::csv(&mapreduce());
+    let header = csv.lines().next().unwrap_or_default();
+    let column = header.split(',').position(|name| name == "job_duration_s").expect("a column");
+    for line in csv.lines().skip(1) {
+        assert!(line.split(',').nth(column).is_some_and(|field| field.parse::<f64>().is_ok()), "{line}");
+    }
+}
+
+#[test]
+fn the_page_has_every_section_of_jobs() {
+    let page = html::render(&mapreduce());
+    for words in [
+        "Performance against hdd-11",
+        "filled alike, whatever is below",
+        "At the prices of 2015",
+        "At the prices of the catalogue",
+        "nvme-9550-max of the catalogue, 2024",
+        "Break-even",
+        "up to 1.70x",
+        "a smaller effect here",
+        "FileSystemCounter.HDFS_BYTES_READ",
+        "ssd-mapreduce.0",
+        "Each device",
+        "Each directory of hybrid-split",
+    ] {
+        assert!(page.contains(words), "'{words}' is not on the page");
+    }
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+    assert!(!html::render(&fixture::small()).contains("Break-even"));
+}
+
+#[test]
+fn compactions_are_felt_where_they_are() {
+    let loaded = fixture::accumulo::accumulo();
+    let comparison = Comparison::of(&loaded);
+    for row in &comparison.rows {
+        for result in row.cells.iter().flatten() {
+            let found = Compactions::of(result).expect("the system tells");
+            assert_eq!(found.gauge.as_deref(), Some("major_compactions_running"));
+            if row.cell.mix == "c" {
+                assert!(found.during.is_none() && found.slowdown.is_none() && found.share == 0.0);
+                continue;
+            }
+            assert!((found.share - 0.3).abs() < 0.001, "18 of 60 seconds: {}", found.share);
+            let slowdown = found.slowdown.expect("both windows");
+            if result.cell.storage == "hdd" {
+                assert_eq!(slowdown.difference(), Difference::More);
+                assert!(slowdown.interval.unwrap().contains(1.8), "{slowdown:?}");
+            } else {
+                assert!(slowdown.interval.unwrap().contains(1.02), "{slowdown:?}");
+            }
+        }
+    }
+    assert!(Compactions::of(Comparison::of(&fixture::small()).cells().next().unwrap()).is_none());
+}
+
+#[test]
+fn a_compaction_on_command_is_a_workload_of_its_own() {
+    let mut loaded = fixture::accumulo::accumulo();
+    let plain = terminal::comparison(&loaded, 130, false);
+    let mut forced: Vec<_> = loaded
+        .records
+        .iter()
+        .filter(|record| record.cell.mix == "a" && record.cell.threads == 64)
+        .cloned()
+        .collect();
+    for record in &mut forced {
+        record.cell.compacts_at = Some(0.5);
+        record.cell.workload += ", compacted midway";
+        record.cell.id += "-compacted";
+        record.system_series.clear();
+        for point in record.measured.as_mut().unwrap().series.iter_mut().filter(|point| point.t_s > 30.0) {
+            point.mean_us *= 3.0;
+        }
+    }
+    loaded.records.extend(forced);
+    let comparison = Comparison::of(&loaded);
+    assert_eq!(comparison.rows.len(), 7);
+    let row = comparison.rows.iter().find(|row| row.cell.compacts_at.is_some()).expect("a row of its own");
+    let found = Compactions::of(row.cells[1].as_ref().unwrap()).expect("it is known when it was told to");
+    assert_eq!((found.gauge.as_deref(), found.share), (None, 0.5));
+    assert!((found.slowdown.unwrap().value - 3.0).abs() < 0.2, "{:?}", found.slowdown);
+    // Neither the published figures nor the answer are about it.
+    let with = terminal::comparison(&loaded, 130, false);
+    let published = |text: &str| {
+        text.split("Against hdd, as published")
+            .nth(1)
+            .map(|part| part.split("What the paper").next().unwrap().to_owned())
+    };
+    assert_eq!(published(&with), published(&plain));
+    assert_eq!(with.lines().nth(2), plain.lines().nth(2));
+    assert!(!with.contains("Over offered rates"));
+}
+
+#[test]
+fn a_paper_of_five_machines_stands_beside_one() {
+    let loaded = fixture::accumulo::accumulo();
+    let comparison = Comparison::of(&loaded);
+    let table = loaded.run.reference.as_ref().unwrap();
+    let figures = beside(table, &comparison);
+    assert_eq!(figures.len(), 4, "the mean over the mixes is one figure");
+    let mean = figures.iter().find(|one| one.figure.mix == "all" && one.figure.storage == "flash").unwrap();
+    let (ours, ratio) = (mean.ours.expect("measured"), mean.our_ratio.expect("measured"));
+    let each: Vec<f64> = comparison
+        .rows
+        .iter()
+        .filter(|row| row.cell.threads == 64)
+        .map(|row| row.figures(comparison.storages.len() - 1).unwrap().mean_us.unwrap().value / 1e3)
+        .collect();
+    assert_eq!(each.len(), 3);
+    assert!((ours.value - each.iter().sum::<f64>() / 3.0).abs() < 1e-9);
+    assert!(ratio.value < 1.0 && (mean.published_ratio.unwrap() - 0.125).abs() < 1e-9);
+    let page = html::render(&loaded);
+    for words in ["a fifth of 4,759", "a fifth of 48,000", "system compacted", "Compactions"] {
+        assert!(page.contains(words), "'{words}' is not on the page");
+    }
+    let judged = claims::judge(table, &comparison);
+    assert_eq!(judged[0].verdict, ClaimVerdict::AgreesLarger);
+    assert_eq!(judged[1].verdict, ClaimVerdict::Agrees);
+    insta::assert_snapshot!("accumulo_130", terminal::comparison(&loaded, 130, false));
+}
