@@ -1,5 +1,6 @@
 //! What can be asked for on the command line.
 
+mod advise;
 mod fault;
 mod probing;
 mod volume;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use advise::{AdviseArguments, AdviseCommand, SplitArguments};
 pub use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
 pub use probing::{MeasureArguments, ServeArguments, VerifyArguments};
 pub use volume::{CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand};
@@ -48,6 +50,8 @@ pub enum Command {
     Volume(VolumeArguments),
     /// The catalogue of media
     Media(MediaArguments),
+    /// How to lay out storage of unlike devices
+    Advise(AdviseArguments),
     /// What this host can do, and how to get the rest
     Doctor {
         /// For scripts

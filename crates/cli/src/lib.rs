@@ -54,6 +54,7 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
             MediaCommand::Verify(arguments) => commands::media::verify(&arguments),
             MediaCommand::Serve(arguments) => commands::media::serve(&arguments),
         },
+        Command::Advise(arguments) => commands::advise::advise(&arguments),
         Command::Doctor { json } => commands::doctor::doctor(json),
         Command::Clean => commands::clean::clean(),
         Command::Schema => commands::schema::schema(),

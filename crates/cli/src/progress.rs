@@ -117,10 +117,18 @@ impl Observer for Terminal {
         let width = state.total.to_string().len();
         let number = record.position as usize + 1;
         let head = format!("{number:>width$}/{} {}", state.total, label(planned));
+        let doubtful = record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
+        if let (CellStatus::Completed, Some(job)) = (&record.status, &record.job) {
+            state.say(&format!(
+                "{head}: {}, {} here{}",
+                quantity::duration(job.duration_s),
+                quantity::duration(job.wall_s),
+                if doubtful { "  (doubtful)" } else { "" }
+            ));
+            return;
+        }
         state.say(&match (&record.status, &record.measured) {
             (CellStatus::Completed, Some(measured)) => {
-                let doubtful =
-                    record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
                 format!(
                     "{head}: {} ops/s, mean {}, p99 {}{}",
                     quantity::rate(measured.throughput_per_s),

@@ -10,7 +10,7 @@ const QUICKSTART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/qui
 fn mistakes_end_with_two_and_say_where() {
     let playground = Playground::new();
     playground.write("broken.toml", &TINY_STUDY.replace("hdd-7200-sata", "hdd-7200-stata"));
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["check", "broken.toml"], "broken.toml:9"),
         (&["run", "broken.toml"], "hdd-7200-sata"),
         (&["run", "absent.toml"], "absent.toml"),
@@ -20,6 +20,9 @@ fn mistakes_end_with_two_and_say_where() {
         (&["mount", "nvme-9300-maxx0", "here"], "1 to 64"),
         (&["mount", "ssd-sata", "here", "--attachment", "nbd"], "fuse-directory"),
         (&["media", "measure", ".", "-o", "/proc/x.toml"], "cannot write /proc/x.toml"),
+        (&["advise", "split", "hdd=6@120"], "hdd=6@120"),
+        (&["advise", "split", "hdd=6@120MB/s", "hdd=1@1300MB/s"], "twice"),
+        (&["advise", "split", "hdd=6@120MB/s", "--root", "a,b"], "absolute path"),
         (&["ycsb", "run", "mysql", "--dir", "here"], "rocksdb"),
         (&["ycsb", "run", "rocksdb", "--dir", "here", "-p", "recordcount=many"], "recordcount"),
     ];
@@ -46,6 +49,22 @@ fn check_lists_the_cells_of_a_study() {
     let json = stdout(&playground.output(&["check", QUICKSTART, "--json"]));
     let cells: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
     assert_eq!(cells.len(), 9);
+}
+
+#[test]
+fn advice_on_splitting_is_for_people_and_for_scripts() {
+    let playground = Playground::new();
+    let split = ["advise", "split", "hdd=6@120MB/s", "ssd=1@1300MB/s"];
+    let output = playground.output(&split);
+    assert!(output.status.success(), "{}", stderr(&output));
+    insta::assert_snapshot!("advise_split", stdout(&output));
+    let json = stdout(&playground.output(&[&split[..], &["--json", "--root", "/mnt"]].concat()));
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["devices"][1]["directories"], 11);
+    assert_eq!(value["before_bytes_per_s"], 840e6);
+    let directories = value["properties"]["dfs.datanode.data.dir"].as_str().unwrap();
+    assert_eq!(directories.split(',').count(), 17);
+    assert!(directories.starts_with("/mnt/hdd-0/hdfs,"), "{directories}");
 }
 
 #[test]

@@ -20,14 +20,20 @@ pub fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     if !study.notes.is_empty() {
         eprintln!("{}", study.notes);
     }
-    let runs = cells.len() * study.run.repetitions as usize;
+    let repetitions = study.run.repetitions as usize;
+    let jobs = cells.iter().filter(|cell| cell.is_job()).count();
+    let runs = (cells.len() - jobs) * repetitions;
     let wall_s = runs as f64 * (study.run.warmup + study.run.duration).as_secs_f64();
+    let measuring = match (runs, jobs) {
+        (0, _) => "jobs that take as long as they take".to_owned(),
+        (_, 0) => format!("at least {} of measuring on this machine", quantity::duration(wall_s)),
+        _ => format!("at least {} of measuring on this machine, and jobs", quantity::duration(wall_s)),
+    };
     output::print(&format!(
-        "{}: {} cells, {} each, at least {} of measuring on this machine",
+        "{}: {}, {} each, {measuring}",
         study.name,
-        cells.len(),
-        quantity::plural(study.run.repetitions as usize, "repetition"),
-        quantity::duration(wall_s)
+        quantity::plural(cells.len(), "cell"),
+        quantity::plural(repetitions, "repetition"),
     ));
     for cell in &cells {
         output::print(&format!("  {}", cell.id));

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod advise;
 pub mod check;
 pub mod clean;
 pub mod doctor;

@@ -1,0 +1,142 @@
+//! `underlay advise`
+
+use std::process::ExitCode;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use underlay_report::quantity;
+use underlay_study::advice::{self, Devices, Split};
+
+use crate::arguments::{AdviseArguments, AdviseCommand, SplitArguments};
+use crate::exit_codes::Failure;
+use crate::output;
+
+pub fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        AdviseCommand::Split(arguments) => split(arguments),
+    }
+}
+
+fn split(arguments: &SplitArguments) -> Result<ExitCode, Failure> {
+    let mistake = |error: advice::AdviceError| Failure::Mistake(error.to_string());
+    let devices: Vec<Devices> = arguments
+        .devices
+        .iter()
+        .map(|text| Devices::parse(text))
+        .collect::<Result<_, _>>()
+        .map_err(mistake)?;
+    let root = &arguments.root;
+    // Hadoop separates directories by commas and takes brackets for storage types.
+    let is_usable = |c: char| !(c.is_control() || c.is_whitespace() || matches!(c, ',' | '[' | ']'));
+    if !root.starts_with('/') || !root.chars().all(is_usable) {
+        return Err(Failure::Mistake(format!(
+            "--root {root}: expected an absolute path without spaces, commas or brackets"
+        )));
+    }
+    let split = advice::split(&devices).map_err(mistake)?;
+    output::print(&if arguments.json { json(&split, root) } else { text(&split, root) });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(split: &Split, root: &str) -> String {
+    let devices: Vec<serde_json::Value> = split
+        .parts
+        .iter()
+        .map(|part| {
+            serde_json::json!({
+                "name": part.devices.name,
+                "count": part.devices.count,
+                "bandwidth_bytes_per_s": part.devices.bandwidth_bytes_per_s,
+                "directories": part.directories,
+                "directory_bytes_per_s": part.directory_bytes_per_s,
+                "share_before": part.share_before,
+                "share_after": part.share_after,
+            })
+        })
+        .collect();
+    let properties: serde_json::Map<String, serde_json::Value> = split
+        .hadoop_properties(root)
+        .into_iter()
+        .map(|(_, name, value)| (name.to_owned(), value.into()))
+        .collect();
+    let value = serde_json::json!({
+        "devices": devices,
+        "directories": split.directories,
+        "bandwidth_bytes_per_s": split.bandwidth_bytes_per_s,
+        "before_bytes_per_s": split.before_bytes_per_s,
+        "after_bytes_per_s": split.after_bytes_per_s,
+        "properties": properties,
+    });
+    serde_json::to_string_pretty(&value).expect("plain data becomes JSON")
+}
+
+fn text(split: &Split, root: &str) -> String {
+    let mut out = table(split);
+    let rate = |bytes_per_s: f64| format!("{}/s", quantity::bytes(bytes_per_s));
+    let of_all = |bytes_per_s: f64| quantity::percent(bytes_per_s / split.bandwidth_bytes_per_s);
+    let devices: u32 = split.parts.iter().map(|part| part.devices.count).sum();
+    out += &format!(
+        "\nThe devices have {} together. Filled in turn, they are expected to give\n",
+        rate(split.bandwidth_bytes_per_s)
+    );
+    let line = |name: &str, directories: u32, reached: f64| {
+        let directories = match directories {
+            1 => "1 directory".to_owned(),
+            count => format!("{count} directories"),
+        };
+        format!("  {name} {}, {} of it, with {directories}\n", rate(reached), of_all(reached))
+    };
+    out += &line("before:", devices, split.before_bytes_per_s);
+    out += &line("after: ", split.directories, split.after_bytes_per_s);
+    if split.parts.iter().all(|part| part.directories == 1) {
+        out += "\nNothing is to be split: a directory a device is right for these.\n";
+    }
+    for (file, name, value) in split.hadoop_properties(root) {
+        out += &format!(
+            "\n{file}\n<property>\n  <name>{name}</name>\n  <value>{}</value>\n</property>\n",
+            escaped(&value)
+        );
+    }
+    if let Some(part) =
+        split.parts.iter().filter(|part| part.directories > 1).max_by_key(|part| part.directories)
+    {
+        let name = &part.devices.name;
+        out += &format!(
+            "\nEach {name} gets {} of all bytes: when one is full, they go elsewhere, and its bandwidth is lost.\n\
+             HDFS counts the space of a file system once for each directory on it: make each part a volume of its own\n\
+             (LVM, a partition, an XFS project quota), or the space that HDFS reports is too large.\n",
+            quantity::percent(part.share_after)
+        );
+    }
+    out
+}
+
+fn table(split: &Split) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["devices", "directories each", "bandwidth of each", "of all bytes, before", "after"]);
+    for part in &split.parts {
+        let each = |share: f64| match part.devices.count {
+            1 => quantity::percent(share),
+            _ => format!("{} each", quantity::percent(share)),
+        };
+        table.add_row(vec![
+            format!("{} x {}", part.devices.count, part.devices.name),
+            part.directories.to_string(),
+            format!("{}/s", quantity::bytes(part.directory_bytes_per_s)),
+            each(part.share_before),
+            each(part.share_after),
+        ]);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
