@@ -115,7 +115,8 @@ fn on_path(program: &str) -> Option<PathBuf> {
 }
 
 /// A program that is Java in a process namespace of its own. Containers leave the process group of their NodeManager and would
-/// outlive it; in a namespace whose first process it is, the kernel ends all of them with it, and it with us.
+/// outlive it; in a namespace whose first process it is, the kernel ends all of them with it, and it with us. It sees a
+/// `/proc` of its own, for the tasks' counters; what the host unmounts is unmounted here too, so that no device stays in use.
 fn contained(java: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
     let Some(unshare) = on_path("unshare") else {
         return Err(SystemError::Missing {
@@ -126,7 +127,7 @@ fn contained(java: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
     };
     let script = folder.join("contained-java");
     let text = format!(
-        "#!/bin/sh\nexec '{}' --pid --fork --kill-child --mount-proc -- '{}' \"$@\"\n",
+        "#!/bin/sh\nexec '{}' --pid --fork --kill-child --mount-proc --propagation slave -- '{}' \"$@\"\n",
         unshare.display(),
         java.display()
     );
