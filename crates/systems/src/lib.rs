@@ -19,6 +19,7 @@ pub mod jvm;
 pub mod network_namespace;
 pub mod null;
 pub mod rocksdb;
+pub mod setting;
 pub mod system;
 pub mod wire;
 

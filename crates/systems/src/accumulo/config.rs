@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::PathBuf;
 
-use super::memory::{Division, MIB, Shares, least_bytes};
+use super::memory::{Division, Shares, least_bytes};
+use crate::setting::{expected_one_of, name_of, one_of, share, too_small, within};
 
 /// More than one host runs.
 const SERVERS_MAX: u64 = 32;
@@ -139,16 +140,11 @@ impl Config {
                 }
                 let least = least_bytes(config.nodes, hdfs_bytes(config.datanodes()));
                 if config.budget_bytes < least {
-                    let mib = |bytes: u64| bytes as f64 / MIB as f64;
+                    let small = too_small(config.budget_bytes, least);
+                    let datanodes = config.datanodes();
                     mistake(
                         "memory",
-                        format!(
-                            "{:.1} MiB is too small: expected at least {:.0} MiB for {} tablet servers and {} DataNodes",
-                            mib(config.budget_bytes),
-                            mib(least),
-                            config.nodes,
-                            config.datanodes(),
-                        ),
+                        format!("{small} for {} tablet servers and {datanodes} DataNodes", config.nodes),
                     );
                 }
             }
@@ -166,9 +162,9 @@ impl Config {
             "split_mib" => self.split_mib = within(text, 1, 1 << 20)?,
             "durability" => self.durability = one_of(text, DURABILITIES)?,
             "compression" => self.compression = one_of(text, COMPRESSIONS)?,
-            "map_share" => self.shares.map = share(text)?,
-            "data_cache_share" => self.shares.data_cache = share(text)?,
-            "index_cache_share" => self.shares.index_cache = share(text)?,
+            "map_share" => self.shares.map = share(text, &SHARES, "0.25 or 25 %")?,
+            "data_cache_share" => self.shares.data_cache = share(text, &SHARES, "0.25 or 25 %")?,
+            "index_cache_share" => self.shares.index_cache = share(text, &SHARES, "0.25 or 25 %")?,
             "native_maps" => self.native_maps = native_maps(text)?,
             "scan_threads" => self.scan_threads = within(text, 1, 1024)?,
             "compaction_threads" => self.compaction_threads = within(text, 1, 64)?,
@@ -177,10 +173,7 @@ impl Config {
             "settle" => self.settle = one_of(text, SETTLES)?,
             "zookeepers" => self.existing.get_or_insert_default().zookeepers = zookeepers(text)?,
             "instance" => self.existing.get_or_insert_default().instance = instance(text)?,
-            _ => {
-                let names: Vec<&str> = SETTINGS.iter().map(|&(name, _)| name).collect();
-                return Err(format!("expected one of {}", names.join(", ")));
-            }
+            _ => return Err(expected_one_of(SETTINGS)),
         }
         Ok(())
     }
@@ -276,34 +269,6 @@ impl Default for Config {
     }
 }
 
-fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    let found = choices.iter().find(|&&(name, _)| name.eq_ignore_ascii_case(text));
-    found.map(|&(_, value)| value).ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
-        format!("expected one of {}", names.join(", "))
-    })
-}
-
-fn name_of<T: PartialEq>(value: T, choices: &[(&str, T)]) -> String {
-    choices.iter().find(|(_, choice)| *choice == value).map_or("", |&(name, _)| name).to_owned()
-}
-
-fn within(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.replace('_', "").parse().ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
-}
-
-/// A part: `0.25` or `25 %`.
-fn share(text: &str) -> Result<f64, String> {
-    let number = match text.strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
-        None => text.parse::<f64>(),
-    };
-    number.ok().filter(|share| SHARES.contains(share)).ok_or_else(|| {
-        format!("expected a part from {} to {}, such as 0.25 or 25 %", SHARES.start(), SHARES.end())
-    })
-}
-
 fn native_maps(text: &str) -> Result<Option<PathBuf>, String> {
     match text {
         "none" => Ok(None),
@@ -339,6 +304,7 @@ fn instance(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::MIB;
     use super::*;
 
     fn values(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

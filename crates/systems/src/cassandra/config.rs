@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use scylla::statement::Consistency;
 
-use super::memory::{Division, MIB, MIN_NODE_BYTES};
+use super::memory::{Division, MIN_NODE_BYTES};
+use crate::setting::{expected_one_of, name_of, one_of, share, too_small, within};
 
 /// More than one host runs; a block of addresses has 254.
 const NODES_MAX: u64 = 200;
@@ -148,15 +149,7 @@ impl Config {
         if config.endpoints.is_empty() {
             let needed_bytes = MIN_NODE_BYTES * config.nodes;
             if budget_bytes < needed_bytes {
-                let mib = |bytes: u64| bytes as f64 / MIB as f64;
-                mistake(
-                    "memory",
-                    format!(
-                        "{:.1} MiB is too small: expected at least {:.0} MiB",
-                        mib(budget_bytes),
-                        mib(needed_bytes)
-                    ),
-                );
+                mistake("memory", too_small(budget_bytes, needed_bytes));
             }
             if nodes_known && config.replication_factor > config.nodes {
                 mistake(
@@ -201,7 +194,7 @@ impl Config {
                 }
             }
             "compaction" => self.compaction = one_of(text, COMPACTIONS)?,
-            "heap_share" => self.heap_share = share(text)?,
+            "heap_share" => self.heap_share = share(text, &HEAP_SHARES, "0.25 or 25 %")?,
             "commitlog_sync" => self.commitlog_sync = one_of(text, COMMITLOG_SYNCS)?,
             "concurrent_reads" => self.concurrent_reads = within(text, 2, KIB)?,
             "concurrent_writes" => self.concurrent_writes = within(text, 2, KIB)?,
@@ -211,10 +204,7 @@ impl Config {
             "datacenter" => self.datacenter = Some(datacenter(text)?),
             "tls_ca" if text.is_empty() => return Err("expected the path of a file".to_owned()),
             "tls_ca" => self.tls_ca = Some(PathBuf::from(text)),
-            _ => {
-                let names: Vec<&str> = SETTINGS.iter().map(|&(name, _)| name).collect();
-                return Err(format!("expected one of {}", names.join(", ")));
-            }
+            _ => return Err(expected_one_of(SETTINGS)),
         }
         Ok(())
     }
@@ -282,34 +272,6 @@ impl Default for Config {
     }
 }
 
-fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    let found = choices.iter().find(|&&(name, _)| name.eq_ignore_ascii_case(text));
-    found.map(|&(_, value)| value).ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
-        format!("expected one of {}", names.join(", "))
-    })
-}
-
-fn name_of<T: PartialEq>(value: T, choices: &[(&str, T)]) -> String {
-    choices.iter().find(|(_, choice)| *choice == value).map_or("", |&(name, _)| name).to_owned()
-}
-
-fn within(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.replace('_', "").parse().ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
-}
-
-/// A part: `0.25` or `25 %`.
-fn share(text: &str) -> Result<f64, String> {
-    let number = match text.strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
-        None => text.parse::<f64>(),
-    };
-    number.ok().filter(|share| HEAP_SHARES.contains(share)).ok_or_else(|| {
-        format!("expected a part from {} to {}, such as 0.25 or 25 %", HEAP_SHARES.start(), HEAP_SHARES.end())
-    })
-}
-
 /// `ADDRESS:PORT`, one or several with commas, by number or by name.
 fn endpoints(text: &str) -> Result<Vec<String>, String> {
     let is_endpoint = |word: &str| {
@@ -337,6 +299,7 @@ fn datacenter(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::MIB;
     use super::*;
 
     fn values(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::memory::{Division, MIB};
 use crate::hdfs::{StorageType, VolumeChoosing};
+use crate::setting::{expected_one_of, name_of, one_of, too_small, within};
 
 const DATANODES_MAX: u64 = 20;
 const CONTAINERS_MAX: u64 = 256;
@@ -197,16 +198,13 @@ impl Config {
                 }
             }
             let least = Division::least_bytes(&config);
-            let mib = |bytes: u64| bytes as f64 / MIB as f64;
             if config.budget_bytes < least {
+                let small = too_small(config.budget_bytes, least);
                 mistake(
                     "memory",
                     format!(
-                        "{:.1} MiB is too small: expected at least {:.0} MiB for {} DataNodes and {} tasks at once",
-                        mib(config.budget_bytes),
-                        mib(least),
-                        config.datanodes,
-                        config.containers
+                        "{small} for {} DataNodes and {} tasks at once",
+                        config.datanodes, config.containers
                     ),
                 );
             } else {
@@ -214,13 +212,11 @@ impl Config {
                 let most = division.task_heap_bytes / 2;
                 // Larger than half of the heap, a task would have no memory for anything else and die.
                 if division.sort_buffer_bytes > most {
-                    let heap = mib(division.task_heap_bytes);
+                    let mib = |bytes: u64| bytes as f64 / MIB as f64;
+                    let (most, heap) = (mib(most), mib(division.task_heap_bytes));
                     mistake(
                         "sort_buffer",
-                        format!(
-                            "expected at most {:.0} MiB, half of a task's heap of {heap:.0} MiB",
-                            mib(most)
-                        ),
+                        format!("expected at most {most:.0} MiB, half of a task's heap of {heap:.0} MiB"),
                     );
                 }
             }
@@ -266,10 +262,7 @@ impl Config {
             "work_directory" => self.work_directory = work_directory(text)?,
             "configuration" if text.is_empty() => return Err("expected the path of a directory".to_owned()),
             "configuration" => self.configuration = Some(PathBuf::from(text)),
-            _ => {
-                let names: Vec<&str> = SETTINGS.iter().map(|&(name, _)| name).collect();
-                return Err(format!("expected one of {}", names.join(", ")));
-            }
+            _ => return Err(expected_one_of(SETTINGS)),
         }
         Ok(())
     }
@@ -319,23 +312,6 @@ impl Config {
         }
         applied.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
-}
-
-fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    let found = choices.iter().find(|&&(name, _)| name.eq_ignore_ascii_case(text));
-    found.map(|&(_, value)| value).ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
-        format!("expected one of {}", names.join(", "))
-    })
-}
-
-fn name_of<T: PartialEq>(value: T, choices: &[(&str, T)]) -> String {
-    choices.iter().find(|(_, choice)| *choice == value).map_or("", |&(name, _)| name).to_owned()
-}
-
-fn within(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.replace('_', "").parse().ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
 }
 
 /// `16 MiB`, `64 MB`, or bytes.

@@ -7,6 +7,8 @@ use ::rocksdb::{
     BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, LogLevel, Options, WriteOptions,
 };
 
+use crate::setting::{expected_one_of, share, within};
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -95,6 +97,7 @@ impl Config {
             compaction: Compaction::Level,
             background_jobs: 2,
         };
+        let share = |text| share(text, &(LEAST_SHARE..=MOST_SHARES), "0.35 or 35 %");
         let mut block_cache_share = None;
         let mut mistakes = Vec::new();
         if budget_bytes < MIN_BUDGET_BYTES {
@@ -133,16 +136,13 @@ impl Config {
                 }
                 "background_jobs" => within(value, 1, 32).map(|jobs| config.background_jobs = jobs),
                 _ => {
-                    let names: Vec<&str> = SETTINGS.iter().map(|&(name, _)| name).collect();
-                    mistakes.push((
-                        key.clone(),
-                        format!("no such setting; expected one of {}", names.join(", ")),
-                    ));
+                    let problem = format!("no such setting; {}", expected_one_of(SETTINGS));
+                    mistakes.push((key.clone(), problem));
                     continue;
                 }
             };
             if let Err(expected) = expected {
-                mistakes.push((key.clone(), format!("expected {expected}, not '{value}'")));
+                mistakes.push((key.clone(), format!("{expected}, not '{value}'")));
             }
         }
         config.block_cache_share = block_cache_share.unwrap_or(if config.direct_io { 0.6 } else { 0.35 });
@@ -281,28 +281,13 @@ impl Config {
     }
 }
 
-/// A part of the budget: `0.35` or `35 %`.
-fn share(text: &str) -> Result<f64, String> {
-    let number = match text.strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
-        None => text.parse::<f64>(),
-    };
-    number
-        .ok()
-        .filter(|share| (LEAST_SHARE..=MOST_SHARES).contains(share))
-        .ok_or_else(|| format!("a part from {LEAST_SHARE} to {MOST_SHARES}, such as 0.35 or 35 %"))
-}
-
+/// As [`crate::setting::one_of`], and small letters are told from capitals.
 fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    choices.iter().find(|&&(name, _)| name == text).map(|&(_, value)| value).ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
-        format!("one of {}", names.join(", "))
-    })
-}
-
-fn within(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.replace('_', "").parse().ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("a whole number from {least} to {most}"))
+    choices
+        .iter()
+        .find(|&&(name, _)| name == text)
+        .map(|&(_, value)| value)
+        .ok_or_else(|| expected_one_of(choices))
 }
 
 /// RocksDB takes sizes as the machine's word.
