@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::stack::{Pace, StackSpec};
 
+use crate::dirty_limit::DirtyLimits;
 use crate::filesystem::Filesystem;
 use crate::missing::Missing;
 use crate::registry::Registry;
@@ -91,14 +92,27 @@ pub(crate) trait Held: Send + Sync {
         None
     }
     fn health(&self) -> Result<(), AttachError>;
+    /// Whether it stands on devices that were made for it, so that they may be set up for it.
+    fn has_own_devices(&self) -> bool {
+        true
+    }
     /// Takes everything away that is still there; doing so again does nothing.
     fn detach(&mut self) -> Result<(), AttachError>;
+}
+
+/// What [`Attached::limit_dirty`] has set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirtyLimit {
+    pub devices: u32,
+    /// Of each of them.
+    pub device_bytes: u64,
 }
 
 /// A storage in use. Dropping it detaches it, but only [`Attached::detach`] tells what went wrong.
 pub struct Attached {
     name: &'static str,
     paths: Vec<PathBuf>,
+    dirty_limits: Option<DirtyLimits>,
     held: Box<dyn Held>,
 }
 
@@ -110,7 +124,7 @@ impl std::fmt::Debug for Attached {
 
 impl Attached {
     pub(crate) fn new(name: &'static str, paths: Vec<PathBuf>, held: Box<dyn Held>) -> Self {
-        Attached { name, paths, held }
+        Attached { name, paths, dirty_limits: None, held }
     }
 
     /// The attachment's name.
@@ -131,6 +145,9 @@ impl Attached {
     /// Clears the devices' counters and samples them every `interval_s` seconds from now on (modelled
     /// seconds; on real storage seconds of the clock).
     pub fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        if let Some(limits) = &self.dirty_limits {
+            limits.renew();
+        }
         self.held.begin_measurement(interval_s)
     }
 
@@ -163,13 +180,44 @@ impl Attached {
     /// Writes everything out and takes the storage away. Whatever a program still holds open keeps it there:
     /// the error names the process, and `detach` may be called again. Once it succeeded it does nothing.
     pub fn detach(&mut self) -> Result<(), AttachError> {
+        self.lift_dirty_limit()?;
         self.held.detach()
+    }
+
+    /// Holds programs back that write to it while `limit_bytes` wait in memory for its devices, each device having an
+    /// equal part of that. It holds until the storage is detached. See [`crate::dirty_limit`].
+    ///
+    /// # Errors
+    /// [`AttachError::Missing`] where it can't be had: the kernel is too old, or the devices are not ours to set up.
+    pub fn limit_dirty(&mut self, limit_bytes: u64, registry: &Registry) -> Result<DirtyLimit, AttachError> {
+        if !self.held.has_own_devices() {
+            return Err(Missing::new(
+                "a limit of dirty pages on disks that others use as well",
+                "set vm.dirty_bytes of this machine, or use modelled devices",
+            )
+            .into());
+        }
+        self.lift_dirty_limit()?;
+        let limits = DirtyLimits::set(&self.paths, limit_bytes, registry)?;
+        let set = DirtyLimit { devices: limits.devices(), device_bytes: limits.device_bytes() };
+        self.dirty_limits = Some(limits);
+        Ok(set)
+    }
+
+    /// Before the devices are given back: the next user of a loop device would have it otherwise.
+    fn lift_dirty_limit(&mut self) -> Result<(), AttachError> {
+        if let Some(limits) = &mut self.dirty_limits {
+            limits.lift()?;
+            self.dirty_limits = None;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
         // What fails here is still in the registry, where `underlay clean` finds it.
+        let _ = self.lift_dirty_limit();
         let _ = self.held.detach();
     }
 }

@@ -9,6 +9,7 @@ pub mod choice;
 pub mod daemon;
 mod daemon_process;
 pub mod directory;
+pub mod dirty_limit;
 pub mod filesystem;
 pub mod fuse_loop;
 pub mod fuse_uring;
@@ -28,7 +29,7 @@ pub mod remote;
 pub mod served;
 pub mod ublk;
 
-pub use attachment::{AttachError, AttachSpec, Attached, Attachment};
+pub use attachment::{AttachError, AttachSpec, Attached, Attachment, DirtyLimit};
 pub use directory::FuseDirectory;
 pub use filesystem::Filesystem;
 pub use fuse_loop::FuseLoop;

@@ -123,6 +123,11 @@ impl Held for Directories {
         None
     }
 
+    /// The disks are the user's.
+    fn has_own_devices(&self) -> bool {
+        false
+    }
+
     fn health(&self) -> Result<(), AttachError> {
         match self.made.iter().find(|(path, _)| !path.is_dir()) {
             Some((path, _)) => Err(AttachError::failed(format!("{} was removed by someone", path.display()))),

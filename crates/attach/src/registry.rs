@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::attachment::AttachError;
+use crate::dirty_limit::Former;
 use crate::processes::{self, ProcessId};
 
 pub use clean::Cleaned;
@@ -55,6 +56,11 @@ pub enum Thing {
     /// The ublk devices of the daemon whose links lie in this directory.
     Ublk {
         export: PathBuf,
+    },
+    /// The limit of dirty pages of the device of this number, which had another one before.
+    DirtyLimit {
+        device: String,
+        former: Former,
     },
     /// The kernel's connection of this host to an NVMe subsystem, by TCP.
     NvmeController {
@@ -114,6 +120,9 @@ impl std::fmt::Display for Thing {
             }
             Thing::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
             Thing::Ublk { export } => write!(formatter, "the ublk devices of {}", export.display()),
+            Thing::DirtyLimit { device, .. } => {
+                write!(formatter, "the limit of dirty pages of device {device}")
+            }
             Thing::NvmeController { subsystem_nqn, .. } => {
                 write!(formatter, "the connection to {subsystem_nqn}")
             }

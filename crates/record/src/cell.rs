@@ -94,6 +94,24 @@ pub struct MemoryRecord {
     pub data_to_memory: f64,
     /// The highest use of the budget that the kernel reported.
     pub peak_bytes: Option<u64>,
+    /// What the study's `dirty_limit` came to on each storage of a server; empty where it has none, and the limit of this
+    /// machine's kernel held.
+    #[serde(default)]
+    pub dirty_limits: Vec<DirtyLimitRecord>,
+}
+
+/// How much of what was written to a storage could wait in memory for its devices before writers were held back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DirtyLimitRecord {
+    /// Its name in the study.
+    pub storage: String,
+    /// Of each block device that the kernel saw, on this machine (after `scale.data`); absent where none was set.
+    pub device_bytes: Option<u64>,
+    /// Devices of a server with this limit each.
+    pub devices: u32,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -12,7 +12,7 @@ pub mod measured;
 pub mod network;
 pub mod run;
 
-pub use cell::{Cell, CellStatus, MemoryRecord, RunRecord, Scale, StorageRecord};
+pub use cell::{Cell, CellStatus, DirtyLimitRecord, MemoryRecord, RunRecord, Scale, StorageRecord};
 pub use certificate::{Certificate, Check, Verdict};
 pub use devices::{
     DeviceActivity, DeviceDescription, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,

@@ -1,5 +1,6 @@
 //! Undoing what dead owners left, in the order that each step makes the next one possible.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
@@ -17,7 +18,7 @@ use crate::daemon::DaemonConfig;
 use crate::daemon::control::Command;
 use crate::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
 use crate::directory::is_mounted_as;
-use crate::{loop_device, memory_budget, mounts, nvme_kernel, ublk};
+use crate::{dirty_limit, loop_device, memory_budget, mounts, nvme_kernel, ublk};
 
 /// What a clean-up did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,10 +42,15 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
 
     let mut cleaned = Cleaned::default();
     let mut dead = Vec::new();
+    let mut limited = BTreeSet::new();
     for (path, journal) in registry.journals() {
         if journal.owner.is_alive() {
             cleaned.in_use += journal.things.len();
             let Journal { owner, things, .. } = &journal;
+            limited.extend(things.iter().filter_map(|(_, thing)| match thing {
+                Thing::DirtyLimit { device, .. } => Some(device.clone()),
+                _ => None,
+            }));
             report(&format!(
                 "left alone: {} (process {}) still runs and uses {} things",
                 owner.command,
@@ -62,7 +68,9 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
             _ => None,
         });
         let daemons = configs.collect();
-        let mut cleaner = Cleaner { report: &mut *report, daemons, removed: 0, problems: Vec::new() };
+        let limited = limited.clone();
+        let mut cleaner =
+            Cleaner { report: &mut *report, daemons, limited, removed: 0, problems: Vec::new() };
         cleaner.undo(&journal);
         cleaned.removed += cleaner.removed;
         if cleaner.problems.is_empty() {
@@ -80,6 +88,8 @@ struct Cleaner<'a> {
     report: &'a mut dyn FnMut(&str),
     /// The configurations of the owner's device daemons.
     daemons: Vec<PathBuf>,
+    /// Devices whose dirty pages living processes limit.
+    limited: BTreeSet<String>,
     removed: usize,
     problems: Vec<String>,
 }
@@ -91,8 +101,9 @@ impl Cleaner<'_> {
         let things: Vec<&Thing> = journal.things.iter().rev().map(|(_, thing)| thing).collect();
         // After a restart only files are left, and a process number means someone else.
         if same_boot {
-            let stages: [fn(&mut Self, &Thing); 8] = [
+            let stages: [fn(&mut Self, &Thing); 9] = [
                 Self::end_processes,
+                Self::lift_dirty_limit,
                 Self::unmount_filesystem,
                 Self::clear_loop,
                 Self::disconnect,
@@ -130,6 +141,20 @@ impl Cleaner<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// While the device is there: a mount that is unmounted takes longer under a limit.
+    fn lift_dirty_limit(&mut self, thing: &Thing) {
+        let Thing::DirtyLimit { device, former } = thing else { return };
+        // Whoever has the device now took over what it had before.
+        if self.limited.contains(device) {
+            return;
+        }
+        match dirty_limit::restore(device, *former) {
+            Ok(true) => self.done(format!("lifted the limit of dirty pages of device {device}")),
+            Ok(false) => {}
+            Err(error) => self.problems.push(error.to_string()),
         }
     }
 

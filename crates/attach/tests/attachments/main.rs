@@ -2,6 +2,7 @@
 
 mod conformance;
 mod daemon_killed;
+mod dirty_limit;
 mod fixture;
 mod fuse_loop;
 mod owner_killed;

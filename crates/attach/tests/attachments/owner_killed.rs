@@ -12,6 +12,7 @@ use underlay_attach::{
 };
 use underlay_storage::stack::BackingSpec;
 
+use crate::dirty_limit::{self, Bdi};
 use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack, without_hanging};
 
 /// Tells the owner process which corner of the machine is its own.
@@ -26,7 +27,10 @@ fn owner_process() {
     let registry = Registry::at(&corner.join("run")).unwrap();
     let volumes = stack(&[("data", 320 * MIB, BackingSpec::File(corner.join("backing")))]);
     let wanted = spec(volumes, Filesystem::Xfs, corner.join("mnt"));
-    let attached = fuse_loop().unwrap().attach(&wanted, &registry).unwrap();
+    let mut attached = fuse_loop().unwrap().attach(&wanted, &registry).unwrap();
+    let limited = attached.limit_dirty(16 * MIB, &registry).is_ok();
+    let device = if limited { Bdi::of(&attached.paths()[0]).0 } else { PathBuf::new() };
+    fs::write(corner.join("limited"), device.to_str().unwrap()).unwrap();
     let real = RealPaths::new(vec![corner.join("disk")]).attach(&wanted, &registry).unwrap();
     let budget =
         memory_budget::probe().is_ok().then(|| MemoryBudget::create("owner", 64 << 20, &registry).unwrap());
@@ -106,6 +110,7 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
     if fuse_loop().is_none() {
         return;
     }
+    let _alone = dirty_limit::alone();
     let fixture = Fixture::new();
     let mut owner = start_owner(&fixture);
     wait_for(&fixture.path("ready"), &mut owner.0);
@@ -121,6 +126,12 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
 
     owner.kill();
     assert!(!fixture.registry.leftovers().is_empty());
+    // Empty where this kernel has no such limits.
+    let limited = fs::read_to_string(fixture.path("limited")).unwrap();
+    let limited = (!limited.is_empty()).then(|| Bdi(PathBuf::from(limited)));
+    if let Some(device) = &limited {
+        assert!(device.read("strict_limit") == 1 && device.read("max_ratio_fine") < 1_000_000);
+    }
     if has_budget != "1" {
         // No group knows the system, so nobody may end it but us.
         assert!(clean(&fixture).0.unwrap_err().contains("sleep"));
@@ -129,6 +140,9 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
     let (outcome, said) = clean(&fixture);
     assert!(outcome.is_ok_and(|removed| removed > 4), "{said:?}");
     assert!(!system.is_alive());
+    if let Some(device) = &limited {
+        device.assert_unlimited();
+    }
     fixture.assert_nothing_left();
     assert!(!fixture.path("mnt").exists());
     assert_eq!(fs::read_dir(fixture.path("disk")).unwrap().count(), 0);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use underlay_attach::{Attached, Registry, choice};
-use underlay_record::{DeviceActivity, Histogram, LayerActivity, NetworkRecord};
+use underlay_attach::{AttachError, Attached, Registry, choice};
+use underlay_record::{DeviceActivity, DirtyLimitRecord, Histogram, LayerActivity, NetworkRecord};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::StoragePaths;
 
@@ -23,6 +23,7 @@ pub struct Storages {
     /// What roles of the system have, server by server.
     roles: Vec<Role>,
     pool: Option<Pool>,
+    dirty_limits: Vec<DirtyLimitRecord>,
 }
 
 /// A storage of one server for a part of what it stores.
@@ -40,8 +41,22 @@ struct Pool {
 }
 
 impl Storages {
-    /// Attaches a storage for each server, with the data of `source`: made anew and empty without one.
+    /// Attaches a storage for each server, with the data of `source`: made anew and empty without one. The study's limit
+    /// of dirty pages is in force then.
     pub fn attach(
+        plan: &CellPlan<'_>,
+        source: Option<&Prepared>,
+        folder: &Path,
+        registry: &Registry,
+    ) -> Result<Storages, CellError> {
+        let mut storages = Storages::attach_all(plan, source, folder, registry)?;
+        if let Some(limit_bytes) = plan.study.run.dirty_limit_bytes {
+            storages.limit_dirty(plan, plan.study.bytes_here(limit_bytes), registry)?;
+        }
+        Ok(storages)
+    }
+
+    fn attach_all(
         plan: &CellPlan<'_>,
         source: Option<&Prepared>,
         folder: &Path,
@@ -52,7 +67,8 @@ impl Storages {
             fs::create_dir_all(&folder)?;
             Ok(folder)
         };
-        let mut storages = Storages { servers: Vec::new(), roles: Vec::new(), pool: None };
+        let mut storages =
+            Storages { servers: Vec::new(), roles: Vec::new(), pool: None, dirty_limits: Vec::new() };
         for server in 0..plan.system.servers {
             for (role, storage) in plan.roles() {
                 let folder = server_folder(server)?.join(role);
@@ -94,6 +110,51 @@ impl Storages {
             storages.servers.push(attachment.attach(&spec, registry)?);
         }
         Ok(storages)
+    }
+
+    /// Every storage of a server gets the whole limit: its devices share it.
+    fn limit_dirty(
+        &mut self,
+        plan: &CellPlan<'_>,
+        limit_bytes: u64,
+        registry: &Registry,
+    ) -> Result<(), CellError> {
+        let name_of = |role: &str| {
+            let found = plan.roles().into_iter().find(|(name, _)| *name == role);
+            found.map_or_else(|| role.to_owned(), |(_, storage)| storage.name.clone())
+        };
+        let compared = self.servers.iter_mut().map(|attached| (plan.storage.name.clone(), attached));
+        let roles = self.roles.iter_mut().map(|role| (name_of(&role.name), &mut role.attached));
+        for (storage, attached) in compared.chain(roles) {
+            let unset = DirtyLimitRecord { storage, device_bytes: None, devices: 0, reason: None };
+            let limit = match attached.limit_dirty(limit_bytes, registry) {
+                Ok(set) => {
+                    DirtyLimitRecord { device_bytes: Some(set.device_bytes), devices: set.devices, ..unset }
+                }
+                Err(AttachError::Missing(missing)) => {
+                    DirtyLimitRecord { reason: Some(missing.to_string()), ..unset }
+                }
+                Err(other) => return Err(other.into()),
+            };
+            // Servers have equal storages.
+            if !self.dirty_limits.iter().any(|known| known.storage == limit.storage) {
+                self.dirty_limits.push(limit);
+            }
+        }
+        if plan.storage.is_elsewhere() {
+            self.dirty_limits.push(DirtyLimitRecord {
+                storage: plan.storage.name.clone(),
+                device_bytes: None,
+                devices: 0,
+                reason: Some("it is under a cluster that runs already".to_owned()),
+            });
+        }
+        Ok(())
+    }
+
+    /// What the study's limit of dirty pages came to, storage by storage; none without one.
+    pub fn dirty_limits(&self) -> &[DirtyLimitRecord] {
+        &self.dirty_limits
     }
 
     /// One for each server, in order; none of a cluster that runs already.

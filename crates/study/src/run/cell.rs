@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{MemoryBudget, Registry, choice, overhead};
 use underlay_record::{
-    Cell, CellStatus, Machine, Measured, MemoryRecord, PlannedCell, RunRecord, SCHEMA_VERSION, Scale,
+    Cell, CellStatus, DirtyLimitRecord, Machine, Measured, MemoryRecord, PlannedCell, RunRecord,
+    SCHEMA_VERSION, Scale,
 };
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{Memory, Settings, System};
@@ -147,6 +148,7 @@ pub struct Observed {
     pub settings: BTreeMap<String, String>,
     pub memory_enforced_by: Option<&'static str>,
     pub memory_peak_bytes: Option<u64>,
+    pub dirty_limits: Vec<DirtyLimitRecord>,
     pub attachment: &'static str,
     pub warnings: Vec<String>,
 }
@@ -160,6 +162,7 @@ impl Observed {
             record.memory.enforced_by = group.to_owned();
         }
         record.memory.peak_bytes = self.memory_peak_bytes;
+        record.memory.dirty_limits = self.dirty_limits;
         record.settings = self.settings;
         record.system_figures = self.taken.figures;
         record.system_series = self.taken.series;
@@ -170,6 +173,11 @@ impl Observed {
             activity.description = description.clone();
         }
         record.warnings = self.warnings;
+        let unset =
+            record.memory.dirty_limits.iter().filter_map(|limit| Some((limit, limit.reason.as_ref()?)));
+        record.warnings.extend(unset.map(|(DirtyLimitRecord { storage, .. }, reason)| {
+            format!("`dirty_limit` was not set on {storage}, so writes may end in memory: {reason}")
+        }));
         record
     }
 }
@@ -289,6 +297,7 @@ impl Bench {
                 data_bytes: plan.data_bytes_here,
                 data_to_memory: plan.data_bytes_here as f64 / plan.budget_bytes.max(1) as f64,
                 peak_bytes: None,
+                dirty_limits: Vec::new(),
             },
             storage: storage::describe(plan.storage, &plan.roles(), plan.system.servers, "none"),
             measured: None,
@@ -361,6 +370,7 @@ impl Bench {
         // Of several, the one that came closest to its budget.
         let memory_peak_bytes = budgets.iter().filter_map(MemoryBudget::peak_bytes).max();
         let attachment = storages.name();
+        let dirty_limits = storages.dirty_limits().to_vec();
         for budget in &mut budgets {
             budget.remove()?;
         }
@@ -370,6 +380,7 @@ impl Bench {
             settings: observed_settings,
             memory_enforced_by,
             memory_peak_bytes,
+            dirty_limits,
             attachment,
             warnings,
         };

@@ -168,6 +168,7 @@ impl Bench {
             settings: servers.applied_settings(),
             memory_enforced_by: budgets.first().map(MemoryBudget::enforced_by),
             memory_peak_bytes: budgets.iter().filter_map(MemoryBudget::peak_bytes).max(),
+            dirty_limits: storages.dirty_limits().to_vec(),
             attachment: storages.name(),
             warnings: warnings.iter().cloned().chain(faults).collect(),
         };

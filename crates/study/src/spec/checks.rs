@@ -1,5 +1,6 @@
 //! What can only be told from the whole study: whether its parts fit each other.
 
+use underlay_attach::dirty_limit::DEVICE_MIN_BYTES;
 use underlay_record::{ReferenceTable, Scale};
 use underlay_workload::{Mix, OperationKind};
 
@@ -9,7 +10,7 @@ use super::reader::Spanned;
 use super::storage::StorageSite;
 use super::system::SystemSite;
 use super::workload::WorkloadSite;
-use super::{Filesystem, StorageSource, jobs, scaled_down, servers, suggest, visibility};
+use super::{Filesystem, Layout, StorageSource, jobs, scaled_down, servers, suggest, visibility};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units::{format_bytes, rounded_bytes};
 
@@ -83,6 +84,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
     for storage in &sites.storages {
         check_pace(storage, sites, findings);
         check_volumes(storage, sites, findings);
+        check_dirty_limit(storage, sites, findings);
     }
     for workload in &sites.workloads {
         check_amounts(workload, sites, findings);
@@ -176,6 +178,42 @@ fn check_memory(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) 
             finding.with_help("raise `memory`")
         });
     }
+}
+
+/// Whether each block device of a storage gets a part of the limit that it can work with.
+fn check_dirty_limit(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) {
+    let Some(limit_bytes) = sites.run.settings.dirty_limit_bytes else { return };
+    let devices = match &storage.spec.source {
+        StorageSource::Modelled { devices, layout: Layout::Jbod, .. } => {
+            devices.iter().map(|device| u64::from(device.count)).sum()
+        }
+        StorageSource::Modelled { .. } | StorageSource::Volume(_) => 1,
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return,
+    };
+    let part = scaled_down(limit_bytes, sites.scale.value.data) / devices.max(1);
+    if part >= DEVICE_MIN_BYTES {
+        return;
+    }
+    let data = sites.scale.value.data;
+    let shared = match devices {
+        1 => "the device".to_owned(),
+        many => format!("each of {many} devices"),
+    };
+    let message = format!(
+        "`dirty_limit` is only {} on this machine for {shared} of [storage.{}]",
+        rounded_bytes(part),
+        storage.spec.name
+    );
+    let label =
+        format!("expected at least {} after the data scale", format_bytes(DEVICE_MIN_BYTES * devices));
+    let finding = Diagnostic::error(sites.run.dirty_limit_span.clone(), message, label);
+    findings.push(if data > 1.0 {
+        finding
+            .with_context(sites.scale.span.clone(), format!("divided by {data} here"))
+            .with_help("raise `dirty_limit`, or lower `data` in [scale]")
+    } else {
+        finding.with_help("raise `dirty_limit`")
+    });
 }
 
 fn check_capabilities(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {

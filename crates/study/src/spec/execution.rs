@@ -17,12 +17,13 @@ pub(super) const DATA_MAX: f64 = 1e6;
 /// More machines than any published study has had.
 const MACHINES_MAX: u32 = 100_000;
 
-/// The settings of `[run]`, and the place of its duration.
+/// The settings of `[run]`, with the places that later checks point at.
 #[derive(Clone)]
 pub(super) struct RunSite {
     pub settings: RunSettings,
     /// Absent when the default was taken.
     pub duration_span: Option<Range<usize>>,
+    pub dirty_limit_span: Range<usize>,
 }
 
 /// `[run]`; a key that is left out has the default below.
@@ -36,8 +37,10 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
             // On a disk a cache fills for hours; who asks for cold means it.
             cache: Cache::Warm,
             attachment: None,
+            dirty_limit_bytes: None,
         },
         duration_span: None,
+        dirty_limit_span: 0..0,
     };
     let Some(mut section) = root.take("run").and_then(|field| field.section("[run]", findings)) else {
         return site;
@@ -63,6 +66,10 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
     if let Some(field) = section.take("attachment") {
         let names: Vec<&'static str> = choice::WAYS.iter().map(|way| way.name).collect();
         site.settings.attachment = field.word(&names, findings).map(|word| word.value.to_owned());
+    }
+    if let Some(limit) = section.take("dirty_limit").and_then(|field| field.bytes(findings)) {
+        site.settings.dirty_limit_bytes = Some(limit.value);
+        site.dirty_limit_span = limit.span;
     }
     section.finish(findings);
     site

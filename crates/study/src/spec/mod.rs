@@ -272,7 +272,7 @@ pub struct WorkloadSpec {
     pub visibility: Option<Visibility>,
     /// A regular expression: scans leave out, on the servers, what does not match.
     pub scan_filter: Option<String>,
-    /// The share of the measured time after which the system is told to write out and compact everything.
+    /// The share of the measured time after which the system is told to compact everything.
     pub compact_at: Option<f64>,
 }
 
@@ -313,6 +313,9 @@ pub struct RunSettings {
     pub cache: Cache,
     /// The way to attach modelled storages, by its name; the best that the host has when absent.
     pub attachment: Option<String>,
+    /// How much of what is written may wait in memory for the devices of one storage of a server, all of them together,
+    /// before writers are held back: on the modelled machine, unscaled. As this machine's kernel has it when absent.
+    pub dirty_limit_bytes: Option<u64>,
 }
 
 /// What the caches hold when a cell begins. Both begin with a fresh start of the system on dropped page caches.

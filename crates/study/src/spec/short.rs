@@ -32,6 +32,7 @@ pub(super) struct Short {
     pool_devices: Option<Spanned<u32>>,
     time: Option<Spanned<f64>>,
     data_scale: Option<Spanned<f64>>,
+    dirty_limit: Option<Spanned<u64>>,
 }
 
 /// `workloads` are those of the full study.
@@ -46,6 +47,7 @@ pub(super) fn read(root: &mut Section<'_>, workloads: &[WorkloadSite], findings:
             .take("repetitions")
             .and_then(|field| field.count(1..=REPETITIONS_MAX, findings))
             .map(|count| count.value),
+        dirty_limit: section.take("dirty_limit").and_then(|field| field.bytes(findings)),
         ..Short::default()
     };
     if let Some(field) = section.take("mixes") {
@@ -158,6 +160,10 @@ impl Short {
         }
         if let Some(repetitions) = self.repetitions {
             sites.run.settings.repetitions = repetitions;
+        }
+        if let Some(limit) = self.dirty_limit {
+            sites.run.settings.dirty_limit_bytes = Some(limit.value);
+            sites.run.dirty_limit_span = limit.span;
         }
         if let Some(servers) = &self.servers {
             for system in sites.systems.iter_mut().filter(|system| system.servers_span.is_some()) {
