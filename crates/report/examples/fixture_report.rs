@@ -1,21 +1,33 @@
-//! Writes a report of made-up figures, to look at while working on it:
-//! `cargo run -p underlay-report --example fixture_report -- OUT.html [large|interrupted]`.
+//! Writes a report of made-up figures, or of a run, to look at while working on it:
+//! `cargo run -p underlay-report --example fixture_report -- OUT.html [large|interrupted|stepped|mapreduce|accumulo|DIRECTORY]`.
 
 #[path = "../tests/fixture/mod.rs"]
 mod fixture;
 
 use std::process::ExitCode;
 
+use underlay_report::RunDirectory;
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let Some(out) = arguments.next() else {
-        eprintln!("name the HTML file to write, and optionally `large` or `interrupted`");
+        eprintln!("name the HTML file to write, and optionally which figures or the directory of a run");
         return ExitCode::from(2);
     };
     let loaded = match arguments.next().as_deref() {
         Some("large") => fixture::large(),
         Some("interrupted") => fixture::interrupted(10),
-        _ => fixture::small(),
+        Some("stepped") => fixture::stepped::stepped(),
+        Some("mapreduce") => fixture::mapreduce::mapreduce(),
+        Some("accumulo") => fixture::accumulo::accumulo(),
+        Some(directory) => match RunDirectory::load(directory) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        },
+        None => fixture::small(),
     };
     print!("{}", underlay_report::terminal::comparison(&loaded, 100, false));
     if let Err(error) = std::fs::write(&out, underlay_report::html::render(&loaded)) {

@@ -8,6 +8,11 @@ use crate::statistics::{Estimate, StandardError};
 /// Whether a device belongs to a role of the system that has a storage of its own, by its name in the record's storage: `wal: ssd.0`,
 /// `server 2: commitlog: ssd.0`.
 pub fn is_of_role(name: &str) -> bool {
+    role_of(name).is_some()
+}
+
+/// The role whose own device it is: `wal` of `server 2: wal: ssd.0`.
+pub fn role_of(name: &str) -> Option<&str> {
     let without_server = match name.strip_prefix("server ").and_then(|rest| rest.split_once(": ")) {
         Some((number, rest)) if number.chars().all(|c| c.is_ascii_digit()) => rest,
         _ => name,
@@ -15,11 +20,11 @@ pub fn is_of_role(name: &str) -> bool {
     let is_word = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
     };
-    without_server.split_once(": ").is_some_and(|(role, _)| is_word(role))
+    without_server.split_once(": ").map(|(role, _)| role).filter(|role| is_word(role))
 }
 
 /// What the devices of the storage under test did, and not those of roles that have one of their own.
-fn under_test(record: &RunRecord) -> impl Iterator<Item = &DeviceActivity> {
+pub fn under_test(record: &RunRecord) -> impl Iterator<Item = &DeviceActivity> {
     record.devices.iter().filter(|device| !is_of_role(&device.description.name))
 }
 
@@ -42,9 +47,10 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Of all devices of a cell; none where nothing completed, or no device is on record.
+    /// Of all devices of the storage under test; none where nothing completed, or no device is on record.
     pub fn of(result: &CellResult) -> Option<Activity> {
-        Activity::of_records(&result.completed().collect::<Vec<_>>(), |_| true)
+        let is_under_test = |device: &DeviceActivity| !is_of_role(&device.description.name);
+        Activity::of_records(&result.completed().collect::<Vec<_>>(), is_under_test)
     }
 
     /// Of those devices that `belongs` takes.
@@ -100,11 +106,15 @@ pub fn by_kind_of<'a>(results: &[&CellResult<'a>]) -> Vec<(&'a str, Activity)> {
     }
     kinds
         .into_iter()
-        .filter_map(|kind| Some((kind, Activity::of_records(&records, |device| kind_of(device) == kind)?)))
+        .filter_map(|kind| {
+            let belongs =
+                |device: &DeviceActivity| kind_of(device) == kind && !is_of_role(&device.description.name);
+            Some((kind, Activity::of_records(&records, belongs)?))
+        })
         .collect()
 }
 
-/// A cell's activity on each device apart, by the device's name.
+/// A cell's activity on each device apart, by the device's name; those of roles are among them.
 pub fn by_device<'a>(result: &CellResult<'a>) -> Vec<(&'a str, Activity)> {
     let records: Vec<&'a RunRecord> = result.completed().collect();
     let mut names: Vec<&'a str> = Vec::new();
@@ -134,7 +144,7 @@ pub fn request_bytes(records: &[&RunRecord], which: Requests) -> Option<Estimate
     let each: Vec<f64> = records
         .iter()
         .filter_map(|record| {
-            let sum = |pick: fn(&DeviceActivity) -> u64| record.devices.iter().map(pick).sum::<u64>() as f64;
+            let sum = |pick: fn(&DeviceActivity) -> u64| under_test(record).map(pick).sum::<u64>() as f64;
             let (reads, read_bytes) =
                 (sum(|device| device.totals.reads), sum(|device| device.totals.read_bytes));
             let (writes, write_bytes) =

@@ -2,9 +2,10 @@
 
 mod jobs;
 
-use crate::comparison::{Comparison, Outcome, Row, system_title};
+use crate::comparison::{Comparison, Figures, Outcome, Row, system_title};
 use crate::load::LoadedRun;
 use crate::quantity;
+use crate::statistics::Estimate;
 use crate::statistics::ratio::{Difference, Ratio};
 
 /// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and what
@@ -171,7 +172,11 @@ fn throughput_clause(effect: &Effect, baseline: &str, is_first: bool) -> String 
     text
 }
 
-/// What becomes of the p99 latency on the storage that changes most, under one telling workload.
+/// One of a cell's latencies.
+type Pick = fn(&Figures) -> Option<Estimate>;
+
+/// What becomes of the p99 latency on the storage that changes most, under one telling workload; of the mean where the run has no
+/// p99 of both.
 fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> Option<String> {
     let effect = effects.first()?;
     // Reads only shows the storage's latency barest; among equals the largest data set does, and then what nothing holds
@@ -182,25 +187,23 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
         "a" => 2,
         _ => 3,
     };
-    let mut candidates: Vec<&&Row> = rows
-        .iter()
-        .filter(|row| {
-            let has = |index| row.figures(index).is_some_and(|figures| figures.p99_us.is_some());
-            has(baseline_index) && has(effect.index)
-        })
-        .collect();
-    candidates.sort_by_key(|row| {
-        (preference(row), std::cmp::Reverse(row.cell.data_bytes), row.cell.rate_per_s.is_some())
-    });
-    let row = candidates.first()?;
-    let base = row.figures(baseline_index)?.p99_us?;
-    let ours = row.figures(effect.index)?.p99_us?;
+    let statistics: [(&str, Pick); 2] =
+        [("p99", |figures| figures.p99_us), ("mean", |figures| figures.mean_us)];
+    let (statistic, row, base, ours) = statistics.into_iter().find_map(|(statistic, pick)| {
+        let of = |row: &Row, index: usize| row.figures(index).and_then(pick);
+        let mut candidates: Vec<&&Row> = rows
+            .iter()
+            .filter(|row| of(row, baseline_index).is_some() && of(row, effect.index).is_some())
+            .collect();
+        candidates.sort_by_key(|row| {
+            (preference(row), std::cmp::Reverse(row.cell.data_bytes), row.cell.rate_per_s.is_some())
+        });
+        let row = candidates.first()?;
+        Some((statistic, **row, of(row, baseline_index)?, of(row, effect.index)?))
+    })?;
     let (from, to) = (quantity::latency(base.value), quantity::latency(ours.value));
-    let what = match row.cell.mix.as_str() {
-        "c" => "p99 read latency".to_owned(),
-        _ => "p99 latency".to_owned(),
-    };
-    let place = format!("{what} ({})", row.label());
+    let what = if row.cell.mix == "c" { "read latency" } else { "latency" };
+    let place = format!("{statistic} {what} ({})", row.label());
     let (a, b) = (base.interval?, ours.interval?);
     if b.high < a.low {
         Some(format!("{place} falls from {from} to {to} on {}", effect.storage))

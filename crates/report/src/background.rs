@@ -5,7 +5,7 @@
 
 use underlay_record::{Measured, RunRecord, SeriesPoint};
 
-use crate::comparison::CellResult;
+use crate::comparison::{CellResult, Comparison, Row};
 use crate::statistics::ratio::Ratio;
 use crate::statistics::throughput::{mean_latency_error, weighted};
 use crate::statistics::{Estimate, StandardError};
@@ -38,6 +38,9 @@ pub struct Compactions {
     pub slowdown: Option<Ratio>,
 }
 
+/// A row with what its cells tell, each with the index of its storage.
+pub type RowWith<'c, 'a> = (&'c Row<'a>, Vec<(usize, Compactions)>);
+
 impl Compactions {
     /// None where the system tells of no compactions.
     pub fn of(result: &CellResult) -> Option<Compactions> {
@@ -55,6 +58,24 @@ impl Compactions {
         let slowdown =
             during.zip(without).and_then(|(with, without)| Ratio::of(&with.mean_us, &without.mean_us));
         Some(Compactions { gauge, share: during_s / all_s, during, without, slowdown })
+    }
+
+    /// The rows with what their cells tell, by storage, in two: those in which a compaction ran or was asked for, and the names of
+    /// those in which none did.
+    pub fn by_row<'c, 'a>(comparison: &'c Comparison<'a>) -> (Vec<RowWith<'c, 'a>>, Vec<&'c str>) {
+        let (mut ran, mut none_ran) = (Vec::new(), Vec::new());
+        for row in comparison.operations() {
+            let cells = row.cells.iter().enumerate();
+            let found: Vec<(usize, Compactions)> = cells
+                .filter_map(|(storage, result)| Some((storage, Compactions::of(result.as_ref()?)?)))
+                .collect();
+            if found.iter().any(|(_, one)| one.during.is_some() || row.cell.compacts_at.is_some()) {
+                ran.push((row, found));
+            } else if !found.is_empty() {
+                none_ran.push(row.label());
+            }
+        }
+        (ran, none_ran)
     }
 
     /// The slowdown as an estimate, to be held against that of another storage.

@@ -124,9 +124,10 @@ fn beside_published(groups: &[(&ClaimCheck, Vec<Found>)]) -> ClaimVerdict {
     let mut verdict = ClaimVerdict::Agrees;
     for (check, each) in groups {
         let Some(published) = check.published else { continue };
-        // The furthest of ours stands against the most that was published.
-        let Some(furthest) = furthest(each) else { continue };
-        verdict = match Reading::of(published, &furthest.ratio) {
+        // The furthest of ours stands against the most that was published, and their mean against what is no bound.
+        let ours = if check.up_to { furthest(each).map(|one| one.ratio) } else { mean(each) };
+        let Some(ours) = ours else { continue };
+        verdict = match Reading::of(published, &ours) {
             Reading::SameDirectionSmaller => return ClaimVerdict::AgreesSmaller,
             Reading::SameDirectionLarger => ClaimVerdict::AgreesLarger,
             _ => verdict,
@@ -137,6 +138,18 @@ fn beside_published(groups: &[(&ClaimCheck, Vec<Found>)]) -> ClaimVerdict {
 
 fn furthest(each: &[Found]) -> Option<&Found> {
     each.iter().max_by(|a, b| a.ratio.value.ln().abs().total_cmp(&b.ratio.value.ln().abs()))
+}
+
+/// The geometric mean; of more than one its interval is not known.
+fn mean(each: &[Found]) -> Option<Ratio> {
+    match each {
+        [] => None,
+        [one] => Some(one.ratio),
+        more => {
+            let logarithms: f64 = more.iter().map(|one| one.ratio.value.ln()).sum();
+            Some(Ratio { value: (logarithms / more.len() as f64).exp(), interval: None })
+        }
+    }
 }
 
 /// A check's ratio, and where it is found.
@@ -324,15 +337,19 @@ fn in_words(check: &ClaimCheck, each: &[Found]) -> String {
     )
 }
 
-/// What is published beside the furthest of ours: `; published up to 40 % less, here at most 19 % less (shuffle)`.
+/// What is published beside the furthest of ours, or beside their mean where it is no bound: `; published up to 40 % less, here at
+/// most 19 % less (shuffle)`.
 fn published_in_words(check: &ClaimCheck, each: &[Found]) -> String {
-    let (Some(published), Some(furthest)) = (check.published, furthest(each)) else { return String::new() };
-    let bound = if check.up_to { "up to " } else { "" };
-    let (most, at) = match each {
-        [_] => ("", String::new()),
-        _ => ("at most ", format!(" ({})", furthest.at)),
+    let (Some(published), Some(furthest), Some(mean)) = (check.published, furthest(each), mean(each)) else {
+        return String::new();
     };
-    format!("; published {bound}{}, here {most}{}{at}", change(published), change(furthest.ratio.value))
+    let (bound, ours) = match (check.up_to, each.len()) {
+        (true, 1) => ("up to ", change(mean.value)),
+        (true, _) => ("up to ", format!("at most {} ({})", change(furthest.ratio.value), furthest.at)),
+        (false, 1) => ("", change(mean.value)),
+        (false, _) => ("", format!("{} on average", change(mean.value))),
+    };
+    format!("; published {bound}{}, here {ours}", change(published))
 }
 
 /// A ratio as people say it: `40 % less`, `2.00x`, `the same`.

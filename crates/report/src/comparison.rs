@@ -10,6 +10,7 @@ use underlay_record::{
 use crate::cost::StorageCost;
 use crate::jobs::{self, JobFigures};
 use crate::load::LoadedRun;
+use crate::reference::data::Shortened;
 use crate::statistics::operation::{OperationFigures, by_operation};
 use crate::statistics::quantile::{merged, quantile_us};
 use crate::statistics::ratio::Ratio;
@@ -26,6 +27,8 @@ pub struct Comparison<'a> {
     pub systems: Vec<&'a str>,
     /// By system, mix, distribution, data, threads and rate.
     pub rows: Vec<Row<'a>>,
+    /// What the short form has in the place of the study's data, where it is one amount.
+    pub shortened: Option<Shortened>,
 }
 
 /// One system under one workload, on every storage.
@@ -229,7 +232,7 @@ impl<'a> Comparison<'a> {
             row.cells = storages.iter().map(|storage| result(loaded, row.cell, storage)).collect();
             add_ratios(row, storages.iter().position(|name| *name == run.baseline));
         }
-        Comparison { baseline: &run.baseline, storages, systems, rows }
+        Comparison { baseline: &run.baseline, storages, systems, rows, shortened: Shortened::of(run) }
     }
 
     /// Every cell that the study has.

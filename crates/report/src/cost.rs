@@ -1,8 +1,15 @@
 //! What storage costs, and what a result costs on it.
 
-use underlay_record::StorageRecord;
+use underlay_record::{DeviceDescription, StorageRecord};
 
-/// The list price of a storage's devices, without servers, power or redundancy.
+use crate::activity::{is_of_role, role_of};
+
+/// The devices of a storage, without those of roles that have one of their own: these are the same beside every storage.
+pub fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &DeviceDescription> {
+    storage.devices.iter().filter(|device| !is_of_role(&device.name))
+}
+
+/// The list price of a storage's devices, without servers, power, redundancy or the devices of roles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageCost {
     /// Sum over the devices.
@@ -16,15 +23,13 @@ pub struct StorageCost {
 impl StorageCost {
     /// None unless every device has a price.
     pub fn of(storage: &StorageRecord) -> Option<StorageCost> {
-        if storage.devices.is_empty() {
-            return None;
-        }
-        let prices: Option<Vec<f64>> = storage.devices.iter().map(|device| device.price_usd).collect();
+        under_test(storage).next()?;
+        let prices: Option<Vec<f64>> = under_test(storage).map(|device| device.price_usd).collect();
         let capacities: Option<Vec<f64>> =
-            storage.devices.iter().map(|device| device.capacity_bytes.map(|bytes| bytes as f64)).collect();
+            under_test(storage).map(|device| device.capacity_bytes.map(|bytes| bytes as f64)).collect();
         let summed = capacities.map(|each| each.iter().sum());
         let mut sources: Vec<String> =
-            storage.devices.iter().filter_map(|device| device.price_source.clone()).collect();
+            under_test(storage).filter_map(|device| device.price_source.clone()).collect();
         sources.sort();
         sources.dedup();
         Some(StorageCost {
@@ -45,13 +50,41 @@ impl StorageCost {
     }
 }
 
-/// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`; the study's own for those of a running cluster.
+/// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`; the study's own for those of a running cluster. Devices of
+/// roles are not among them.
 pub fn devices_in_words(storage: &StorageRecord) -> String {
-    if storage.devices.is_empty() {
-        return storage.layout.clone();
+    match in_words(under_test(storage)) {
+        words if words.is_empty() => storage.layout.clone(),
+        words => words,
     }
-    let mut kinds: Vec<(String, usize)> = Vec::new();
+}
+
+/// What roles have for themselves beside a storage, each with its list price: `metadata on nvme-p3700 ($2,400)`. None where no
+/// role has a device of its own.
+pub fn roles_in_words(storage: &StorageRecord) -> Option<String> {
+    let mut roles: Vec<(&str, Vec<&DeviceDescription>)> = Vec::new();
     for device in &storage.devices {
+        let Some(role) = role_of(&device.name) else { continue };
+        match roles.iter_mut().find(|(name, _)| *name == role) {
+            Some((_, devices)) => devices.push(device),
+            None => roles.push((role, vec![device])),
+        }
+    }
+    let words: Vec<String> = roles
+        .into_iter()
+        .map(|(role, devices)| {
+            let prices: Option<Vec<f64>> = devices.iter().map(|device| device.price_usd).collect();
+            let price = prices
+                .map_or(String::new(), |each| format!(" ({})", crate::quantity::dollars(each.iter().sum())));
+            format!("{role} on {}{price}", in_words(devices.into_iter()))
+        })
+        .collect();
+    (!words.is_empty()).then(|| crate::quantity::list(&words, usize::MAX))
+}
+
+fn in_words<'a>(devices: impl Iterator<Item = &'a DeviceDescription>) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for device in devices {
         let kind = device.medium.clone().unwrap_or_else(|| device.name.clone());
         match kinds.iter_mut().find(|(name, _)| *name == kind) {
             Some((_, count)) => *count += 1,

@@ -153,6 +153,8 @@ pub struct ReferenceExport {
     pub ours_ratio: Option<f64>,
     pub ours_ratio_interval: Option<Interval>,
     pub reading: Reading,
+    /// What ours has of data where that is less than what is published.
+    pub ours_less_data_bytes: Option<f64>,
 }
 
 /// The run's cells as indented JSON, one object: `run`, `cells`, `claims`, `prices`, `warnings`.
@@ -305,6 +307,7 @@ fn cell_export(
                 ours_ratio: one.our_ratio.map(|ratio| ratio.value),
                 ours_ratio_interval: one.our_ratio.and_then(|ratio| ratio.interval),
                 reading: one.reading,
+                ours_less_data_bytes: one.less_data.map(|less| less.bytes),
             })
             .collect(),
     }

@@ -3,10 +3,10 @@
 //! A run measures devices of one time. At another time the same bandwidth is bought: a device of 120 MB/s stands for half of one that
 //! brings 240 MB/s, at half its price and with half its capacity. So performance, which was measured, stays as it is.
 
-use underlay_record::{DeviceDescription, DevicePrice, ReferenceTable, StorageRecord};
+use underlay_record::{DevicePrice, ReferenceTable, StorageRecord};
 
-use crate::activity::is_of_role;
 use crate::comparison::{Comparison, Row, storage_records};
+use crate::cost::under_test;
 use crate::statistics::Interval;
 use crate::statistics::ratio::Ratio;
 
@@ -105,11 +105,6 @@ fn unit_price(own: &DevicePrice, price: &DevicePrice) -> Option<UnitPrice> {
         devices,
         source: price.source.clone(),
     })
-}
-
-/// The devices of a storage, without those of roles that have one of their own.
-fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &DeviceDescription> {
-    storage.devices.iter().filter(|device| !is_of_role(&device.name))
 }
 
 fn on_record(comparison: &Comparison) -> PriceList {
@@ -246,6 +241,8 @@ fn break_even(
 
 #[cfg(test)]
 mod tests {
+    use underlay_record::DeviceDescription;
+
     use super::*;
 
     fn storage(devices: &[(&str, usize)]) -> StorageRecord {

@@ -118,6 +118,15 @@ pub fn memory(count: f64) -> String {
     with_unit(count, 3, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
 }
 
+/// `1 ms` for `1.0 ms`, `1.5 GB` for `1.50 GB`: of a round number the last zeros say nothing.
+pub fn without_last_zeros(label: &str) -> String {
+    let Some(point) = label.find('.') else { return label.to_owned() };
+    let digits = label[point + 1..].chars().take_while(char::is_ascii_digit).count();
+    let (number, unit) = label.split_at(point + 1 + digits);
+    let number = number.trim_end_matches('0').trim_end_matches('.');
+    format!("{number}{unit}")
+}
+
 /// Seconds: `45 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn duration(seconds: f64) -> String {
     if seconds < 10.0 {
@@ -166,6 +175,8 @@ mod tests {
         insta::assert_snapshot!(sizes.join(" | "), @"0 B | 999 B | 1.00 kB | 256 GB | 1.00 TB | 1.60 TB");
         let times = [0.5, 9.0, 45.2, 60.0, 200.0, 7_500.0, 7_200.0].map(duration);
         insta::assert_snapshot!(times.join(" | "), @"0.50 s | 9.0 s | 45 s | 1 min | 3 min 20 s | 2 h 5 min | 2 h");
+        let round = ["1.50 GB", "1.0 ms", "0.50x", "10.05 s", "100", "2.00x"].map(without_last_zeros);
+        insta::assert_snapshot!(round.join(" | "), @"1.5 GB | 1 ms | 0.5x | 10.05 s | 100 | 2x");
         let prices = [0.0, 0.0042, 0.5, 21.4, 99.996, 1_210.3].map(dollars);
         insta::assert_snapshot!(prices.join(" | "), @"$0 | $0.0042 | $0.50 | $21.40 | $100 | $1,210");
     }

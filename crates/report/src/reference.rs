@@ -1,11 +1,14 @@
 //! Published figures beside ours.
 
+pub mod data;
+
 use underlay_record::{Cell, Figure, ReferenceTable};
 
 use crate::activity::{Requests, request_bytes};
 use crate::background::Compactions;
 use crate::comparison::{CellResult, Comparison, Figures, Row};
 use crate::quantity;
+use crate::reference::data::{Fit, LessData};
 use crate::statistics::ratio::{Difference, Ratio};
 use crate::statistics::{Estimate, Interval, StandardError};
 
@@ -22,6 +25,8 @@ pub struct Beside<'a> {
     pub published_ratio: Option<f64>,
     pub our_ratio: Option<Ratio>,
     pub reading: Reading,
+    /// Ours has less data than what is published.
+    pub less_data: Option<LessData>,
 }
 
 /// How a published ratio and ours compare.
@@ -99,15 +104,13 @@ const AGREEMENT: f64 = 1.25;
 const FAR_APART: f64 = 2.0;
 /// A published ratio within this factor of 1 is read as no difference: papers seldom give intervals.
 const NO_DIFFERENCE: f64 = 1.05;
-/// Sizes within this share of each other are the same data set: `1 TB` may be 10⁹ records of 1,024 bytes and keys.
-const SIZE_TOLERANCE: f64 = 0.15;
 
 /// Every published figure with each row of ours that it fits; a figure that fits none appears once, without ours.
 pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Beside<'a>> {
     let mut all = Vec::new();
     for figure in &table.figures {
         let storage = comparison.storages.iter().position(|name| *name == figure.storage);
-        let rows = matching_rows(figure, comparison);
+        let (rows, less_data) = matching_rows(figure, table, comparison);
         let published_ratio = published_ratio(figure, table, comparison.baseline);
         // A mean over mixes is one figure, whatever the number of rows that it is over.
         let parts: Vec<(Option<usize>, Vec<usize>)> = match figure.mix.as_str() {
@@ -135,14 +138,14 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
                 (Some(published), Some(ours)) => Reading::of(published, ours),
                 _ => Reading::NotCompared,
             };
-            all.push(Beside { figure, row, ours, published_ratio, our_ratio, reading });
+            all.push(Beside { figure, row, ours, published_ratio, our_ratio, reading, less_data });
         }
     }
     all
 }
 
 /// What a figure that is the mean over the mixes has for its mix.
-const ALL_MIXES: &str = "all";
+pub const ALL_MIXES: &str = "all";
 /// A figure that is a ratio itself: the baseline's duration over this one.
 pub const PERFORMANCE: &str = "relative_performance";
 
@@ -166,9 +169,18 @@ fn mean(each: &[Estimate]) -> Option<Estimate> {
     (!each.is_empty()).then(|| Estimate::combine(value, error, None))
 }
 
-/// Rows that the figure's conditions fit. Closed loops are preferred to offered rates, and a number of threads that
-/// no row has is disregarded: a scaled study seldom has the paper's.
-fn matching_rows(figure: &Figure, comparison: &Comparison) -> Vec<usize> {
+/// Rows that the figure's conditions fit, and what they lack of its data. Closed loops are preferred to offered rates, and a number
+/// of threads that no row has is disregarded: a scaled study seldom has the paper's. Where some rows have the figure's data, those
+/// with less are not held against it.
+fn matching_rows(
+    figure: &Figure,
+    table: &ReferenceTable,
+    comparison: &Comparison,
+) -> (Vec<usize>, Option<LessData>) {
+    let fit = |cell: &Cell| match &figure.data {
+        None => Some(Fit::Same),
+        Some(label) => data::fit(label, cell, table, comparison.shortened),
+    };
     let fits = |row: &Row| {
         let cell = row.cell;
         let is_mix = match figure.mix.as_str() {
@@ -179,7 +191,7 @@ fn matching_rows(figure: &Figure, comparison: &Comparison) -> Vec<usize> {
         is_mix
             && cell.compacts_at.is_none()
             && figure.distribution.as_ref().is_none_or(|name| cell.distribution.eq_ignore_ascii_case(name))
-            && figure.data.as_ref().is_none_or(|label| is_same_size(label, cell))
+            && fit(cell).is_some()
     };
     let mut rows: Vec<usize> =
         comparison.rows.iter().enumerate().filter(|(_, row)| fits(row)).map(|(index, _)| index).collect();
@@ -190,38 +202,14 @@ fn matching_rows(figure: &Figure, comparison: &Comparison) -> Vec<usize> {
             *rows = kept;
         }
     };
+    narrow(&mut rows, &|cell| fit(cell) == Some(Fit::Same));
     narrow(&mut rows, &|cell| figure.threads.is_none_or(|threads| cell.threads == threads));
     narrow(&mut rows, &|cell| cell.rate_per_s.is_none());
-    rows
-}
-
-fn is_same_size(label: &str, cell: &Cell) -> bool {
-    let by_name = cell.workload.split(',').any(|part| part.trim().eq_ignore_ascii_case(label.trim()));
-    let by_size = size_bytes(label).is_some_and(|published| {
-        let ratio = cell.data_bytes as f64 / published;
-        (1.0 - SIZE_TOLERANCE..=1.0 + SIZE_TOLERANCE).contains(&ratio)
+    let less_data = rows.iter().find_map(|row| match fit(comparison.rows[*row].cell) {
+        Some(Fit::Less(less)) => Some(less),
+        _ => None,
     });
-    by_name || by_size
-}
-
-/// `256 GB` in bytes; none when it is no size.
-fn size_bytes(label: &str) -> Option<f64> {
-    let label = label.trim();
-    let split = label.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let number: f64 = label[..split].parse().ok()?;
-    let factor = match label[split..].trim().to_ascii_lowercase().as_str() {
-        "b" => 1.0,
-        "kb" => 1e3,
-        "mb" => 1e6,
-        "gb" => 1e9,
-        "tb" => 1e12,
-        "kib" => 1024.0,
-        "mib" => 1_048_576.0,
-        "gib" => 1_073_741_824.0,
-        "tib" => 1_099_511_627_776.0,
-        _ => return None,
-    };
-    Some(number * factor)
+    (rows, less_data)
 }
 
 fn published_ratio(figure: &Figure, table: &ReferenceTable, baseline: &str) -> Option<f64> {
@@ -315,16 +303,6 @@ pub fn metric_in_words(metric: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn labels_are_read_as_sizes() {
-        assert_eq!(size_bytes("256 GB"), Some(256e9));
-        assert_eq!(size_bytes(" 1TB "), Some(1e12));
-        assert_eq!(size_bytes("1.5 GiB"), Some(1_610_612_736.0));
-        for odd in ["", "GB", "12", "12 parsecs", "1.2.3 GB"] {
-            assert_eq!(size_bytes(odd), None, "{odd}");
-        }
-    }
 
     #[test]
     fn readings_cover_both_directions() {

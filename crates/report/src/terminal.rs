@@ -8,14 +8,14 @@ mod steps;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use underlay_record::Verdict;
+use underlay_record::{ReferenceTable, Verdict};
 
 use crate::answer;
 use crate::claims::{self, Judged};
 use crate::comparison::{
     CellResult, Comparison, Figures, Outcome, Row, by_mix, mix_title, storage_records, system_title,
 };
-use crate::cost::{StorageCost, devices_in_words};
+use crate::cost::{StorageCost, devices_in_words, roles_in_words};
 use crate::load::LoadedRun;
 use crate::quantity::{self, ABSENT};
 use crate::reference::{self, Beside};
@@ -46,13 +46,15 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     }
 
     // The widest layout that fits is taken for every table, so that they look alike.
-    let detail = [Detail::Everything, Detail::NoCost, Detail::NoIntervals, Detail::Narrow]
+    let details =
+        [Detail::Everything, Detail::NoCost, Detail::NoIntervals, Detail::Narrow, Detail::Narrowest];
+    let detail = details
         .into_iter()
         .find(|detail| {
             let by_mix = by_mix(comparison.operations());
             by_mix.iter().all(|(_, _, rows)| workload_table(&comparison, rows, *detail).width() <= width)
         })
-        .unwrap_or(Detail::Narrow);
+        .unwrap_or(Detail::Narrowest);
     for (system, mix, rows) in by_mix(comparison.operations()) {
         out.push('\n');
         let heading = mix_title(mix);
@@ -80,8 +82,7 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     out += &cost_text(&comparison, detail, width, paint);
     out += &prices::text(&comparison, loaded.run.reference.as_ref(), width, paint);
     if let Some(table) = &loaded.run.reference {
-        out +=
-            &reference_text(&comparison, &reference::beside(table, &comparison), &table.title, width, paint);
+        out += &reference_text(&comparison, &reference::beside(table, &comparison), table, width, paint);
         out += &claims_text(&claims::judge(table, &comparison), width, paint);
     }
     out += &warning_lines(&warnings::collect(loaded, &comparison), width, paint);
@@ -96,8 +97,10 @@ enum Detail {
     NoCost,
     /// Ratios without their intervals; whether a difference is seen is said still.
     NoIntervals,
-    /// Of the latencies p99 alone, and no intervals of ratios.
+    /// Of the latencies mean and p99, and no intervals of ratios.
     Narrow,
+    /// Of the latencies p99 alone.
+    Narrowest,
 }
 
 fn reason_not_measured(result: &CellResult) -> Option<String> {
@@ -192,7 +195,14 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
     if several {
         header.push("workload".to_owned());
     }
-    let latencies: &[(&str, Pick)] = if detail == Detail::Narrow { &LATENCIES[2..3] } else { &LATENCIES };
+    let latencies: Vec<(&str, Pick)> = LATENCIES
+        .into_iter()
+        .filter(|(name, _)| match detail {
+            Detail::Narrow => matches!(*name, "mean" | "p99"),
+            Detail::Narrowest => *name == "p99",
+            _ => true,
+        })
+        .collect();
     header.extend(["storage", "ops/s"].map(str::to_owned));
     header.extend(latencies.iter().map(|(name, _)| (*name).to_owned()));
     header.push(against);
@@ -233,11 +243,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                     fields.push(mark.to_owned());
                 }
                 None => {
-                    let state = match result.outcome {
-                        Outcome::Failed { .. } => "failed",
-                        Outcome::Unavailable { .. } => "unavailable",
-                        _ => "not yet",
-                    };
+                    let state = state_of(&result.outcome);
                     fields.push(state.to_owned());
                     layout.paints.push((line, state.to_owned(), Style::Dim));
                     fields.resize(header.len(), ABSENT.to_owned());
@@ -264,13 +270,24 @@ fn ratio_field(figures: &Figures, is_baseline: bool, detail: Detail) -> String {
         (_, true) => "baseline".to_owned(),
         (None, _) => ABSENT.to_owned(),
         (Some(ratio), _) => match (ratio.difference(), ratio.interval) {
-            (Difference::NoneSeen, _) if detail == Detail::Narrow => "none seen".to_owned(),
+            (Difference::NoneSeen, _) if matches!(detail, Detail::Narrow | Detail::Narrowest) => {
+                "none seen".to_owned()
+            }
             (Difference::NoneSeen, _) => ratio.verdict(),
             (_, Some(interval)) if matches!(detail, Detail::Everything | Detail::NoCost) => {
                 format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval))
             }
             _ => ratio.verdict(),
         },
+    }
+}
+
+/// In the place of a cell's figures, which it has none of.
+fn state_of(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Failed { .. } => "failed",
+        Outcome::Unavailable { .. } => "unavailable",
+        _ => "not yet",
     }
 }
 
@@ -315,7 +332,18 @@ fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint
         out += &paint.bold(&line);
         out.push('\n');
     }
-    out + &layout.render(paint)
+    out += &layout.render(paint);
+    let mut roles: Vec<String> =
+        storage_records(comparison).values().filter_map(|storage| roles_in_words(storage)).collect();
+    roles.sort();
+    roles.dedup();
+    if !roles.is_empty() {
+        let text = format!("Not counted, since it is the same beside every storage: {}", roles.join("; "));
+        for line in wrap(&text, width - 2, "") {
+            out += &format!("  {}\n", paint.dim(&line));
+        }
+    }
+    out
 }
 
 /// How the cost table gives the dollars for each 1,000 operations per second.
@@ -368,7 +396,7 @@ fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
 fn reference_text(
     comparison: &Comparison,
     figures: &[Beside],
-    title: &str,
+    table: &ReferenceTable,
     width: usize,
     paint: Paint,
 ) -> String {
@@ -386,11 +414,17 @@ fn reference_text(
     let mut out = String::from("\n");
     let what =
         only_metric(&compared).map_or("as published".to_owned(), |metric| format!("{metric} as published"));
-    for line in wrap(&format!("Against {}, {what}: {title}", comparison.baseline), width, "") {
+    for line in wrap(&format!("Against {}, {what}: {}", comparison.baseline, table.title), width, "") {
         out += &paint.bold(&line);
         out.push('\n');
     }
-    out + &layout.render(paint)
+    out += &layout.render(paint);
+    if let Some(note) = reference::data::note(table, compared.iter().copied()) {
+        for line in wrap(&format!("* {note}"), width - 2, "  ") {
+            out += &format!("  {}\n", paint.dim(&line));
+        }
+    }
+    out
 }
 
 /// What the paper says in words, each with what is found of it.
@@ -427,12 +461,14 @@ fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals
         let row = one.row.map(|index| &comparison.rows[index]);
         let ours = match one.our_ratio {
             None => ABSENT.to_owned(),
-            Some(ratio) => match ratio.interval.filter(|_| with_intervals) {
-                Some(interval) => {
-                    format!("{} ({})", quantity::ratio(ratio.value), quantity::ratio_interval(interval))
+            Some(ratio) => {
+                let mark = if one.less_data.is_some() { "*" } else { "" };
+                let value = format!("{}{mark}", quantity::ratio(ratio.value));
+                match ratio.interval.filter(|_| with_intervals) {
+                    Some(interval) => format!("{value} ({})", quantity::ratio_interval(interval)),
+                    None => value,
                 }
-                None => quantity::ratio(ratio.value),
-            },
+            }
         };
         let mut fields = vec![
             row.map_or_else(|| figure_label(one), |row| row.label().to_owned()),
@@ -467,12 +503,17 @@ fn only_metric(figures: &[&Beside]) -> Option<String> {
     figures.iter().all(|one| one.figure.metric == first.figure.metric).then(|| metric_name(first))
 }
 
-/// A published figure's conditions: `a, uniform, 256 GB`.
+/// A published figure's conditions: `a, uniform, 256 GB`; beside rows of ours that it fits, `mean of all mixes, 64 threads`.
 pub(crate) fn figure_label(one: &Beside) -> String {
     let figure = one.figure;
     let threads = figure.threads.map(|threads| format!("{threads} threads"));
-    [Some(figure.mix.clone()), figure.distribution.clone(), figure.data.clone(), threads]
+    let mix = if figure.mix == reference::ALL_MIXES { "mean of all mixes" } else { &figure.mix };
+    let fits = one.ours.is_some();
+    let of_paper = [&figure.distribution, &figure.data].map(|one| one.clone().filter(|_| !fits));
+    [Some(mix.to_owned())]
         .into_iter()
+        .chain(of_paper)
+        .chain([threads])
         .flatten()
         .collect::<Vec<_>>()
         .join(", ")

@@ -159,7 +159,11 @@ fn about_job(result: &CellResult, name: &str, found: &mut Collector) {
     if result.job().is_none() {
         return;
     }
-    let busiest = activity::by_device(result).into_iter().map(|(_, one)| one.busy).reduce(f64::max);
+    let busiest = activity::by_device(result)
+        .into_iter()
+        .filter(|(name, _)| !activity::is_of_role(name))
+        .map(|(_, one)| one.busy)
+        .reduce(f64::max);
     if busiest.is_some_and(|busy| busy < HARDLY_BUSY) {
         let text = format!(
             "The busiest device worked for less than {} of the time: the job waited for something else, most likely CPU, \
@@ -183,10 +187,7 @@ fn about_figures(result: &CellResult, name: &str, found: &mut Collector) {
     }
     for (share, word) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
         if !is_measurable(figures.latency.count(), share) {
-            let operations = quantity::number(figures.latency.count() as f64, 1);
-            let text = format!(
-                "No {word} latency: of {operations} operations fewer than {FEWEST_BEYOND} lie beyond it"
-            );
+            let text = format!("No {word} latency: fewer than {FEWEST_BEYOND} operations lie beyond it");
             found.add(Severity::Note, text, Some("lengthen `duration`".to_owned()), Some(name));
             break;
         }
@@ -231,7 +232,9 @@ impl Collector {
     }
 
     fn add(&mut self, severity: Severity, text: String, remedy: Option<String>, cell: Option<&str>) {
-        let key = text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
+        // What is missing of one cell is its p99, of another only its p99.9.
+        let text_of_key = text.replace("p99.9", "p-nines").replace("p99", "p-nine");
+        let key = text_of_key.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
         // Numbers of different lengths and signs are still numbers.
         let key = key.replace(": -#", ": +#");
         let key =

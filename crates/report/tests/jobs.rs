@@ -383,3 +383,72 @@ fn a_paper_of_five_machines_stands_beside_one() {
     assert_eq!(judged[1].verdict, ClaimVerdict::Agrees);
     insta::assert_snapshot!("accumulo_130", terminal::comparison(&loaded, 130, false));
 }
+
+#[test]
+fn the_short_form_stands_beside_the_paper_and_says_that_it_has_less() {
+    let mut loaded = fixture::accumulo::accumulo();
+    loaded.run.study_toml += "[workload.x]\ndata = \"400 GB\"\n[short]\ndata = \"48 GB\"\n";
+    loaded.run.short = true;
+    let cells = loaded.records.iter_mut().map(|record| &mut record.cell);
+    for cell in cells.chain(loaded.run.plan.iter_mut().map(|planned| &mut planned.cell)) {
+        cell.data_bytes = 48_000_000_000;
+    }
+    let figures_of = |loaded: &LoadedRun| {
+        let comparison = Comparison::of(loaded);
+        let figures = beside(loaded.run.reference.as_ref().unwrap(), &comparison);
+        let found = figures.iter().map(|one| (one.ours.is_some(), one.less_data.map(|less| less.bytes)));
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(figures_of(&loaded), [(true, Some(48e9)); 4]);
+    let note = "has 48 GB of data where the study in full has 400 GB, a fifth of the paper's 2 TB";
+    let text = terminal::comparison(&loaded, 160, false);
+    assert!(text.contains(note) && text.contains("x* ("), "{text}");
+    let page = html::render(&loaded);
+    assert!(page.contains(note) && page.contains("<small>on 48 GB</small>"));
+    // The whole study beside a part of it: the part is held against nothing.
+    let mut both = fixture::accumulo::accumulo();
+    both.run = loaded.run.clone();
+    both.records.extend(loaded.records.clone());
+    assert_eq!(figures_of(&both), [(true, None); 4]);
+    // Such an amount for no reason that the study gives is another experiment.
+    loaded.run.short = false;
+    assert_eq!(figures_of(&loaded), [(false, None); 4]);
+}
+
+#[test]
+fn what_a_role_has_for_itself_is_named_and_not_counted() {
+    let plain = mapreduce();
+    let mut with_role = mapreduce();
+    for record in &mut with_role.records {
+        let mut own = record.storage.devices[0].clone();
+        (own.name, own.medium) = ("namenode: nvme-p3700.0".to_owned(), Some("nvme-p3700".to_owned()));
+        own.price_usd = Some(2400.0);
+        record.storage.devices.push(own.clone());
+        let mut device = record.devices[0].clone();
+        device.description = own;
+        (device.totals.read_bytes, device.totals.write_bytes) = (1, 1);
+        record.devices.push(device);
+    }
+    let costs = |loaded: &LoadedRun| {
+        let export = export::export(loaded);
+        let each = export.cells.iter().map(|cell| (cell.cost.price_usd, cell.cost.usd_per_tb));
+        each.collect::<Vec<_>>()
+    };
+    assert_eq!(costs(&with_role), costs(&plain));
+    let figures = |loaded: &LoadedRun| {
+        let comparison = Comparison::of(loaded);
+        let jobs = comparison.jobs().flat_map(|row| (0..5).filter_map(|index| row.job(index)));
+        jobs.map(|job| (job.io_bytes, job.cost.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(figures(&with_role), figures(&plain));
+    let judged = |loaded: &LoadedRun| {
+        let comparison = Comparison::of(loaded);
+        let judged = claims::judge(loaded.run.reference.as_ref().unwrap(), &comparison);
+        judged.into_iter().map(|one| one.findings).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(&with_role), judged(&plain));
+    let words = "namenode on nvme-p3700 ($2,400)";
+    for text in [terminal::comparison(&with_role, 130, false), html::render(&with_role)] {
+        assert!(text.contains(words));
+    }
+}

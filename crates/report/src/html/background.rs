@@ -5,24 +5,12 @@ use maud::{Markup, html};
 use super::summary::ratio_field;
 use super::{Page, swatch};
 use crate::background::{Compactions, Window};
-use crate::comparison::Row;
 use crate::quantity::{self, ABSENT};
-use crate::terminal::background::in_words;
+use crate::terminal::background::{in_words, words_on_none};
 
 pub fn section(page: &Page) -> Option<Markup> {
-    let rows: Vec<(&Row, Vec<(usize, Compactions)>)> = page
-        .comparison
-        .operations()
-        .map(|row| {
-            let cells = row.cells.iter().enumerate();
-            let found: Vec<(usize, Compactions)> = cells
-                .filter_map(|(storage, result)| Some((storage, Compactions::of(result.as_ref()?)?)))
-                .collect();
-            (row, found)
-        })
-        .filter(|(_, found)| !found.is_empty())
-        .collect();
-    if rows.is_empty() {
+    let (rows, none_ran) = Compactions::by_row(&page.comparison);
+    if rows.is_empty() && none_ran.is_empty() {
         return None;
     }
     Some(html! {
@@ -30,7 +18,7 @@ pub fn section(page: &Page) -> Option<Markup> {
             "The same operations in two windows: while the system compacted, by its own count, and while it did not. Where a compaction takes nothing "
             "from operations the two mean latencies are the same. When compactions ran is drawn above the pictures of Over time."
         }
-        div.scroll { table {
+        @if !rows.is_empty() { div.scroll { table {
             thead { tr {
                 th.l { "Workload" } th.l { "Storage" } th { "compacted, of the time" }
                 th { "mean latency without" } th { "with" } th { "with : without" } th { "ops/s without" } th { "with" }
@@ -54,7 +42,8 @@ pub fn section(page: &Page) -> Option<Markup> {
                     }
                 }
             }
-        } }
+        } } }
+        @if !none_ran.is_empty() { p.muted { (words_on_none(&none_ran)) } }
     })
 }
 

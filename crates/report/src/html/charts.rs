@@ -7,6 +7,8 @@ use super::drawing::{
     Anchor, Axis, FINE, Frame, INK, MUTED, Margins, Words, bar, line, picture, series_colour, text, x_axis,
     y_axis, y_title,
 };
+use crate::comparison::{CellResult, Row};
+use crate::quantity;
 use crate::statistics::Interval;
 
 /// One value of a group, belonging to a storage.
@@ -18,6 +20,18 @@ pub struct Mark {
     pub interval: Option<Interval>,
     /// Drawn pale or hollow, with an exclamation mark.
     pub is_doubtful: bool,
+}
+
+impl Mark {
+    /// A mark for each storage that has the value.
+    pub fn of_row(row: &Row, pick: impl Fn(&CellResult) -> Option<(f64, Option<Interval>)>) -> Vec<Mark> {
+        let mark = |(series, result): (usize, &Option<CellResult>)| {
+            let result = result.as_ref()?;
+            let (value, interval) = pick(result)?;
+            Some(Mark { series, value, interval, is_doubtful: result.is_doubtful() })
+        };
+        row.cells.iter().enumerate().filter_map(mark).collect()
+    }
 }
 
 /// Marks that stand together under one name.
@@ -109,38 +123,97 @@ impl Groups<'_> {
         line(area, ground, MUTED, 1.0, FINE as u32);
     }
 
-    /// Dots with whiskers: for a logarithmic axis, on which a bar's length would mean nothing.
+    /// Dots with whiskers: for a logarithmic axis, on which a bar's length would mean nothing. A storage has the same place in
+    /// every group.
     pub fn dots(&self) -> String {
         let (frame, axis) = (self.frame(), self.axis());
+        let mut all: Vec<usize> = Vec::new();
+        for mark in self.groups.iter().flat_map(|group| &group.marks) {
+            if !all.contains(&mark.series) {
+                all.push(mark.series);
+            }
+        }
         picture(frame, &self.words, |area| {
             y_title(area, &frame, self.y_title);
             y_axis(area, &frame, &axis, self.label);
             let slot = 1.0 / self.groups.len().max(1) as f64;
+            let mut places: Vec<(&Mark, i32, [i32; 3])> = Vec::new();
             for (index, group) in self.groups.iter().enumerate() {
-                let count = group.marks.len().max(1) as f64;
-                let step = slot * 0.7 / count;
+                let count = all.len().max(1) as f64;
+                let step = slot * 0.8 / count;
                 let start = (index as f64 + 0.5) * slot - step * count / 2.0;
-                for (position, mark) in group.marks.iter().enumerate() {
+                for mark in &group.marks {
+                    let position = all.iter().position(|series| *series == mark.series).unwrap_or(0);
                     let x = frame.x(start + step * (position as f64 + 0.5));
                     let y = frame.y(axis.place(mark.value));
-                    let mut highest = y - 5 * FINE;
-                    if let Some(interval) = mark.interval {
-                        let top = frame.y(axis.place(interval.high));
-                        whisker(area, x, frame.y(axis.place(interval.low)), top);
-                        highest = highest.min(top);
-                    }
-                    let colour = series_colour(mark.series).mix(1.0);
-                    let style =
-                        if mark.is_doubtful { colour.stroke_width(2 * FINE as u32) } else { colour.filled() };
-                    area.draw(&Circle::new((x, y), 5 * FINE, style)).expect("drawing to memory can't fail");
-                    let value = (self.label)(mark.value);
-                    let words = if mark.is_doubtful { format!("! {value}") } else { value };
-                    text(area, &words, (x, highest - FINE), 10, INK, Anchor::Above);
+                    let ends = mark.interval.map_or([y, y], |interval| {
+                        [interval.high, interval.low].map(|end| frame.y(axis.place(end)))
+                    });
+                    let (top, bottom) = (ends[0].min(y - 5 * FINE), ends[1].max(y + 5 * FINE));
+                    places.push((mark, x, [top, y, bottom]));
                 }
+            }
+            for (mark, x, [_, y, _]) in &places {
+                if let Some(interval) = mark.interval {
+                    let [low, high] = [interval.low, interval.high].map(|end| frame.y(axis.place(end)));
+                    whisker(area, *x, low, high);
+                }
+                let colour = series_colour(mark.series).mix(1.0);
+                let style =
+                    if mark.is_doubtful { colour.stroke_width(2 * FINE as u32) } else { colour.filled() };
+                area.draw(&Circle::new((*x, *y), 5 * FINE, style)).expect("drawing to memory can't fail");
+            }
+            let mut taken: Vec<Rectangle> = places
+                .iter()
+                .map(|(_, x, [top, _, bottom])| Rectangle {
+                    left: x - 5 * FINE,
+                    right: x + 5 * FINE,
+                    top: *top,
+                    bottom: *bottom,
+                })
+                .collect();
+            for (mark, x, [top, _, bottom]) in &places {
+                let value = (self.label)(mark.value);
+                let words = if mark.is_doubtful { format!("! {value}") } else { value };
+                let place = free_place(&words, *x, [*top, *bottom], &frame, &taken);
+                text(area, &words, (*x, place.bottom), 10, INK, Anchor::Above);
+                taken.push(place);
             }
             self.names_below(area, &frame);
         })
     }
+}
+
+/// Part of a picture that something is drawn on, in drawing units.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rectangle {
+    left: i32,
+    right: i32,
+    top: i32,
+    bottom: i32,
+}
+
+impl Rectangle {
+    fn overlaps(&self, other: &Rectangle) -> bool {
+        self.left < other.right
+            && other.left < self.right
+            && self.top < other.bottom
+            && other.top < self.bottom
+    }
+}
+
+/// Where a value can be written near its mark without anything below it: above the mark, then below it, then further away.
+fn free_place(words: &str, x: i32, [top, bottom]: [i32; 2], frame: &Frame, taken: &[Rectangle]) -> Rectangle {
+    const HEIGHT: i32 = 11 * FINE;
+    const STEPS: i32 = 8;
+    let half = words.chars().count() as i32 * 29 * FINE / 10;
+    let place = |foot: i32| Rectangle { left: x - half, right: x + half, top: foot - HEIGHT, bottom: foot };
+    let above = |step: i32| place(top - FINE - step * HEIGHT);
+    let below = |step: i32| place(bottom + 2 * FINE + (step + 1) * HEIGHT);
+    let is_free = |one: &Rectangle| {
+        one.top >= 0 && one.bottom <= frame.y(0.0) && !taken.iter().any(|other| one.overlaps(other))
+    };
+    (0..STEPS).flat_map(|step| [above(step), below(step)]).find(is_free).unwrap_or_else(|| above(0))
 }
 
 fn whisker(area: &super::drawing::Area, x: i32, low: i32, high: i32) {
@@ -223,7 +296,11 @@ impl Lines<'_> {
         let y = if self.is_log { Axis::log(values()) } else { Axis::from_zero(values()) };
         let y = Axis { high: self.y_high.unwrap_or(y.high), ..y };
         let ticks = if self.x_ticks.is_empty() {
-            self.x.ticks().into_iter().map(|tick| (tick, crate::quantity::number(tick, 1))).collect()
+            self.x
+                .ticks()
+                .into_iter()
+                .map(|tick| (tick, quantity::without_last_zeros(&quantity::number(tick, 3))))
+                .collect()
         } else {
             self.x_ticks.clone()
         };

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::throughput::bar_pictures;
 use super::{Page, swatch};
 use crate::comparison::storage_records;
-use crate::cost::{StorageCost, devices_in_words};
+use crate::cost::{StorageCost, devices_in_words, roles_in_words};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Interval;
 
@@ -34,6 +34,9 @@ pub fn section(page: &Page) -> Option<Markup> {
     Some(html! {
         p.lead {
             "List prices of the devices alone: no servers, power, redundancy or discount. "
+            @if records.values().any(|storage| roles_in_words(storage).is_some()) {
+                "What roles of the system have for themselves is named and not counted: it is the same beside every storage. "
+            }
             @if has_operations { "Dollars for each 1,000 ops/s divide the price by the throughput above: less is better." }
         }
         div.scroll { table {
@@ -47,7 +50,10 @@ pub fn section(page: &Page) -> Option<Markup> {
                         @let capacity = cost.as_ref().and_then(|cost| cost.capacity_bytes);
                         tr {
                             th.l scope="row" { (swatch(index)) (name) }
-                            td.l { (devices_in_words(storage)) }
+                            td.l {
+                                (devices_in_words(storage))
+                                @if let Some(roles) = roles_in_words(storage) { small { "not counted: " (roles) } }
+                            }
                             td { (capacity.map_or(ABSENT.to_owned(), quantity::bytes)) }
                             td { (cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd))) }
                             td { (cost.as_ref().and_then(StorageCost::usd_per_tb).map_or(ABSENT.to_owned(), quantity::dollars)) }

@@ -17,7 +17,8 @@ pub fn section(page: &Page) -> Option<Markup> {
     }
     Some(html! {
         p.lead {
-            "What reached the devices while it was measured: the sum over a storage's devices, and for the busy time their mean. "
+            "What reached the devices while it was measured: the sum over a storage's devices, and for the busy time their mean; what roles "
+            "have for themselves is not in it. "
             "Requests differ from operations because caches answer some and a file system or an engine makes several of others."
         }
         (page.legend())
@@ -75,7 +76,7 @@ fn totals(rows: &[&Row]) -> Markup {
             tbody {
                 @for line in lines(rows) {
                     tr {
-                        @if rows.len() > 1 { td.l { (line.row.name_in_mix()) } }
+                        @if rows.len() > 1 { td.n { (line.row.name_in_mix()) } }
                         th.l scope="row" {
                             (swatch(line.storage)) (line.result.cell.storage)
                             @if let Some(kind) = line.kind { small.below { (kind) } }
@@ -90,12 +91,18 @@ fn totals(rows: &[&Row]) -> Markup {
 }
 
 fn total_fields(activity: &Activity) -> Markup {
-    let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::memory);
     html! {
         td { (activity.devices) }
         td { (quantity::rate(activity.read_iops)) }
         td { (quantity::rate(activity.write_iops)) }
         td { (quantity::rate(activity.flushes_per_s)) }
+        (moved_fields(activity))
+    }
+}
+
+fn moved_fields(activity: &Activity) -> Markup {
+    let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::memory);
+    html! {
         td { (quantity::bytes(activity.read_bytes_per_s)) "/s" }
         td { (quantity::bytes(activity.write_bytes_per_s)) "/s" }
         td { (bytes(activity.read_bytes)) }
@@ -105,10 +112,14 @@ fn total_fields(activity: &Activity) -> Markup {
     }
 }
 
-/// The devices of storages that are not put together to one: whether a system uses them alike shows here.
+/// The devices of storages that are not put together to one, and those that roles have for themselves: whether a system uses them
+/// alike shows here.
 fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
     let apart = |result: &CellResult| {
-        result.storage().is_some_and(|storage| storage.layout == "jbod" && storage.devices.len() > 1)
+        result.storage().is_some_and(|storage| {
+            let has_roles = storage.devices.iter().any(|device| activity::is_of_role(&device.name));
+            has_roles || (storage.layout == "jbod" && storage.devices.len() > 1)
+        })
     };
     let lines: Vec<(usize, &CellResult, &str, Activity)> = row
         .cells
@@ -119,7 +130,6 @@ fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
             activity::by_device(result).into_iter().map(move |(name, one)| (index, result, name, one))
         })
         .collect();
-    let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::memory);
     html! {
         @if !lines.is_empty() {
             details {
@@ -134,12 +144,7 @@ fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
                             tr {
                                 th.l scope="row" { (swatch(*index)) (result.cell.storage) }
                                 td.l { (name) }
-                                td { (quantity::bytes(one.read_bytes_per_s)) "/s" }
-                                td { (quantity::bytes(one.write_bytes_per_s)) "/s" }
-                                td { (bytes(one.read_bytes)) }
-                                td { (bytes(one.write_bytes)) }
-                                td { (quantity::number(one.queue_depth, 2)) }
-                                td { (quantity::percent(one.busy)) }
+                                (moved_fields(one))
                             }
                         }
                     }
@@ -169,13 +174,7 @@ const TRACES: [Trace; 4] = [
         true,
         quantity::bytes,
     ),
-    (
-        "Queue depth",
-        "requests under way",
-        |sample| sample.queue_depth,
-        true,
-        |depth| quantity::number(depth, 2),
-    ),
+    ("Queue depth", "under way", |sample| sample.queue_depth, true, |depth| quantity::number(depth, 2)),
     ("Busy time", "share of time", |sample| sample.busy, false, quantity::percent),
 ];
 
@@ -191,15 +190,17 @@ fn trace_picture(page: &Page, row: &Row, (name, y_title, pick, is_sum, label): T
     for (series, result) in row.cells.iter().enumerate() {
         let Some(result) = result else { continue };
         // Of the first completed repetition.
-        let Some(record) = result.completed().find(|one| !one.devices.is_empty()) else {
-            continue;
-        };
-        let length = record.devices.iter().map(|device| device.series.len()).min().unwrap_or(0);
-        let divisor = if is_sum { 1.0 } else { record.devices.len() as f64 };
+        let devices = result
+            .completed()
+            .map(|record| activity::under_test(record).collect::<Vec<_>>())
+            .find(|devices| !devices.is_empty());
+        let Some(devices) = devices else { continue };
+        let length = devices.iter().map(|device| device.series.len()).min().unwrap_or(0);
+        let divisor = if is_sum { 1.0 } else { devices.len() as f64 };
         let points: Vec<(f64, f64)> = (0..length)
             .map(|index| {
-                let sum: f64 = record.devices.iter().map(|device| pick(&device.series[index])).sum();
-                (record.devices[0].series[index].t_s, sum / divisor)
+                let sum: f64 = devices.iter().map(|device| pick(&device.series[index])).sum();
+                (devices[0].series[index].t_s, sum / divisor)
             })
             .collect();
         if !points.is_empty() {

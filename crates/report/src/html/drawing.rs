@@ -10,6 +10,8 @@ use plotters::element::{PathElement, Rectangle, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontTransform, IntoFont, RGBColor, TextStyle};
 
+use crate::quantity;
+
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Text and axis lines; `report.css` maps it, as it does the others, by its hexadecimal form.
@@ -233,16 +235,8 @@ pub fn y_axis(area: &Area, frame: &Frame, axis: &Axis, label: &dyn Fn(f64) -> St
     for tick in axis.ticks() {
         let y = frame.y(axis.place(tick));
         line(area, vec![(frame.x(0.0), y), (frame.x(1.0), y)], GRID, 1.0, FINE as u32);
-        let words = without_zero_fraction(&label(tick));
+        let words = quantity::without_last_zeros(&label(tick));
         text(area, &words, (frame.x(0.0) - 6 * FINE, y), 11, MUTED, Anchor::LeftOf);
-    }
-}
-
-/// `1 ms` for `1.0 ms`: a tick is a round number, its zero says nothing.
-fn without_zero_fraction(label: &str) -> String {
-    match label.split_once(".0") {
-        Some((whole, rest)) if !rest.starts_with(|c: char| c.is_ascii_digit()) => format!("{whole}{rest}"),
-        _ => label.to_owned(),
     }
 }
 

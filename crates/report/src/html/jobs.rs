@@ -48,16 +48,7 @@ fn groups(rows: &[&Row], pick: Pick) -> Vec<Group> {
     rows.iter()
         .map(|row| Group {
             label: row.label().to_owned(),
-            marks: row
-                .cells
-                .iter()
-                .enumerate()
-                .filter_map(|(series, result)| {
-                    let result = result.as_ref()?;
-                    let (value, interval) = pick(result.job()?)?;
-                    Some(Mark { series, value, interval, is_doubtful: result.is_doubtful() })
-                })
-                .collect(),
+            marks: Mark::of_row(row, |result| pick(result.job()?)),
         })
         .filter(|group| !group.marks.is_empty())
         .collect()

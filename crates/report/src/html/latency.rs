@@ -55,20 +55,14 @@ fn side_by_side(page: &Page, row: &Row) -> Markup {
         .iter()
         .map(|(label, pick)| Group {
             label: (*label).to_owned(),
-            marks: row
-                .cells
-                .iter()
-                .enumerate()
-                .filter_map(|(series, result)| {
-                    let result = result.as_ref()?;
-                    let estimate = pick(result.figures()?)?;
-                    let (value, interval) = (estimate.value, estimate.interval);
-                    Some(Mark { series, value, interval, is_doubtful: result.is_doubtful() })
-                })
-                .collect(),
+            marks: Mark::of_row(row, |result| {
+                let estimate = pick(result.figures()?)?;
+                Some((estimate.value, estimate.interval))
+            }),
         })
+        .filter(|group: &Group| !group.marks.is_empty())
         .collect();
-    if groups.iter().all(|group| group.marks.is_empty()) {
+    if groups.is_empty() {
         return html! {};
     }
     let caption = Page::caption(row, "Latency");

@@ -1,14 +1,14 @@
 //! How it was measured: what another needs to judge the figures, or to get them again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
-use underlay_record::RunRecord;
+use underlay_record::{DirtyLimitRecord, RunRecord};
 
 use super::summary::badge;
 use super::{Page, swatch};
 use crate::comparison::storage_records;
-use crate::cost::devices_in_words;
+use crate::cost::{devices_in_words, roles_in_words};
 use crate::quantity::{self, ABSENT};
 use crate::warnings::cell_name;
 
@@ -103,7 +103,10 @@ fn storages(page: &Page) -> Markup {
                     @if let Some(storage) = records.get(name) {
                         tr {
                             th.l scope="row" { (swatch(index)) (name) }
-                            td.l { (devices_in_words(storage)) }
+                            td.l {
+                                (devices_in_words(storage))
+                                @if let Some(roles) = roles_in_words(storage) { small { "beside it " (roles) } }
+                            }
                             td.l { (storage.layout) }
                             td.l { (storage.attachment) }
                             td.l { (storage.filesystem.as_deref().unwrap_or(ABSENT)) }
@@ -132,6 +135,7 @@ fn memory(page: &Page) -> Markup {
     }
     html! {
         p.muted { "The budget holds the system's own memory and the page cache together." }
+        @for line in dirty_limits(page) { p.muted { (line) } }
         div.scroll { table {
             thead { tr {
                 th { "Data, as studied" } th { "Data here" } th { "Memory budget here" } th { "Data : memory" } th.l { "Kept by" } th { "Highest use" }
@@ -147,6 +151,26 @@ fn memory(page: &Page) -> Markup {
             }
         } }
     }
+}
+
+/// What the page cache could hold for each storage before writers were held back, where the study says it.
+fn dirty_limits(page: &Page) -> BTreeSet<String> {
+    let records = page.comparison.cells().flat_map(|result| &result.records);
+    let in_words = |limit: &DirtyLimitRecord| match limit.device_bytes {
+        Some(bytes) => {
+            let devices = match limit.devices {
+                1 => "its device".to_owned(),
+                many => format!("each of its {many} devices"),
+            };
+            let bytes = quantity::memory(bytes as f64);
+            format!(
+                "Writers to {} wait while {bytes} of the page cache are still to be written to {devices}.",
+                limit.storage
+            )
+        }
+        None => format!("Writers to {} wait by the rules of this machine's kernel alone.", limit.storage),
+    };
+    records.flat_map(|record| &record.memory.dirty_limits).map(in_words).collect()
 }
 
 fn certificates(page: &Page) -> Markup {

@@ -36,6 +36,7 @@ pub fn section(page: &Page) -> Option<Markup> {
             h3 { "Where this study departs from the paper" }
             ul { @for departure in &table.departures { li { (departure) } } }
         }
+        @if let Some(note) = reference::data::note(table, &figures) { p { strong { (note) "." } } }
         (claims_list(page, table))
         @if !ratios.is_empty() {
             h3 { "Ratio to " (page.comparison.baseline) }
@@ -162,12 +163,18 @@ fn ratio_row(page: &Page, one: &Beside) -> Markup {
                     Some(ratio) => {
                         span.strong { (quantity::ratio(ratio.value)) }
                         @if let Some(interval) = ratio.interval { small { (quantity::ratio_interval(interval)) } }
+                        (less_data(one))
                     },
                 }
             }
             td.l { (reading(one.reading)) }
         }
     }
+}
+
+/// What ours has of data where that is less than what is published.
+fn less_data(one: &Beside) -> Markup {
+    html! { @if let Some(less) = one.less_data { small { "on " (quantity::without_last_zeros(&quantity::bytes(less.bytes))) } } }
 }
 
 fn reading(reading: Reading) -> Markup {
@@ -181,20 +188,6 @@ fn reading(reading: Reading) -> Markup {
     }
 }
 
-/// `a fifth`, `1/12`: the study stands for one of so many machines.
-fn part_of(machines: u32) -> String {
-    match machines {
-        2 => "half".to_owned(),
-        3 => "a third".to_owned(),
-        4 => "a quarter".to_owned(),
-        5 => "a fifth".to_owned(),
-        6 => "a sixth".to_owned(),
-        8 => "an eighth".to_owned(),
-        10 => "a tenth".to_owned(),
-        more => format!("1/{more}"),
-    }
-}
-
 fn absolute_row(page: &Page, one: &Beside) -> Markup {
     html! {
         tr {
@@ -203,7 +196,7 @@ fn absolute_row(page: &Page, one: &Beside) -> Markup {
             td {
                 (quantity::number(one.figure.value, 3))
                 @if let Some(machines) = one.figure.one_of {
-                    small { (part_of(machines)) " of " (quantity::number(one.figure.value * f64::from(machines), 3)) }
+                    small { (reference::data::part_of(machines)) " of " (quantity::number(one.figure.value * f64::from(machines), 3)) }
                 }
             }
             td {
@@ -214,12 +207,14 @@ fn absolute_row(page: &Page, one: &Beside) -> Markup {
                         @if let Some(interval) = ours.interval {
                             small { (quantity::number(interval.low, 3)) "–" (quantity::number(interval.high, 3)) }
                         }
+                        (less_data(one))
                     },
                 }
             }
             td {
                 @match one.ours {
-                    Some(ours) if one.figure.value > 0.0 => (quantity::ratio(ours.value / one.figure.value)),
+                    // On other data an absolute figure is another figure.
+                    Some(ours) if one.figure.value > 0.0 && one.less_data.is_none() => (quantity::ratio(ours.value / one.figure.value)),
                     _ => (ABSENT),
                 }
             }

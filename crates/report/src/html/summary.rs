@@ -112,6 +112,8 @@ pub fn cards(page: &Page) -> Markup {
                         @if jobs.is_empty() || !figures.is_empty() {
                             dt { "ops/s" }
                             dd { (range_of(&figures, |one| Some(one.throughput_per_s.value), quantity::rate)) }
+                            dt { "mean latency" }
+                            dd { (range_of(&figures, |one| one.mean_us.map(|mean| mean.value), quantity::latency)) }
                             dt { "p99 latency" }
                             dd { (range_of(&figures, |one| one.p99_us.map(|p99| p99.value), quantity::latency)) }
                         }

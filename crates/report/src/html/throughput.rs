@@ -92,16 +92,7 @@ pub fn bar_pictures<'c>(
 }
 
 fn group(page: &Page, row: &Row, pick: Pick) -> Group {
-    let marks = row
-        .cells
-        .iter()
-        .enumerate()
-        .filter_map(|(series, result)| {
-            let result = result.as_ref()?;
-            let (value, interval) = pick(result.figures()?)?;
-            Some(Mark { series, value, interval, is_doubtful: result.is_doubtful() })
-        })
-        .collect();
+    let marks = Mark::of_row(row, |result| pick(result.figures()?));
     let label = match row.label_in_mix() {
         // A single workload of a mix is named by what the mix is.
         "" => page.mix_heading(row.system, &row.cell.mix).replace("Workload ", ""),

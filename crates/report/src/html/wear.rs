@@ -4,14 +4,15 @@ use maud::{Markup, html};
 use underlay_record::Wear;
 
 use super::swatch;
+use crate::activity::under_test;
 use crate::comparison::{CellResult, Row};
 use crate::quantity::{self, ABSENT};
 
-/// A cell's devices taken together, over all completed repetitions.
+/// The devices under test taken together, over all completed repetitions.
 fn of(result: &CellResult) -> Option<Wear> {
     let worn: Vec<(&Wear, f64)> = result
         .completed()
-        .flat_map(|record| &record.devices)
+        .flat_map(under_test)
         .filter_map(|device| Some((device.wear.as_ref()?, device.duration_s)))
         .collect();
     let (mut total, mut rated_bytes, mut device_s) = (Wear::default(), Some(0_u64), 0.0);
@@ -57,7 +58,7 @@ pub fn table(rows: &[&Row]) -> Markup {
             tbody {
                 @for (name, index, result, wear) in &lines {
                     tr {
-                        @if rows.len() > 1 { td.l { (name) } }
+                        @if rows.len() > 1 { td.n { (name) } }
                         th.l scope="row" { (swatch(*index)) (result.cell.storage) }
                         td { (quantity::bytes(wear.host_write_bytes as f64)) }
                         td { (quantity::bytes(wear.programmed_bytes as f64)) }

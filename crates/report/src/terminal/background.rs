@@ -10,27 +10,27 @@ use crate::statistics::ratio::{Difference, Ratio};
 pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
     let header = ["workload", "storage", "of the time", "without", "with", "slowdown"];
     let mut layout = Layout::new(&header.map(str::to_owned));
-    for row in comparison.operations() {
+    let (rows, none_ran) = Compactions::by_row(comparison);
+    for (row, found) in &rows {
         let mut name = match comparison.systems.len() {
             0 | 1 => row.label().to_owned(),
             _ => format!("{}, {}", system_title(row.system), row.label()),
         };
-        for result in row.cells.iter().flatten() {
-            let Some(one) = Compactions::of(result) else { continue };
+        for (storage, one) in found {
             let mean = |window: Option<crate::background::Window>| {
                 window.map_or(ABSENT.to_owned(), |window| quantity::latency(window.mean_us.value))
             };
             layout.table.add_row(vec![
                 std::mem::take(&mut name),
-                result.cell.storage.clone(),
+                comparison.storages[*storage].to_owned(),
                 quantity::percent(one.share),
                 mean(one.without),
                 mean(one.during),
-                in_words(&one),
+                in_words(one),
             ]);
         }
     }
-    if layout.table.row_count() == 0 {
+    if rows.is_empty() && none_ran.is_empty() {
         return String::new();
     }
     layout.finish(&[0, 1]);
@@ -39,7 +39,21 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
     for line in wrap(title, width, "") {
         out += &format!("{}\n", paint.bold(&line));
     }
-    out + &layout.render(paint)
+    if !rows.is_empty() {
+        out += &layout.render(paint);
+    }
+    if !none_ran.is_empty() {
+        for line in wrap(&words_on_none(&none_ran), width - 2, "") {
+            out += &format!("  {}\n", paint.dim(&line));
+        }
+    }
+    out
+}
+
+/// `None ran under c, 64 threads.`
+pub(crate) fn words_on_none(rows: &[&str]) -> String {
+    // Names have commas themselves.
+    format!("None ran under {}.", rows.join("; "))
 }
 
 /// What a compaction does to the mean latency: `1.24x (1.20–1.28)`, `none ran`, `no difference seen`.

@@ -1,6 +1,6 @@
 //! Batch jobs: durations and performance, devices, directories.
 
-use super::{Detail, Layout, Paint, Style, certificate_mark, reason_not_measured, wrap};
+use super::{Detail, Layout, Paint, Style, certificate_mark, reason_not_measured, state_of, wrap};
 use crate::activity;
 use crate::comparison::{Comparison, Outcome, Row, system_title};
 use crate::directories::{self, DirectoryFigures};
@@ -108,9 +108,7 @@ fn overview(comparison: &Comparison, rows: &[&Row]) -> Layout {
                         quantity::duration(job.duration_s.value)
                     }
                     (Some(job), _) => job.performance.map_or(ABSENT.to_owned(), short),
-                    (None, Outcome::Failed { .. }) => "failed".to_owned(),
-                    (None, Outcome::Unavailable { .. }) => "unavailable".to_owned(),
-                    (None, _) => "not yet".to_owned(),
+                    (None, outcome) => state_of(outcome).to_owned(),
                 },
                 None => ABSENT.to_owned(),
             };
@@ -179,11 +177,7 @@ fn durations(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
                     fields.push(mark.to_owned());
                 }
                 None => {
-                    let state = match result.outcome {
-                        Outcome::Failed { .. } => "failed",
-                        Outcome::Unavailable { .. } => "unavailable",
-                        _ => "not yet",
-                    };
+                    let state = state_of(&result.outcome);
                     fields.push(state.to_owned());
                     layout.paints.push((line, state.to_owned(), Style::Dim));
                     fields.resize(header.len(), ABSENT.to_owned());

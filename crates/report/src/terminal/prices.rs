@@ -106,10 +106,10 @@ fn table_of(comparison: &Comparison, lists: &[PriceList]) -> Layout {
     layout
 }
 
-/// `0.9x–1.2x` of a base.
+/// `0.90–1.2x` of a base.
 pub(crate) fn times((low, high): (f64, f64), base: f64) -> String {
-    let (low, high) = (quantity::ratio(low / base), quantity::ratio(high / base));
-    if low == high { low } else { format!("{low}–{high}") }
+    let (low, high) = (quantity::number(low / base, 2), quantity::number(high / base, 2));
+    if low == high { format!("{low}x") } else { format!("{low}–{high}x") }
 }
 
 fn break_even_table(comparison: &Comparison, lists: &[PriceList], pairs: &[BreakEven]) -> Layout {
