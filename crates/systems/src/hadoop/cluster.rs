@@ -66,10 +66,6 @@ impl Servers {
     }
 }
 
-fn failed(during: &'static str, problem: String) -> SystemError {
-    SystemError::Failed { system: NAME, during, problem, log_tail: None }
-}
-
 impl Cluster {
     /// The HDFS below it; `None` where the cluster is someone else's.
     pub fn hdfs(&self) -> Option<&Hdfs> {
@@ -140,10 +136,10 @@ impl Cluster {
                     _ => {}
                 }
                 let reason = if !watch(&last) {
-                    Some(failed(step.during, "it was stopped".to_owned()))
+                    Some(SystemError::failed(NAME, step.during, "it was stopped"))
                 } else if started.elapsed() > limit {
                     let problem = format!("it took longer than its limit of {:.0} s", limit.as_secs_f64());
-                    Some(failed(step.during, problem))
+                    Some(SystemError::failed(NAME, step.during, problem))
                 } else {
                     self.check(step.during).err()
                 };
@@ -186,7 +182,7 @@ impl Cluster {
                     "the sorted rows are not those that teragen wrote: their checksum is {:x}, not {:x}",
                     found.value, made.value
                 );
-                Err(failed(step.during, problem))
+                Err(SystemError::failed(NAME, step.during, problem))
             }
             _ => Ok(()),
         }
@@ -288,7 +284,11 @@ fn directories(before: &Volumes, after: &Volumes, locals: &[LocalUse]) -> Vec<Di
 
 impl Running for Cluster {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
-        Err(failed("connecting", "it runs jobs and takes no clients: give it a workload of jobs".to_owned()))
+        Err(SystemError::failed(
+            NAME,
+            "connecting",
+            "it runs jobs and takes no clients: give it a workload of jobs",
+        ))
     }
 
     fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
@@ -319,7 +319,7 @@ impl Running for Cluster {
         let answer = self.client.request("running", &json!({ "do": "nodes" }), &mut |_| true)?;
         match answer["nodes"].as_u64() {
             Some(1..) => Ok(()),
-            _ => Err(failed("running", "no NodeManager takes tasks".to_owned())),
+            _ => Err(SystemError::failed(NAME, "running", "no NodeManager takes tasks")),
         }
     }
 
@@ -346,7 +346,11 @@ impl Running for Cluster {
                 return stopped;
             }
             if asked.elapsed() > END_LIMIT {
-                return stopped.and(Err(failed("stopping", format!("{left} of its processes don't end"))));
+                return stopped.and(Err(SystemError::failed(
+                    NAME,
+                    "stopping",
+                    format!("{left} of its processes don't end"),
+                )));
             }
             std::thread::sleep(END_POLL);
         }

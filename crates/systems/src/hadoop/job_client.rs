@@ -32,6 +32,7 @@ macro_rules! source {
 pub static SOURCES: JavaSources = JavaSources {
     name: "hadoop-jobs",
     files: &[
+        source!("ClassList.java"),
         source!("History.java"),
         source!("JobRun.java"),
         source!("JobServer.java"),
@@ -69,7 +70,7 @@ pub struct Place<'a> {
 impl JobClient {
     /// Starts it, outside of any memory budget: a client stands for another machine. It may not listen yet when this returns.
     pub fn start(java: &Java, place: &Place<'_>) -> Result<JobClient, SystemError> {
-        let failed = |problem: String| failed("starting", problem);
+        let failed = |problem: String| SystemError::starting(NAME, problem);
         let folder = place.scratch.join("job-client");
         std::fs::create_dir_all(&folder)
             .map_err(|error| failed(format!("can't make {}: {error}", folder.display())))?;
@@ -94,8 +95,7 @@ impl JobClient {
             folder,
             namespace: place.namespace.clone(),
         };
-        let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
-        Ok(JobClient { process: server.start(java, &unlimited)?, socket })
+        Ok(JobClient { process: server.start(java, &Memory::unlimited())?, socket })
     }
 
     pub fn process(&self) -> &JavaProcess {
@@ -123,7 +123,10 @@ impl JobClient {
                 Err(error) => error.to_string(),
             };
             if started.elapsed() > limit {
-                return Err(failed("starting", format!("after {:.0} s: {problem}", limit.as_secs_f64())));
+                return Err(SystemError::starting(
+                    NAME,
+                    format!("after {:.0} s: {problem}", limit.as_secs_f64()),
+                ));
             }
             std::thread::sleep(POLL);
         }
@@ -150,15 +153,16 @@ impl JobClient {
         loop {
             let line = lines.next(&mut stream).map_err(lost)?;
             let answer = match &line {
-                Some(line) => serde_json::from_str(line)
-                    .map_err(|error| failed(during, format!("the job client answered strangely: {error}")))?,
+                Some(line) => serde_json::from_str(line).map_err(|error| {
+                    SystemError::failed(NAME, during, format!("the job client answered strangely: {error}"))
+                })?,
                 None => Value::Null,
             };
             match answer["event"].as_str() {
                 Some("finished") => return Ok(answer),
                 Some("failed") => {
                     let problem = answer["problem"].as_str().unwrap_or("it does not say why").to_owned();
-                    return Err(failed(during, problem));
+                    return Err(SystemError::failed(NAME, during, problem));
                 }
                 _ => {}
             }
@@ -203,10 +207,6 @@ impl Lines {
             }
         }
     }
-}
-
-fn failed(during: &'static str, problem: String) -> SystemError {
-    SystemError::Failed { system: NAME, during, problem, log_tail: None }
 }
 
 #[cfg(test)]

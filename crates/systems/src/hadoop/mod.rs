@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod class_archive;
 mod cluster;
 pub mod config;
 mod job_client;

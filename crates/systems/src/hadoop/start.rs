@@ -6,18 +6,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::NAME;
+use super::class_archive::ClassArchive;
 use super::cluster::{Cluster, Servers};
 use super::config::{Config, SETTINGS, StoragePolicy};
 use super::job_client::{JobClient, Place, SOURCES};
 use super::jobs::JOBS;
 use super::memory::Division;
 use super::site::Site;
-use super::yarn::{Yarn, YarnPlan};
-use crate::artifacts::HADOOP;
+use super::yarn::{Yarn, YarnPlan, java_home_program};
+use crate::artifacts::{self, HADOOP};
 use crate::hdfs::{Hdfs, Plan, StorageType};
 use crate::java::{ClassPath, Java};
+use crate::java_server::argument_file;
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError};
+use crate::system::{
+    Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError, check_attached,
+    check_roles, first_data_directory,
+};
 
 /// This limit only tells a stuck process from a slow one.
 const START_LIMIT: Duration = Duration::from_secs(240);
@@ -44,7 +49,8 @@ impl Hadoop {
         memory: &Memory,
         settings: &Settings,
     ) -> Result<Cluster, SystemError> {
-        let config = Config::resolve(&settings.values, Some(memory.budget_bytes)).map_err(first_mistake)?;
+        let config = Config::resolve(&settings.values, Some(memory.budget_bytes))
+            .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let java = Java::find(NAME)?;
         let library = HADOOP.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
         let classes = SOURCES.classes(NAME, &ClassPath::new().with_jars(&library), &|_| {})?;
@@ -55,10 +61,13 @@ impl Hadoop {
             Some(configuration) => join(&config, configuration, &java, &library, &classes, &scratch)?,
             None => {
                 let directories = Directories::of(&config, paths, &scratch)?;
+                let archive = archive(&java, &library, &classes, &|_| {})?;
                 let namespace = NetworkNamespace::create(NAME)?;
-                let plan = directories.plan(&config, slow_motion);
+                let plan = directories.plan(&config, slow_motion)?;
                 let hdfs = Hdfs::start(&plan, &namespace, memory)?;
                 let configuration = hdfs.configuration_directory().to_owned();
+                let java_options =
+                    container_options(&scratch, &archive.options(&[&configuration, &classes]))?;
                 let site = Site {
                     config: &config,
                     local_directories: &directories.local,
@@ -66,11 +75,14 @@ impl Hadoop {
                     library: &library,
                     configuration: &configuration,
                     classes: &classes,
-                    java_options: container_options(&scratch),
+                    java_options,
                     slow_motion,
                 };
                 site.write().map_err(|error| {
-                    failed(format!("can't write its configuration in {}: {error}", configuration.display()))
+                    SystemError::starting(
+                        NAME,
+                        format!("can't write its configuration in {}: {error}", configuration.display()),
+                    )
                 })?;
                 let plan = YarnPlan {
                     configuration: &configuration,
@@ -119,16 +131,34 @@ fn join(
     Ok(Cluster { config: config.clone(), client, servers: None, checksum: Mutex::default() })
 }
 
-/// Of every Java machine that the NodeManager starts: small, quick to start, and sure of its own name.
-fn container_options(scratch: &Path) -> Vec<String> {
-    vec![
+/// The archive of what containers run.
+fn archive(
+    java: &Java,
+    library: &Path,
+    classes: &Path,
+    progress: &dyn Fn(&Progress),
+) -> Result<ClassArchive, SystemError> {
+    let java = Java { program: java_home_program(java)?, version: java.version.clone() };
+    ClassArchive::of(&java, library, classes, progress)
+}
+
+/// Of every Java machine that the NodeManager starts: small, quick to start, and sure of its own name. `further` are too long
+/// for each command.
+fn container_options(scratch: &Path, further: &[String]) -> Result<Vec<String>, SystemError> {
+    let folder = Yarn::node_folder(scratch);
+    let file = folder.join("container.arguments");
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(&file, argument_file(further)))
+        .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", file.display())))?;
+    Ok(vec![
         "-XX:+UseSerialGC".to_owned(),
         "-XX:-UsePerfData".to_owned(),
         "-XX:ReservedCodeCacheSize=64m".to_owned(),
         "-Xss256k".to_owned(),
         "-Djava.net.preferIPv4Stack=true".to_owned(),
-        format!("-Djdk.net.hosts.file={}", Yarn::node_folder(scratch).join("hosts").display()),
-    ]
+        format!("-Djdk.net.hosts.file={}", folder.join("hosts").display()),
+        format!("@{}", file.display()),
+    ])
 }
 
 /// Where everything lies.
@@ -145,22 +175,15 @@ impl Directories {
     /// on whatever is under the missing mount.
     fn of(config: &Config, paths: &StoragePaths, scratch: &Path) -> Result<Directories, SystemError> {
         if !paths.further_nodes.is_empty() {
-            return Err(failed("it is one machine, and has no use for the storage of several".to_owned()));
+            return Err(SystemError::starting(
+                NAME,
+                "it is one machine, and has no use for the storage of several",
+            ));
         }
-        if let Some(unknown) = paths.roles.keys().find(|role| ROLES.iter().all(|(name, _)| name != role)) {
-            return Err(failed(format!("it keeps nothing that is called '{unknown}'")));
-        }
-        let Some(first) = paths.data.first() else {
-            return Err(failed("there is no data directory".to_owned()));
-        };
+        check_roles(NAME, ROLES, paths.roles.keys())?;
+        let first = first_data_directory(NAME, &paths.data)?;
         for directory in paths.data.iter().chain(paths.roles.values()) {
-            if !directory.is_dir() {
-                let problem = format!(
-                    "the data directory {} is missing: is the storage attached?",
-                    directory.display()
-                );
-                return Err(failed(problem));
-            }
+            check_attached(NAME, directory)?;
         }
         let types = &config.storage_types;
         if types.len() != 1 && types.len() != paths.data.len() {
@@ -174,8 +197,9 @@ impl Directories {
         let local: Vec<PathBuf> = locals.iter().map(|directory| directory.join("yarn-local")).collect();
         for directory in local.iter().chain([&scratch.to_owned()]) {
             check_path(directory)?;
-            std::fs::create_dir_all(directory)
-                .map_err(|error| failed(format!("can't make {}: {error}", directory.display())))?;
+            std::fs::create_dir_all(directory).map_err(|error| {
+                SystemError::starting(NAME, format!("can't make {}: {error}", directory.display()))
+            })?;
         }
         let kinds = types.iter().cycle();
         Ok(Directories {
@@ -186,21 +210,21 @@ impl Directories {
         })
     }
 
-    fn plan(&self, config: &Config, slow_motion: f64) -> Plan {
+    fn plan(&self, config: &Config, slow_motion: f64) -> Result<Plan, SystemError> {
         let datanodes = u32::try_from(config.datanodes).unwrap_or(u32::MAX);
-        Plan {
+        Ok(Plan {
             system: NAME,
             name_directory: self.name.clone(),
-            // They exist: that is all that could be wrong.
-            datanodes: Plan::on_each(NAME, &self.data, datanodes).unwrap_or_default(),
+            datanodes: Plan::on_each(NAME, &self.data, datanodes)?,
             replication: u32::try_from(config.replication).unwrap_or(u32::MAX),
             block_bytes: config.block_bytes,
             volume_choosing: config.volume_choosing(),
             sync_on_close: config.sync_on_close,
+            short_circuit_bytes: None,
             scratch: self.scratch.clone(),
             heaps: Division::of(config).hdfs,
             slow_motion,
-        }
+        })
     }
 }
 
@@ -211,21 +235,15 @@ fn check_path(path: &Path) -> Result<(), SystemError> {
         Some(text) if path.is_absolute() && text.chars().all(plain) => Ok(()),
         _ => {
             let path = path.display().to_string();
-            Err(failed(format!(
-                "'{}' can't be a directory of YARN's: it must be absolute, without spaces, commas and quotes",
-                path.escape_debug()
-            )))
+            Err(SystemError::starting(
+                NAME,
+                format!(
+                    "'{}' can't be a directory of YARN's: it must be absolute, without spaces, commas and quotes",
+                    path.escape_debug()
+                ),
+            ))
         }
     }
-}
-
-fn failed(problem: String) -> SystemError {
-    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
-}
-
-fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
-    let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
-    SystemError::Setting { system: NAME, key, problem }
 }
 
 impl System for Hadoop {
@@ -245,14 +263,7 @@ impl System for Hadoop {
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
-        let mut versions = BTreeMap::new();
-        if let Some(version) = HADOOP.version_of("hadoop-common") {
-            versions.insert(NAME.to_owned(), version);
-        }
-        if let Ok(java) = Java::find(NAME) {
-            versions.insert("java".to_owned(), java.version);
-        }
-        versions
+        artifacts::versions(NAME, &[(NAME, &HADOOP, "hadoop-common")])
     }
 
     fn start_and_stop(&self) -> Duration {
@@ -264,9 +275,10 @@ impl System for Hadoop {
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
-        Java::find(NAME)?;
+        let java = Java::find(NAME)?;
         let library = HADOOP.directory(progress).map_err(|error| error.of_system(NAME))?;
-        SOURCES.classes(NAME, &ClassPath::new().with_jars(library), progress).map(drop)
+        let classes = SOURCES.classes(NAME, &ClassPath::new().with_jars(&library), progress)?;
+        archive(&java, &library, &classes, progress).map(drop)
     }
 
     fn start(
@@ -294,7 +306,7 @@ mod tests {
         let directories = Directories::of(&config, &paths, &scratch).unwrap();
         assert_eq!(directories.local, [a.join("yarn-local"), b.join("yarn-local")]);
         assert_eq!(directories.name, a.join("hdfs/namenode"));
-        let plan = directories.plan(&config, 2.0);
+        let plan = directories.plan(&config, 2.0).unwrap();
         assert_eq!(plan.datanodes.len(), 3);
         assert_eq!(plan.datanodes[2][1].path, b.join("hdfs/datanode-3"));
         assert_eq!(plan.datanodes[0][1].storage_type, StorageType::Ssd);

@@ -100,13 +100,14 @@ impl Yarn {
 }
 
 /// The `java` that containers are started by, with its whole path.
-fn java_home_program(java: &Java) -> Result<PathBuf, SystemError> {
+pub fn java_home_program(java: &Java) -> Result<PathBuf, SystemError> {
     let found = match java.program.is_absolute() {
         true => Some(java.program.clone()),
         false => on_path(&java.program.to_string_lossy()),
     };
     let resolved = found.and_then(|program| std::fs::canonicalize(program).ok());
-    resolved.ok_or_else(|| failed(format!("can't find where {} is", java.program.display())))
+    resolved
+        .ok_or_else(|| SystemError::starting(NAME, format!("can't find where {} is", java.program.display())))
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {
@@ -134,7 +135,8 @@ fn contained(java: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
     let written = std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(&script, text))
         .and_then(|()| std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)));
-    written.map_err(|error| failed(format!("can't write {}: {error}", script.display())))?;
+    written
+        .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", script.display())))?;
     Ok(script)
 }
 
@@ -147,10 +149,6 @@ pub fn processes_in(namespace: &NetworkNamespace) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     ids.filter(|id| inode(&format!("/proc/{id}/ns/net")) == Some(own)).collect()
-}
-
-fn failed(problem: String) -> SystemError {
-    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
 }
 
 #[cfg(test)]

@@ -1,0 +1,279 @@
+//! The classes of containers as Java lays them out in memory, in a file of the cache: a Java machine that maps it needs not read,
+//! check and link thousands of them out of jars, which is what a short task's CPU goes into. It is made once for a library and
+//! a version of Java.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::NAME;
+use crate::artifacts::ArtifactError;
+use crate::artifacts::cache::{self, lock, remove};
+use crate::java::{ClassPath, Java};
+use crate::java_server::JavaServer;
+use crate::system::{Progress, SystemError};
+
+const DURING: &str = "archiving its classes";
+/// It took 20 to 40 s: this limit only tells a stuck process from a slow one.
+const LIMIT: Duration = Duration::from_secs(900);
+const HEAP_BYTES: u64 = 768 << 20;
+const LIST: &str = "underlay.mapreduce.ClassList";
+/// The jars, without their versions, that a master or a task takes more than a handful of classes from.
+const JARS: &[&str] = &[
+    "avro",
+    "commons-configuration2",
+    "commons-logging",
+    "commons-text",
+    "guice",
+    "guice-servlet",
+    "hadoop-auth",
+    "hadoop-common",
+    "hadoop-hdfs-client",
+    "hadoop-mapreduce-client-app",
+    "hadoop-mapreduce-client-common",
+    "hadoop-mapreduce-client-core",
+    "hadoop-mapreduce-examples",
+    "hadoop-shaded-guava",
+    "hadoop-shaded-protobuf_3_25",
+    "hadoop-yarn-api",
+    "hadoop-yarn-common",
+    "jackson-core",
+    "jackson-databind",
+    "jakarta.xml.bind-api",
+    "javax.servlet-api",
+    "jaxb-api",
+    "jaxb-impl",
+    "jaxb-runtime",
+    "jersey-core",
+    "jersey-server",
+    "jetty-http",
+    "jetty-server",
+    "jetty-util",
+    "jetty-webapp",
+    "jsr311-api",
+    "reload4j",
+    "slf4j-api",
+    "stax2-api",
+    "woodstox-core",
+];
+
+/// An archive, and the jars that must be the first of the class path of whoever maps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassArchive {
+    pub file: PathBuf,
+    pub jars: ClassPath,
+}
+
+impl ClassArchive {
+    /// The archive for `library`, which is made now if it is not there. `classes` are our own, for the list.
+    pub fn of(
+        java: &Java,
+        library: &Path,
+        classes: &Path,
+        progress: &dyn Fn(&Progress),
+    ) -> Result<ClassArchive, SystemError> {
+        let of_system = |error: ArtifactError| error.of_system(NAME);
+        let jars = jars_of(library).map_err(ArtifactError::io("read", library)).map_err(of_system)?;
+        let folder = cache::root().map_err(of_system)?.join("class-archives");
+        let name = format!("{NAME}-{}", digest(java, &jars));
+        let file = folder.join(format!("{name}.jsa"));
+        let paths: Vec<PathBuf> = jars.into_iter().map(|jar| jar.path).collect();
+        let archive = ClassArchive {
+            file,
+            // One by one: Java compares the class path with the one that the archive was made with, as a text.
+            jars: paths.iter().fold(ClassPath::new(), |path, jar| path.with_classes(jar)),
+        };
+        if archive.file.is_file() {
+            return Ok(archive);
+        }
+        std::fs::create_dir_all(&folder).map_err(ArtifactError::io("make", &folder)).map_err(of_system)?;
+        let waiting = "waiting for another process that archives Hadoop's classes";
+        let _lock = lock(&folder.join(format!("{name}.lock")), waiting, progress).map_err(of_system)?;
+        if archive.file.is_file() {
+            return Ok(archive);
+        }
+        progress(&Progress {
+            what: "archiving Hadoop's classes, once for this version of Java".to_owned(),
+            done_bytes: 0,
+            total_bytes: 0,
+        });
+        let staging = folder.join(format!("{name}.partial"));
+        remove(&staging).map_err(of_system)?;
+        let outcome = archive.make(java, &paths, classes, &staging);
+        let removed = remove(&staging).map_err(of_system);
+        outcome?;
+        removed?;
+        Ok(archive)
+    }
+
+    fn make(&self, java: &Java, jars: &[PathBuf], classes: &Path, staging: &Path) -> Result<(), SystemError> {
+        let tool = |name: &str, class: &str, class_path: ClassPath| JavaServer {
+            system: NAME,
+            name: name.to_owned(),
+            class: class.to_owned(),
+            arguments: Vec::new(),
+            class_path,
+            heap_bytes: HEAP_BYTES,
+            direct_bytes: None,
+            options: Vec::new(),
+            environment: Vec::new(),
+            quick_start: true,
+            folder: staging.to_owned(),
+            namespace: None,
+        };
+        let mut list = tool("class list", LIST, ClassPath::new().with_classes(classes));
+        list.arguments =
+            jars.iter().filter(|jar| is_listed(jar)).map(|jar| jar.display().to_string()).collect();
+        let names = list.run(java, DURING, LIMIT)?;
+        let io = |action: &'static str, path: &Path| {
+            let path = path.to_owned();
+            move |error: std::io::Error| ArtifactError::io(action, path)(error).of_system(NAME)
+        };
+        let (names_file, made) = (staging.join("names"), staging.join("archive.jsa"));
+        std::fs::write(&names_file, names).map_err(io("write", &names_file))?;
+        // Java ends before it looks for the class.
+        let mut dump = tool("class archive", LIST, self.jars.clone());
+        dump.options = vec![
+            "-Xshare:dump".to_owned(),
+            // What is checked is nested deeper than what servers do.
+            "-Xss1m".to_owned(),
+            // Thousands of lines about what is left out.
+            "-Xlog:cds=error,cds+heap=error,class+load=error".to_owned(),
+            format!("-XX:SharedClassListFile={}", names_file.display()),
+            format!("-XX:SharedArchiveFile={}", made.display()),
+        ];
+        dump.run(java, DURING, LIMIT)?;
+        File::open(&made).and_then(|file| file.sync_all()).map_err(io("write out", &made))?;
+        std::fs::rename(&made, &self.file).map_err(io("make", &self.file))
+    }
+
+    /// What makes a Java machine map it, where `further` entries of its class path follow the jars.
+    pub fn options(&self, further: &[&Path]) -> Vec<String> {
+        let class_path = further.iter().fold(self.jars.clone(), |path, entry| path.with_classes(*entry));
+        vec![
+            format!("-XX:SharedArchiveFile={}", self.file.display()),
+            // At the address that it is made for: at another one, every pointer in it is rewritten, and each machine has all of
+            // it in memory for itself.
+            "-XX:+UnlockDiagnosticVMOptions".to_owned(),
+            "-XX:ArchiveRelocationMode=0".to_owned(),
+            "-cp".to_owned(),
+            class_path.to_argument().to_string_lossy().into_owned(),
+        ]
+    }
+}
+
+struct Jar {
+    path: PathBuf,
+    /// What Java compares before it maps the archive: size, and when it was written.
+    state: String,
+}
+
+fn jars_of(library: &Path) -> std::io::Result<Vec<Jar>> {
+    let mut jars = Vec::new();
+    for file in std::fs::read_dir(library)? {
+        let path = file?.path();
+        if path.extension().is_some_and(|extension| extension == "jar") {
+            let data = path.metadata()?;
+            jars.push(Jar { state: format!("{} {}", data.len(), data.mtime()), path });
+        }
+    }
+    jars.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(jars)
+}
+
+fn digest(java: &Java, jars: &[Jar]) -> String {
+    let mut digest = Sha256::new();
+    let mut add = |part: &str| {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    };
+    add(&java.version);
+    add(&java.program.to_string_lossy());
+    JARS.iter().for_each(|name| add(name));
+    for jar in jars {
+        add(&jar.path.to_string_lossy());
+        add(&jar.state);
+    }
+    digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether all classes of a jar go into the archive: its name without `-`, a version and what follows is one of [`JARS`].
+fn is_listed(jar: &Path) -> bool {
+    let Some(name) = jar.file_name().and_then(|name| name.to_str()) else { return false };
+    JARS.iter().any(|listed| {
+        let version = name.strip_prefix(listed).and_then(|rest| rest.strip_prefix('-'));
+        version.is_some_and(|version| version.starts_with(|digit: char| digit.is_ascii_digit()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jars_are_known_by_their_names_and_not_by_those_of_others() {
+        for (jar, expected) in [
+            ("guice-4.2.3.jar", true),
+            ("guice-servlet-4.2.3.jar", true),
+            ("guice-assistedinject-4.2.3.jar", false),
+            ("hadoop-shaded-protobuf_3_25-1.4.0.jar", true),
+            ("hadoop-common-3.4.2-tests.jar", true),
+            ("zookeeper-3.9.3.jar", false),
+        ] {
+            assert_eq!(is_listed(&Path::new("/cache/hadoop").join(jar)), expected, "{jar}");
+        }
+    }
+
+    #[test]
+    fn every_listed_jar_is_one_of_the_locked_files() {
+        let files = crate::artifacts::HADOOP.files().unwrap();
+        for name in JARS {
+            let is_there = files.iter().any(|file| {
+                let version = file.name.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+                version.is_some_and(|version| version.starts_with(|digit: char| digit.is_ascii_digit()))
+            });
+            assert!(is_there, "{name}");
+        }
+    }
+
+    #[test]
+    fn another_library_is_another_archive() {
+        let folder = tempfile::TempDir::new().unwrap();
+        std::fs::write(folder.path().join("b.jar"), "1").unwrap();
+        std::fs::write(folder.path().join("a.jar"), "").unwrap();
+        std::fs::write(folder.path().join("a.txt"), "").unwrap();
+        let java = Java { program: "java".into(), version: "17.0.1".to_owned() };
+        let jars = jars_of(folder.path()).unwrap();
+        assert_eq!(
+            jars.iter().map(|jar| jar.path.clone()).collect::<Vec<_>>(),
+            [folder.path().join("a.jar"), folder.path().join("b.jar")]
+        );
+        let before = digest(&java, &jars);
+        assert_eq!(before, digest(&java, &jars_of(folder.path()).unwrap()));
+        assert_ne!(before, digest(&Java { version: "17.0.2".to_owned(), ..java.clone() }, &jars));
+        std::fs::write(folder.path().join("b.jar"), "12").unwrap();
+        assert_ne!(before, digest(&java, &jars_of(folder.path()).unwrap()));
+    }
+
+    #[test]
+    fn a_machine_that_maps_it_has_the_jars_in_front() {
+        let archive = ClassArchive {
+            file: "/cache/class-archives/hadoop-1.jsa".into(),
+            jars: ClassPath::new().with_classes("/cache/a.jar"),
+        };
+        let options = archive.options(&[Path::new("/run/configuration"), Path::new("/cache/jobs")]);
+        assert_eq!(
+            options,
+            [
+                "-XX:SharedArchiveFile=/cache/class-archives/hadoop-1.jsa",
+                "-XX:+UnlockDiagnosticVMOptions",
+                "-XX:ArchiveRelocationMode=0",
+                "-cp",
+                "/cache/a.jar:/run/configuration:/cache/jobs"
+            ]
+        );
+    }
+}
