@@ -108,6 +108,31 @@ fn the_short_form_changes_what_it_names_and_nothing_else() {
 }
 
 #[test]
+fn the_limit_of_dirty_pages_is_scaled_as_memory_is_and_the_short_form_has_its_own() {
+    let text = |run: &str, short: &str| {
+        format!(
+            "name = \"x\"\n[system.rocksdb]\nmemory = \"2 GiB\"\n[storage.s]\ndevices = [{{ medium = \"hdd-7200-sata\" }}]\n\
+             [workload.ycsb]\ndata = \"16 GB\"\nmixes = [\"a\"]\nthreads = 8\n[run]\n{run}\n[scale]\ndata = 20\n[short]\n{short}\n"
+        )
+    };
+    let here = |text: &str, short| {
+        let study = Study::parse("x.toml", text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        study.run.dirty_limit_bytes.map(|bytes| study.bytes_here(bytes))
+    };
+    let without = text("", "repetitions = 1");
+    assert_eq!((here(&without, false), here(&without, true)), (None, None));
+    let with = text("dirty_limit = \"9.6 GB\"", "data_scale = 40");
+    assert_eq!((here(&with, false), here(&with, true)), (Some(480_000_000), Some(240_000_000)));
+    let own = text("dirty_limit = \"9.6 GB\"", "dirty_limit = \"1.6 GB\"");
+    assert_eq!((here(&own, false), here(&own, true)), (Some(480_000_000), Some(80_000_000)));
+    // What the short form makes too little of is a mistake of the short form.
+    let little = text("dirty_limit = \"9.6 GB\"", "dirty_limit = \"16 MB\"");
+    let mistakes = Study::parse("x.toml", &little, true).unwrap_err().to_string();
+    assert!(mistakes.contains("`dirty_limit` is only 800 kB"), "{mistakes}");
+    assert!(mistakes.contains("dirty_limit = \"16 MB\""), "{mistakes}");
+}
+
+#[test]
 fn the_cassandra_study_has_as_many_drives_on_both_sides_in_both_forms() {
     for (short, servers, rates) in [(false, 4, 5), (true, 2, 3)] {
         let study = study("cassandra-nvme-tcp.toml", short);

@@ -20,6 +20,8 @@ const LOG_TAIL_BYTES: u64 = 2 << 10;
 const LOG_TAIL_LINES: usize = 15;
 /// A process whose socket broke is given this long to be seen dead, so that the error can say how it died.
 pub(crate) const OBITUARY_WAIT: Duration = Duration::from_millis(500);
+/// Java's own status for a program that was asked to end (SIGTERM), and did.
+const JAVA_ENDED_AS_ASKED: i32 = 128 + 15;
 
 /// What is known of the process, shared with everyone who may have to explain its silence.
 #[derive(Debug)]
@@ -72,12 +74,7 @@ impl Child {
         log: &Path,
         memory: &Memory,
     ) -> Result<Child, SystemError> {
-        let failed = move |problem: String| SystemError::Failed {
-            system,
-            during: "starting",
-            problem,
-            log_tail: None,
-        };
+        let failed = move |problem: String| SystemError::starting(system, problem);
         let output = File::create(log)
             .map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
         let errors = output
@@ -166,6 +163,23 @@ impl Child {
         }
         drop(end);
         self.state.wait(Duration::MAX);
+    }
+
+    /// Waits for the end of a process that has been asked to end. By force after `limit`, which is an error, and so is a
+    /// status that tells of a failure.
+    pub fn wait_for_end(&self, limit: Duration) -> Result<(), SystemError> {
+        const DURING: &str = "stopping";
+        let state = self.state();
+        if !state.wait(limit) {
+            self.kill();
+            let problem =
+                format!("{} took longer than {:.0} s to end", state.describe(), limit.as_secs_f64());
+            return Err(state.failed(DURING, problem));
+        }
+        match state.exit_code() {
+            Some(0 | JAVA_ENDED_AS_ASKED) => Ok(()),
+            _ => Err(state.failed(DURING, state.describe())),
+        }
     }
 }
 

@@ -51,8 +51,7 @@ impl JavaSources {
         class_path: &ClassPath,
         progress: &dyn Fn(&Progress),
     ) -> Result<PathBuf, SystemError> {
-        let failed =
-            |problem: String| SystemError::Failed { system, during: DURING, problem, log_tail: None };
+        let failed = |problem: String| SystemError::failed(system, DURING, problem);
         let of_system = |error: ArtifactError| error.of_system(system);
         let contents = class_path
             .contents()
@@ -127,8 +126,7 @@ impl JavaSources {
             command.arg(&file);
         }
         command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS").env_remove("JDK_JAVAC_OPTIONS");
-        let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
-        let javac = Child::spawn(system, command, &staging.join("javac.log"), &unlimited)?;
+        let javac = Child::spawn(system, command, &staging.join("javac.log"), &Memory::unlimited())?;
         javac.state().wait(std::time::Duration::MAX);
         if !javac.state().ended_well() {
             let problem = format!("{} did not compile {}", compiler.program.display(), self.name);

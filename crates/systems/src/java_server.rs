@@ -18,8 +18,6 @@ const MIB: u64 = 1 << 20;
 const POLL: Duration = Duration::from_millis(50);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Java's own status for a program that was asked to end, and did.
-const ENDED_AS_ASKED: i32 = 128 + 15;
 /// Compiled code of one server; Java would set 240 MiB aside.
 const CODE_CACHE_MIB: u64 = 64;
 /// Programs find their own address by looking their host's name up, which must not ask any network.
@@ -64,8 +62,7 @@ impl JavaServer {
     /// Runs a tool to its end, outside of any memory budget, and gives what it printed. It fails when the tool takes longer
     /// than `limit` or ends with another status than 0.
     pub fn run(&self, java: &Java, during: &'static str, limit: Duration) -> Result<String, SystemError> {
-        let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
-        let process = self.start(java, &unlimited)?;
+        let process = self.start(java, &Memory::unlimited())?;
         let state = process.state();
         if !state.wait(limit) {
             let problem = format!("{} is not done after {:.0} s", self.name, limit.as_secs_f64());
@@ -216,21 +213,7 @@ impl JavaProcess {
 
     /// [`end`](Self::end) for one that has been asked already.
     pub fn wait_for_end(&self, limit: Duration) -> Result<(), SystemError> {
-        const DURING: &str = "stopping";
-        let state = self.state();
-        if self.was_killed() {
-            return Ok(());
-        }
-        if !state.wait(limit) {
-            self.child.kill();
-            let problem =
-                format!("{} took longer than {:.0} s to end", state.describe(), limit.as_secs_f64());
-            return Err(state.failed(DURING, problem));
-        }
-        match state.exit_code() {
-            Some(0 | ENDED_AS_ASKED) => Ok(()),
-            _ => Err(state.failed(DURING, state.describe())),
-        }
+        if self.was_killed() { Ok(()) } else { self.child.wait_for_end(limit) }
     }
 }
 
@@ -252,7 +235,7 @@ pub fn end_all<'a>(
 }
 
 /// This host's name, as programs look it up, is on loopback.
-fn hosts() -> String {
+pub(crate) fn hosts() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("127.0.0.1 localhost {}\n", host.trim())
 }

@@ -10,6 +10,7 @@ pub mod cassandra;
 pub mod child;
 pub mod compiled;
 pub mod connection;
+mod credentials;
 pub mod figures;
 pub mod hadoop;
 pub mod hdfs;

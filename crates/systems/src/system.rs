@@ -1,7 +1,7 @@
 //! A data system: how it starts on given storage and memory, and how a client reaches it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::JobRecord;
@@ -28,12 +28,58 @@ pub struct NodePaths {
     pub roles: BTreeMap<String, PathBuf>,
 }
 
+/// The first of `system`'s data directories, of which there must be one.
+pub fn first_data_directory<'a, T>(system: &'static str, data: &'a [T]) -> Result<&'a T, SystemError> {
+    data.first().ok_or_else(|| SystemError::starting(system, "there is no data directory"))
+}
+
+/// `directory` must be there: made by a system, one that is missing would lie on whatever is under the missing mount.
+pub fn check_attached(system: &'static str, directory: &Path) -> Result<(), SystemError> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let problem = format!("the data directory {} is missing: is the storage attached?", directory.display());
+    Err(SystemError::starting(system, problem))
+}
+
+/// Makes the directory `folder` of `system` on a storage: its file system's root may hold other things (`lost+found`).
+pub fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
+    check_attached(system, storage)?;
+    let folder = storage.join(folder);
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        let problem = format!("can't write to the data directory {}: {error}", storage.display());
+        SystemError::starting(system, problem)
+    })?;
+    Ok(folder)
+}
+
+/// Every role that was `given` a storage must be one of those that the system `knows`.
+pub fn check_roles<'a>(
+    system: &'static str,
+    knows: &[(&str, &str)],
+    given: impl IntoIterator<Item = &'a String>,
+) -> Result<(), SystemError> {
+    match given.into_iter().find(|role| knows.iter().all(|(name, _)| name != role)) {
+        Some(unknown) => {
+            Err(SystemError::starting(system, format!("it keeps nothing that is called '{unknown}'")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The memory that a system and its page cache share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
     pub budget_bytes: u64,
     /// The `cgroup.procs` files that every process of the system must be written into before it allocates.
     pub cgroup_procs: Vec<PathBuf>,
+}
+
+impl Memory {
+    /// For what is no part of the system under test: a tool, a client's process.
+    pub fn unlimited() -> Memory {
+        Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() }
+    }
 }
 
 /// What a system can do, so that a study that asks for more is refused before it runs.
@@ -116,6 +162,24 @@ pub enum SystemError {
     /// It did not start, or stopped by itself.
     #[error("{system} failed while {during}: {problem}{}", log_tail.as_deref().map(|log| format!("\nits last words:\n{log}")).unwrap_or_default())]
     Failed { system: &'static str, during: &'static str, problem: String, log_tail: Option<String> },
+}
+
+impl SystemError {
+    /// `system` failed, and has no last words.
+    pub fn failed(system: &'static str, during: &'static str, problem: impl Into<String>) -> SystemError {
+        SystemError::Failed { system, during, problem: problem.into(), log_tail: None }
+    }
+
+    /// `system` can't be started, or a process of it can't.
+    pub fn starting(system: &'static str, problem: impl Into<String>) -> SystemError {
+        SystemError::failed(system, "starting", problem)
+    }
+
+    /// The first of the mistakes that were found in a system's settings: (setting, what was expected).
+    pub fn first_mistake(system: &'static str, mistakes: Vec<(String, String)>) -> SystemError {
+        let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
+        SystemError::Setting { system, key, problem }
+    }
 }
 
 /// How far a preparation has come.
@@ -210,8 +274,17 @@ pub trait Running: Send + Sync {
     fn health(&self) -> Result<(), SystemError>;
     /// The system's own running totals, by name.
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError>;
+    /// Those of the figures that are shown over time: how much runs in the background (`current_compactions_running`). They are
+    /// asked for again and again while the system is measured, so telling them must cost it next to nothing. None for many.
+    fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        Ok(BTreeMap::new())
+    }
     /// Brings the data to the state that measurements start from: written out, background work at rest.
     fn settle(&self, limit: Duration) -> Result<(), SystemError>;
+    /// Has everything compacted while clients go on, as an operator would. It may be over when this returns, or just have begun.
+    fn compact(&self, limit: Duration) -> Result<(), SystemError> {
+        self.settle(limit)
+    }
     /// Shuts down in order; everything acknowledged is on the storage when it returns.
     fn stop(self: Box<Self>) -> Result<(), SystemError>;
 }

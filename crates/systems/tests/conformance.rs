@@ -283,6 +283,8 @@ fn it_tells_what_it_did() {
         }
         let after = running.figures().unwrap();
         assert_ne!(before, after);
+        let gauges = running.gauges().unwrap();
+        assert!(gauges.keys().all(|name| after.contains_key(name)), "{gauges:?}");
         running.settle(Duration::from_secs(60)).unwrap();
         running.stop().unwrap();
     }

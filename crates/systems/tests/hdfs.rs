@@ -37,6 +37,7 @@ fn plan(directory: &Path) -> Plan {
         block_bytes: BLOCK_BYTES,
         volume_choosing: VolumeChoosing::RoundRobin,
         sync_on_close: false,
+        short_circuit_bytes: None,
         scratch: directory.join("scratch"),
         heaps: Heaps::of(0),
         slow_motion: 1.0,

@@ -209,6 +209,7 @@ fn many_connections_at_once_in_little_memory_and_long_records() {
     let figures = bench.child.figures().unwrap();
     assert_eq!((figures["writes"], figures["client_calls"]), (256.0 * 20.0, 256.0 * 40.0), "{figures:?}");
     assert_eq!(figures["current_records"], 256.0);
+    assert_eq!(bench.child.gauges().unwrap().into_keys().collect::<Vec<_>>(), ["current_connections"]);
     let (hop, driver) = (figures["client_hop_seconds"], figures["client_driver_seconds"]);
     assert!(hop > 0.0 && driver > 0.0, "{figures:?}");
     assert!(figures["current_client_hop_p99_us"] >= figures["current_client_hop_p50_us"], "{figures:?}");
@@ -365,7 +366,7 @@ fn whatever_comes_is_answered_or_refused_as_the_other_side_would() {
     let mut runner =
         TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) });
     // All but a stop, and a command that waits.
-    let opcode = prop::sample::select(vec![0u8, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 255]);
+    let opcode = prop::sample::select(vec![0u8, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 255]);
     let tail = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..80),
         // Well formed behind the head but for a few bytes.

@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), opcode in 1..=11u8) {
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), opcode in 1..=12u8) {
         // Mostly refused at the opcode otherwise.
         let mut likely = bytes.clone();
         if let Some(byte) = likely.get_mut(4) { *byte = opcode; }

@@ -16,7 +16,7 @@ use crate::plan;
 use crate::spec::Study;
 
 /// A first guess of how long a batch job takes on this machine's clock: nobody knows before one has run.
-const JOB_WALL_GUESS: Duration = Duration::from_secs(45);
+const JOB_WALL_GUESS: Duration = Duration::from_secs(25);
 
 /// Runs a study from its beginning into a fresh directory.
 pub fn start(
@@ -97,7 +97,9 @@ fn go_on(
     let cell_wall = if has_jobs { JOB_WALL_GUESS } else { study.run.warmup + study.run.duration };
     let slowest = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
     let overhead = slowest.map(|system| system.start_and_stop()).max().unwrap_or_default();
-    let pace = Pace { expected: cell_wall + overhead, spent: Duration::ZERO, cells: 0 };
+    // Jobs of a group have one start in common.
+    let share = groups.len() as f64 / left.max(1) as f64;
+    let pace = Pace { expected: cell_wall + overhead.mul_f64(share), spent: Duration::ZERO, cells: 0 };
     observer.planned(run.plan.len(), run.plan.len() - left, pace.remaining(left));
 
     let mut outcome = RunOutcome { directory: directory.path().to_path_buf(), ..RunOutcome::default() };

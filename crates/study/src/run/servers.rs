@@ -64,9 +64,20 @@ impl Servers {
         Ok(together(&each))
     }
 
+    /// Their gauges together.
+    pub fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let each = self.each.iter().map(|server| server.gauges()).collect::<Result<Vec<_>, _>>()?;
+        Ok(together(&each))
+    }
+
     /// Brings all of them to the state that measurements start from.
     pub fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         on_each(&self.each, |server| server.settle(limit)).into_iter().collect()
+    }
+
+    /// Has all of them compact everything while clients go on.
+    pub fn compact(&self, limit: Duration) -> Result<(), SystemError> {
+        on_each(&self.each, |server| server.compact(limit)).into_iter().collect()
     }
 
     /// Shuts all of them down in order, and tells of the first that could not.

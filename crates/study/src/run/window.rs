@@ -22,9 +22,7 @@ pub struct Window<'a> {
     found: Mutex<Found>,
 }
 
-/// Figures that say how much of something there is at a time end in this.
-const GAUGE_ENDING: &str = "_running";
-/// Asking a system costs it CPU time.
+/// Asking a system costs it a little CPU time.
 const SAMPLE_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -94,7 +92,7 @@ impl<'a> Window<'a> {
         })
     }
 
-    /// Settles the system `at` so long after the measurement began. It has until the end of the measurement, and is not
+    /// Has the system compact everything `at` so long after the measurement began. It has until the end of the measurement, and is not
     /// expected to be done by then.
     fn compact(&self, at: Duration, whole: Duration, ended: &AtomicBool) {
         while !ended.load(Ordering::Relaxed) {
@@ -102,7 +100,7 @@ impl<'a> Window<'a> {
             let Some(since) = self.lock().since else { continue };
             if since.elapsed() >= at {
                 // A system that broke over it says so at the end of the cell.
-                let _ = self.servers.settle(whole.saturating_sub(since.elapsed()));
+                let _ = self.servers.compact(whole.saturating_sub(since.elapsed()));
                 return;
             }
         }
@@ -113,20 +111,15 @@ impl<'a> Window<'a> {
         let mut next = None;
         while !ended.load(Ordering::Relaxed) {
             std::thread::sleep(WATCH_INTERVAL);
-            let (since, has_gauges) = {
-                let found = self.lock();
-                (found.since, found.before.keys().any(|name| name.ends_with(GAUGE_ENDING)))
-            };
-            let Some(since) = since else { continue };
-            if !has_gauges {
-                return;
-            }
+            let Some(since) = self.lock().since else { continue };
             if next.is_some_and(|next| Instant::now() < next) {
                 continue;
             }
             // A system that gives none any more says so when the cell ends.
-            let Ok(mut figures) = self.servers.figures() else { return };
-            figures.retain(|name, _| name.ends_with(GAUGE_ENDING));
+            let Ok(figures) = self.servers.gauges() else { return };
+            if figures.is_empty() {
+                return;
+            }
             let t_s = since.elapsed().as_secs_f64() / time_scale;
             let mut found = self.lock();
             if found.since.is_some() {
@@ -150,11 +143,16 @@ impl<'a> Window<'a> {
 
 impl Hooks for Window<'_> {
     fn measuring_begins(&self) {
+        // The devices at the edge itself: a busy system takes seconds to tell its figures.
         self.note(|found| {
-            found.before = self.servers.figures()?;
             self.storages.begin_measurement(self.interval_s)?;
             found.faults = found.schedule.take().map(faults::Schedule::start).transpose()?;
             found.since = Some(Instant::now());
+            Ok(())
+        });
+        let before = self.servers.figures();
+        self.note(|found| {
+            found.before = before?;
             Ok(())
         });
     }

@@ -11,6 +11,8 @@ use crate::setting::{expected_one_of, name_of, one_of, share, too_small, within}
 const SERVERS_MAX: u64 = 32;
 const TABLETS_MAX: u64 = 4096;
 const TABLETS_PER_SERVER: u64 = 4;
+/// What a read of a data block takes beside it: to whole checksums before, and the rest of the last entry.
+const BLOCK_EDGES_BYTES: u64 = 4096;
 const SHARES: std::ops::RangeInclusive<f64> = 0.0..=0.6;
 
 /// What a study may set, as [`crate::system::Capabilities`] gives it.
@@ -19,6 +21,14 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("datanodes", "DataNodes of the HDFS below: the larger of nodes and replication"),
     ("replication", "copies of each block of HDFS: 1"),
     ("block_mib", "block size of HDFS in MiB, 1 to 1024: 128"),
+    (
+        "short_circuit_reads",
+        "true or false (default): tablet servers read the files of HDFS's blocks themselves, past the DataNodes",
+    ),
+    (
+        "data_block_kib",
+        "size of a data block of a file in KiB, which a read takes as a whole, 1 to 16384: 100",
+    ),
     ("tablets", "that the table is made with: 4 for each tablet server"),
     ("split_mib", "size of a tablet in MiB that splits it: 1024"),
     ("durability", "what is done to the log before a write is answered: sync (default), flush, log or none"),
@@ -46,8 +56,17 @@ pub const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// What has a meaning for an instance that runs already.
-const OF_RUNNING: &[&str] =
-    &["zookeepers", "instance", "tablets", "split_mib", "durability", "compression", "writes", "settle"];
+const OF_RUNNING: &[&str] = &[
+    "zookeepers",
+    "instance",
+    "data_block_kib",
+    "tablets",
+    "split_mib",
+    "durability",
+    "compression",
+    "writes",
+    "settle",
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settle {
@@ -70,6 +89,8 @@ pub struct Config {
     pub given_datanodes: Option<u64>,
     pub replication: u64,
     pub block_mib: u64,
+    pub short_circuit_reads: bool,
+    pub data_block_kib: u64,
     pub given_tablets: Option<u64>,
     pub split_mib: u64,
     pub durability: &'static str,
@@ -89,6 +110,7 @@ pub struct Config {
 const DURABILITIES: &[(&str, &str)] =
     &[("sync", "sync"), ("flush", "flush"), ("log", "log"), ("none", "none")];
 const COMPRESSIONS: &[(&str, &str)] = &[("gz", "gz"), ("snappy", "snappy"), ("none", "none")];
+const BOOLEANS: &[(&str, bool)] = &[("true", true), ("false", false)];
 const WRITES: &[(&str, &str)] = &[("flushed", "flushed"), ("batched", "batched")];
 const SETTLES: &[(&str, Settle)] = &[("pending", Settle::Pending), ("major", Settle::Major)];
 
@@ -158,6 +180,8 @@ impl Config {
             "datanodes" => self.given_datanodes = Some(within(text, 1, SERVERS_MAX)?),
             "replication" => self.replication = within(text, 1, SERVERS_MAX)?,
             "block_mib" => self.block_mib = within(text, 1, 1024)?,
+            "short_circuit_reads" => self.short_circuit_reads = one_of(text, BOOLEANS)?,
+            "data_block_kib" => self.data_block_kib = within(text, 1, 16_384)?,
             "tablets" => self.given_tablets = Some(within(text, 1, TABLETS_MAX)?),
             "split_mib" => self.split_mib = within(text, 1, 1 << 20)?,
             "durability" => self.durability = one_of(text, DURABILITIES)?,
@@ -186,6 +210,12 @@ impl Config {
         self.given_tablets.unwrap_or(self.nodes * TABLETS_PER_SERVER)
     }
 
+    /// How much of a file of HDFS is read at once where tablet servers read it themselves: a data block. It begins anywhere, and
+    /// ends behind the entry that fills it.
+    pub fn short_circuit_bytes(&self) -> Option<u64> {
+        self.short_circuit_reads.then_some((self.data_block_kib << 10) + BLOCK_EDGES_BYTES)
+    }
+
     /// How the budget is divided over an HDFS that takes `hdfs_bytes`.
     pub fn division(&self, hdfs_bytes: u64) -> Division {
         Division::of(self.budget_bytes, self.nodes, hdfs_bytes, self.shares, self.native_maps.is_some())
@@ -196,6 +226,7 @@ impl Config {
         [
             ("table.durability", self.durability.to_owned()),
             ("table.file.compress.type", self.compression.to_owned()),
+            ("table.file.compress.blocksize", format!("{}K", self.data_block_kib)),
             ("table.split.threshold", format!("{}M", self.split_mib)),
             ("table.cache.block.enable", (self.shares.data_cache > 0.0).to_string()),
             ("table.cache.index.enable", "true".to_owned()),
@@ -210,6 +241,7 @@ impl Config {
         let existing = self.existing.clone().unwrap_or_default();
         let or_none = |value: String| if value.is_empty() { "none".to_owned() } else { value };
         let mut applied = vec![
+            ("data_block_kib", text(&self.data_block_kib)),
             ("tablets", text(&self.tablets())),
             ("split_mib", text(&self.split_mib)),
             ("durability", text(&self.durability)),
@@ -227,6 +259,7 @@ impl Config {
                 ("datanodes", text(&self.datanodes())),
                 ("replication", text(&self.replication)),
                 ("block_mib", text(&self.block_mib)),
+                ("short_circuit_reads", text(&self.short_circuit_reads)),
                 ("map_share", text(&self.shares.map)),
                 ("data_cache_share", text(&self.shares.data_cache)),
                 ("index_cache_share", text(&self.shares.index_cache)),
@@ -253,6 +286,8 @@ impl Default for Config {
             given_datanodes: None,
             replication: 1,
             block_mib: 128,
+            short_circuit_reads: false,
+            data_block_kib: 100,
             given_tablets: None,
             split_mib: 1024,
             durability: "sync",
@@ -324,6 +359,8 @@ mod tests {
         ("datanodes", "3"),
         ("replication", "3"),
         ("block_mib", "8"),
+        ("short_circuit_reads", "true"),
+        ("data_block_kib", "32"),
         ("tablets", "24"),
         ("split_mib", "64"),
         ("durability", "flush"),
@@ -363,6 +400,8 @@ mod tests {
             ("datanodes", "x"),
             ("replication", "2"),
             ("block_mib", "0"),
+            ("short_circuit_reads", "yes"),
+            ("data_block_kib", "0"),
             ("tablets", "0"),
             ("split_mib", "-1"),
             ("durability", "fsync"),
@@ -410,5 +449,9 @@ mod tests {
         let properties = resolve(&[("data_cache_share", "0")], None).unwrap().table_properties();
         assert_eq!(properties["table.cache.block.enable"], "false");
         assert_eq!(properties["table.durability"], "sync");
+        assert_eq!(properties["table.file.compress.blocksize"], "100K");
+        assert_eq!(config.short_circuit_bytes(), None, "as HDFS is shipped");
+        let short = resolve(&[("short_circuit_reads", "true"), ("data_block_kib", "32")], None).unwrap();
+        assert_eq!(short.short_circuit_bytes(), Some(36 << 10));
     }
 }

@@ -6,7 +6,7 @@ use super::NAME;
 use super::config::Config;
 use super::site::LogVolume;
 use crate::hdfs::{DataDirectory, Plan, StorageType};
-use crate::system::{NodePaths, StoragePaths, SystemError};
+use crate::system::{NodePaths, StoragePaths, SystemError, check_roles, first_data_directory, make_on};
 
 /// What it can keep on a storage of its own.
 pub const ROLES: &[(&str, &str)] = &[
@@ -27,10 +27,6 @@ pub struct Places {
     pub logs: Vec<PathBuf>,
 }
 
-fn failed(problem: String) -> SystemError {
-    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
-}
-
 impl Places {
     /// Makes them on `paths`. A storage's own directory must be there: made here, it would lie on whatever is under the
     /// missing mount.
@@ -39,12 +35,12 @@ impl Places {
         let nodes: Vec<&NodePaths> = std::iter::once(&first).chain(&paths.further_nodes).collect();
         let count = config.datanodes();
         if nodes.len() > 1 && nodes.len() as u64 != count {
-            return Err(failed(format!("{count} DataNodes can't use the storage of {}", nodes.len())));
+            return Err(SystemError::starting(
+                NAME,
+                format!("{count} DataNodes can't use the storage of {}", nodes.len()),
+            ));
         }
-        let known = |role: &&String| ROLES.iter().any(|(name, _)| name == role);
-        if let Some(unknown) = nodes.iter().flat_map(|node| node.roles.keys()).find(|role| !known(role)) {
-            return Err(failed(format!("it keeps nothing that is called '{unknown}'")));
-        }
+        check_roles(NAME, ROLES, nodes.iter().flat_map(|node| node.roles.keys()))?;
         let on_each = |node: &NodePaths, count: u32| {
             let data: Vec<_> = node.data.iter().map(|path| (path.clone(), StorageType::Disk)).collect();
             Plan::on_each(NAME, &data, count)
@@ -56,9 +52,7 @@ impl Places {
                 each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()
             }
         };
-        let Some(data) = first.data.first() else {
-            return Err(failed("there is no data directory".to_owned()));
-        };
+        let data = first_data_directory(NAME, &first.data)?;
         let metadata = own(first.roles.get("metadata").unwrap_or(data), "metadata")?;
         let logs = nodes.iter().filter_map(|node| node.roles.get("wal"));
         let logs = logs.map(|directory| log(directory)).collect::<Result<Vec<_>, _>>()?;
@@ -72,28 +66,21 @@ impl Places {
     }
 }
 
-/// A file system's root may hold other things (`lost+found`).
 fn own(directory: &Path, name: &str) -> Result<PathBuf, SystemError> {
-    if !directory.is_dir() {
-        return Err(failed(format!(
-            "the directory {} is missing: is the storage attached?",
-            directory.display()
-        )));
-    }
-    let folder = directory.join(NAME).join(name);
-    std::fs::create_dir_all(&folder)
-        .map_err(|error| failed(format!("can't write to the directory {}: {error}", directory.display())))?;
-    Ok(folder)
+    make_on(NAME, directory, &Path::new(NAME).join(name))
 }
 
 fn log(directory: &Path) -> Result<PathBuf, SystemError> {
     let folder = own(directory, "wal")?;
     match LogVolume::uri(&folder) {
         Some(_) => Ok(folder),
-        None => Err(failed(format!(
-            "'{}' can't be a directory of Accumulo's logs: it must be absolute, of letters, digits, '.', '_' and '-'",
-            folder.display()
-        ))),
+        None => Err(SystemError::starting(
+            NAME,
+            format!(
+                "'{}' can't be a directory of Accumulo's logs: it must be absolute, of letters, digits, '.', '_' and '-'",
+                folder.display()
+            ),
+        )),
     }
 }
 

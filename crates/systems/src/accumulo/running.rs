@@ -76,11 +76,9 @@ impl Cluster {
     fn stop(mut self) -> Result<(), SystemError> {
         self.servers.stop(&self.ground, self.hdfs.configuration_directory())?;
         self.identity.life = Life::Stopped;
-        self.identity.write(&self.places.metadata).map_err(|error| SystemError::Failed {
-            system: NAME,
-            during: "stopping",
-            problem: format!("can't write to {}: {error}", self.places.metadata.display()),
-            log_tail: None,
+        self.identity.write(&self.places.metadata).map_err(|error| {
+            let problem = format!("can't write to {}: {error}", self.places.metadata.display());
+            SystemError::failed(NAME, "stopping", problem)
         })?;
         self.hdfs.stop()
     }
@@ -172,9 +170,18 @@ impl Running for Started {
         Ok(figures)
     }
 
+    fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        self.explained("telling its figures", self.client.gauges())
+    }
+
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         // Not HDFS: Accumulo's own tables ask for five copies of a file, which few DataNodes never have.
         self.explained("settling", self.client.settle(limit))
+    }
+
+    fn compact(&self, limit: Duration) -> Result<(), SystemError> {
+        const DURING: &str = "beginning a compaction";
+        self.explained(DURING, self.client.command(DURING, "start-compaction", "", limit).map(drop))
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {

@@ -74,17 +74,11 @@ impl Ground {
     }
 
     fn failed(&self, problem: String) -> SystemError {
-        SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
+        SystemError::starting(NAME, problem)
     }
 
     fn io<'a>(&self, what: &'a Path) -> impl FnOnce(io::Error) -> SystemError + use<'a> {
-        let system = NAME;
-        move |error| SystemError::Failed {
-            system,
-            during: "starting",
-            problem: format!("can't write {}: {error}", what.display()),
-            log_tail: None,
-        }
+        move |error| SystemError::starting(NAME, format!("can't write {}: {error}", what.display()))
     }
 }
 

@@ -13,9 +13,11 @@ use super::running::{Cluster, Started};
 use super::servers::{Ground, INSTANCE, Plan, Servers, start_zookeeper};
 use super::site::{LOGGING, LOGGING_FILE, LogVolume, Site, ZOOKEEPER, session_timeout, write_private};
 use super::splits::split_points;
-use crate::artifacts::{ACCUMULO, HADOOP};
+use crate::artifacts::{self, ACCUMULO, HADOOP};
+use crate::credentials;
 use crate::hdfs::{Hdfs, Heaps, Plan as HdfsPlan, VolumeChoosing};
 use crate::java::{ClassPath, Java};
+use crate::java_server;
 use crate::jvm::{self, JvmChild, Spec};
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError};
@@ -52,17 +54,11 @@ impl Accumulo {
     }
 
     fn credentials(&self) -> Result<(String, String), SystemError> {
-        match ((self.variable)(USERNAME), (self.variable)(PASSWORD)) {
-            (Some(username), Some(password)) => Ok((username, password)),
-            (username, _) => {
-                let missing = if username.is_none() { USERNAME } else { PASSWORD };
-                Err(SystemError::Missing {
-                    system: NAME,
-                    missing: format!("the environment variable {missing}"),
-                    remedy: format!("set {USERNAME} and {PASSWORD} to a user of the instance at zookeepers"),
-                })
-            }
-        }
+        let found = credentials::read(self.variable, [USERNAME, PASSWORD]);
+        found.and_then(|both| both.ok_or(USERNAME)).map_err(|missing| {
+            let remedy = format!("set {USERNAME} and {PASSWORD} to a user of the instance at zookeepers");
+            credentials::missing(NAME, missing, remedy)
+        })
     }
 }
 
@@ -97,20 +93,14 @@ impl System for Accumulo {
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
-        let mut versions = BTreeMap::new();
-        for (program, list, artifact) in [
-            (NAME, &ACCUMULO, "accumulo-core"),
-            ("zookeeper", &ACCUMULO, "zookeeper"),
-            ("hadoop", &HADOOP, "hadoop-hdfs"),
-        ] {
-            if let Some(version) = list.version_of(artifact) {
-                versions.insert(program.to_owned(), version);
-            }
-        }
-        if let Ok(java) = Java::find(NAME) {
-            versions.insert("java".to_owned(), java.version);
-        }
-        versions
+        artifacts::versions(
+            NAME,
+            &[
+                (NAME, &ACCUMULO, "accumulo-core"),
+                ("zookeeper", &ACCUMULO, "zookeeper"),
+                ("hadoop", &HADOOP, "hadoop-hdfs"),
+            ],
+        )
     }
 
     fn start_and_stop(&self) -> Duration {
@@ -142,7 +132,7 @@ impl System for Accumulo {
         let budget_bytes = memory.budget_bytes;
         let config =
             Config::resolve(&settings.values, Some(budget_bytes), |nodes| hdfs_bytes(budget_bytes, nodes))
-                .map_err(first_mistake)?;
+                .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         let limit = LEAST_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
         let library = ACCUMULO.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
@@ -177,15 +167,6 @@ impl System for Accumulo {
     }
 }
 
-fn failed(problem: String) -> SystemError {
-    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
-}
-
-fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
-    let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
-    SystemError::Setting { system: NAME, key, problem }
-}
-
 /// The classes of the driver.
 fn driver(library: &Path, progress: &dyn Fn(&Progress)) -> Result<PathBuf, SystemError> {
     let child = JvmChild::prepare(NAME, progress)?;
@@ -206,7 +187,7 @@ fn start_cluster(
     if identity.life != Life::Making && before.len() != places.logs.len() {
         let problem =
             "its logs were elsewhere when it ran last: give it the storages of the role 'wal' that it had";
-        return Err(failed(problem.to_owned()));
+        return Err(SystemError::starting(NAME, problem.to_owned()));
     }
     let zookeeper = start_zookeeper(&ground, &places.zookeeper, session_timeout(config, slow_motion))?;
     let plan = HdfsPlan {
@@ -218,6 +199,7 @@ fn start_cluster(
         volume_choosing: VolumeChoosing::RoundRobin,
         // As Accumulo wants it: a file that replaces others is on its device before they go.
         sync_on_close: true,
+        short_circuit_bytes: config.short_circuit_bytes(),
         scratch: ground.scratch.join("hdfs"),
         heaps: heaps(config.budget_bytes),
         slow_motion,
@@ -254,13 +236,19 @@ fn start_cluster(
 /// The identity of the instance in `metadata`, or one for a new instance.
 fn identity(metadata: &Path) -> Result<Identity, SystemError> {
     let file = |error: std::io::Error| {
-        failed(format!("the identity of its instance in {}: {error}", metadata.display()))
+        SystemError::starting(
+            NAME,
+            format!("the identity of its instance in {}: {error}", metadata.display()),
+        )
     };
     match Identity::read(metadata).map_err(file)? {
-        Some(identity) if identity.life == Life::Making => Err(failed(format!(
-            "its first start on this storage was broken off ({}): empty the storage, and start again",
-            metadata.display()
-        ))),
+        Some(identity) if identity.life == Life::Making => Err(SystemError::starting(
+            NAME,
+            format!(
+                "its first start on this storage was broken off ({}): empty the storage, and start again",
+                metadata.display()
+            ),
+        )),
         Some(identity) => Ok(identity),
         None => {
             let identity = Identity::generate().map_err(file)?;
@@ -287,21 +275,22 @@ impl ClientPlan<'_> {
         (user, password): (&str, &str),
         namespace: Option<&NetworkNamespace>,
     ) -> Result<JvmChild, SystemError> {
-        std::fs::create_dir_all(scratch)
-            .map_err(|error| failed(format!("can't make the directory {}: {error}", scratch.display())))?;
+        std::fs::create_dir_all(scratch).map_err(|error| {
+            SystemError::starting(NAME, format!("can't make the directory {}: {error}", scratch.display()))
+        })?;
         let logging = scratch.join(LOGGING_FILE);
-        write_private(&logging, LOGGING)
-            .map_err(|error| failed(format!("can't write {}: {error}", logging.display())))?;
+        write_private(&logging, LOGGING).map_err(|error| {
+            SystemError::starting(NAME, format!("can't write {}: {error}", logging.display()))
+        })?;
         let mut options = vec![format!("-Dlog4j2.configurationFile={}", logging.display())];
         if namespace.is_some() {
             // In the namespace nobody answers for names.
             let hosts = scratch.join("client-hosts");
-            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            write_private(&hosts, &format!("127.0.0.1 localhost {}\n", host.trim()))
-                .map_err(|error| failed(format!("can't write {}: {error}", hosts.display())))?;
+            write_private(&hosts, &java_server::hosts()).map_err(|error| {
+                SystemError::starting(NAME, format!("can't write {}: {error}", hosts.display()))
+            })?;
             options.push(format!("-Djdk.net.hosts.file={}", hosts.display()));
         }
-        let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
         JvmChild::start(&Spec {
             system: NAME,
             driver: jvm::ACCUMULO_DRIVER,
@@ -310,7 +299,7 @@ impl ClientPlan<'_> {
             options,
             scratch,
             heap_bytes: CLIENT_HEAP_BYTES,
-            memory: &unlimited,
+            memory: &Memory::unlimited(),
             namespace,
             timeout: self.timeout,
             start_limit: self.limit,

@@ -39,7 +39,6 @@ pub(super) fn fetch(
         return Err(ArtifactError::Program { program: "mvn", remedy: REMEDY });
     }
     let total_bytes = files.iter().map(|file| file.bytes).sum();
-    let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
     let failed = |problem: String, log_tail: Option<String>| ArtifactError::Fetch {
         list: list.name,
         files: files.len(),
@@ -47,7 +46,7 @@ pub(super) fn fetch(
         problem,
         log_tail,
     };
-    let maven = Child::spawn("mvn", command, &log, &unlimited).map_err(|error| match error {
+    let maven = Child::spawn("mvn", command, &log, &Memory::unlimited()).map_err(|error| match error {
         SystemError::Failed { problem, .. } => failed(problem, None),
         other => failed(other.to_string(), None),
     })?;

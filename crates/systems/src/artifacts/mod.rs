@@ -12,11 +12,13 @@ mod error;
 mod locked;
 mod maven;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use error::ArtifactError;
 pub use locked::LockedFile;
 
+use crate::java::Java;
 use crate::system::Progress;
 
 /// The files that Cassandra runs on, its command `nodetool` among them.
@@ -81,4 +83,15 @@ impl ArtifactList {
     ) -> Result<PathBuf, ArtifactError> {
         cache::Place::of(self, cache)?.obtain(progress, &maven::fetch)
     }
+}
+
+/// The versions of programs of `system`, each by the artifact of a list that has it in its name, and of the Java that they run
+/// on. What can't be found is left out.
+pub fn versions(system: &'static str, programs: &[(&str, &ArtifactList, &str)]) -> BTreeMap<String, String> {
+    let version = |&(program, list, artifact): &(&str, &ArtifactList, &str)| {
+        Some((program.to_owned(), list.version_of(artifact)?))
+    };
+    let mut versions: BTreeMap<String, String> = programs.iter().filter_map(version).collect();
+    versions.extend(Java::find(system).ok().map(|java| ("java".to_owned(), java.version)));
+    versions
 }

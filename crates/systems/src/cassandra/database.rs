@@ -31,6 +31,7 @@ const DRIVER_THREADS: usize = 2;
 const CONNECTIONS_PER_NODE: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 /// Making a table waits for every node to know it.
 const SCHEMA_LIMIT: Duration = Duration::from_secs(120);
+const COMPACTIONS_RUNNING: &str = "current_compactions_running";
 
 /// Figures of one node.
 pub type Figures = BTreeMap<String, f64>;
@@ -235,7 +236,10 @@ impl Database {
         for (name, active, pending, completed) in self.node_rows::<(String, i32, i32, i64)>(node, text)? {
             let waiting = f64::from(active) + f64::from(pending);
             match name.as_str() {
-                "CompactionExecutor" => put("current_compaction_tasks", waiting),
+                "CompactionExecutor" => {
+                    put("current_compaction_tasks", waiting);
+                    put(COMPACTIONS_RUNNING, f64::from(active));
+                }
                 "ReadStage" => put("current_reads_waiting", waiting),
                 "MutationStage" => put("current_writes_waiting", waiting),
                 "MemtableFlushWriter" => put("flushes", completed as f64),
@@ -257,17 +261,29 @@ impl Database {
         Ok(figures)
     }
 
+    /// How many compactions run, over all nodes.
+    pub fn gauges(&self) -> Result<Figures, DatabaseError> {
+        let running = self.compaction_threads()?.iter().map(|(active, _)| f64::from(*active)).sum();
+        Ok(Figures::from([(COMPACTIONS_RUNNING.to_owned(), running)]))
+    }
+
     /// Compactions that run or wait for a thread, over all nodes. What `nodetool compactionstats` calls pending is an
     /// estimate of the last time that a strategy looked for work: one that was interrupted leaves it standing.
     pub fn compaction_tasks(&self) -> Result<u64, DatabaseError> {
+        let rows = self.compaction_threads()?;
+        let tasks =
+            rows.iter().map(|(active, pending)| i64::from(*active) + i64::from(*pending)).sum::<i64>();
+        Ok(tasks.max(0).unsigned_abs())
+    }
+
+    /// Of each node: the compactions that run, and those that wait for a thread.
+    fn compaction_threads(&self) -> Result<Vec<(i32, i32)>, DatabaseError> {
         let text = "SELECT active_tasks, pending_tasks FROM system_views.thread_pools WHERE name = 'CompactionExecutor'";
         let rows = self.rows_of_all::<(i32, i32)>(text)?;
         if rows.is_empty() {
             return Err(failed(text, &"no node tells of its compactions"));
         }
-        let tasks =
-            rows.iter().map(|(active, pending)| i64::from(*active) + i64::from(*pending)).sum::<i64>();
-        Ok(tasks.max(0).unsigned_abs())
+        Ok(rows)
     }
 
     /// The compactions that run, in words.

@@ -18,8 +18,6 @@ use crate::system::{Memory, SystemError};
 
 const POLL: Duration = Duration::from_millis(100);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Java's own status for a program that was asked to end, and did.
-const ENDED_AS_ASKED: i32 = 128 + 15;
 
 /// A node that was started.
 pub struct Node {
@@ -36,12 +34,7 @@ impl Node {
     /// Starts the node of `plan`, which is not ready yet when this returns.
     pub fn start(plan: &NodePlan<'_>, java: &Java, memory: &Memory) -> Result<Node, SystemError> {
         let scratch = plan.directories.scratch.clone();
-        let failed = |problem: String| SystemError::Failed {
-            system: NAME,
-            during: "starting",
-            problem,
-            log_tail: None,
-        };
+        let failed = |problem: String| SystemError::starting(NAME, problem);
         let mut random = [0; 16];
         File::open("/dev/urandom")
             .and_then(|mut source| source.read_exact(&mut random))
@@ -135,8 +128,7 @@ impl Node {
         command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
         // One name for each command at a time: two of a kind never run at once on a node.
         let log = self.scratch.join(format!("nodetool-{what}.log"));
-        let unlimited = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
-        let tool = Child::spawn(NAME, command, &log, &unlimited)?;
+        let tool = Child::spawn(NAME, command, &log, &Memory::unlimited())?;
         let ended = tool.state().wait(limit);
         let output = std::fs::read(&log).unwrap_or_default();
         let output = String::from_utf8_lossy(&output).into_owned();
@@ -177,18 +169,7 @@ impl Node {
 
     /// After a `drain`: ends the process, by force if it takes longer than `limit`.
     pub fn end(&self, limit: Duration) -> Result<(), SystemError> {
-        const DURING: &str = "stopping";
-        let state = self.state();
-        if !state.wait(limit) {
-            self.child.kill();
-            let problem =
-                format!("{} took longer than {:.0} s to end", state.describe(), limit.as_secs_f64());
-            return Err(state.failed(DURING, problem));
-        }
-        match state.exit_code() {
-            Some(0 | ENDED_AS_ASKED) => Ok(()),
-            _ => Err(state.failed(DURING, state.describe())),
-        }
+        self.child.wait_for_end(limit)
     }
 }
 

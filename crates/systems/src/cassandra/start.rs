@@ -16,10 +16,12 @@ use super::node::Node;
 use super::node_files::{NodeDirectories, NodePlan};
 use super::nodetool::nodes_up;
 use super::table::KEYSPACE;
-use crate::artifacts::CASSANDRA;
+use crate::artifacts::{self, CASSANDRA};
+use crate::credentials;
 use crate::java::Java;
 use crate::system::{
     Capabilities, Memory, NodePaths, Progress, Running, Settings, StoragePaths, System, SystemError,
+    check_roles, first_data_directory, make_on,
 };
 
 /// A client's timeout where the settings give none.
@@ -61,18 +63,10 @@ impl Cassandra {
     }
 
     fn credentials(&self) -> Result<Option<Credentials>, SystemError> {
-        match ((self.variable)(USERNAME), (self.variable)(PASSWORD)) {
-            (Some(username), Some(password)) => Ok(Some(Credentials { username, password })),
-            (None, None) => Ok(None),
-            (username, _) => {
-                let missing = if username.is_none() { USERNAME } else { PASSWORD };
-                Err(SystemError::Missing {
-                    system: NAME,
-                    missing: format!("the environment variable {missing}"),
-                    remedy: format!("set both {USERNAME} and {PASSWORD}, or none"),
-                })
-            }
-        }
+        let found = credentials::read(self.variable, [USERNAME, PASSWORD]).map_err(|missing| {
+            credentials::missing(NAME, missing, format!("set both {USERNAME} and {PASSWORD}, or none"))
+        })?;
+        Ok(found.map(|(username, password)| Credentials { username, password }))
     }
 }
 
@@ -95,13 +89,7 @@ impl System for Cassandra {
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
-        let mut versions = BTreeMap::new();
-        if let Some(version) = CASSANDRA.version_of("cassandra-all") {
-            versions.insert(NAME.to_owned(), version);
-        }
-        if let Ok(java) = Java::find(NAME) {
-            versions.insert("java".to_owned(), java.version);
-        }
+        let mut versions = artifacts::versions(NAME, &[(NAME, &CASSANDRA, "cassandra-all")]);
         versions.insert("rust-scylla".to_owned(), env!("UNDERLAY_RUST_SCYLLA_VERSION").to_owned());
         versions
     }
@@ -130,7 +118,8 @@ impl System for Cassandra {
         memory: &Memory,
         settings: &Settings,
     ) -> Result<Box<dyn Running>, SystemError> {
-        let config = Config::resolve(&settings.values, Some(memory.budget_bytes)).map_err(first_mistake)?;
+        let config = Config::resolve(&settings.values, Some(memory.budget_bytes))
+            .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         let (addresses, nodes) = match config.endpoints.is_empty() {
             true => {
@@ -154,15 +143,6 @@ impl System for Cassandra {
     }
 }
 
-fn failed(problem: String) -> SystemError {
-    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
-}
-
-fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
-    let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
-    SystemError::Setting { system: NAME, key, problem }
-}
-
 /// The error of a cluster that can't be used, with the last words of a node of ours that has ended.
 fn explain(during: &'static str, error: &DatabaseError, nodes: &[Node]) -> SystemError {
     if let DatabaseError::NoCredentials = error {
@@ -180,7 +160,7 @@ fn explain(during: &'static str, error: &DatabaseError, nodes: &[Node]) -> Syste
     }
     match nodes.iter().find(|node| !node.state().is_running()) {
         Some(node) => node.state().failed(during, format!("{error}; {}", node.state().describe())),
-        None => SystemError::Failed { system: NAME, during, problem: error.to_string(), log_tail: None },
+        None => SystemError::failed(NAME, during, error.to_string()),
     }
 }
 
@@ -192,12 +172,11 @@ fn start_ring(
     settings: &Settings,
     timeout: Duration,
 ) -> Result<(Addresses, Vec<Node>), SystemError> {
-    // Made by Cassandra, a missing one would end up on whatever lies under the missing mount.
     let storages = storage_of_nodes(config, paths)?;
     let java = Java::find(NAME)?;
     let programs = CASSANDRA.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
-    let count =
-        u8::try_from(config.nodes).map_err(|_| failed(format!("{} are too many nodes", config.nodes)))?;
+    let count = u8::try_from(config.nodes)
+        .map_err(|_| SystemError::starting(NAME, format!("{} are too many nodes", config.nodes)))?;
     let addresses = claim_addresses(&storages, count)?;
     let folder = paths.scratch.join(format!("{NAME}-{}", addresses.name().replace(' ', "-")));
     let limit = LEAST_START_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
@@ -210,7 +189,8 @@ fn start_ring(
             seed: addresses.storage(0).to_string(),
             native_port: addresses.native(node).port(),
             storage_port: addresses.storage(node).port(),
-            management_port: free_port().map_err(|error| failed(format!("no port is free: {error}")))?,
+            management_port: free_port()
+                .map_err(|error| SystemError::starting(NAME, format!("no port is free: {error}")))?,
             directories: NodeDirectories { scratch: folder.join(format!("node{}", node + 1)), ..storage },
             programs: programs.clone(),
             slow_motion: settings.slow_motion.max(1.0),
@@ -239,7 +219,10 @@ fn storage_of_nodes(config: &Config, paths: &StoragePaths) -> Result<Vec<NodeDir
     let shared = paths.further_nodes.is_empty();
     if !shared && paths.further_nodes.len() as u64 + 1 != config.nodes {
         let given = paths.further_nodes.len() + 1;
-        return Err(failed(format!("{} nodes can't use the storage of {given}", config.nodes)));
+        return Err(SystemError::starting(
+            NAME,
+            format!("{} nodes can't use the storage of {given}", config.nodes),
+        ));
     }
     let storage = |node: u64| match usize::try_from(node) {
         Ok(index) if !shared && index > 0 => &paths.further_nodes[index - 1],
@@ -250,26 +233,15 @@ fn storage_of_nodes(config: &Config, paths: &StoragePaths) -> Result<Vec<NodeDir
 
 fn node_directories(storage: &NodePaths, node: u64, nodes: u64) -> Result<NodeDirectories, SystemError> {
     let own = |directory: &Path| -> Result<PathBuf, SystemError> {
-        if !directory.is_dir() {
-            let problem =
-                format!("the data directory {} is missing: is the storage attached?", directory.display());
-            return Err(failed(problem));
-        }
-        // A filesystem's root may hold other things (`lost+found`).
-        let mut folder = directory.join(NAME);
+        let mut folder = PathBuf::from(NAME);
         if nodes > 1 {
             folder.push(format!("node{}", node + 1));
         }
-        std::fs::create_dir_all(&folder).map_err(|error| {
-            failed(format!("can't write to the data directory {}: {error}", directory.display()))
-        })?;
-        Ok(folder)
+        make_on(NAME, directory, &folder)
     };
     let folders = storage.data.iter().map(|directory| own(directory)).collect::<Result<Vec<_>, _>>()?;
-    let Some(first) = folders.first() else { return Err(failed("there is no data directory".to_owned())) };
-    if let Some(unknown) = storage.roles.keys().find(|role| ROLES.iter().all(|(name, _)| name != role)) {
-        return Err(failed(format!("it keeps nothing that is called '{unknown}'")));
-    }
+    let first = first_data_directory(NAME, &folders)?;
+    check_roles(NAME, ROLES, storage.roles.keys())?;
     let role = |name: &str| match storage.roles.get(name) {
         Some(directory) => own(directory).map(|folder| folder.join(name)),
         None => Ok(first.join(name)),
@@ -285,7 +257,9 @@ fn node_directories(storage: &NodePaths, node: u64, nodes: u64) -> Result<NodeDi
 
 /// Addresses for the nodes. The data of a ring has the addresses of its nodes in it, so that they must stay.
 fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<Addresses, SystemError> {
-    let wanted = |error: std::io::Error| failed(format!("can't have loopback addresses for it: {error}"));
+    let wanted = |error: std::io::Error| {
+        SystemError::starting(NAME, format!("can't have loopback addresses for it: {error}"))
+    };
     let folder = storages.first().and_then(|storage| storage.data.first()?.parent());
     let Some(file) = folder.map(|folder| folder.join(RING_FILE)).filter(|_| nodes > 1) else {
         return Addresses::claim(nodes).map_err(wanted);
@@ -296,15 +270,15 @@ fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<Addresses,
                 "its data belongs to a ring on addresses that can't be had ({}: {error}): end the run that has them",
                 file.display()
             );
-            failed(problem)
+            SystemError::starting(NAME, problem)
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let addresses = Addresses::claim(nodes).map_err(wanted)?;
             std::fs::write(&file, addresses.name())
-                .map_err(|error| failed(format!("can't write {}: {error}", file.display())))?;
+                .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", file.display())))?;
             Ok(addresses)
         }
-        Err(error) => Err(failed(format!("can't read {}: {error}", file.display()))),
+        Err(error) => Err(SystemError::starting(NAME, format!("can't read {}: {error}", file.display()))),
     }
 }
 
@@ -329,7 +303,9 @@ impl Started {
             let each = &each;
             let threads: Vec<_> = self.nodes.iter().map(|node| scope.spawn(move || each(node))).collect();
             let ended = threads.into_iter().map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(failed("a thread of underlay ended early".to_owned())))
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(SystemError::starting(NAME, "a thread of underlay ended early")))
             });
             ended.collect()
         })
@@ -345,7 +321,7 @@ impl Started {
         let work = self.database.compactions_under_way().unwrap_or_else(|error| vec![error.to_string()]);
         let work = if work.is_empty() { "none that has begun".to_owned() } else { work.join(", ") };
         let problem = format!("{tasks} compaction tasks are left after {:.0} s: {work}", limit.as_secs_f64());
-        SystemError::Failed { system: NAME, during, problem, log_tail: None }
+        SystemError::failed(NAME, during, problem)
     }
 }
 
@@ -380,6 +356,10 @@ impl Running for Started {
         let outside: Vec<Figures> = self.nodes.iter().map(|node| node.outside_figures(table)).collect();
         figures.extend(together(&outside));
         Ok(figures)
+    }
+
+    fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        self.database.gauges().map_err(|error| explain("telling its figures", &error, &self.nodes))
     }
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {

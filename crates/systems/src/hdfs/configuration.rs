@@ -19,6 +19,9 @@ const LEAST_FILE_BLOCK_BYTES: u64 = 4096;
 /// The NameNode stops where its directory has less space. As shipped 100 MiB, which a scaled device need not have.
 const NAMENODE_RESERVED_BYTES: u64 = 1 << 20;
 
+/// Who all processes are.
+const USER: &str = "root";
+
 const USED_SPACE: &str = "org.apache.hadoop.hdfs.server.datanode.fsdataset.impl.ReplicaCachingGetSpaceUsed";
 
 const fn loopback(port: u16) -> SocketAddr {
@@ -99,6 +102,15 @@ fn hdfs_site(plan: &Plan) -> Properties {
         // As shipped 1 GiB, more than a scaled device may have.
         ("dfs.datanode.round-robin-volume-choosing-policy.additional-available-space", "0".to_owned()),
     ];
+    if let Some(bytes) = plan.short_circuit_bytes {
+        properties.extend([
+            ("dfs.client.read.shortcircuit", "true".to_owned()),
+            // The newer way is told which file it is by a socket that Java reaches through Hadoop's native library alone.
+            ("dfs.client.use.legacy.blockreader.local", "true".to_owned()),
+            ("dfs.block.local-path-access.user", USER.to_owned()),
+            ("dfs.client.read.shortcircuit.buffer.size", text(&bytes)),
+        ]);
+    }
     if let VolumeChoosing::AvailableSpace { threshold_bytes } = plan.volume_choosing {
         const POLICY: &str =
             "org.apache.hadoop.hdfs.server.datanode.fsdataset.AvailableSpaceVolumeChoosingPolicy";
@@ -219,6 +231,27 @@ mod tests {
         slow.slow_motion = 1e9;
         let longest = hdfs_site(&slow).into_iter().find(|(key, _)| *key == "dfs.client.socket-timeout");
         assert_eq!(longest.unwrap().1, i32::MAX.to_string(), "Hadoop keeps it in 32 bits");
+    }
+
+    #[test]
+    fn who_reads_blocks_needs_no_native_library() {
+        let mut short = plan();
+        short.short_circuit_bytes = Some(36 << 10);
+        let (all, before) = (hdfs_site(&short), hdfs_site(&plan()));
+        let added: Vec<String> = all
+            .into_iter()
+            .filter(|property| !before.contains(property))
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        assert_eq!(
+            added,
+            [
+                "dfs.client.read.shortcircuit=true",
+                "dfs.client.use.legacy.blockreader.local=true",
+                "dfs.block.local-path-access.user=root",
+                "dfs.client.read.shortcircuit.buffer.size=36864",
+            ]
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::system::SystemError;
+use crate::system::{SystemError, check_attached, first_data_directory};
 
 const MIB: u64 = 1 << 20;
 /// Ports are given by the DataNode's number: they stay below those that the kernel hands out.
@@ -28,6 +28,10 @@ pub struct Plan {
     pub volume_choosing: VolumeChoosing,
     /// A DataNode writes a block out to its device when it is complete. As shipped, it does not.
     pub sync_on_close: bool,
+    /// Clients open the files of blocks themselves and read so many bytes of them at once, and no DataNode sends them
+    /// (short-circuit reads). `None`, as shipped: a DataNode reads ahead of what was asked for, and sends until nobody takes
+    /// it any more.
+    pub short_circuit_bytes: Option<u64>,
     /// Off the storage under test: configuration, logs, temporary files. It is made.
     pub scratch: PathBuf,
     pub heaps: Heaps,
@@ -116,20 +120,8 @@ impl Plan {
         data: &[(PathBuf, StorageType)],
         datanodes: u32,
     ) -> Result<Vec<Vec<DataDirectory>>, SystemError> {
-        let failed =
-            |problem: String| SystemError::Failed { system, during: "starting", problem, log_tail: None };
-        if data.is_empty() {
-            return Err(failed("there is no data directory".to_owned()));
-        }
-        for (directory, _) in data {
-            if !directory.is_dir() {
-                let problem = format!(
-                    "the data directory {} is missing: is the storage attached?",
-                    directory.display()
-                );
-                return Err(failed(problem));
-            }
-        }
+        first_data_directory(system, data)?;
+        data.iter().try_for_each(|(directory, _)| check_attached(system, directory))?;
         let place = |node: u32, (directory, storage_type): &(PathBuf, StorageType)| DataDirectory {
             path: directory.join("hdfs").join(format!("datanode-{node}")),
             storage_type: *storage_type,
@@ -183,7 +175,7 @@ impl Plan {
     }
 
     pub(super) fn failed<T>(&self, problem: String) -> Result<T, SystemError> {
-        Err(SystemError::Failed { system: self.system, during: "starting", problem, log_tail: None })
+        Err(SystemError::starting(self.system, problem))
     }
 }
 
@@ -204,6 +196,7 @@ pub(super) mod tests {
             block_bytes: 4 << 20,
             volume_choosing: VolumeChoosing::RoundRobin,
             sync_on_close: false,
+            short_circuit_bytes: None,
             scratch: "/run/cell 1".into(),
             heaps: Heaps::of(2 << 30),
             slow_motion: 1.0,

@@ -7,7 +7,7 @@ use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcom
 
 use super::hop::Hop;
 use crate::connection::Connection;
-use crate::wire::{Opcode, Reply, Status};
+use crate::wire::{Opcode, Reply};
 
 /// A connection to the child, and there a client of the system.
 #[derive(Debug)]
@@ -34,15 +34,7 @@ impl JvmClient {
         if let Some(hop) = &self.hop {
             hop.lock().unwrap_or_else(PoisonError::into_inner).note(started.elapsed(), reply.service_ns);
         }
-        let outcome = match reply.status {
-            Status::Found => Outcome::Found,
-            Status::Throttled => Outcome::Throttled,
-            Status::Missing | Status::Failed => {
-                debug_assert!(reply.status == Status::Missing, "a failure is an error of Connection::call");
-                Outcome::Missing
-            }
-        };
-        Ok((outcome, reply))
+        Ok((reply.outcome(), reply))
     }
 }
 

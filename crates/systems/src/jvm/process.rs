@@ -90,8 +90,7 @@ impl JvmChild {
     /// Starts the child and waits until its driver is open.
     pub fn start(spec: &Spec<'_>) -> Result<JvmChild, SystemError> {
         let system = spec.system;
-        let failed =
-            |problem: String| SystemError::Failed { system, during: "starting", problem, log_tail: None };
+        let failed = |problem: String| SystemError::starting(system, problem);
         if spec.heap_bytes < MIN_HEAP_BYTES {
             return Err(failed(format!(
                 "a heap of {:.1} MiB is too small for the process of its client: it needs {} MiB",
@@ -190,13 +189,22 @@ impl JvmChild {
     /// The driver's figures, and those of the way to it: `client_calls`, `client_driver_seconds` and `client_hop_seconds` in
     /// all, `current_client_hop_p50_us` and `..._p99_us` of the clients since there was none. All of this machine's clock.
     pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        const DURING: &str = "telling its figures";
-        // The driver has the timeout to itself: its own words say more than a silence.
-        let text = self.request(DURING, Opcode::Figures, 0, "", "", self.patience(Duration::ZERO))?;
-        let mut figures: BTreeMap<String, f64> = serde_json::from_str(&text)
-            .map_err(|error| self.state().failed(DURING, format!("its answer can't be read: {error}")))?;
+        let mut figures = self.numbers(Opcode::Figures)?;
         figures.extend(self.hops.figures());
         Ok(figures)
+    }
+
+    /// The driver's gauges: those of its figures that say how much runs in the background.
+    pub fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        self.numbers(Opcode::Gauges)
+    }
+
+    fn numbers(&self, opcode: Opcode) -> Result<BTreeMap<String, f64>, SystemError> {
+        const DURING: &str = "telling its figures";
+        // The driver has the timeout to itself: its own words say more than a silence.
+        let text = self.request(DURING, opcode, 0, "", "", self.patience(Duration::ZERO))?;
+        serde_json::from_str(&text)
+            .map_err(|error| self.state().failed(DURING, format!("its answer can't be read: {error}")))
     }
 
     /// Lets the driver bring the data to rest, within `limit`.
@@ -274,9 +282,7 @@ impl JvmChild {
                 state.failed(during, problem)
             }
             // The driver's own words say it all; the log is of other things.
-            ClientError::System(problem) => {
-                SystemError::Failed { system: state.system(), during, problem, log_tail: None }
-            }
+            ClientError::System(problem) => SystemError::failed(state.system(), during, problem),
             ClientError::Lost(problem) => state.failed(during, format!("its client: {problem}")),
         }
     }

@@ -101,13 +101,10 @@ impl Arguments {
 
 /// Runs the engine until it is told to stop. The program's hidden subcommand `engine`; `line` is what follows it.
 pub fn main(line: &[OsString]) -> Result<(), SystemError> {
-    let failed =
-        |during, problem: String| SystemError::Failed { system: SYSTEM, during, problem, log_tail: None };
+    let failed = |during, problem: String| SystemError::failed(SYSTEM, during, problem);
     let arguments = Arguments::parse(line).map_err(|problem| failed("reading its command line", problem))?;
-    let config = Config::resolve(&arguments.settings, arguments.budget_bytes).map_err(|mistakes| {
-        let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
-        SystemError::Setting { system: SYSTEM, key, problem }
-    })?;
+    let config = Config::resolve(&arguments.settings, arguments.budget_bytes)
+        .map_err(|mistakes| SystemError::first_mistake(SYSTEM, mistakes))?;
     limit_allocator();
     raise_file_limit();
     let store = Store::open(&arguments.data, &arguments.log_directory, &config, arguments.fields)
@@ -310,10 +307,11 @@ impl Engine {
             Opcode::Delete => self.store.delete(key)?,
             Opcode::Settle => self.store.settle(Duration::from_millis(request.number))?,
             Opcode::Figures => {
-                let figures: serde_json::Map<_, _> =
-                    self.store.figures()?.into_iter().map(|(name, value)| (name, value.into())).collect();
-                let text = serde_json::Value::Object(figures).to_string();
-                encode_text_reply(reply, id, Status::Found, &text);
+                encode_text_reply(reply, id, Status::Found, &json(self.store.figures()?));
+                return Ok(());
+            }
+            Opcode::Gauges => {
+                encode_text_reply(reply, id, Status::Found, &json(self.store.gauges()?));
                 return Ok(());
             }
             Opcode::Open | Opcode::Command => {
@@ -346,6 +344,12 @@ impl Engine {
 fn no_values(out: &mut Vec<u8>) -> Result<(), FrameError> {
     out.extend_from_slice(Values::NONE.as_bytes());
     Ok(())
+}
+
+fn json(figures: BTreeMap<String, f64>) -> String {
+    let figures: serde_json::Map<_, _> =
+        figures.into_iter().map(|(name, value)| (name, value.into())).collect();
+    serde_json::Value::Object(figures).to_string()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::config::{Config, MIN_BUDGET_BYTES, SETTINGS};
 use super::engine::Arguments;
 use crate::child::{Child, OBITUARY_WAIT};
 use crate::connection::{Connection, SocketPath};
-use crate::system::{Capabilities, Memory, Running, Settings, StoragePaths, System, SystemError};
+use crate::system::{Capabilities, Memory, Running, Settings, StoragePaths, System, SystemError, make_on};
 use crate::wire::Opcode;
 
 const NAME: &str = "rocksdb";
@@ -84,20 +84,25 @@ impl System for Rocksdb {
         memory: &Memory,
         settings: &Settings,
     ) -> Result<Box<dyn Running>, SystemError> {
-        let config = Config::resolve(&settings.values, memory.budget_bytes).map_err(first_mistake)?;
+        let config = Config::resolve(&settings.values, memory.budget_bytes)
+            .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let [data] = paths.data.as_slice() else {
             let problem = format!(
                 "it keeps its data in one directory, not {}: put the devices together with layout = \"stripe\"",
                 paths.data.len()
             );
-            return Err(failed(problem));
+            return Err(SystemError::starting(NAME, problem));
         };
-        let database = database_directory(data)?;
+        let database = make_on(NAME, data, NAME.as_ref())?;
         std::fs::create_dir_all(&paths.scratch).map_err(|error| {
-            failed(format!("can't make the directory {}: {error}", paths.scratch.display()))
+            SystemError::starting(
+                NAME,
+                format!("can't make the directory {}: {error}", paths.scratch.display()),
+            )
         })?;
-        let socket = SocketPath::new(&paths.scratch, NAME)
-            .map_err(|error| failed(format!("can't make a place for its socket: {error}")))?;
+        let socket = SocketPath::new(&paths.scratch, NAME).map_err(|error| {
+            SystemError::starting(NAME, format!("can't make a place for its socket: {error}"))
+        })?;
         let arguments = Arguments {
             socket: socket.as_path().to_owned(),
             data: database,
@@ -116,30 +121,6 @@ impl System for Rocksdb {
         started.wait_until_ready()?;
         Ok(Box::new(started))
     }
-}
-
-fn failed(problem: String) -> SystemError {
-    SystemError::Failed { system: NAME, during: "starting", problem, log_tail: None }
-}
-
-fn first_mistake(mistakes: Vec<(String, String)>) -> SystemError {
-    let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
-    SystemError::Setting { system: NAME, key, problem }
-}
-
-/// The database's own directory on the storage; a filesystem's root may hold other things (`lost+found`).
-fn database_directory(data: &Path) -> Result<PathBuf, SystemError> {
-    // Made by RocksDB, a missing one would end up on whatever lies under the missing mount.
-    if !data.is_dir() {
-        return Err(failed(format!(
-            "the data directory {} is missing: is the storage attached?",
-            data.display()
-        )));
-    }
-    let database = data.join(NAME);
-    std::fs::create_dir_all(&database)
-        .map_err(|error| failed(format!("can't write to the data directory {}: {error}", data.display())))?;
-    Ok(database)
 }
 
 /// The version of the RocksDB that this program is linked with. Its C interface has no call for it, but it writes it
@@ -240,6 +221,13 @@ impl Started {
             }
         }
     }
+
+    fn numbers(&self, opcode: Opcode) -> Result<BTreeMap<String, f64>, SystemError> {
+        const DURING: &str = "telling its figures";
+        let text = self.request(DURING, opcode, 0, self.timeout)?;
+        serde_json::from_str(&text)
+            .map_err(|error| self.child.state().failed(DURING, format!("its answer can't be read: {error}")))
+    }
 }
 
 impl Running for Started {
@@ -261,10 +249,11 @@ impl Running for Started {
     }
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        const DURING: &str = "telling its figures";
-        let text = self.request(DURING, Opcode::Figures, 0, self.timeout)?;
-        serde_json::from_str(&text)
-            .map_err(|error| self.child.state().failed(DURING, format!("its answer can't be read: {error}")))
+        self.numbers(Opcode::Figures)
+    }
+
+    fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        self.numbers(Opcode::Gauges)
     }
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {

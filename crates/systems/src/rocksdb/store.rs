@@ -234,7 +234,14 @@ impl Store {
         if let Some(bytes) = statistics::resident_bytes() {
             figures.insert("current_resident_bytes".to_owned(), bytes as f64);
         }
+        figures.extend(self.gauges()?);
         Ok(figures)
+    }
+
+    /// How many compactions run.
+    pub fn gauges(&self) -> Result<BTreeMap<String, f64>, StoreError> {
+        let running = self.property(properties::NUM_RUNNING_COMPACTIONS)?;
+        Ok(BTreeMap::from([("current_compactions_running".to_owned(), running as f64)]))
     }
 }
 

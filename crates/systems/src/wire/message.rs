@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use underlay_workload::client::{FieldValues, Fields};
+use underlay_workload::client::{FieldValues, Fields, Outcome};
 
 use super::{
     ALL_FIELDS, FrameError, MAX_FRAME_BYTES, MAX_KEY_BYTES, Parts, Values, ValuesBuilder, append_values,
@@ -32,10 +32,12 @@ pub enum Opcode {
     Open = 10,
     /// Something that this child alone knows how to do.
     Command = 11,
+    /// How much of what runs in the background, quickly told.
+    Gauges = 12,
 }
 
 impl Opcode {
-    pub const ALL: [Opcode; 11] = [
+    pub const ALL: [Opcode; 12] = [
         Opcode::Ping,
         Opcode::Read,
         Opcode::Scan,
@@ -47,6 +49,7 @@ impl Opcode {
         Opcode::Stop,
         Opcode::Open,
         Opcode::Command,
+        Opcode::Gauges,
     ];
 
     fn from_byte(byte: u8) -> Result<Self, FrameError> {
@@ -131,6 +134,18 @@ impl<'a> Reply<'a> {
         let service_ns = parts.u64("service time")?;
         let number = parts.u64("number")?;
         Ok(Reply { id, status, service_ns, number, values: Values::parse(parts.rest)? })
+    }
+
+    /// How the operation ended; a failure is an error of whoever took the reply.
+    pub fn outcome(&self) -> Outcome {
+        match self.status {
+            Status::Found => Outcome::Found,
+            Status::Throttled => Outcome::Throttled,
+            Status::Missing | Status::Failed => {
+                debug_assert!(self.status == Status::Missing, "a failure is no outcome");
+                Outcome::Missing
+            }
+        }
     }
 
     /// Field 0 as text: an error's words, or the figures.

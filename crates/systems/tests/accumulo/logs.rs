@@ -6,21 +6,27 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use crate::ledger::Ledger;
-use crate::two_servers::{load, under_load};
+use crate::two_servers::LOAD;
 use crate::{MIB, kill, process, settings, start};
 
 #[test]
 fn logs_on_a_storage_of_their_own_are_read_after_a_crash() {
     let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let budget_bytes = 1280 * MIB;
-    let settings = settings(&[("tablets", "2"), ("session_timeout_s", "6"), ("durability", "flush")]);
+    let settings = settings(&[
+        ("tablets", "2"),
+        ("session_timeout_s", "6"),
+        ("durability", "flush"),
+        ("short_circuit_reads", "true"),
+        ("data_block_kib", "32"),
+    ]);
     let (roles, ledger) = (["wal", "metadata"], Arc::<Ledger>::default());
     let running = start(directory.path(), &roles, budget_bytes, &settings).unwrap();
-    load(running.as_ref(), &ledger);
+    LOAD.load(running.as_ref(), &ledger);
     let figures = running.figures().unwrap();
     assert!(figures["current_wal_bytes"] > 100_000.0, "{figures:#?}");
     let victim = process(running.as_ref(), "tablet-server-1");
-    under_load(running.as_ref(), &ledger, &|| kill(victim));
+    LOAD.until_harmed(running.as_ref(), &ledger, &|| kill(victim));
     drop(running);
 
     let running = start(directory.path(), &roles, budget_bytes, &settings).unwrap();
@@ -31,6 +37,9 @@ fn logs_on_a_storage_of_their_own_are_read_after_a_crash() {
     std::fs::rename(directory.path(), &elsewhere).unwrap();
     let running = start(&elsewhere, &roles, budget_bytes, &settings).unwrap();
     assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
+    let figures = running.figures().unwrap();
+    assert!(figures["current_files"] >= 1.0 && figures["lookups"] >= 1.0, "{figures:#?}");
+    assert_eq!(figures["hdfs_blocks_read"], 0.0, "the tablet server reads the files itself: {figures:#?}");
     running.stop().unwrap();
     std::fs::create_dir(directory.path()).unwrap();
 }

@@ -5,18 +5,16 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 use underlay_systems::accumulo::Accumulo;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, Visibility};
 use underlay_workload::client::{Client, FieldValues, Fields, Outcome};
-use underlay_workload::{Control, Mix, Properties, RunSpec, Workload, run};
 
-use crate::ledger::{Ledger, Noted};
+use crate::ledger::{Ledger, Load};
 use crate::{
     FIELDS, KEEP, MIB, SETTLE_LIMIT, is_process, kill, own_memory_bytes, process, record, settings, start,
 };
@@ -31,12 +29,7 @@ const PAIRS: &[(&str, &str)] = &[
     ("session_timeout_s", "6"),
     ("settle", "major"),
 ];
-const RECORDS: usize = 300;
-const THREADS: u32 = 8;
-/// Before a kill.
-const OPERATIONS: u64 = 2000;
-/// Neither loading nor the way to the kill takes so long.
-const LONGEST: Duration = Duration::from_secs(600);
+pub const LOAD: Load = Load { records: 300, fields: FIELDS, operations: 2000 };
 
 fn with_visibility(unauthorized_share: f64) -> Settings {
     Settings {
@@ -47,55 +40,6 @@ fn with_visibility(unauthorized_share: f64) -> Settings {
         }),
         ..settings(PAIRS)
     }
-}
-
-fn workload() -> Arc<Workload> {
-    let mut properties = Properties::new();
-    let arguments = [
-        format!("recordcount={RECORDS}"),
-        format!("fieldcount={FIELDS}"),
-        "fieldlength=200".to_owned(),
-        "dataintegrity=true".to_owned(),
-    ];
-    arguments.iter().for_each(|argument| properties.add_argument(argument).unwrap());
-    Arc::new(properties.workload().unwrap())
-}
-
-pub fn spec(mix: &str) -> RunSpec {
-    RunSpec { threads: THREADS, duration: LONGEST, ..RunSpec::new(workload(), Mix::parse(mix).unwrap()) }
-}
-
-pub fn load(running: &dyn Running, ledger: &Arc<Ledger>) {
-    let connect = |_| {
-        let client = running.connect().map_err(|error| panic!("{error}"))?;
-        Ok(Box::new(Noted { client, ledger: Arc::clone(ledger) }) as _)
-    };
-    let loaded = run(&spec("load"), &connect, &Control::new()).unwrap();
-    assert_eq!((loaded.errors, ledger.records()), (0, RECORDS));
-}
-
-/// Runs workload A, does `harm` in the middle of it, and lets it go on until the harm is seen.
-pub fn under_load(running: &dyn Running, ledger: &Arc<Ledger>, harm: &dyn Fn()) {
-    let control = Control::new();
-    let connect = |_| {
-        let client = running.connect().map_err(|error| panic!("{error}"))?;
-        Ok(Box::new(Noted { client, ledger: Arc::clone(ledger) }) as _)
-    };
-    std::thread::scope(|scope| {
-        let load = scope.spawn(|| run(&spec("a"), &connect, &control));
-        while control.progress().operations < OPERATIONS {
-            assert!(!load.is_finished(), "{:?}", load.join());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        harm();
-        while running.health().is_ok() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        control.stop.store(true, Ordering::Relaxed);
-        load.join().unwrap()
-    })
-    .ok();
-    assert_eq!(control.aftermath().integrity_mismatches, 0);
 }
 
 fn read(client: &mut dyn Client, key: &[u8], fields: Fields) -> (Outcome, BTreeMap<u32, String>) {
@@ -171,9 +115,9 @@ fn an_instance_of_two_tablet_servers() {
     let running = start(directory.path(), &[], BUDGET_BYTES, &authorized).unwrap();
     let mut reader = running.connect().unwrap();
     assert_eq!(read(reader.as_mut(), b"user30", Fields::All).0, Outcome::Found, "from before");
-    load(running.as_ref(), &ledger);
+    LOAD.load(running.as_ref(), &ledger);
     let victim = process(running.as_ref(), "tablet-server-1");
-    under_load(running.as_ref(), &ledger, &|| {
+    LOAD.until_harmed(running.as_ref(), &ledger, &|| {
         let own_bytes: u64 = running.processes().into_iter().map(own_memory_bytes).sum();
         assert!(own_bytes < BUDGET_BYTES, "{own_bytes} bytes of their own leave no page cache");
         kill(victim);
@@ -201,9 +145,14 @@ fn an_instance_of_two_tablet_servers() {
         ("current_resident_bytes", 1e8),
         ("lookups", 1.0),
         ("client_calls", 1.0),
+        // Without short-circuit reads.
+        ("hdfs_blocks_read", 1.0),
     ] {
         assert!(figures.get(name).is_some_and(|&figure| figure >= least), "{name}: {figures:#?}");
     }
+    let gauges = running.gauges().unwrap();
+    assert_eq!(gauges.get("current_major_compactions_running"), Some(&0.0), "{gauges:?}");
+    assert!(gauges.keys().all(|name| figures.contains_key(name)), "{gauges:?}");
     assert!(figures["current_files"] <= 6.0, "one a tablet: {figures:#?}");
     assert_eq!(
         figures["current_major_compactions"] + figures["current_minor_compactions"],
@@ -211,8 +160,24 @@ fn an_instance_of_two_tablet_servers() {
         "{figures:#?}"
     );
     assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
+    a_compaction_rewrites_tablets_of_one_file(running.as_ref());
     it_can_be_joined(running.as_ref(), directory.path(), &ledger);
     running.stop().unwrap();
+}
+
+/// Also where nothing would be due.
+fn a_compaction_rewrites_tablets_of_one_file(running: &dyn Running) {
+    let rewritten = || {
+        let figures = running.figures().unwrap();
+        figures["major_compactions"] + figures["current_major_compactions_running"]
+    };
+    let before = rewritten();
+    running.compact(SETTLE_LIMIT).unwrap();
+    let started = Instant::now();
+    while rewritten() < before + 1.0 {
+        assert!(started.elapsed() < SETTLE_LIMIT, "nothing is compacted: {:#?}", running.figures());
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 static PASSWORD: OnceLock<String> = OnceLock::new();

@@ -1,10 +1,18 @@
 //! What was written by clients at once, to say what a reader may find afterwards.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use underlay_systems::system::Running;
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_workload::{Control, Mix, Properties, RunError, RunSpec, run};
+
+const THREADS: u32 = 8;
+/// Neither loading nor the way to the harm takes so long.
+const LONGEST: Duration = Duration::from_secs(600);
+const POLL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 struct Write {
@@ -118,4 +126,66 @@ impl Client for Noted {
     fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
         unreachable!("no mix of these tests deletes")
     }
+}
+
+/// YCSB's records with all writes noted.
+#[derive(Clone, Copy)]
+pub struct Load {
+    pub records: usize,
+    pub fields: u32,
+    /// Before the harm is done.
+    pub operations: u64,
+}
+
+impl Load {
+    fn spec(&self, mix: &str) -> RunSpec {
+        let mut properties = Properties::new();
+        let arguments = [
+            format!("recordcount={}", self.records),
+            format!("fieldcount={}", self.fields),
+            "fieldlength=200".to_owned(),
+            "dataintegrity=true".to_owned(),
+        ];
+        arguments.iter().for_each(|argument| properties.add_argument(argument).unwrap());
+        let workload = Arc::new(properties.workload().unwrap());
+        RunSpec { threads: THREADS, duration: LONGEST, ..RunSpec::new(workload, Mix::parse(mix).unwrap()) }
+    }
+
+    /// Writes all records.
+    pub fn load(&self, running: &dyn Running, ledger: &Arc<Ledger>) {
+        let loaded = run(&self.spec("load"), &|_| noted(running, ledger), &Control::new()).unwrap();
+        assert_eq!((loaded.errors, ledger.records()), (0, self.records));
+    }
+
+    /// Runs workload A, does `harm` in the middle of it, and lets it go on until the harm is seen: how it ended, if it was by
+    /// an error.
+    pub fn until_harmed(
+        &self,
+        running: &dyn Running,
+        ledger: &Arc<Ledger>,
+        harm: &dyn Fn(),
+    ) -> Option<RunError> {
+        let control = Control::new();
+        let (spec, connect) = (self.spec("a"), |_| noted(running, ledger));
+        let outcome = std::thread::scope(|scope| {
+            let load = scope.spawn(|| run(&spec, &connect, &control));
+            while control.progress().operations < self.operations {
+                assert!(!load.is_finished(), "{:?}", load.join());
+                std::thread::sleep(POLL);
+            }
+            harm();
+            while running.health().is_ok() {
+                std::thread::sleep(POLL);
+            }
+            control.stop.store(true, Ordering::Relaxed);
+            load.join().unwrap()
+        });
+        assert_eq!(control.aftermath().integrity_mismatches, 0);
+        outcome.err()
+    }
+}
+
+fn noted(running: &dyn Running, ledger: &Arc<Ledger>) -> Result<Box<dyn Client>, ClientError> {
+    let client = running.connect().unwrap_or_else(|error| panic!("{error}"));
+    Ok(Box::new(Noted { client, ledger: Arc::clone(ledger) }))
 }

@@ -87,6 +87,7 @@ fn it_tells_what_it_is(running: &dyn Running) {
         client.delete(format!("figure{number}").as_bytes()).unwrap();
     }
     let figures = underlay_systems::figures::between(&before, &running.figures().unwrap());
+    assert!(running.gauges().unwrap().keys().eq(["current_compactions_running"]));
     assert_eq!(figures["writes"], 100.0);
     assert_eq!(figures["reads"], 50.0);
     assert!(figures["current_resident_bytes"] > 1e8, "{figures:?}");

@@ -120,7 +120,7 @@ fn started(node: &Path, native: SocketAddr) -> Child {
     command.arg("-Dcassandra.superuser_setup_delay_ms=0");
     command.arg(format!("@{}", node.join("java.arguments").display())).current_dir(node);
     let log = node.join("secured.log");
-    let memory = Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() };
+    let memory = Memory::unlimited();
     let child = Child::spawn("cassandra", command, &log, &memory).unwrap();
     let begun = Instant::now();
     while TcpStream::connect(native).is_err() {

@@ -185,6 +185,11 @@ public final class AccumuloDriver implements Driver {
         return within(Duration.ofMillis(timeoutMs), figures::read);
     }
 
+    @Override
+    public Map<String, Double> gauges() throws Exception {
+        return within(Duration.ofMillis(timeoutMs), figures::gauges);
+    }
+
     /** Writes out what is in memory, compacts if that is asked for, and waits until nothing is compacted or moved any more. */
     @Override
     public void settle(Duration limit) throws Exception {
@@ -192,7 +197,7 @@ public final class AccumuloDriver implements Driver {
             writes.flush();
             boolean compact = properties.getOrDefault("settle", "flush").equals("compact");
             if (compact) {
-                compact(true);
+                compact();
             } else {
                 client.tableOperations().flush(table.name, null, null, true);
             }
@@ -202,7 +207,8 @@ public final class AccumuloDriver implements Driver {
     }
 
     /**
-     * {@code flush} and {@code compact} wait until that is done, {@code start-compaction} does not; {@code balance} waits
+     * {@code flush} and {@code compact} wait until that is done; {@code start-compaction} does not, and begins at once with what is
+     * in files: to write out first what is in memory takes seconds where others use the disks; {@code balance} waits
      * until tablets are spread evenly and nothing is compacted; {@code split} adds the split points of its argument;
      * {@code create-user NAME PASSWORD} makes a user that may read the table, without authorisations.
      */
@@ -211,8 +217,9 @@ public final class AccumuloDriver implements Driver {
         return within(limit, () -> {
             switch (name) {
                 case "flush" -> client.tableOperations().flush(table.name, null, null, true);
-                case "compact" -> compact(true);
-                case "start-compaction" -> compact(false);
+                case "compact" -> compact();
+                case "start-compaction" ->
+                    client.tableOperations().compact(table.name, new CompactionConfig().setFlush(false).setWait(false));
                 case "balance" -> rest();
                 case "split" -> client.tableOperations().addSplits(table.name, splits(argument));
                 case "create-user" -> createUser(argument);
@@ -222,8 +229,8 @@ public final class AccumuloDriver implements Driver {
         });
     }
 
-    private void compact(boolean wait) throws Exception {
-        client.tableOperations().compact(table.name, new CompactionConfig().setFlush(true).setWait(wait));
+    private void compact() throws Exception {
+        client.tableOperations().compact(table.name, new CompactionConfig().setFlush(true).setWait(true));
     }
 
     private void rest() throws Exception {

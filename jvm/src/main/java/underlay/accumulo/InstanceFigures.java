@@ -75,6 +75,33 @@ final class InstanceFigures {
         return figures.values;
     }
 
+    /** One question to each tablet server, what it tells the manager too: what the manager knows may be ten seconds old. */
+    Map<String, Double> gauges() throws Exception {
+        Figures figures = new Figures();
+        for (String address : context.instanceOperations().getTabletServers()) {
+            HostAndPort server = HostAndPort.fromString(address);
+            TabletClientService.Client client;
+            try {
+                client = ThriftUtil.getClient(ThriftClientTypes.TABLET_SERVER, server, context);
+            } catch (TException gone) {
+                // It has just died, and is on the list for a few seconds more.
+                continue;
+            }
+            try {
+                TableInfo info = client.getTabletServerStatus(TraceUtil.traceInfo(), context.rpcCreds())
+                        .tableMap.get(tableId);
+                if (info != null) {
+                    addRunning(info, figures);
+                }
+            } catch (TException gone) {
+                // As above.
+            } finally {
+                ThriftUtil.returnClient(client, context);
+            }
+        }
+        return figures.values;
+    }
+
     private ManagerMonitorInfo ofManager() throws AccumuloException, AccumuloSecurityException {
         return ThriftClientTypes.MANAGER.execute(context,
                 client -> client.getManagerStats(TraceUtil.traceInfo(), context.rpcCreds()));
@@ -96,10 +123,14 @@ final class InstanceFigures {
         figures.add("current_tablets", info.tablets);
         figures.add("current_entries", info.recs);
         figures.add("current_entries_in_memory", info.recsInMemory);
-        figures.add("current_minor_compactions_running", count(info.minors, false));
         figures.add("current_minor_compactions", count(info.minors, true));
-        figures.add("current_major_compactions_running", count(info.majors, false));
         figures.add("current_major_compactions", count(info.majors, true));
+        addRunning(info, figures);
+    }
+
+    private static void addRunning(TableInfo info, Figures figures) {
+        figures.add("current_minor_compactions_running", count(info.minors, false));
+        figures.add("current_major_compactions_running", count(info.majors, false));
         figures.add("current_scans_running", count(info.scans, false));
     }
 

@@ -96,6 +96,7 @@ final class Conversation implements Runnable {
             case Request.INSERT -> reply.outcome(client().insert(request.key, request.values));
             case Request.DELETE -> reply.outcome(client().delete(request.key));
             case Request.FIGURES -> reply.text(Reply.FOUND, json(driver.figures()));
+            case Request.GAUGES -> reply.text(Reply.FOUND, json(driver.gauges()));
             case Request.SETTLE -> driver.settle(request.limit());
             case Request.OPEN -> {
                 closeClient();

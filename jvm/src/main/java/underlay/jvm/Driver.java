@@ -27,6 +27,11 @@ public interface Driver {
         return Map.of();
     }
 
+    /** Those of the figures that say how much runs in the background. Asked for again and again while it is measured: quickly told. */
+    default Map<String, Double> gauges() throws Exception {
+        return Map.of();
+    }
+
     /** Brings the data to the state that measurements start from, or throws when that takes longer than {@code limit}. */
     default void settle(Duration limit) throws Exception {
     }

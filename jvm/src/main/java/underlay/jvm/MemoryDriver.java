@@ -37,6 +37,11 @@ public final class MemoryDriver implements Driver {
                 (double) connections.sum(), "current_records", (double) records.size());
     }
 
+    @Override
+    public Map<String, Double> gauges() {
+        return Map.of("current_connections", (double) connections.sum());
+    }
+
     /** {@code wait} answers as late as the limit says; {@code echo} with its argument. */
     @Override
     public String command(String name, String argument, Duration limit) throws Exception {

@@ -19,6 +19,7 @@ final class Request {
     static final int STOP = 9;
     static final int OPEN = 10;
     static final int COMMAND = 11;
+    static final int GAUGES = 12;
 
     private static final int HEAD_BYTES = 4 + 1 + 4 + 8 + 2;
 
@@ -37,7 +38,7 @@ final class Request {
             throw MalformedFrame.truncated("head");
         }
         opcode = frame[from + 4] & 0xFF;
-        if (opcode < PING || opcode > COMMAND) {
+        if (opcode < PING || opcode > GAUGES) {
             throw new MalformedFrame("unknown opcode " + opcode);
         }
         int selector = Frame.intAt(frame, from + 5);
