@@ -84,7 +84,7 @@ pub enum CellStatus {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryRecord {
-    /// One server's budget on this machine (after `scale.data`): heap and page cache together.
+    /// One server's budget on this machine (after `scale.data`, `fixed_memory` included): heap and page cache together.
     pub budget_bytes: u64,
     /// What keeps the system to it: `cgroup v1`, `cgroup v2` or `none`.
     pub enforced_by: String,

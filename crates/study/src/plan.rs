@@ -115,7 +115,7 @@ pub fn dataset_key(study: &Study, cell: &Cell) -> String {
         Some(Entry { system, storage, workload, .. }) => format!(
             "{} {} {} {:?} {} {} {} {:?} {} {:?}",
             system.kind,
-            study.bytes_here(system.memory_bytes),
+            study.budget_here(system),
             system.nodes,
             storage.settings_of(system),
             records,

@@ -80,7 +80,7 @@ impl<'a> CellPlan<'a> {
             seed: study.run.seed.wrapping_add(u64::from(planned.repetition)),
             records_here,
             data_bytes_here,
-            budget_bytes: study.bytes_here(entry.system.memory_bytes),
+            budget_bytes: study.budget_here(entry.system),
             dataset_key: plan::dataset_key(study, &planned.cell),
         })
     }

@@ -156,7 +156,8 @@ fn check_size_of_matrix(sites: &Sites, findings: &mut Diagnostics) {
 }
 
 fn check_memory(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
-    let here = scaled_down(system.spec.memory_bytes, sites.scale.value.data);
+    let here = scaled_down(system.spec.memory_bytes, sites.scale.value.data)
+        .saturating_add(system.spec.fixed_memory_bytes);
     // What stores nothing needs no memory for it.
     if here < MEMORY_MIN_BYTES && system.spec.kind != "null" {
         let message = format!(

@@ -103,6 +103,8 @@ pub struct SystemSpec {
     pub kind: String,
     /// The budget of one server on the modelled machine, unscaled: the system's own memory and its page cache.
     pub memory_bytes: u64,
+    /// What its processes need however small the data are: not scaled, and part of the budget beside `memory_bytes`.
+    pub fixed_memory_bytes: u64,
     /// Of each server, which are one system together.
     pub nodes: u32,
     /// Servers that know nothing of each other, each with a storage of its own and its share of data and load.
@@ -355,6 +357,11 @@ impl Study {
     /// What a size of the modelled machine is on this one: `bytes / scale.data`, at least 1.
     pub fn bytes_here(&self, bytes: u64) -> u64 {
         scaled_down(bytes, self.scale.data)
+    }
+
+    /// The memory budget of a server of the system on this machine.
+    pub fn budget_here(&self, system: &SystemSpec) -> u64 {
+        self.bytes_here(system.memory_bytes).saturating_add(system.fixed_memory_bytes)
     }
 
     /// How many records of a cell's data set are stored on this machine: `records / scale.data`, at least 1.

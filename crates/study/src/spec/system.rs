@@ -14,7 +14,7 @@ const NODES_MAX: u32 = 1024;
 /// Each has processes, a storage and a budget of its own on this one machine.
 pub(super) const SERVERS_MAX: u32 = 64;
 /// The keys of a system's section that are the study's own.
-const OWN_KEYS: [&str; 4] = ["kind", "memory", "nodes", "servers"];
+const OWN_KEYS: [&str; 5] = ["kind", "memory", "fixed_memory", "nodes", "servers"];
 
 /// A system with the places that later checks point at.
 #[derive(Clone)]
@@ -45,6 +45,10 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
     };
     let memory =
         section.require("memory", "memory = \"2 GiB\"", findings).and_then(|field| field.bytes(findings));
+    let fixed_memory = match section.take("fixed_memory") {
+        Some(field) => field.bytes(findings).map(|fixed| fixed.value),
+        None => Some(0),
+    };
     let nodes = match section.take("nodes") {
         Some(field) => field.count(1..=NODES_MAX, findings),
         None => Some(Spanned::new(1, key_span.clone())),
@@ -73,12 +77,13 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
             "expected 1",
         ));
     }
-    let memory = memory?;
+    let (memory, fixed_memory_bytes) = (memory?, fixed_memory?);
     Some(SystemSite {
         spec: SystemSpec {
             name,
             kind: kind.value,
             memory_bytes: memory.value,
+            fixed_memory_bytes,
             nodes: nodes.value,
             servers,
             roles: roles.iter().map(|(role, name)| ((*role).to_owned(), name.value.clone())).collect(),
