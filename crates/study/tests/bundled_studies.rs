@@ -134,7 +134,7 @@ fn the_limit_of_dirty_pages_is_scaled_as_memory_is_and_the_short_form_has_its_ow
 
 #[test]
 fn data_and_memory_of_the_accumulo_study_keep_the_published_ratio_beside_what_java_takes() {
-    for (short, factor) in [(false, 200.0), (true, 320.0)] {
+    for (short, factor) in [(false, 200.0), (true, 400.0)] {
         let study = study("accumulo-flash.toml", short);
         let system = &study.systems[0];
         assert_eq!((system.memory_bytes, system.fixed_memory_bytes), (64_000_000_000, 1_400_000_000));
