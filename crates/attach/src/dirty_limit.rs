@@ -11,7 +11,7 @@
 //! Below the limit the kernel gives a device what it has earned by writing, at first next to nothing before Linux 6.13. So the
 //! limit is set as the device's least share too, which makes it the same for all from the beginning.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
@@ -95,19 +95,24 @@ impl DirtyLimits {
             device_bytes,
             devices: Vec::new(),
         };
+        // What a dead process left on a device is not what the device had.
+        let left: BTreeMap<String, Former> = registry
+            .leftovers()
+            .into_iter()
+            .filter_map(|left| match left.thing {
+                Thing::DirtyLimit { device, former } => Some((device, former)),
+                _ => None,
+            })
+            .rev()
+            .collect();
         for device in devices {
-            limits.limit(device)?;
+            limits.limit(device, left.get(device).copied())?;
         }
         Ok(limits)
     }
 
-    fn limit(&mut self, device: &str) -> Result<(), AttachError> {
+    fn limit(&mut self, device: &str, left: Option<Former>) -> Result<(), AttachError> {
         let folder = self.class.join(device);
-        // What a dead process left there is not what the device had.
-        let left = self.registry.leftovers().into_iter().find_map(|left| match left.thing {
-            Thing::DirtyLimit { device: noted, former } if noted == device => Some(former),
-            _ => None,
-        });
         let former = match left {
             Some(former) => former,
             None => Former::read(&folder).map_err(|error| unavailable(&folder, error))?,

@@ -23,9 +23,13 @@ pub fn role_of(name: &str) -> Option<&str> {
     without_server.split_once(": ").map(|(role, _)| role).filter(|role| is_word(role))
 }
 
+fn is_under_test(device: &DeviceActivity) -> bool {
+    !is_of_role(&device.description.name)
+}
+
 /// What the devices of the storage under test did, and not those of roles that have one of their own.
 pub fn under_test(record: &RunRecord) -> impl Iterator<Item = &DeviceActivity> {
-    record.devices.iter().filter(|device| !is_of_role(&device.description.name))
+    record.devices.iter().filter(|device| is_under_test(device))
 }
 
 /// Devices taken together: rates of all of them, means of one.
@@ -49,7 +53,6 @@ pub struct Activity {
 impl Activity {
     /// Of all devices of the storage under test; none where nothing completed, or no device is on record.
     pub fn of(result: &CellResult) -> Option<Activity> {
-        let is_under_test = |device: &DeviceActivity| !is_of_role(&device.description.name);
         Activity::of_records(&result.completed().collect::<Vec<_>>(), is_under_test)
     }
 
@@ -107,8 +110,7 @@ pub fn by_kind_of<'a>(results: &[&CellResult<'a>]) -> Vec<(&'a str, Activity)> {
     kinds
         .into_iter()
         .filter_map(|kind| {
-            let belongs =
-                |device: &DeviceActivity| kind_of(device) == kind && !is_of_role(&device.description.name);
+            let belongs = |device: &DeviceActivity| kind_of(device) == kind && is_under_test(device);
             Some((kind, Activity::of_records(&records, belongs)?))
         })
         .collect()

@@ -92,8 +92,8 @@ impl<'a> Window<'a> {
         })
     }
 
-    /// Has the system compact everything `at` so long after the measurement began. It has until the end of the measurement, and is not
-    /// expected to be done by then.
+    /// Has the system compact everything `at` so long after the measurement began. It has until the end of the measurement,
+    /// and is not expected to be done by then.
     fn compact(&self, at: Duration, whole: Duration, ended: &AtomicBool) {
         while !ended.load(Ordering::Relaxed) {
             std::thread::sleep(WATCH_INTERVAL);

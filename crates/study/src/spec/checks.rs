@@ -1,5 +1,7 @@
 //! What can only be told from the whole study: whether its parts fit each other.
 
+use std::ops::Range;
+
 use underlay_attach::dirty_limit::DEVICE_MIN_BYTES;
 use underlay_record::{ReferenceTable, Scale};
 use underlay_workload::{Mix, OperationKind};
@@ -156,8 +158,7 @@ fn check_size_of_matrix(sites: &Sites, findings: &mut Diagnostics) {
 }
 
 fn check_memory(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
-    let here = scaled_down(system.spec.memory_bytes, sites.scale.value.data)
-        .saturating_add(system.spec.fixed_memory_bytes);
+    let here = system.spec.budget_here(sites.scale.value.data);
     // What stores nothing needs no memory for it.
     if here < MEMORY_MIN_BYTES && system.spec.kind != "null" {
         let message = format!(
@@ -165,19 +166,27 @@ fn check_memory(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) 
             system.spec.name,
             rounded_bytes(here)
         );
-        let finding = Diagnostic::error(
-            system.memory_span.clone(),
-            message,
-            format!("expected at least {} after the data scale", format_bytes(MEMORY_MIN_BYTES)),
-        );
-        let data = sites.scale.value.data;
-        findings.push(if data > 1.0 {
-            finding
-                .with_context(sites.scale.span.clone(), format!("divided by {data} here"))
-                .with_help("raise `memory`, or lower `data` in [scale]")
-        } else {
-            finding.with_help("raise `memory`")
-        });
+        findings.push(too_small_here(system.memory_span.clone(), message, MEMORY_MIN_BYTES, "memory", sites));
+    }
+}
+
+/// The finding about a size of the modelled machine of which too little is left on this one. `message` has what is left.
+fn too_small_here(
+    span: Range<usize>,
+    message: String,
+    least_bytes: u64,
+    key: &str,
+    sites: &Sites,
+) -> Diagnostic {
+    let label = format!("expected at least {} after the data scale", format_bytes(least_bytes));
+    let finding = Diagnostic::error(span, message, label);
+    let data = sites.scale.value.data;
+    if data > 1.0 {
+        finding
+            .with_context(sites.scale.span.clone(), format!("divided by {data} here"))
+            .with_help(format!("raise `{key}`, or lower `data` in [scale]"))
+    } else {
+        finding.with_help(format!("raise `{key}`"))
     }
 }
 
@@ -195,7 +204,6 @@ fn check_dirty_limit(storage: &StorageSite, sites: &Sites, findings: &mut Diagno
     if part >= DEVICE_MIN_BYTES {
         return;
     }
-    let data = sites.scale.value.data;
     let shared = match devices {
         1 => "the device".to_owned(),
         many => format!("each of {many} devices"),
@@ -205,16 +213,8 @@ fn check_dirty_limit(storage: &StorageSite, sites: &Sites, findings: &mut Diagno
         rounded_bytes(part),
         storage.spec.name
     );
-    let label =
-        format!("expected at least {} after the data scale", format_bytes(DEVICE_MIN_BYTES * devices));
-    let finding = Diagnostic::error(sites.run.dirty_limit_span.clone(), message, label);
-    findings.push(if data > 1.0 {
-        finding
-            .with_context(sites.scale.span.clone(), format!("divided by {data} here"))
-            .with_help("raise `dirty_limit`, or lower `data` in [scale]")
-    } else {
-        finding.with_help("raise `dirty_limit`")
-    });
+    let (span, least_bytes) = (sites.run.dirty_limit_span.clone(), DEVICE_MIN_BYTES * devices);
+    findings.push(too_small_here(span, message, least_bytes, "dirty_limit", sites));
 }
 
 fn check_capabilities(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {

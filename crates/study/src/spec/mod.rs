@@ -361,12 +361,19 @@ impl Study {
 
     /// The memory budget of a server of the system on this machine.
     pub fn budget_here(&self, system: &SystemSpec) -> u64 {
-        self.bytes_here(system.memory_bytes).saturating_add(system.fixed_memory_bytes)
+        system.budget_here(self.scale.data)
     }
 
     /// How many records of a cell's data set are stored on this machine: `records / scale.data`, at least 1.
     pub fn records_here(&self, records: u64) -> u64 {
         scaled_down(records, self.scale.data)
+    }
+}
+
+impl SystemSpec {
+    /// The memory budget of a server on this machine.
+    fn budget_here(&self, data_scale: f64) -> u64 {
+        scaled_down(self.memory_bytes, data_scale).saturating_add(self.fixed_memory_bytes)
     }
 }
 
