@@ -6,10 +6,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
-
 use crate::artifacts::ArtifactError;
-use crate::artifacts::cache::{self, lock, remove};
+use crate::artifacts::cache::{self, make_once};
 use crate::child::Child;
 use crate::java::{ClassPath, Java, VERSION};
 use crate::system::{Memory, Progress, SystemError};
@@ -52,7 +50,6 @@ impl JavaSources {
         progress: &dyn Fn(&Progress),
     ) -> Result<PathBuf, SystemError> {
         let failed = |problem: String| SystemError::failed(system, DURING, problem);
-        let of_system = |error: ArtifactError| error.of_system(system);
         let contents = class_path
             .contents()
             .map_err(|error| failed(format!("can't read the folders of its class path: {error}")))?;
@@ -63,40 +60,19 @@ impl JavaSources {
             return Ok(directory);
         }
         let compiler = Java::compiler(system)?;
-        std::fs::create_dir_all(&folder).map_err(ArtifactError::io("make", &folder)).map_err(of_system)?;
         let waiting = format!("waiting for another process that compiles {}", self.name);
-        let _lock = lock(&folder.join(format!("{name}.lock")), &waiting, progress).map_err(of_system)?;
-        if directory.is_dir() {
-            return Ok(directory);
-        }
-        progress(&Progress {
-            what: format!("compiling {}, {} Java files", self.name, self.files.len()),
-            done_bytes: 0,
-            total_bytes: 0,
-        });
-        let staging = folder.join(format!("{name}.partial"));
-        remove(&staging).map_err(of_system)?;
-        let outcome = self.compile(&compiler, system, class_path, &staging).and_then(|classes| {
+        let compiling = format!("compiling {}, {} Java files", self.name, self.files.len());
+        make_once(system, &folder, &name, [&waiting, &compiling], progress, |staging| {
+            let classes = self.compile(&compiler, system, class_path, staging)?;
             std::fs::rename(&classes, &directory)
                 .map_err(|error| failed(format!("can't make {}: {error}", directory.display())))
-        });
-        let removed = remove(&staging).map_err(of_system);
-        outcome?;
-        removed?;
+        })?;
         Ok(directory)
     }
 
     fn digest(&self, class_path: &[String]) -> String {
-        let mut digest = Sha256::new();
-        // Each part with its length in front: no two lists are the same bytes.
-        let mut add = |part: &str| {
-            digest.update((part.len() as u64).to_le_bytes());
-            digest.update(part);
-        };
-        self.files.iter().for_each(|(path, text)| [path, text].into_iter().for_each(|part| add(part)));
-        add("class path");
-        class_path.iter().for_each(|entry| add(entry));
-        digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+        let files = self.files.iter().flat_map(|&(path, text)| [path, text]);
+        cache::digest(files.chain(["class path"]).chain(class_path.iter().map(String::as_str)))
     }
 
     /// Compiles into a folder of `staging`, and sees to it that all of it is on the disk.

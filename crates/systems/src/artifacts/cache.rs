@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::locked::{self, LockedFile};
 use super::{ArtifactError, ArtifactList};
-use crate::system::Progress;
+use crate::system::{Progress, SystemError};
 
 /// How a fetch works: brings the files of a list into the directory, which is empty, using the other for whatever it likes.
 pub(super) type Fetch<'f> =
@@ -113,6 +113,46 @@ pub(crate) fn lock(path: &Path, waiting: &str, progress: &dyn Fn(&Progress)) -> 
         }
     }
     Ok(file)
+}
+
+/// Sees to it that `folder` has what is called `name`, which `make` makes with the help of a staging folder that is removed
+/// afterwards. It must come to its name when it is whole, by a rename. Of many at once one makes it; `making` is said then.
+pub(crate) fn make_once(
+    system: &'static str,
+    folder: &Path,
+    name: &str,
+    [waiting, making]: [&str; 2],
+    progress: &dyn Fn(&Progress),
+    make: impl FnOnce(&Path) -> Result<(), SystemError>,
+) -> Result<(), SystemError> {
+    let of_system = |error: ArtifactError| error.of_system(system);
+    let made = folder.join(name);
+    if made.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder).map_err(ArtifactError::io("make", folder)).map_err(of_system)?;
+    let stem = made.with_extension("");
+    let _lock = lock(&stem.with_extension("lock"), waiting, progress).map_err(of_system)?;
+    if made.exists() {
+        return Ok(());
+    }
+    progress(&Progress { what: making.to_owned(), done_bytes: 0, total_bytes: 0 });
+    let staging = stem.with_extension("partial");
+    remove(&staging).map_err(of_system)?;
+    let outcome = make(&staging);
+    let removed = remove(&staging).map_err(of_system);
+    outcome.and(removed)
+}
+
+/// A short name for these parts, of which another list has another one.
+pub(crate) fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        // Its length in front: no two lists are the same bytes.
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(crate) fn remove(directory: &Path) -> Result<(), ArtifactError> {

@@ -7,11 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
 use super::NAME;
 use crate::artifacts::ArtifactError;
-use crate::artifacts::cache::{self, lock, remove};
+use crate::artifacts::cache::{self, make_once};
 use crate::java::{ClassPath, Java};
 use crate::java_server::JavaServer;
 use crate::system::{Progress, SystemError};
@@ -78,34 +76,21 @@ impl ClassArchive {
         let of_system = |error: ArtifactError| error.of_system(NAME);
         let jars = jars_of(library).map_err(ArtifactError::io("read", library)).map_err(of_system)?;
         let folder = cache::root().map_err(of_system)?.join("class-archives");
-        let name = format!("{NAME}-{}", digest(java, &jars));
-        let file = folder.join(format!("{name}.jsa"));
+        let name = format!("{NAME}-{}.jsa", digest(java, &jars));
+        let file = folder.join(&name);
         let paths: Vec<PathBuf> = jars.into_iter().map(|jar| jar.path).collect();
         let archive = ClassArchive {
             file,
             // One by one: Java compares the class path with the one that the archive was made with, as a text.
             jars: paths.iter().fold(ClassPath::new(), |path, jar| path.with_classes(jar)),
         };
-        if archive.file.is_file() {
-            return Ok(archive);
-        }
-        std::fs::create_dir_all(&folder).map_err(ArtifactError::io("make", &folder)).map_err(of_system)?;
-        let waiting = "waiting for another process that archives Hadoop's classes";
-        let _lock = lock(&folder.join(format!("{name}.lock")), waiting, progress).map_err(of_system)?;
-        if archive.file.is_file() {
-            return Ok(archive);
-        }
-        progress(&Progress {
-            what: "archiving Hadoop's classes, once for this version of Java".to_owned(),
-            done_bytes: 0,
-            total_bytes: 0,
-        });
-        let staging = folder.join(format!("{name}.partial"));
-        remove(&staging).map_err(of_system)?;
-        let outcome = archive.make(java, &paths, classes, &staging);
-        let removed = remove(&staging).map_err(of_system);
-        outcome?;
-        removed?;
+        let said = [
+            "waiting for another process that archives Hadoop's classes",
+            "archiving Hadoop's classes, once for this version of Java",
+        ];
+        make_once(NAME, &folder, &name, said, progress, |staging| {
+            archive.make(java, &paths, classes, staging)
+        })?;
         Ok(archive)
     }
 
@@ -185,19 +170,10 @@ fn jars_of(library: &Path) -> std::io::Result<Vec<Jar>> {
 }
 
 fn digest(java: &Java, jars: &[Jar]) -> String {
-    let mut digest = Sha256::new();
-    let mut add = |part: &str| {
-        digest.update((part.len() as u64).to_le_bytes());
-        digest.update(part);
-    };
-    add(&java.version);
-    add(&java.program.to_string_lossy());
-    JARS.iter().for_each(|name| add(name));
-    for jar in jars {
-        add(&jar.path.to_string_lossy());
-        add(&jar.state);
-    }
-    digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    let program = java.program.to_string_lossy();
+    let paths: Vec<_> = jars.iter().map(|jar| jar.path.to_string_lossy()).collect();
+    let jars = paths.iter().zip(jars).flat_map(|(path, jar)| [&**path, jar.state.as_str()]);
+    cache::digest([java.version.as_str(), &program].into_iter().chain(JARS.iter().copied()).chain(jars))
 }
 
 /// Whether all classes of a jar go into the archive: its name without `-`, a version and what follows is one of [`JARS`].
