@@ -6,35 +6,9 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Playground, TINY_STUDY, can_mount, stderr, stdout};
-
-/// `underlay mount`, ended in order when it is dropped.
-struct Mounted(Child);
-
-impl Mounted {
-    fn start(playground: &Playground, arguments: &[&str]) -> Mounted {
-        let mut child = playground.underlay(arguments).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = [0; 400];
-        // It speaks once the disk is there; at its end there is nothing more to read.
-        let count = child.stdout.as_mut().unwrap().read(&mut said).unwrap();
-        let words = String::from_utf8_lossy(&said[..count]).into_owned();
-        let mounted = Mounted(child);
-        assert!(words.contains("is mounted on"), "{words}");
-        mounted
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let pid = libc::pid_t::try_from(self.0.id()).unwrap();
-        // SAFETY: the child has not been waited for, so its id is still its own.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
-        let _ = self.0.wait();
-    }
-}
+use support::{Mounted, Playground, TINY_STUDY, can_mount, stderr, stdout};
 
 fn write_synced(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = File::create(path)?;

@@ -3,8 +3,11 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use support::{Playground, can_mount, records, stderr, stdout};
+use support::{Mounted, Playground, can_mount, records, stderr, stdout};
 use underlay_record::CellStatus;
 
 /// A disk, and an SSD that counts for two.
@@ -42,6 +45,26 @@ time = 2
 data = 20
 "#;
 
+/// The NodeManager's mount namespace begins as a copy of ours, with the disk that somebody else has mounted. How that one
+/// ended, and what still is of it.
+fn end_while_containers_are_there(playground: &Playground, disk: Mounted) -> (ExitStatus, Vec<String>) {
+    let folder = playground.folder.path().to_str().unwrap();
+    let ours = std::fs::read_link("/proc/self/ns/mnt").unwrap();
+    let copied = |process: &Path| {
+        let line = std::fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+        line.contains(folder) && std::fs::read_link(process.join("ns/mnt")).is_ok_and(|link| link != ours)
+    };
+    let deadline = Instant::now() + Duration::from_secs(240);
+    while !std::fs::read_dir("/proc").unwrap().flatten().any(|entry| copied(&entry.path())) {
+        assert!(Instant::now() < deadline, "no NodeManager was started");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = disk.end();
+    let disk = playground.path("disk");
+    let of_disk = |left: &String| left.contains("/dev/loop") && left.contains(disk.to_str().unwrap());
+    (ended, playground.left_behind().into_iter().filter(of_disk).collect())
+}
+
 #[test]
 fn jobs_run_in_order_on_one_cluster_and_leave_a_record_each() {
     if !can_mount() {
@@ -49,7 +72,16 @@ fn jobs_run_in_order_on_one_cluster_and_leave_a_record_each() {
     }
     let playground = Playground::new();
     playground.write("study.toml", STUDY);
-    let output = playground.output(&["run", "study.toml", "--out", "out"]);
+    let disk = Mounted::start(&playground, &["mount", "ssd-sata", "disk", "--size", "320 MiB"]);
+    let run = playground
+        .underlay(&["run", "study.toml", "--out", "out"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (ended, still) = end_while_containers_are_there(&playground, disk);
+    let output = run.wait_with_output().unwrap();
+    assert_eq!((ended.code(), still), (Some(130), Vec::new()));
     assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
     let mut records = records(&playground.path("out"));
     records.sort_by_key(|record| record.position);

@@ -2,8 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use underlay_record::RunRecord;
@@ -98,6 +99,43 @@ impl Playground {
             }
         }
         found
+    }
+}
+
+/// `underlay mount`, ended in order when it is dropped.
+pub struct Mounted(Child);
+
+impl Mounted {
+    pub fn start(playground: &Playground, arguments: &[&str]) -> Mounted {
+        let mut child = playground.underlay(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 400];
+        // It speaks once the disk is there; at its end there is nothing more to read.
+        let count = child.stdout.as_mut().unwrap().read(&mut said).unwrap();
+        let words = String::from_utf8_lossy(&said[..count]).into_owned();
+        let mounted = Mounted(child);
+        assert!(words.contains("is mounted on"), "{words}");
+        mounted
+    }
+
+    /// Ends it in order.
+    pub fn end(mut self) -> ExitStatus {
+        self.ask_to_end()
+    }
+
+    fn ask_to_end(&mut self) -> ExitStatus {
+        let pid = libc::pid_t::try_from(self.0.id()).unwrap();
+        // A child that has been waited for is not asked again: its id may be another's by now.
+        if self.0.try_wait().unwrap().is_none() {
+            // SAFETY: the child has not been waited for, so its id is still its own.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+        }
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = self.ask_to_end();
     }
 }
 

@@ -462,7 +462,7 @@ impl Bench {
             let spec = drive::filling_spec(plan, operations)?;
             let filled = drive::drive(&spec, servers, &(), observer, stop, "filling caches")?;
             // What the fill wrote was written faster than the device could: no storage shall begin with that debt.
-            servers.settle(SETTLE_LIMIT)?;
+            servers.settle(SETTLE_LIMIT, stop)?;
             if filled.measured.operations < operations {
                 return Ok(Some(format!(
                     "caches were filled by {} operations of {operations}: the storage was too slow for more",

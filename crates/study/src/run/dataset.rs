@@ -174,7 +174,7 @@ impl Datasets {
             )));
         }
         observer.live(&Live { phase: "compacting".into(), ..Live::default() });
-        servers.settle(SETTLE_LIMIT)?;
+        servers.settle(SETTLE_LIMIT, stop)?;
         servers.stop()?;
         Ok(())
     }

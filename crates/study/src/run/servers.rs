@@ -1,6 +1,7 @@
 //! The servers of a cell: one as a rule, several where a study has stand-alone ones side by side.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_record::JobRecord;
@@ -8,6 +9,10 @@ use underlay_systems::system::{
     JobRequest, JobWatch, Memory, Running, Settings, StoragePaths, System, SystemError,
 };
 use underlay_workload::client::Client;
+
+use super::{CellError, check_stop};
+
+const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// What one server is started on.
 pub struct Ground {
@@ -70,9 +75,26 @@ impl Servers {
         Ok(together(&each))
     }
 
-    /// Brings all of them to the state that measurements start from.
-    pub fn settle(&self, limit: Duration) -> Result<(), SystemError> {
-        on_each(&self.each, |server| server.settle(limit)).into_iter().collect()
+    /// Brings all of them to the state that measurements start from. It may take minutes: a user who stops meanwhile has them
+    /// ended at once.
+    pub fn settle(&self, limit: Duration, stop: &AtomicBool) -> Result<(), CellError> {
+        let settled = AtomicBool::new(false);
+        let outcome: Result<(), SystemError> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !settled.load(Ordering::Relaxed) {
+                    if stop.load(Ordering::Relaxed) {
+                        self.each.iter().for_each(|server| server.abort());
+                        return;
+                    }
+                    std::thread::sleep(STOP_POLL);
+                }
+            });
+            let outcome = on_each(&self.each, |server| server.settle(limit)).into_iter().collect();
+            settled.store(true, Ordering::Relaxed);
+            outcome
+        });
+        check_stop(stop)?;
+        Ok(outcome?)
     }
 
     /// Has all of them compact everything while clients go on.
@@ -120,6 +142,8 @@ fn together(each: &[BTreeMap<String, f64>]) -> BTreeMap<String, f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Condvar, Mutex};
+
     use super::*;
 
     #[test]
@@ -148,8 +172,57 @@ mod tests {
         for thread in 0..4 {
             servers.connect(thread).unwrap();
         }
-        servers.settle(Duration::from_secs(1)).unwrap();
+        servers.settle(Duration::from_secs(1), &AtomicBool::new(false)).unwrap();
         servers.health().unwrap();
         servers.stop().unwrap();
+    }
+
+    /// Settles when it is aborted, and never before.
+    #[derive(Default)]
+    struct Busy {
+        aborted: Mutex<bool>,
+        noticed: Condvar,
+    }
+
+    impl Running for Busy {
+        fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+            unreachable!("nobody asks")
+        }
+        fn processes(&self) -> Vec<u32> {
+            Vec::new()
+        }
+        fn applied_settings(&self) -> BTreeMap<String, String> {
+            BTreeMap::new()
+        }
+        fn health(&self) -> Result<(), SystemError> {
+            Ok(())
+        }
+        fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+            Ok(BTreeMap::new())
+        }
+        fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+            let aborted = self.aborted.lock().unwrap();
+            let waited = self.noticed.wait_timeout_while(aborted, limit, |aborted| !*aborted).unwrap();
+            let problem = if *waited.0 { "its process ended" } else { "it took too long" };
+            Err(SystemError::failed("busy", "settling", problem))
+        }
+        fn abort(&self) {
+            *self.aborted.lock().unwrap() = true;
+            self.noticed.notify_all();
+        }
+        fn stop(self: Box<Self>) -> Result<(), SystemError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_stops_does_not_wait_until_servers_have_settled() {
+        let servers = Servers { each: vec![Box::new(Busy::default()), Box::new(Busy::default())] };
+        // The user's wish, not the end that it brings the servers, is what comes of it.
+        let stopped = servers.settle(Duration::MAX, &AtomicBool::new(true));
+        assert!(matches!(stopped, Err(CellError::Interrupted)), "{stopped:?}");
+        let servers = Servers { each: vec![Box::new(Busy::default())] };
+        let too_long = servers.settle(Duration::from_millis(1), &AtomicBool::new(false)).unwrap_err();
+        assert!(format!("{too_long:?}").contains("it took too long"), "{too_long:?}");
     }
 }

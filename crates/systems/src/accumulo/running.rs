@@ -184,6 +184,11 @@ impl Running for Started {
         self.explained(DURING, self.client.command(DURING, "start-compaction", "", limit).map(drop))
     }
 
+    fn abort(&self) {
+        // The client alone asks for anything. The servers end when this is dropped.
+        self.client.kill();
+    }
+
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let client = self.client.stop(CLIENT_STOP_LIMIT);
         let cluster = self.cluster.map_or(Ok(()), Cluster::stop);

@@ -84,6 +84,11 @@ impl Node {
         self.child.state()
     }
 
+    /// Ends its process at once.
+    pub fn kill(&self) {
+        self.child.kill();
+    }
+
     /// Waits until it takes clients.
     pub fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
         let started = Instant::now();

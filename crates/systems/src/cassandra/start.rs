@@ -392,6 +392,10 @@ impl Running for Started {
         }
     }
 
+    fn abort(&self) {
+        self.nodes.iter().for_each(Node::kill);
+    }
+
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let limit = LEAST_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
         // One after another: in a ring, what a node still sends to another must find it.

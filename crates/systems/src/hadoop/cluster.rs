@@ -331,6 +331,14 @@ impl Running for Cluster {
         self.servers.as_ref().map_or(Ok(()), |servers| servers.hdfs.settle(limit))
     }
 
+    fn abort(&self) {
+        self.client.process().kill();
+        if let Some(servers) = &self.servers {
+            servers.yarn.end();
+            servers.hdfs.kill_namenode();
+        }
+    }
+
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let Cluster { client, servers, .. } = *self;
         drop(client);

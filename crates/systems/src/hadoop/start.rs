@@ -89,6 +89,7 @@ impl Hadoop {
                     library: &library,
                     classes: &classes,
                     scratch: &scratch,
+                    directories: paths.data.clone(),
                     division: Division::of(&config),
                     limit,
                 };

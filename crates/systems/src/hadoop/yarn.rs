@@ -10,6 +10,7 @@ use super::memory::{Division, NODE_DIRECT_BYTES};
 use super::site::RESOURCE_MANAGER;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer};
+use crate::mount_namespace::let_go_of_others;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{Memory, SystemError};
 
@@ -32,6 +33,8 @@ pub struct YarnPlan<'a> {
     pub library: &'a Path,
     pub classes: &'a Path,
     pub scratch: &'a Path,
+    /// Where HDFS and tasks keep what they have.
+    pub directories: Vec<PathBuf>,
     pub division: Division,
     pub limit: Duration,
 }
@@ -81,6 +84,14 @@ impl Yarn {
         let contained = contained(&program, &folder)?;
         let node_manager =
             node_manager.start(&Java { program: contained, version: java.version.clone() }, memory)?;
+        let mut own = plan.directories.clone();
+        own.push(plan.scratch.to_path_buf());
+        if let Err(error) = let_go_of_others(node_manager.state().pid(), &own, plan.limit) {
+            // One that has ended says why.
+            node_manager.check("starting")?;
+            let problem = format!("can't let go of other runs' mounts: {error}");
+            return Err(node_manager.state().failed("starting", problem));
+        }
         let yarn = Yarn { node_manager, resource_manager };
         yarn.resource_manager.wait_for_listener(RESOURCE_MANAGER, plan.limit)?;
         Ok(yarn)
@@ -117,7 +128,8 @@ fn on_path(program: &str) -> Option<PathBuf> {
 
 /// A program that is Java in a process namespace of its own. Containers leave the process group of their NodeManager and would
 /// outlive it; in a namespace whose first process it is, the kernel ends all of them with it, and it with us. It sees a
-/// `/proc` of its own, for the tasks' counters; what the host unmounts is unmounted here too, so that no device stays in use.
+/// `/proc` of its own, for the tasks' counters; what the host unmounts is unmounted here too where mounts are shared, so that
+/// no device stays in use.
 fn contained(java: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
     let Some(unshare) = on_path("unshare") else {
         return Err(SystemError::Missing {

@@ -299,6 +299,11 @@ impl Hdfs {
         Ok(output)
     }
 
+    /// Ends the NameNode, without which nothing goes on.
+    pub fn kill_namenode(&self) {
+        self.namenode.kill();
+    }
+
     /// Ends a DataNode, counted from 0, as if it had lost its power. It stays away.
     pub fn kill_datanode(&self, number: usize) {
         if let Some(process) = self.datanodes.get(number) {

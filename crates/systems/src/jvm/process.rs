@@ -223,6 +223,11 @@ impl JvmChild {
         self.request(during, Opcode::Command, millis(limit), name, argument, self.patience(limit))
     }
 
+    /// Ends it at once: requests under way fail.
+    pub fn kill(&self) {
+        self.child.kill();
+    }
+
     /// Closes the driver, and waits for the process to end.
     pub fn stop(self, limit: Duration) -> Result<(), SystemError> {
         const DURING: &str = "stopping";

@@ -70,6 +70,8 @@ impl Running for Started {
         Ok(())
     }
 
+    fn abort(&self) {}
+
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         Ok(())
     }

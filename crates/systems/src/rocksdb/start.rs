@@ -262,6 +262,10 @@ impl Running for Started {
         self.request("settling", Opcode::Settle, limit_ms, patience).map(drop)
     }
 
+    fn abort(&self) {
+        self.child.kill();
+    }
+
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let limit = LEAST_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
         let state = self.child.state();
