@@ -192,7 +192,7 @@ impl Config {
             "native_maps" => self.native_maps = native_maps(text)?,
             "scan_threads" => self.scan_threads = within(text, 1, 1024)?,
             "compaction_threads" => self.compaction_threads = within(text, 1, 64)?,
-            "session_timeout_s" => self.session_timeout_s = within(text, 4, 3600)?,
+            "session_timeout_s" => self.session_timeout_s = within(text, 4, 300)?,
             "writes" => self.writes = one_of(text, WRITES)?,
             "settle" => self.settle = one_of(text, SETTLES)?,
             "zookeepers" => self.existing.get_or_insert_default().zookeepers = zookeepers(text)?,

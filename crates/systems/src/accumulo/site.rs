@@ -26,6 +26,8 @@ const RPC_TIMEOUT: Duration = Duration::from_secs(120);
 const HOLD_TIME: Duration = Duration::from_secs(300);
 /// How long a scan or a session of writes may be idle; Accumulo's own default.
 const IDLE_SESSION: Duration = Duration::from_secs(60);
+/// Accumulo refuses to start with more.
+const MOST_SESSION_TIMEOUT: Duration = Duration::from_secs(300);
 /// Accumulo's own is 5 minutes, in which a small storage would fill up with files that compactions replaced.
 const GC_CYCLE: Duration = Duration::from_secs(60);
 /// Accumulo begins with 20 and adds two each second, so that clients that all come at once would wait for most of a minute.
@@ -162,7 +164,7 @@ impl Site<'_> {
 
 /// How long a tablet server may be silent.
 pub fn session_timeout(config: &Config, slow_motion: f64) -> Duration {
-    Duration::from_secs(config.session_timeout_s).mul_f64(slow_motion)
+    Duration::from_secs(config.session_timeout_s).mul_f64(slow_motion).min(MOST_SESSION_TIMEOUT)
 }
 
 fn milliseconds(time: Duration) -> String {
@@ -255,6 +257,17 @@ mod tests {
     fn a_session_outlives_many_ticks() {
         let text = zookeeper(Path::new("/data/zookeeper"), Duration::from_secs(30));
         assert!(text.contains("tickTime=2000\nmaxSessionTimeout=60000\ndataDir=/data/zookeeper\n"), "{text}");
+    }
+
+    #[test]
+    fn no_slow_motion_makes_a_session_longer_than_accumulo_takes() {
+        let config = Config { budget_bytes: 2 << 30, ..Config::default() };
+        for (slow_motion, expected) in
+            [(1.0, "30000ms"), (8.0, "240000ms"), (16.0, "300000ms"), (1000.0, "300000ms")]
+        {
+            let text = site_text(&config, &[], slow_motion);
+            assert!(text.contains(&format!("instance.zookeeper.timeout={expected}\n")), "{text}");
+        }
     }
 
     #[test]
