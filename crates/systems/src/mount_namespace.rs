@@ -28,17 +28,17 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// A line of the table of mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
-    pub place: PathBuf,
-    pub kind: String,
-    pub source: PathBuf,
+struct Mount {
+    place: PathBuf,
+    kind: String,
+    source: PathBuf,
     /// Nobody else's unmounting reaches it, and its own reaches nobody else.
-    pub private: bool,
+    private: bool,
 }
 
 /// Unmounts in the namespace of `process` what other runs have attached. `own` are the directories that it works in: what
 /// they stand on stays. It waits up to `limit` for a process that was just started to have its namespace.
-pub fn let_go_of_others(process: u32, own: &[PathBuf], limit: Duration) -> io::Result<()> {
+pub fn let_go_of_others(process: u32, own: &[&Path], limit: Duration) -> io::Result<()> {
     let_go(process, limit, |mounts| others(mounts, own, &backing_file))
 }
 
@@ -76,7 +76,7 @@ fn let_go(process: u32, limit: Duration, chosen: impl Fn(&[Mount]) -> Vec<PathBu
 }
 
 /// Where the mounts are that Underlay made for others than `own`, in the order of the table.
-fn others(mounts: &[Mount], own: &[PathBuf], backing: &dyn Fn(&Path) -> Option<PathBuf>) -> Vec<PathBuf> {
+fn others(mounts: &[Mount], own: &[&Path], backing: &dyn Fn(&Path) -> Option<PathBuf>) -> Vec<PathBuf> {
     let is_export =
         |mount: &Mount| mount.kind == "fuse" && mount.source.to_string_lossy().starts_with(EXPORT);
     let exports: Vec<&Path> =
@@ -180,7 +180,7 @@ mod tests {
         let mounts = mounts_in(TABLE);
         assert_eq!(mounts.len(), 11);
         assert_eq!(mounts[2].place, Path::new("/run/a/data 0"));
-        let found = |own: &str| others(&mounts, &[PathBuf::from(own)], &behind);
+        let found = |own: &str| others(&mounts, &[Path::new(own)], &behind);
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(
             found("/run/b/data/dn0"),

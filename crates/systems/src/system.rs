@@ -285,8 +285,8 @@ pub trait Running: Send + Sync {
     fn compact(&self, limit: Duration) -> Result<(), SystemError> {
         self.settle(limit)
     }
-    /// Ends its processes at once, so that whoever waits for an answer of theirs gets an error. They are gone when it returns;
-    /// a cluster that ran before goes on.
+    /// Ends at once the processes that answers come from, so that whoever waits for one gets an error. Others of its processes
+    /// may live until it is dropped; a cluster that ran before goes on.
     fn abort(&self);
     /// Shuts down in order; everything acknowledged is on the storage when it returns.
     fn stop(self: Box<Self>) -> Result<(), SystemError>;

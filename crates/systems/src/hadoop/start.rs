@@ -89,7 +89,7 @@ impl Hadoop {
                     library: &library,
                     classes: &classes,
                     scratch: &scratch,
-                    directories: paths.data.clone(),
+                    directories: &paths.data,
                     division: Division::of(&config),
                     limit,
                 };

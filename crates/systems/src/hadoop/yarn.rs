@@ -34,7 +34,7 @@ pub struct YarnPlan<'a> {
     pub classes: &'a Path,
     pub scratch: &'a Path,
     /// Where HDFS and tasks keep what they have.
-    pub directories: Vec<PathBuf>,
+    pub directories: &'a [PathBuf],
     pub division: Division,
     pub limit: Duration,
 }
@@ -84,8 +84,7 @@ impl Yarn {
         let contained = contained(&program, &folder)?;
         let node_manager =
             node_manager.start(&Java { program: contained, version: java.version.clone() }, memory)?;
-        let mut own = plan.directories.clone();
-        own.push(plan.scratch.to_path_buf());
+        let own: Vec<&Path> = plan.directories.iter().map(PathBuf::as_path).chain([plan.scratch]).collect();
         if let Err(error) = let_go_of_others(node_manager.state().pid(), &own, plan.limit) {
             // One that has ended says why.
             node_manager.check("starting")?;
