@@ -11,6 +11,7 @@ use crate::job::JobRecord;
 use crate::measured::{Measured, SystemSample};
 use crate::network::NetworkRecord;
 use crate::run::Machine;
+use crate::search::SearchRecord;
 
 /// A point of the matrix: one system on one storage under one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,8 +30,16 @@ pub struct Cell {
     /// Stand-alone servers that share data, threads and rate.
     #[serde(default = "one")]
     pub servers: u32,
-    /// Offered operations per second; absent for a closed loop (`rate = "max"`).
+    /// Offered operations per second; absent for a closed loop (`rate = "max"`), and where the rate is looked for. The mean of
+    /// the measured time where `rate_parts` says how it changes.
     pub rate_per_s: Option<f64>,
+    /// Offered rates that follow one another from the begin of the measured time on; empty where the rate is one, or none.
+    /// After the last part its last rate goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rate_parts: Vec<RatePart>,
+    /// What the highest rate that is looked for keeps to, `p99 within 10 ms`; absent where none is looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub find_rate: Option<String>,
     pub records: u64,
     /// What the records hold, keys included, or what a batch job is asked for, unscaled: the size that the study speaks of.
     pub data_bytes: u64,
@@ -40,10 +49,24 @@ pub struct Cell {
     pub compacts_at: Option<f64>,
 }
 
+/// A part of an offered rate, over which it is one or changes evenly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RatePart {
+    pub from_per_s: f64,
+    pub to_per_s: f64,
+    /// In modelled time.
+    pub length_s: f64,
+}
+
 impl Cell {
     /// Whether it is a batch job, and so has a `job` in its record and nothing `measured`.
     pub fn is_job(&self) -> bool {
         self.threads == 0 && self.records == 0
+    }
+
+    /// Whether nothing holds it back: a closed loop, whose throughput is what the storage gives.
+    pub fn is_unthrottled(&self) -> bool {
+        self.rate_per_s.is_none() && self.find_rate.is_none() && !self.is_job()
     }
 }
 
@@ -152,6 +175,9 @@ pub struct RunRecord {
     pub storage: StorageRecord,
     /// Absent when the cell did not complete, and where it was a batch job.
     pub measured: Option<Measured>,
+    /// How the rate was found that it was measured at; absent where none was looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchRecord>,
     /// Absent when the cell did not complete, and where it was no batch job.
     #[serde(default)]
     pub job: Option<JobRecord>,

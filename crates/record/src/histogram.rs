@@ -53,6 +53,23 @@ impl Histogram {
         self.inner.add(&other.inner).expect("equal bounds by construction");
     }
 
+    /// Takes the values of another away, as far as they are there.
+    pub fn subtract(&mut self, other: &Histogram) {
+        if other.inner.is_empty() {
+            return;
+        }
+        let mut left = Histogram::default();
+        let mut others = other.values_ns().peekable();
+        for (ns, count) in self.values_ns() {
+            while others.next_if(|&(value, _)| value < ns).is_some() {}
+            let taken = others.next_if(|&(value, _)| value == ns).map_or(0, |(_, taken)| taken);
+            if count > taken {
+                left.record_n_ns(ns, count - taken);
+            }
+        }
+        *self = left;
+    }
+
     pub fn clear(&mut self) {
         self.inner.reset();
     }
@@ -177,6 +194,21 @@ mod tests {
         merged.merge(&Histogram::decode(&of(&[3_000, 4_000_000]).encode()).unwrap());
         assert_eq!(merged, of(&[1_000, 2_000, 3_000, 4_000_000]));
         assert_ne!(merged, of(&[1_000, 2_000, 3_000]));
+    }
+
+    #[test]
+    fn what_was_merged_can_be_taken_away() {
+        let (first, second) = (of(&[1_000, 2_000, 2_000, 7_000_000]), of(&[2_000, 3_000]));
+        let mut both = first.clone();
+        both.merge(&second);
+        both.subtract(&second);
+        assert_eq!(both, first);
+        assert_eq!(both.summary_us(), first.summary_us());
+        // What is not there cannot be taken.
+        both.subtract(&of(&[1_000, 1_000, 5_000]));
+        assert_eq!(both, of(&[2_000, 2_000, 7_000_000]));
+        both.subtract(&first);
+        assert_eq!(both.summary_us(), LatencySummary::default());
     }
 
     #[test]

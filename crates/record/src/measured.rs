@@ -41,10 +41,26 @@ pub struct OperationStats {
     /// Refused by the system because of load.
     pub throttled: u64,
     pub errors: u64,
+    /// Records whose values were not what was written; not among the errors.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mismatches: u64,
     /// From the intended start: what a user waits. In a closed loop it is the service time.
     pub latency: Latency,
     /// From the actual start.
     pub service: Latency,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// What came of checking every value that was read (`dataintegrity`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct IntegrityRecord {
+    /// Records that were read or scanned and checked, those of the warm-up too.
+    pub checked: u64,
+    /// Those of them whose values were not what was written.
+    pub mismatches: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -94,6 +110,9 @@ pub struct Measured {
     pub by_operation: BTreeMap<String, OperationStats>,
     pub series: Vec<SeriesPoint>,
     pub generator: Generator,
-    /// The first few errors, word for word.
+    /// Absent where values were not checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub integrity: Option<IntegrityRecord>,
+    /// The first few errors and wrong values, word for word.
     pub error_samples: Vec<String>,
 }

@@ -60,6 +60,24 @@ impl FieldValues {
         &mut self.bytes[start..]
     }
 
+    /// The values, to be changed in place.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let mut rest = self.bytes.as_mut_slice();
+        // They lie one behind the other, in the order in which they were appended.
+        self.entries.iter().map(move |&(_, start, end)| {
+            let (value, others) = std::mem::take(&mut rest).split_at_mut(end - start);
+            rest = others;
+            value
+        })
+    }
+
+    /// Makes the first value that of another field.
+    pub(crate) fn rename_first(&mut self, field: u32) {
+        if let Some(first) = self.entries.first_mut() {
+            first.0 = field;
+        }
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (u32, &[u8])> {
         self.entries.iter().map(|&(field, start, end)| (field, &self.bytes[start..end]))
     }
@@ -73,6 +91,54 @@ impl FieldValues {
     }
 }
 
+/// Records that a scan gave, in its order. One buffer, reused over operations.
+#[derive(Clone, Debug, Default)]
+pub struct FoundRecords {
+    /// More than are used, to keep their memory.
+    records: Vec<(Vec<u8>, FieldValues)>,
+    used: usize,
+}
+
+impl FoundRecords {
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Appends a record without fields, which are to be filled in.
+    pub fn push(&mut self, key: &[u8]) -> &mut FieldValues {
+        if self.used == self.records.len() {
+            self.records.push(Default::default());
+        }
+        let (name, values) = &mut self.records[self.used];
+        self.used += 1;
+        name.clear();
+        name.extend_from_slice(key);
+        values.clear();
+        values
+    }
+
+    /// The fields of the record that was appended last.
+    pub fn last_mut(&mut self) -> Option<&mut FieldValues> {
+        self.records[..self.used].last_mut().map(|(_, values)| values)
+    }
+
+    /// Each record's key and fields.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &FieldValues)> {
+        self.records[..self.used].iter().map(|(key, values)| (key.as_slice(), values))
+    }
+
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+}
+
+/// What is said of scans where they can't be checked.
+pub const SCANS_ARE_NOT_CHECKED: &str = "this system counts what it scans and does not give it: ask for a mix without scans, or leave dataintegrity out";
+
 /// One connection, used by one thread. Calls wait for the answer.
 pub trait Client: Send {
     /// Reads a record's fields into `values`, which is cleared first.
@@ -80,6 +146,22 @@ pub trait Client: Send {
 
     /// Reads up to `limit` records in key order from `start` on, and says how many there were.
     fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError>;
+
+    /// As [`scan`](Self::scan), and gives the records into `found`, which is cleared first. It is asked for where values are
+    /// checked, and may take longer.
+    ///
+    /// # Errors
+    /// Also where a system has no way to give them: what it scans can't be checked, then.
+    fn scan_records(
+        &mut self,
+        _start: &[u8],
+        _limit: u32,
+        _fields: Fields,
+        found: &mut FoundRecords,
+    ) -> Result<(Outcome, u32), ClientError> {
+        found.clear();
+        Err(ClientError::System(SCANS_ARE_NOT_CHECKED.to_owned()))
+    }
 
     /// Writes the given fields of a record, and leaves its others as they are. A record that is not there
     /// may be created (as YCSB's bindings do) or answered `Missing`.
@@ -89,4 +171,10 @@ pub trait Client: Send {
     fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError>;
 
     fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError>;
+
+    /// Whether it looks at the values that it is given to write. Making them takes longer than all else that an operation
+    /// needs, so they are left out, all of them, for a client that does not.
+    fn wants_values(&self) -> bool {
+        true
+    }
 }

@@ -2,7 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use underlay_record::Histogram;
+
+use crate::mix::OperationKind;
+use crate::particulars::Particulars;
+use crate::raw::RawLog;
+use crate::series::{IntervalLatencies, Series};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
@@ -43,27 +50,51 @@ pub struct Aftermath {
     /// Open loop: operations whose time came within the measured window and that were never sent, because the
     /// system was behind until its end. Their latency was recorded as the time that they had waited by then.
     pub unstarted: u64,
-    /// Values read that were not what was written. They are among the errors.
+    /// Records whose values were not what was written. They are not among the errors.
     pub integrity_mismatches: u64,
     /// Connections that were lost and made again.
     pub reconnections: u32,
     /// Threads that lost their connection for good.
     pub lost_threads: u32,
+    /// By how much the run's clock went faster than the kernel's: 1e-6 is a microsecond in a second.
+    pub clock_drift: f64,
 }
 
 type Callback<'a> = Box<dyn Fn() + Send + Sync + 'a>;
+type Starter<'a> = Box<dyn Fn() -> Option<Instant> + Send + Sync + 'a>;
 
 /// A run's handle: shared with whoever watches it. Its callbacks may borrow for `'a`.
 #[derive(Default)]
 pub struct Control<'a> {
     /// Set it to end the run as soon as the operations under way are answered.
     pub stop: Arc<AtomicBool>,
+    /// Called on the thread that called `run` when all connections are made. It says when to begin, and may wait for that to
+    /// be known; `None` ends the run as a stop does. Without it a run begins at once.
+    pub on_connected: Option<Starter<'a>>,
     /// Called on the thread that called `run` when the measured window begins; with no warm-up, just before.
     pub on_measurement_started: Option<Callback<'a>>,
     /// Called on the same thread when the window ends. Always called when the other was.
     pub on_measurement_ended: Option<Callback<'a>>,
+    /// Set it to have [`Control::intervals`] after the run.
+    pub keeps_intervals: bool,
+    /// Set it to have [`Control::particulars`] after the run.
+    pub keeps_particulars: bool,
     progress: Mutex<Progress>,
     aftermath: Mutex<Aftermath>,
+    intervals: Mutex<Vec<IntervalLatencies>>,
+    particulars: Mutex<Particulars>,
+    series: Mutex<Option<Arc<Series>>>,
+    raw_log: Mutex<Option<RawLog>>,
+}
+
+/// One kind of operation since the measured time began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatenciesSoFar {
+    pub kind: OperationKind,
+    /// From the intended start.
+    pub latency: Histogram,
+    /// From the actual start; `None` in a closed loop, where it is the latency.
+    pub service: Option<Histogram>,
 }
 
 impl Control<'_> {
@@ -88,6 +119,51 @@ impl Control<'_> {
     /// Complete once `run` has returned.
     pub fn aftermath(&self) -> Aftermath {
         *self.aftermath.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The latencies of each interval of the time series by kind of operation, once `run` has returned: taken out, and
+    /// empty unless [`Control::keeps_intervals`] was set.
+    pub fn intervals(&self) -> Vec<IntervalLatencies> {
+        std::mem::take(&mut *self.intervals.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the run has to tell beside its measurement, once `run` has returned: taken out, and empty unless
+    /// [`Control::keeps_particulars`] was set.
+    pub fn particulars(&self) -> Particulars {
+        std::mem::take(&mut *self.particulars.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The latencies of the measured time up to now. Threads hand over what they counted at the end of each interval of
+    /// the time series, so the latest are not among them.
+    pub fn latencies_so_far(&self) -> Vec<LatenciesSoFar> {
+        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(series) = series else { return Vec::new() };
+        let so_far = |kind| {
+            let latencies = series.latencies(kind)?;
+            Some(LatenciesSoFar { kind, latency: latencies.latency, service: latencies.service })
+        };
+        OperationKind::ALL.into_iter().filter_map(so_far).collect()
+    }
+
+    pub(crate) fn share_series(&self, series: &Arc<Series>) {
+        *self.series.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(series));
+    }
+
+    pub(crate) fn set_particulars(&self, particulars: Particulars) {
+        *self.particulars.lock().unwrap_or_else(PoisonError::into_inner) = particulars;
+    }
+
+    /// Has the next run log every operation. The log ends with the run; its other end is to be read meanwhile.
+    pub fn log_operations(&self, log: RawLog) {
+        *self.raw_log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+    }
+
+    pub(crate) fn take_raw_log(&self) -> Option<RawLog> {
+        self.raw_log.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn set_intervals(&self, intervals: Vec<IntervalLatencies>) {
+        *self.intervals.lock().unwrap_or_else(PoisonError::into_inner) = intervals;
     }
 
     pub(crate) fn set_progress(&self, progress: Progress) {

@@ -2,6 +2,10 @@
 //!
 //! A reader needs no memory of what was written. Corruption, torn writes, and values under the wrong record or field
 //! are found; a read that is merely stale is not, since any version is accepted.
+//!
+//! Values that YCSB wrote are known too. They follow from the record and the field alone.
+
+use std::io::Write as _;
 
 use crate::client::{FieldValues, Fields};
 use crate::values::{self, WordStream};
@@ -43,12 +47,36 @@ fn fill_version(
     values::fill(body, &mut WordStream::new(seed), compressibility);
 }
 
+/// The value that YCSB writes, in place of what `value` holds: the record's name, the field's, and over and over the hash
+/// of all that stands there already, cut to the length.
+fn fill_as_ycsb(value: &mut Vec<u8>, key: &[u8], field_name: &str, field: u32, length: usize) {
+    value.clear();
+    value.extend_from_slice(key);
+    value.push(b':');
+    value.extend_from_slice(field_name.as_bytes());
+    // A vector takes everything.
+    let _ = write!(value, "{field}");
+    let (mut hash, mut hashed) = (0i32, 0);
+    while value.len() < length {
+        value.push(b':');
+        // Java's hash of a text goes on where that of its beginning ended.
+        hash = value[hashed..]
+            .iter()
+            .fold(hash, |hash, &byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+        hashed = value.len();
+        let _ = write!(value, "{hash}");
+    }
+    value.truncate(length);
+}
+
 /// What a reader knows of the values it may be given.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Expected {
     pub field_count: u32,
     pub field_bytes: u32,
     pub compressibility: f64,
+    /// What YCSB's names of fields begin with.
+    pub field_name: String,
 }
 
 impl Expected {
@@ -107,7 +135,12 @@ impl Expected {
                 version = *head;
             }
             fill_version(scratch, key, field, version, self.compressibility);
-            if let Some(at) = scratch.iter().zip(value).position(|(expected, found)| expected != found) {
+            let wrong_from =
+                |written: &[u8]| written.iter().zip(value).position(|(written, found)| written != found);
+            let Some(ours) = wrong_from(scratch) else { continue };
+            fill_as_ycsb(scratch, key, &self.field_name, field, value.len());
+            // What it agrees with for longer is what was written.
+            if let Some(at) = wrong_from(scratch).map(|ycsbs| ours.max(ycsbs)) {
                 return Err(format!(
                     "data integrity: record {} field {field} differs from what was written, from byte {at} of {}",
                     record(),

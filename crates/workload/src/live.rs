@@ -11,18 +11,14 @@ const BUCKETS: usize = 62 * STEPS_PER_OCTAVE;
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct LiveCounters {
-    operations: AtomicU64,
     errors: AtomicU64,
+    /// Their sum is the number of operations.
     latencies: [AtomicU64; BUCKETS],
 }
 
 impl Default for LiveCounters {
     fn default() -> Self {
-        LiveCounters {
-            operations: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-            latencies: std::array::from_fn(|_| AtomicU64::new(0)),
-        }
+        LiveCounters { errors: AtomicU64::new(0), latencies: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 }
 
@@ -31,13 +27,11 @@ fn increment(counter: &AtomicU64) {
 }
 
 /// Values below 8 have a bucket each, the others share theirs with those of the same three leading bits after the first.
+#[inline(always)]
 fn bucket_of(ns: u64) -> usize {
-    if ns < STEPS_PER_OCTAVE as u64 {
-        return ns as usize;
-    }
-    let octave = ns.ilog2() as usize;
-    let step = (ns >> (octave - 3)) as usize - STEPS_PER_OCTAVE;
-    (octave - 2) * STEPS_PER_OCTAVE + step
+    // How many low bits a bucket of this size leaves out: none below 16.
+    let shift = u64::BITS - 4 - (ns | STEPS_PER_OCTAVE as u64).leading_zeros();
+    shift as usize * STEPS_PER_OCTAVE + (ns >> shift) as usize
 }
 
 /// The highest value of a bucket.
@@ -53,8 +47,19 @@ fn bucket_end_ns(bucket: usize) -> u64 {
 impl LiveCounters {
     /// `latency_ns` in modelled time.
     pub fn answered(&self, latency_ns: u64) {
-        increment(&self.operations);
-        increment(&self.latencies[bucket_of(latency_ns)]);
+        self.answered_in(Self::bucket_of(latency_ns));
+    }
+
+    /// The same by the [`Self::bucket_of`] the latency.
+    #[inline]
+    pub fn answered_in(&self, bucket: usize) {
+        increment(&self.latencies[bucket]);
+    }
+
+    /// The bucket that counts a latency.
+    #[inline(always)]
+    pub fn bucket_of(ns: u64) -> usize {
+        bucket_of(ns)
     }
 
     pub fn failed(&self) {
@@ -93,11 +98,13 @@ impl LiveMeter {
         let sum = |counter: &dyn Fn(&LiveCounters) -> &AtomicU64| {
             threads.iter().map(|thread| counter(thread).load(Ordering::Relaxed)).sum::<u64>()
         };
+        let latencies: Vec<u64> =
+            (0..BUCKETS).map(|bucket| sum(&|thread| &thread.latencies[bucket])).collect();
         let latest = Snapshot {
             wall_ns,
-            operations: sum(&|thread| &thread.operations),
+            operations: latencies.iter().sum(),
             errors: sum(&|thread| &thread.errors),
-            latencies: (0..BUCKETS).map(|bucket| sum(&|thread| &thread.latencies[bucket])).collect(),
+            latencies,
         };
         // The oldest that is kept is a second old, or a little more.
         while self.snapshots.len() > 1 && self.snapshots[1].wall_ns + METER_SPAN_NS <= wall_ns {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use crate::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 type Record = BTreeMap<u32, Vec<u8>>;
 type Records = BTreeMap<Vec<u8>, Record>;
@@ -45,6 +45,14 @@ pub struct MemoryClient {
     store: MemoryStore,
 }
 
+fn copy(record: &Record, fields: Fields, values: &mut FieldValues) {
+    for (&field, value) in record {
+        if fields == Fields::All || fields == Fields::One(field) {
+            values.push(field, value);
+        }
+    }
+}
+
 fn found(there: bool) -> Outcome {
     if there { Outcome::Found } else { Outcome::Missing }
 }
@@ -54,17 +62,29 @@ impl Client for MemoryClient {
         values.clear();
         let records = self.store.lock();
         let Some(record) = records.get(key) else { return Ok(Outcome::Missing) };
-        for (&field, value) in record {
-            if fields == Fields::All || fields == Fields::One(field) {
-                values.push(field, value);
-            }
-        }
+        copy(record, fields, values);
         Ok(Outcome::Found)
     }
 
     fn scan(&mut self, start: &[u8], limit: u32, _fields: Fields) -> Result<(Outcome, u32), ClientError> {
         let records = self.store.lock();
         let count = records.range(start.to_vec()..).take(limit as usize).count() as u32;
+        Ok((found(count > 0), count))
+    }
+
+    fn scan_records(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: Fields,
+        found_records: &mut FoundRecords,
+    ) -> Result<(Outcome, u32), ClientError> {
+        found_records.clear();
+        let records = self.store.lock();
+        for (key, record) in records.range(start.to_vec()..).take(limit as usize) {
+            copy(record, fields, found_records.push(key));
+        }
+        let count = found_records.len() as u32;
         Ok((found(count > 0), count))
     }
 

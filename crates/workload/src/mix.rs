@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rand::{Rng, RngExt};
+use rand::Rng;
 
 use crate::distribution::RequestDistribution;
 
@@ -84,37 +84,50 @@ impl Proportions {
 
     /// A chooser of operations with these shares.
     pub fn chooser(&self) -> OperationChooser {
-        let mut bounds = [0.0; 6];
+        let mut chooser =
+            OperationChooser { kinds: [OperationKind::Read; 6], bounds: [u64::MAX; 6], last: 0 };
         let mut sum = 0.0;
-        for (bound, kind) in bounds.iter_mut().zip(OperationKind::ALL) {
+        let mut count = 0;
+        for kind in OperationKind::ALL.into_iter().filter(|&kind| self.share(kind) > 0.0) {
             sum += self.share(kind);
-            *bound = sum;
+            chooser.kinds[count] = kind;
+            // What lies above 64 bits becomes the highest number.
+            chooser.bounds[count] = (sum * DRAWS) as u64;
+            count += 1;
         }
-        let last = OperationKind::ALL
-            .into_iter()
-            .rfind(|&kind| self.weights[kind as usize] > 0.0)
-            .expect("a weight is positive by construction");
-        OperationChooser { bounds, last }
+        // A weight is positive by construction.
+        chooser.last = count.saturating_sub(1);
+        chooser
     }
 }
+
+/// How many draws there are of 64 bits.
+const DRAWS: f64 = 18_446_744_073_709_551_616.0;
 
 /// Draws operations by cumulative share.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationChooser {
-    bounds: [f64; 6],
-    /// Rounding may leave the last bound just below one: what lies above it is of this kind.
-    last: OperationKind,
+    /// Those that have a share.
+    kinds: [OperationKind; 6],
+    /// Where the draws of the next kind begin. The last kind has no bound, whatever rounding left of the shares.
+    bounds: [u64; 6],
+    /// The place of the last kind.
+    last: usize,
 }
 
 impl OperationChooser {
+    #[inline]
     pub fn choose<R: Rng>(&self, rng: &mut R) -> OperationKind {
-        let draw: f64 = rng.random();
-        for (bound, kind) in self.bounds.iter().zip(OperationKind::ALL) {
-            if draw < *bound {
-                return kind;
-            }
-        }
-        self.last
+        self.kind_of(rng.next_u64())
+    }
+
+    /// The kind that 64 random bits stand for.
+    #[inline(always)]
+    pub fn kind_of(&self, draw: u64) -> OperationKind {
+        // Bounds never fall, so the number of those that are passed is the place of the first that is not. Counting
+        // takes no branch, of which the processor would guess every other one wrong.
+        let passed: usize = self.bounds[..self.last].iter().map(|&bound| usize::from(draw >= bound)).sum();
+        self.kinds[passed]
     }
 }
 

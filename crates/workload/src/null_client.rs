@@ -34,3 +34,33 @@ impl Client for NullClient {
         Ok(Outcome::Found)
     }
 }
+
+/// A system that does nothing and looks at nothing but keys, as YCSB's `basic` binding does: values are never made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeysOnlyClient;
+
+impl Client for KeysOnlyClient {
+    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+        NullClient.read(key, fields, values)
+    }
+
+    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+        NullClient.scan(start, limit, fields)
+    }
+
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        NullClient.update(key, values)
+    }
+
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        NullClient.insert(key, values)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+        NullClient.delete(key)
+    }
+
+    fn wants_values(&self) -> bool {
+        false
+    }
+}

@@ -1,24 +1,34 @@
 //! One thread's operations: what comes next, with its key and values prepared in buffers that are reused.
+//!
+//! Operations are drawn some at a time ([`crate::draws`]), which also spares a closed loop a reading of the clock between the
+//! end of one operation and the start of the next. Values are made when their operation comes up.
 
 use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use crate::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 use crate::distribution::{
     Counter, Exponential, Hotspot, KeyChooser, KeyRange, Latest, RequestDistribution, ScrambledZipfian,
     Sequential, Uniform,
 };
+use crate::draws::{Drawn, Draws};
 use crate::insert_sequence::InsertSequence;
-use crate::integrity::{self, Expected};
-use crate::mix::{Mix, MixKind, OperationChooser, OperationKind};
-use crate::values::{self, LengthChooser, WordStream};
+use crate::integrity::Expected;
+use crate::mix::{Mix, OperationKind};
+use crate::values;
 use crate::workload::Workload;
+use crate::written_values::WrittenValues;
 
 /// A keyspace that grows is foreseen up to this many times the records that are there: beyond it, most draws would
 /// hit nothing and be repeated.
 const MOST_FORESEEN_GROWTH: u64 = 4;
+/// How many operations are drawn at once, at most.
+const MOST_AT_ONCE: u64 = 64;
+/// Where the number of operations is limited, a thread takes no more than this part of its share of those that are left,
+/// so that in the end no thread has many while others have none.
+const PARTS_OF_A_SHARE: u64 = 8;
 
 /// What the threads of a run share.
 #[derive(Debug)]
@@ -33,6 +43,14 @@ pub(crate) struct SharedOperations {
     budget: Option<Counter>,
     sequential: Arc<Sequential>,
     operation_limit: Option<u64>,
+    threads: u32,
+}
+
+/// The right to start some operations.
+struct Taken {
+    count: usize,
+    /// Load and delete: the record to visit.
+    number: Option<u64>,
 }
 
 impl SharedOperations {
@@ -53,20 +71,38 @@ impl SharedOperations {
             budget: operation_limit.map(|limit| Counter::new(0, limit)),
             sequential: Arc::new(Sequential::new(range)),
             operation_limit,
+            threads: threads.max(1),
             workload,
             mix,
         })
     }
 
-    /// Takes the right to start one more operation; for load and delete it is a record's number.
-    fn take(&self) -> Option<Option<u64>> {
+    /// Takes the right to start up to `most` more operations; none when there are no more. Records that are visited are
+    /// taken one by one: a thread that loses its connection must not take others along.
+    fn take(&self, most: u64) -> Taken {
+        let mut count = most;
         if let Some(budget) = &self.budget {
-            budget.take()?;
+            let share = budget.remaining() / u64::from(self.threads) / PARTS_OF_A_SHARE;
+            let taken = budget.take_some(share.clamp(1, most));
+            count = taken.end - taken.start;
         }
         match &self.unvisited {
-            Some(unvisited) => unvisited.take().map(Some),
-            None => Some(None),
+            Some(unvisited) if count > 0 => {
+                let number = unvisited.take();
+                Taken { count: usize::from(number.is_some()), number }
+            }
+            _ => Taken { count: count as usize, number: None },
         }
+    }
+
+    /// How many operations may be drawn at once. A draw that depends on which records were added must not come before
+    /// they are.
+    fn most_at_once(&self) -> u64 {
+        use RequestDistribution::{Hotspot, Sequential, Uniform};
+        let distribution = self.workload.distribution_for(&self.mix);
+        let is_settled = self.mix.share(OperationKind::Insert) == 0.0
+            || matches!(distribution, Uniform | Hotspot | Sequential);
+        if is_settled && self.unvisited.is_none() { MOST_AT_ONCE } else { 1 }
     }
 
     fn key_chooser(&self) -> KeyChooser {
@@ -106,27 +142,43 @@ impl SharedOperations {
     }
 }
 
+/// The operation that comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Preparation {
+    pub kind: OperationKind,
+    /// It was there already: preparing it took no time to speak of, and neither will launching it.
+    pub is_at_hand: bool,
+}
+
+/// What came of checking the records that one operation gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checked {
+    pub records: u32,
+    pub mismatches: u32,
+    /// What differs from what was written, in words.
+    pub first_mismatch: Option<String>,
+}
+
 /// One thread's source of operations.
 pub(crate) struct OperationSource<'a> {
     shared: &'a SharedOperations,
     thread: u32,
-    rng: Pcg64Mcg,
-    words: WordStream,
-    kinds: Option<OperationChooser>,
-    keys: KeyChooser,
-    field_lengths: LengthChooser,
-    scan_lengths: LengthChooser,
     expected: Option<Expected>,
-    // The operation that was prepared last.
-    kind: OperationKind,
-    key: Vec<u8>,
-    fields: Fields,
-    values: FieldValues,
-    scan_length: u32,
-    inserting: bool,
+    makes_values: bool,
+    most_at_once: u64,
+    draws: Draws,
+    // The operation that was prepared last, its place among the draws, and what it writes.
+    current: Drawn,
+    place: usize,
+    written: WrittenValues,
     retries: u32,
+    /// Draws pauses.
+    rng: Pcg64Mcg,
     // What it read.
     found: FieldValues,
+    scanned: FoundRecords,
+    /// Of a read-modify-write: when its read had ended, where that found the record.
+    read_end_ns: Option<u64>,
     scratch: Vec<u8>,
 }
 
@@ -134,174 +186,329 @@ impl<'a> OperationSource<'a> {
     pub fn new(shared: &'a SharedOperations, thread: u32, seed: u64) -> Self {
         let workload = &shared.workload;
         let mut rng = Pcg64Mcg::seed_from_u64(values::mix(seed ^ values::mix(u64::from(thread) + 1)));
-        let words = WordStream::new(rng.random());
-        let kinds = match shared.mix.kind() {
-            MixKind::Transactions(proportions) => Some(proportions.chooser()),
-            MixKind::Load | MixKind::Delete => None,
-        };
+        let most_at_once = shared.most_at_once();
+        // Inserts may go beyond the foreseen records: their names take a little longer.
+        let highest = shared.foreseen_range().last();
+        let keys = shared.key_chooser();
+        let written = WrittenValues::new(workload, &mut rng);
+        let draws = Draws::new(workload, &shared.mix, keys, highest, most_at_once as usize, &mut rng);
         OperationSource {
             shared,
             thread,
-            words,
-            kinds,
-            keys: shared.key_chooser(),
-            field_lengths: LengthChooser::of(workload.field_length),
-            scan_lengths: workload.scan_lengths_for(&shared.mix),
             expected: workload.data_integrity.then(|| Expected {
                 field_count: workload.field_count,
                 field_bytes: workload.field_length.max_bytes(),
                 compressibility: workload.compressibility,
+                field_name: workload.field_name_prefix.clone(),
             }),
-            kind: OperationKind::Read,
-            key: Vec::with_capacity(64),
-            fields: Fields::All,
-            values: FieldValues::default(),
-            scan_length: 0,
-            inserting: false,
+            makes_values: true,
+            most_at_once,
+            draws,
+            current: Drawn::whole(OperationKind::Read, false),
+            place: 0,
+            written,
             retries: 0,
-            found: FieldValues::default(),
-            scratch: Vec::new(),
             rng,
+            found: FieldValues::default(),
+            scanned: FoundRecords::default(),
+            read_end_ns: None,
+            scratch: Vec::new(),
         }
+    }
+
+    /// Makes no values from now on: for a client that never looks at them. Values that are checked are made regardless.
+    pub fn leave_out_values(&mut self) {
+        self.makes_values = self.expected.is_some();
+        self.draws.look_for_details(&self.shared.mix, self.makes_values);
+    }
+
+    /// Whether what was read is checked after each answer.
+    pub fn checks_values(&self) -> bool {
+        self.expected.is_some()
+    }
+
+    /// Whether all threads together have no more than a number of operations.
+    pub fn is_limited(&self) -> bool {
+        self.shared.budget.is_some() || self.shared.unvisited.is_some()
     }
 
     /// Counts an operation that will never be sent, and says of what kind it would have been; `None` when there are no
     /// more.
     pub fn skip(&mut self) -> Option<OperationKind> {
-        self.shared.take()?;
-        Some(self.draw_kind())
+        match self.draws.take() {
+            Some((_, drawn)) => Some(drawn.kind),
+            None => (self.shared.take(1).count > 0).then(|| self.draws.kind()),
+        }
     }
 
-    fn draw_kind(&mut self) -> OperationKind {
-        match (&self.kinds, self.shared.mix.kind()) {
-            (Some(kinds), _) => kinds.choose(&mut self.rng),
-            (None, MixKind::Delete) => OperationKind::Delete,
-            (None, _) => OperationKind::Insert,
-        }
+    /// Draws the next operations; false when there are no more.
+    fn draw_more(&mut self) -> bool {
+        let taken = self.shared.take(self.most_at_once);
+        self.draws.refill(taken.count, taken.number, self.shared.inserts.last_acknowledged());
+        taken.count > 0
     }
 
     /// Prepares the next operation before the clock is read; `None` when there are no more. [`Self::launch`] completes
     /// it.
-    pub fn prepare(&mut self) -> Option<OperationKind> {
-        let visited = self.shared.take()?;
-        let workload = &self.shared.workload;
-        self.kind = self.draw_kind();
-        self.retries = 0;
-        self.inserting = false;
-        let number = match (visited, self.kind) {
-            (Some(number), _) => {
-                self.retries = if self.kind == OperationKind::Insert { workload.insert_retries } else { 0 };
-                number
+    #[inline]
+    pub fn prepare(&mut self) -> Option<Preparation> {
+        let mut is_at_hand = true;
+        if self.draws.left() == 0 {
+            if !self.draw_more() {
+                return None;
             }
-            (None, OperationKind::Insert) => {
-                self.inserting = true;
-                return Some(self.kind);
-            }
-            (None, _) => self.keys.next(&mut self.rng, self.shared.inserts.last_acknowledged()),
-        };
-        workload.key_naming.write(number, &mut self.key);
-        match self.kind {
-            OperationKind::Read => self.fields = self.draw_fields(workload.read_all_fields),
-            OperationKind::Scan => {
-                self.fields = self.draw_fields(workload.read_all_fields);
-                self.scan_length = self.scan_lengths.next(&mut self.rng);
-            }
-            OperationKind::Insert => self.draw_values(Fields::All),
-            OperationKind::Update => {
-                let written = self.draw_fields(workload.write_all_fields);
-                self.draw_values(written);
-            }
-            OperationKind::ReadModifyWrite => {
-                self.fields = self.draw_fields(workload.read_all_fields);
-                let written = self.draw_fields(workload.write_all_fields);
-                self.draw_values(written);
-            }
-            OperationKind::Delete => {}
+            is_at_hand = false;
         }
-        Some(self.kind)
+        (self.place, self.current) = self.draws.take()?;
+        let kind = self.current.kind;
+        if self.current.is_added {
+            is_at_hand = false;
+            self.retries = 0;
+        } else {
+            if self.makes_values
+                && let Some(fields) = self.current.written
+            {
+                is_at_hand = false;
+                self.written.make(fields, self.draws.name(self.place));
+            }
+            if kind == OperationKind::Insert {
+                self.retries = self.shared.workload.insert_retries;
+            }
+        }
+        Some(Preparation { kind, is_at_hand })
+    }
+
+    /// Whether [`Self::take_prompt`] has something.
+    #[inline]
+    pub fn has_prompt(&self) -> bool {
+        self.draws.has_prompt()
+    }
+
+    /// Draws more where nothing is left, so that something is at hand.
+    #[inline]
+    pub fn draw_ahead(&mut self) {
+        if self.draws.left() == 0 {
+            self.draw_more();
+        }
+    }
+
+    /// Prepares the next operation if it is at hand, needs no [`Self::launch`] and no [`Self::finish`], and has no parts.
+    #[inline]
+    pub fn take_prompt(&mut self) -> Option<OperationKind> {
+        (self.place, self.current) = self.draws.take_prompt()?;
+        Some(self.current.kind)
     }
 
     /// To be called when the prepared operation is due, just before it is sent. A record that is added gets its number
     /// here: taken any earlier, it would keep the records after it from being read while this one waits for its time.
+    #[inline]
     pub fn launch(&mut self) {
-        if self.inserting {
+        if self.current.is_added {
             let number = self.shared.inserts.begin(self.thread);
-            self.shared.workload.key_naming.write(number, &mut self.key);
-            self.draw_values(Fields::All);
-        }
-    }
-
-    fn draw_fields(&mut self, all: bool) -> Fields {
-        if all {
-            Fields::All
-        } else {
-            Fields::One(self.rng.random_range(0..self.shared.workload.field_count))
-        }
-    }
-
-    fn draw_values(&mut self, fields: Fields) {
-        self.values.clear();
-        match fields {
-            Fields::One(field) => self.draw_value(field),
-            Fields::All => {
-                for field in 0..self.shared.workload.field_count {
-                    self.draw_value(field);
-                }
+            self.draws.set_number(self.place, number);
+            if self.makes_values {
+                self.written.make(Fields::All, self.draws.name(self.place));
             }
         }
     }
 
-    fn draw_value(&mut self, field: u32) {
-        let length = self.field_lengths.next(&mut self.rng) as usize;
-        let value = self.values.push_zeroed(field, length);
-        let compressibility = self.shared.workload.compressibility;
-        match self.expected {
-            Some(_) => integrity::fill(value, &self.key, field, self.words.next_word(), compressibility),
-            None => values::fill(value, &mut self.words, compressibility),
-        }
-    }
-
-    /// Sends the prepared operation and waits for the answer.
-    pub fn execute(&mut self, client: &mut dyn Client) -> Result<Outcome, ClientError> {
-        match self.kind {
-            OperationKind::Read => client.read(&self.key, self.fields, &mut self.found),
+    /// Sends the prepared operation and waits for the answer. The time is asked for between the parts of an operation that
+    /// has some.
+    #[inline]
+    pub fn execute(
+        &mut self,
+        client: &mut dyn Client,
+        now_ns: impl FnOnce() -> u64,
+    ) -> Result<Outcome, ClientError> {
+        let key = self.draws.name(self.place);
+        let current = self.current;
+        match current.kind {
+            OperationKind::Read => client.read(key, current.fields, &mut self.found),
             OperationKind::Scan => {
-                client.scan(&self.key, self.scan_length, self.fields).map(|(outcome, _)| outcome)
+                let (limit, fields) = (current.scan_length, current.fields);
+                let scanned = match &self.expected {
+                    None => client.scan(key, limit, fields),
+                    Some(_) => client.scan_records(key, limit, fields, &mut self.scanned),
+                };
+                scanned.map(|(outcome, _)| outcome)
             }
-            OperationKind::Update => client.update(&self.key, &self.values),
-            OperationKind::Delete => client.delete(&self.key),
-            OperationKind::ReadModifyWrite => match client.read(&self.key, self.fields, &mut self.found)? {
-                Outcome::Found => client.update(&self.key, &self.values),
-                other => Ok(other),
-            },
-            OperationKind::Insert => loop {
-                let answer = client.insert(&self.key, &self.values);
-                let failed = matches!(
-                    answer,
-                    Err(ClientError::System(_) | ClientError::Timeout(_)) | Ok(Outcome::Throttled)
-                );
-                if !failed || self.retries == 0 {
-                    return answer;
+            OperationKind::Update => client.update(key, self.written.values()),
+            OperationKind::Delete => client.delete(key),
+            OperationKind::ReadModifyWrite => {
+                self.read_end_ns = None;
+                match client.read(key, current.fields, &mut self.found)? {
+                    Outcome::Found => {
+                        self.read_end_ns = Some(now_ns());
+                        client.update(key, self.written.values())
+                    }
+                    other => Ok(other),
                 }
-                self.retries -= 1;
-            },
+            }
+            OperationKind::Insert => client.insert(key, self.written.values()),
         }
     }
 
-    /// After the answer and outside the timing: lets an insert be read from now on, and checks what was read.
-    ///
-    /// # Errors
-    /// What differs from what was written, in words.
-    pub fn finish(&mut self, answer: &Result<Outcome, ClientError>) -> Result<(), String> {
-        if self.inserting {
+    /// Whether the insert that was answered so is to be sent again.
+    #[inline]
+    pub fn may_try_again(&self, answer: &Result<Outcome, ClientError>) -> bool {
+        let failed =
+            matches!(answer, Err(ClientError::System(_) | ClientError::Timeout(_)) | Ok(Outcome::Throttled));
+        failed && self.retries > 0 && self.current.kind == OperationKind::Insert
+    }
+
+    /// Uses up one more attempt, and says how long to wait before it: about the interval, so that threads that failed
+    /// together don't come back together.
+    pub fn next_pause_ns(&mut self) -> u64 {
+        self.retries = self.retries.saturating_sub(1);
+        let interval_ns = self.shared.workload.insert_retry_interval.as_nanos() as f64;
+        (interval_ns * self.rng.random_range(0.8..1.2)) as u64
+    }
+
+    /// When the read of the last read-modify-write had ended; `None` where it found nothing.
+    pub fn read_end_ns(&self) -> Option<u64> {
+        self.read_end_ns
+    }
+
+    /// After the answer and outside the timing: lets an insert be read from now on.
+    #[inline]
+    pub fn finish(&mut self) {
+        if self.current.is_added {
             self.shared.inserts.acknowledge(self.thread);
         }
-        let read = matches!(self.kind, OperationKind::Read | OperationKind::ReadModifyWrite);
-        match self.expected {
-            Some(expected) if read && *answer == Ok(Outcome::Found) => {
-                expected.verify(&self.key, self.fields, &self.found, &mut self.scratch)
+    }
+
+    /// After the answer and outside the timing: checks what was read, where that is asked for.
+    pub fn check(&mut self, answer: &Result<Outcome, ClientError>) -> Checked {
+        let Some(expected) = &self.expected else { return Checked::default() };
+        let (fields, scratch) = (self.current.fields, &mut self.scratch);
+        let mut checked = Checked::default();
+        let mut check = |key: &[u8], found: &FieldValues| {
+            checked.records += 1;
+            if let Err(mismatch) = expected.verify(key, fields, found, scratch) {
+                checked.mismatches += 1;
+                checked.first_mismatch.get_or_insert(mismatch);
             }
-            _ => Ok(()),
+        };
+        match (self.current.kind, answer) {
+            (OperationKind::Read, Ok(Outcome::Found)) => check(self.draws.name(self.place), &self.found),
+            // What was read was read, whatever became of the update.
+            (OperationKind::ReadModifyWrite, _) if self.read_end_ns.is_some() => {
+                check(self.draws.name(self.place), &self.found);
+            }
+            (OperationKind::Scan, Ok(Outcome::Found)) => {
+                self.scanned.iter().for_each(|(key, found)| check(key, found));
+            }
+            _ => {}
         }
+        checked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NullClient;
+
+    fn shared(mix: &str, threads: u32, limit: Option<u64>) -> SharedOperations {
+        let workload = Arc::new(Workload::new(5_000, 4, 100));
+        SharedOperations::new(workload, Mix::parse(mix).unwrap(), threads, limit).unwrap()
+    }
+
+    /// The next operations of a source: kind, key, what is read, how far is scanned, what is written.
+    fn operations(source: &mut OperationSource<'_>, count: usize) -> Vec<String> {
+        let mut shown = Vec::new();
+        while shown.len() < count {
+            let Some(Preparation { kind, .. }) = source.prepare() else { break };
+            source.launch();
+            let key = String::from_utf8(source.draws.name(source.place).to_vec()).unwrap();
+            let Drawn { fields, scan_length, .. } = source.current;
+            let written: Vec<u32> = match source.current.written {
+                Some(_) => source.written.values().iter().map(|(field, _)| field).collect(),
+                None => Vec::new(),
+            };
+            shown.push(format!("{kind} {key} {fields:?} {scan_length} {written:?}"));
+            source.execute(&mut NullClient, || 0).unwrap();
+            source.finish();
+        }
+        shown
+    }
+
+    #[test]
+    fn operations_that_are_drawn_together_are_those_drawn_one_by_one() {
+        use RequestDistribution::{Uniform, Zipfian};
+        // What is drawn again because it is not there, one key in 11, and records that are added in between change nothing.
+        for (mix, distribution) in [
+            ("a", Zipfian),
+            ("c", Zipfian),
+            ("e", Uniform),
+            ("e", Zipfian),
+            ("f", Zipfian),
+            ("load", Zipfian),
+            ("delete", Zipfian),
+        ] {
+            let mut workload = Workload::new(10, 4, 100);
+            workload.request_distribution = Some(distribution);
+            workload.read_all_fields = false;
+            let workload = Arc::new(workload);
+            let shared =
+                || SharedOperations::new(Arc::clone(&workload), Mix::parse(mix).unwrap(), 1, None).unwrap();
+            let (together, one_by_one) = (shared(), shared());
+            let mut fast = OperationSource::new(&together, 0, 9);
+            let mut slow = OperationSource::new(&one_by_one, 0, 9);
+            slow.most_at_once = 1;
+            let shown = operations(&mut fast, 1_000);
+            assert_eq!(shown, operations(&mut slow, 1_000), "{mix}");
+            assert!(shown.len() == if matches!(mix, "load" | "delete") { 10 } else { 1_000 });
+        }
+    }
+
+    #[test]
+    fn draws_that_depend_on_added_records_are_not_made_before_them() {
+        assert_eq!(shared("a", 1, None).most_at_once(), MOST_AT_ONCE);
+        // Both add records, and what zipfian and latest may draw depends on them.
+        assert_eq!(shared("d", 1, None).most_at_once(), 1);
+        assert_eq!(shared("e", 1, None).most_at_once(), 1);
+        assert_eq!(shared("load", 1, None).most_at_once(), 1);
+    }
+
+    #[test]
+    fn a_limit_is_reached_exactly_and_shared_fairly() {
+        let shared = shared("c", 3, Some(10_000));
+        let mut sources: Vec<_> = (0..3).map(|thread| OperationSource::new(&shared, thread, 1)).collect();
+        let mut counts = [0u64; 3];
+        // In turns, as threads of one speed would.
+        for turn in 0..30_000 {
+            counts[turn % 3] += u64::from(sources[turn % 3].prepare().is_some());
+        }
+        assert_eq!(counts.iter().sum::<u64>(), 10_000);
+        assert!(counts.iter().all(|&count| count.abs_diff(3_333) <= 200), "{counts:?}");
+    }
+
+    #[test]
+    fn what_is_skipped_counts_against_the_limit() {
+        let shared = shared("c", 1, Some(100));
+        let mut source = OperationSource::new(&shared, 0, 1);
+        assert_eq!(operations(&mut source, 5).len(), 5);
+        assert_eq!(std::iter::from_fn(|| source.skip()).count(), 95);
+        assert_eq!((source.prepare(), source.skip()), (None, None));
+    }
+
+    #[test]
+    fn values_are_left_out_for_a_client_that_never_looks() {
+        let shared = shared("a", 1, None);
+        let mut source = OperationSource::new(&shared, 0, 1);
+        source.leave_out_values();
+        let shown = operations(&mut source, 200);
+        assert!(shown.iter().any(|one| one.starts_with("update")));
+        assert!(shown.iter().all(|one| one.ends_with("[]")), "{shown:?}");
+        let mut checked = Workload::new(100, 1, 100);
+        checked.data_integrity = true;
+        let shared = SharedOperations::new(Arc::new(checked), Mix::parse("a").unwrap(), 1, None).unwrap();
+        let mut source = OperationSource::new(&shared, 0, 1);
+        source.leave_out_values();
+        assert!(
+            operations(&mut source, 200).iter().any(|one| one.ends_with("[0]")),
+            "checked values are made"
+        );
     }
 }

@@ -1,77 +1,32 @@
-//! When operations are sent: clocks, and the schedule of an open loop.
-
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+//! When operations are sent: the schedule of an open loop.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::rate_profile::RateProfile;
+
 /// How the operations of an open loop follow one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrivals {
-    /// At equal distances, over all threads together.
+    /// Evenly, over all threads together.
     #[default]
     Constant,
     /// Independently of one another: exponential distances, so that bursts occur.
     Poisson,
 }
 
-/// A thread's view of time, in nanoseconds since an origin that all threads of a run share.
-pub trait Clock {
-    fn now_ns(&self) -> u64;
+impl Arrivals {
+    pub const ALL: [Arrivals; 2] = [Arrivals::Constant, Arrivals::Poisson];
 
-    /// Waits for `instant_ns`, or until `stop` is set; at once when it is past. Returns the time at the end.
-    fn wait_until_ns(&self, instant_ns: u64, stop: &AtomicBool) -> u64;
-}
-
-/// A sleep may wake up this much late on a machine that is at rest: the remainder is spun away.
-const SPIN_NS: u64 = 60_000;
-/// No single sleep is longer, so that a stop is heard.
-const LONGEST_SLEEP_NS: u64 = 50_000_000;
-
-/// The machine's monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub struct MonotonicClock {
-    origin: Instant,
-    spins: bool,
-}
-
-impl MonotonicClock {
-    /// Counts from `origin`. `spins` burns the last 60 us of every wait: more punctual, at the cost of a core.
-    pub fn new(origin: Instant, spins: bool) -> Self {
-        MonotonicClock { origin, spins }
-    }
-}
-
-impl Clock for MonotonicClock {
-    fn now_ns(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
-    }
-
-    fn wait_until_ns(&self, instant_ns: u64, stop: &AtomicBool) -> u64 {
-        let margin_ns = if self.spins { SPIN_NS } else { 0 };
-        loop {
-            let now_ns = self.now_ns();
-            if now_ns >= instant_ns || stop.load(Ordering::Relaxed) {
-                return now_ns;
-            }
-            let remaining_ns = instant_ns - now_ns;
-            if remaining_ns > margin_ns {
-                std::thread::sleep(Duration::from_nanos((remaining_ns - margin_ns).min(LONGEST_SLEEP_NS)));
-            } else {
-                std::hint::spin_loop();
-            }
+    pub fn name(self) -> &'static str {
+        match self {
+            Arrivals::Constant => "constant",
+            Arrivals::Poisson => "poisson",
         }
     }
-}
 
-/// Lets the calling thread's sleeps end on time: Linux may put them off by 50 us otherwise.
-pub(crate) fn make_sleeps_punctual() {
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and changes nothing but this thread's timers. It cannot fail
-    // with a slack of 1 ns on any kernel that has it; on one that has not, sleeps stay as they are.
-    #[cfg(target_os = "linux")]
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
+    pub fn parse(name: &str) -> Option<Self> {
+        Arrivals::ALL.into_iter().find(|arrivals| arrivals.name() == name)
     }
 }
 
@@ -81,43 +36,41 @@ pub(crate) fn make_sleeps_punctual() {
 pub struct Schedule {
     start_ns: u64,
     next_ns: u64,
-    gaps: Gaps,
+    profile: RateProfile,
+    order: Order,
 }
 
 #[derive(Clone, Debug)]
-enum Gaps {
-    /// Operation `index` of all threads is due `index * gap_ns` after the start.
-    Constant { gap_ns: f64, index: u64, threads: u64 },
-    /// `mean_ns` between one thread's operations; `offset_ns` after the start is the next.
-    Poisson { mean_ns: f64, offset_ns: f64, rng: Box<Pcg64Mcg> },
+enum Order {
+    /// Operation `number` of all threads is next: threads take turns.
+    Turns { number: u64, threads: u64 },
+    /// Each thread has a Poisson process of its own, of rate 1 in units of operations; a thread has one in `threads` of
+    /// those that the profile offers.
+    Independent { number: f64, threads: f64, rng: Box<Pcg64Mcg> },
 }
 
 impl Schedule {
-    /// The share of `thread` of `threads` in `rate_per_wall_s` operations per second, from `start_ns` on.
+    /// The share of `thread` of `threads` in what `profile` offers per second of wall time, from `start_ns` on.
     pub fn new(
         arrivals: Arrivals,
-        rate_per_wall_s: f64,
+        profile: RateProfile,
         thread: u32,
         threads: u32,
         start_ns: u64,
         seed: u64,
     ) -> Self {
-        let gap_ns = 1e9 / rate_per_wall_s;
-        let gaps = match arrivals {
-            Arrivals::Constant => {
-                Gaps::Constant { gap_ns, index: u64::from(thread), threads: u64::from(threads) }
-            }
-            Arrivals::Poisson => Gaps::Poisson {
-                mean_ns: gap_ns * f64::from(threads),
-                offset_ns: 0.0,
+        let order = match arrivals {
+            Arrivals::Constant => Order::Turns { number: u64::from(thread), threads: u64::from(threads) },
+            Arrivals::Poisson => Order::Independent {
+                number: 0.0,
+                threads: f64::from(threads),
                 rng: Box::new(Pcg64Mcg::seed_from_u64(seed ^ 0xa881_7a15)),
             },
         };
-        let mut schedule = Schedule { start_ns, next_ns: 0, gaps };
-        if matches!(schedule.gaps, Gaps::Poisson { .. }) {
-            schedule.advance();
-        } else {
-            schedule.set_next();
+        let mut schedule = Schedule { start_ns, next_ns: 0, profile, order };
+        match schedule.order {
+            Order::Turns { .. } => schedule.set_next(),
+            Order::Independent { .. } => schedule.advance(),
         }
         schedule
     }
@@ -128,21 +81,20 @@ impl Schedule {
     }
 
     pub fn advance(&mut self) {
-        match &mut self.gaps {
-            Gaps::Constant { index, threads, .. } => *index += *threads,
-            Gaps::Poisson { mean_ns, offset_ns, rng } => {
-                *offset_ns += -(-rng.random::<f64>()).ln_1p() * *mean_ns;
-            }
+        match &mut self.order {
+            Order::Turns { number, threads } => *number += *threads,
+            Order::Independent { number, rng, .. } => *number += -(-rng.random::<f64>()).ln_1p(),
         }
         self.set_next();
     }
 
     fn set_next(&mut self) {
         // From the start each time, not from the last: rounding must not add up.
-        let offset_ns = match &self.gaps {
-            Gaps::Constant { gap_ns, index, .. } => (*index as f64 * gap_ns).round(),
-            Gaps::Poisson { offset_ns, .. } => offset_ns.round(),
+        let number = match &self.order {
+            Order::Turns { number, .. } => *number as f64,
+            Order::Independent { number, threads, .. } => number * threads,
         };
+        let offset_ns = (self.profile.due_s(number) * 1e9).round();
         self.next_ns = self.start_ns.saturating_add(offset_ns as u64);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-pub use crate::property_names::{KNOWN, KnownProperty, known, suggestion};
+pub use crate::property_names::{KNOWN, KnownProperty, Scope, known, suggestion};
 
 /// A file longer than this is not a properties file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -13,6 +13,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 pub enum Origin {
     File {
         name: String,
+        /// From 1; 0 is the file as a whole.
         line: u32,
     },
     /// The text as it was given: `-p fieldcount=ten`.
@@ -22,6 +23,7 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Origin::File { name, line: 0 } => f.write_str(name),
             Origin::File { name, line } => write!(f, "{name}:{line}"),
             Origin::Argument(text) => f.write_str(text),
         }
@@ -75,6 +77,14 @@ pub struct UnknownProperty {
     pub suggestion: Option<&'static str>,
 }
 
+/// A property that is understood and changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PropertyWithoutEffect {
+    pub property: Property,
+    /// Why it changes nothing here.
+    pub reason: &'static str,
+}
+
 /// Properties in the order they were given; of those with one name the last counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
@@ -94,7 +104,7 @@ impl Properties {
         let name = path.display().to_string();
         let failed = |problem: String| {
             PropertyErrors(vec![PropertyError {
-                origin: Origin::File { name: name.clone(), line: 1 },
+                origin: Origin::File { name: name.clone(), line: 0 },
                 problem,
             }])
         };
@@ -106,7 +116,10 @@ impl Properties {
             )));
         }
         let bytes = std::fs::read(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
-        self.add_text(&name, &String::from_utf8_lossy(&bytes))
+        // Java reads such files as Latin-1. Those in UTF-8, which most are by now, say what they look like.
+        let text = String::from_utf8(bytes)
+            .unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect());
+        self.add_text(&name, text.strip_prefix('\u{feff}').unwrap_or(&text))
     }
 
     /// Adds the properties of a text in the `.properties` format; `file_name` is for messages.
@@ -166,6 +179,15 @@ impl Properties {
         })
     }
 
+    /// Those that are understood and change nothing, for whoever gave them to know.
+    pub fn without_effect(&self) -> Vec<PropertyWithoutEffect> {
+        let found = self.iter().filter_map(|property| match known(&property.name)?.scope {
+            Scope::Nothing(reason) => Some(PropertyWithoutEffect { property: property.clone(), reason }),
+            Scope::Workload | Scope::Output => None,
+        });
+        found.collect()
+    }
+
     /// Those that are no CoreWorkload properties: a binding's, or slips of the pen.
     pub fn unknown(&self) -> Vec<UnknownProperty> {
         self.iter()
@@ -222,8 +244,15 @@ fn parse_line(line: &str) -> Result<(String, String), String> {
     if name_end == 0 {
         return Err(format!("'{line}' has no name: expected name=value"));
     }
-    // YCSB's numbers are parsed strictly, so that a blank at a line's end would spoil them: nobody means it.
-    Ok((unescape(&line[..name_end])?, unescape(value.trim_end_matches(blanks))?))
+    Ok((unescape(&line[..name_end])?, unescape(without_blanks_at_the_end(value))?))
+}
+
+/// YCSB's numbers are parsed strictly, so that a blank at a line's end would spoil them: nobody means it, unless it is
+/// escaped.
+fn without_blanks_at_the_end(value: &str) -> &str {
+    let trimmed = value.trim_end_matches([' ', '\t', '\u{c}']);
+    let ends_in_an_escape = trimmed.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1;
+    if ends_in_an_escape { value.get(..=trimmed.len()).unwrap_or(value) } else { trimmed }
 }
 
 fn unescape(text: &str) -> Result<String, String> {

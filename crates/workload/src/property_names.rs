@@ -1,6 +1,17 @@
-//! The CoreWorkload properties that are understood, as data.
+//! YCSB's properties that are understood, as data.
 
-/// One property that [`crate::Properties::workload`] reads.
+/// What a property speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The records and what is asked of them: [`crate::Properties::workload`] reads it.
+    Workload,
+    /// What is printed of a measurement: [`crate::ycsb::OutputOptions::of`] reads it.
+    Output,
+    /// A part of YCSB's own that has no counterpart here: a valid value changes nothing, for this reason.
+    Nothing(&'static str),
+}
+
+/// One property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownProperty {
     pub name: &'static str,
@@ -9,6 +20,7 @@ pub struct KnownProperty {
     /// As CoreWorkload has it, or a description where it depends.
     pub default: &'static str,
     pub meaning: &'static str,
+    pub scope: Scope,
 }
 
 const COUNT: &str = "a whole number";
@@ -22,10 +34,28 @@ const fn property(
     default: &'static str,
     meaning: &'static str,
 ) -> KnownProperty {
-    KnownProperty { name, expected, default, meaning }
+    KnownProperty { name, expected, default, meaning, scope: Scope::Workload }
 }
 
-/// All of them. `accepted and ignored` marks what speaks of YCSB's own machinery.
+const fn output(
+    name: &'static str,
+    expected: &'static str,
+    default: &'static str,
+    meaning: &'static str,
+) -> KnownProperty {
+    KnownProperty { name, expected, default, meaning, scope: Scope::Output }
+}
+
+const fn without_effect(
+    name: &'static str,
+    expected: &'static str,
+    default: &'static str,
+    reason: &'static str,
+) -> KnownProperty {
+    KnownProperty { name, expected, default, meaning: "changes nothing here", scope: Scope::Nothing(reason) }
+}
+
+/// All of them.
 pub const KNOWN: &[KnownProperty] = &[
     property("recordcount", COUNT, "1000", "records that are there, or shall be after loading"),
     property("operationcount", COUNT, "unlimited", "operations of a run in all"),
@@ -41,14 +71,25 @@ pub const KNOWN: &[KnownProperty] = &[
     property("minfieldlength", COUNT, "1", "the fewest bytes in a field, where lengths are drawn"),
     property(
         "fieldlengthdistribution",
-        "constant, uniform or zipfian",
+        "constant, uniform, zipfian or histogram",
         "constant",
         "how field lengths are drawn",
     ),
+    property(
+        "fieldlengthhistogram",
+        "a file's name",
+        "hist.txt",
+        "how often fields are how long, where lengths are drawn from a histogram",
+    ),
     property("fieldnameprefix", "a text", "field", "fields are called by it and their index"),
-    property("table", "a text", "usertable", "the table's name"),
+    without_effect("table", "a text", "usertable", "each system has one table, under a name of its own"),
     property("readallfields", BOOLEAN, "true", "read all fields of a record, or one"),
-    property("readallfieldsbyname", BOOLEAN, "false", "accepted and ignored: fields are always named"),
+    without_effect(
+        "readallfieldsbyname",
+        BOOLEAN,
+        "false",
+        "a read of all fields asks for all that there are",
+    ),
     property("writeallfields", BOOLEAN, "false", "update all fields of a record, or one"),
     property("readproportion", WEIGHT, "0.95", "share of reads"),
     property("updateproportion", WEIGHT, "0.05", "share of updates"),
@@ -64,7 +105,7 @@ pub const KNOWN: &[KnownProperty] = &[
     property(
         "requestdistribution",
         "uniform, zipfian, latest, hotspot, exponential or sequential",
-        "that of the mix",
+        "uniform, or that of the mix that is named",
         "which records are asked for",
     ),
     property("hotspotdatafraction", SHARE, "0.2", "share of the records that is hot"),
@@ -82,7 +123,12 @@ pub const KNOWN: &[KnownProperty] = &[
         "how large that newest part is",
     ),
     property("minscanlength", "a whole number from 1", "1", "the fewest records in a scan"),
-    property("maxscanlength", "a whole number from 1", "that of the mix", "the most records in a scan"),
+    property(
+        "maxscanlength",
+        "a whole number from 1",
+        "1000, or that of the mix that is named",
+        "the most records in a scan",
+    ),
     property("scanlengthdistribution", "uniform or zipfian", "uniform", "how scan lengths are drawn"),
     property("insertorder", "hashed or ordered", "hashed", "whether names are hashes of record numbers"),
     property("zeropadding", "a whole number up to 1000", "1", "digits that a record's number has at least"),
@@ -93,34 +139,6 @@ pub const KNOWN: &[KnownProperty] = &[
     property("maxexecutiontime", COUNT, "0", "seconds after which a run ends; 0 for no limit"),
     property("warmupexecutiontime", COUNT, "0", "seconds of warm-up; an addition to CoreWorkload"),
     property(
-        "workload",
-        "a class name that ends in CoreWorkload",
-        "site.ycsb.workloads.CoreWorkload",
-        "accepted and ignored: there is no other",
-    ),
-    property("db", "a text", "", "accepted and ignored: the system is named on the command line"),
-    property(
-        "measurementtype",
-        "a text",
-        "hdrhistogram",
-        "accepted and ignored: HdrHistograms are always kept",
-    ),
-    property(
-        "measurement.interval",
-        "op, intended or both",
-        "both",
-        "accepted and ignored: both are always kept",
-    ),
-    property(
-        "hdrhistogram.percentiles",
-        "numbers with commas between",
-        "50,95,99",
-        "printed in YCSB's output format",
-    ),
-    property("status.interval", COUNT, "10", "accepted and ignored: progress is always live"),
-    property("exporter", "a text", "", "accepted and ignored"),
-    property("exportfile", "a text", "", "accepted and ignored"),
-    property(
         "core_workload_insertion_retry_limit",
         COUNT,
         "0",
@@ -130,8 +148,75 @@ pub const KNOWN: &[KnownProperty] = &[
         "core_workload_insertion_retry_interval",
         COUNT,
         "3",
-        "accepted and ignored: repeats follow at once",
+        "seconds to wait before that, within a fifth",
     ),
+    property(
+        "workload",
+        "a class name that ends in CoreWorkload",
+        "site.ycsb.workloads.CoreWorkload",
+        "the workload's class, of which there is one",
+    ),
+    without_effect("db", "a text", "", "the system is named on the command line"),
+    without_effect("dotransactions", BOOLEAN, "true", "the command says whether it loads or runs"),
+    without_effect("spin.sleep", BOOLEAN, "false", "threads wait as precisely as they can in any case"),
+    without_effect("measurement.trackjvm", BOOLEAN, "false", "there is no Java machine"),
+    output(
+        "measurementtype",
+        "hdrhistogram, histogram, hdrhistogram+histogram, hdrhistogram+raw, timeseries or raw",
+        "hdrhistogram",
+        "how latencies are printed; HdrHistograms are always kept",
+    ),
+    output(
+        "measurement.interval",
+        "op, intended or both",
+        "both where they differ",
+        "which latencies are printed; both are always kept",
+    ),
+    output("measurement.histogram.verbose", BOOLEAN, "false", "print every bucket of a histogram"),
+    output(
+        "histogram.buckets",
+        "a whole number from 1 to 3600000",
+        "1000",
+        "buckets of a millisecond that are printed",
+    ),
+    output(
+        "timeseries.granularity",
+        "a whole number of milliseconds from 1",
+        "1000",
+        "milliseconds of which a time series prints the mean",
+    ),
+    output("measurement.raw.output_file", "a file's name", "", "where single latencies go"),
+    output(
+        "measurement.raw.no_summary",
+        BOOLEAN,
+        "false",
+        "print single latencies without their percentiles",
+    ),
+    output(
+        "hdrhistogram.percentiles",
+        "numbers from 0 to 100 with commas between",
+        "95,99",
+        "which percentiles are printed",
+    ),
+    output("hdrhistogram.fileoutput", BOOLEAN, "false", "write a log of the latencies of each interval"),
+    output("hdrhistogram.output.path", "a text", "", "what the names of such logs begin with"),
+    output("reportlatencyforeacherror", BOOLEAN, "false", "print failed operations apart by how they failed"),
+    output(
+        "latencytrackederrors",
+        "names of YCSB's statuses with commas between",
+        "",
+        "which kinds of failure are printed apart",
+    ),
+    output("status", BOOLEAN, "false", "say on standard error how far it is"),
+    output("status.interval", "a whole number of seconds from 1", "10", "seconds between two such lines"),
+    output("label", "a text", "", "what such a line begins with"),
+    output(
+        "exporter",
+        "TextMeasurementsExporter, JSONMeasurementsExporter or JSONArrayMeasurementsExporter",
+        "TextMeasurementsExporter",
+        "the form of the output",
+    ),
+    output("exportfile", "a file's name", "", "where the output goes"),
 ];
 
 /// The property of this name, when it is understood.

@@ -3,31 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use underlay_record::{Histogram, Latency, OperationStats};
+use underlay_record::{Histogram, IntegrityRecord, Latency, OperationStats};
 
 use crate::client::{ClientError, Outcome};
+use crate::lanes;
+use crate::latency_counts::bucket_of;
 use crate::live::LiveCounters;
 use crate::mix::OperationKind;
-use crate::series::ThreadSeries;
+use crate::operations::Checked;
+use crate::particulars::{self, Counts, Timed};
+use crate::raw::{RawAnswer, RawThread};
+use crate::series::{KINDS, Series, ThreadSeries};
 
-/// 32-bit counts over the record's bounds: 131 KB of addresses a histogram, of which the kernel supplies only pages
-/// that latencies fall on.
-type ThreadHistogram = hdrhistogram::Histogram<u32>;
-
-const HIGHEST_NS: u64 = 3_600_000_000_000;
-const DIGITS: u8 = 3;
 /// Errors that are kept word for word.
 const MOST_ERROR_SAMPLES: usize = 10;
-
-fn thread_histogram() -> ThreadHistogram {
-    ThreadHistogram::new_with_bounds(1, HIGHEST_NS, DIGITS).expect("constant bounds are valid")
-}
-
-fn add(target: &mut Histogram, source: &ThreadHistogram) {
-    for step in source.iter_recorded() {
-        target.record_n_ns(step.value_iterated_to(), u64::from(step.count_at_value()));
-    }
-}
 
 /// The measured time, in nanoseconds of the run's clock: from `begin_ns` up to `end_ns`, which is outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,30 +57,60 @@ pub(crate) struct Times {
     pub intended_ns: u64,
     pub start_ns: u64,
     pub end_ns: u64,
+    /// Of a read-modify-write whose read found its record: when the read had ended.
+    pub read_end_ns: Option<u64>,
 }
 
+/// Operations that follow one another, and room to work out where they count.
 #[derive(Debug)]
-struct KindRecorder {
-    count: u64,
+pub(crate) struct Burst {
+    kinds: [OperationKind; Burst::MOST],
+    ends_ns: [u64; Burst::MOST],
+    count: usize,
+    latencies_ns: [u64; Burst::MOST],
+    buckets: [usize; Burst::MOST],
+    live_buckets: [usize; Burst::MOST],
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Burst {
+            kinds: [OperationKind::Read; Burst::MOST],
+            ends_ns: [0; Burst::MOST],
+            count: 0,
+            latencies_ns: [0; Burst::MOST],
+            buckets: [0; Burst::MOST],
+            live_buckets: [0; Burst::MOST],
+        }
+    }
+}
+
+impl Burst {
+    /// So many at most.
+    pub const MOST: usize = 64;
+
+    pub fn is_full(&self) -> bool {
+        self.count == Burst::MOST
+    }
+
+    /// One more, as long as it [`Self::is_full`] not.
+    #[inline]
+    pub fn add(&mut self, kind: OperationKind, end_ns: u64) {
+        self.kinds[self.count] = kind;
+        self.ends_ns[self.count] = end_ns;
+        self.count += 1;
+    }
+}
+
+/// What is counted of a kind of operation beside its latencies.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
     missing: u64,
     throttled: u64,
     errors: u64,
-    latency: ThreadHistogram,
-    /// Open loop only: in a closed loop it is the latency.
-    service: Option<ThreadHistogram>,
-}
-
-impl KindRecorder {
-    fn new(open_loop: bool) -> Self {
-        KindRecorder {
-            count: 0,
-            missing: 0,
-            throttled: 0,
-            errors: 0,
-            latency: thread_histogram(),
-            service: open_loop.then(thread_histogram),
-        }
-    }
+    mismatches: u64,
+    /// Anything at all was recorded of it.
+    is_there: bool,
 }
 
 /// One thread's measurements. Three rules decide what counts:
@@ -104,14 +123,19 @@ impl KindRecorder {
 pub(crate) struct Recorder<'a> {
     window: Window,
     open_loop: bool,
+    /// Modelled time passes as the wall clock's.
+    is_undilated: bool,
     modelled_per_wall: f64,
-    kinds: [Option<Box<KindRecorder>>; 6],
-    lateness: Option<ThreadHistogram>,
+    answers: [Answers; KINDS],
     series: ThreadSeries<'a>,
     live: &'a LiveCounters,
     samples: &'a ErrorSamples,
+    /// Keeps every operation, where that is asked for.
+    raw: Option<RawThread>,
+    /// Keeps what a record does not, where that is asked for.
+    particulars: Option<&'a Mutex<Counts>>,
     unstarted: u64,
-    integrity_mismatches: u64,
+    checked: u64,
     last_end_ns: u64,
 }
 
@@ -127,31 +151,170 @@ impl<'a> Recorder<'a> {
         Recorder {
             window,
             open_loop,
+            is_undilated: dilation == 1.0,
             modelled_per_wall: 1.0 / dilation,
-            kinds: Default::default(),
-            lateness: open_loop.then(thread_histogram),
+            answers: [Answers::default(); KINDS],
             series,
             live,
             samples,
+            raw: None,
+            particulars: None,
             unstarted: 0,
-            integrity_mismatches: 0,
+            checked: 0,
             last_end_ns: 0,
         }
     }
 
-    fn modelled_ns(&self, wall_ns: u64) -> u64 {
-        // A nanosecond at least: zero cannot be told from "nothing" in a histogram.
-        ((wall_ns as f64 * self.modelled_per_wall) as u64).max(1)
+    /// Keeps every operation from now on.
+    pub fn keep_raw(&mut self, raw: Option<RawThread>) {
+        self.raw = raw;
     }
 
-    /// An operation was answered, or failed.
-    pub fn record(&mut self, kind: OperationKind, times: Times, answer: &Result<Outcome, ClientError>) {
+    /// Keeps particulars from now on.
+    pub fn keep_particulars(&mut self, particulars: Option<&'a Mutex<Counts>>) {
+        self.particulars = particulars;
+    }
+
+    /// True when it took time. The times' differences are the latencies that were recorded, to the nanosecond.
+    fn log(&mut self, kind: OperationKind, times: Times, answer: RawAnswer) -> bool {
+        if self.raw.is_none() {
+            return false;
+        }
+        let intended_ns = self.modelled_at(times.intended_ns);
+        let end_ns = intended_ns.saturating_add_unsigned(self.span_ns(times.intended_ns, times.end_ns));
+        let start_ns = match answer {
+            RawAnswer::Unstarted => end_ns,
+            _ => end_ns.saturating_sub_unsigned(self.span_ns(times.start_ns, times.end_ns)),
+        };
+        let read_end_ns = times
+            .read_end_ns
+            .map(|read_end_ns| start_ns.saturating_add_unsigned(self.span_ns(times.start_ns, read_end_ns)));
+        let times = [intended_ns, start_ns, end_ns];
+        self.raw.as_mut().is_some_and(|raw| raw.push(kind, times, read_end_ns, answer))
+    }
+
+    /// An instant in modelled time from the window's begin on, and below zero before it.
+    fn modelled_at(&self, instant_ns: u64) -> i64 {
+        let wall_ns = instant_ns.wrapping_sub(self.window.begin_ns) as i64;
+        if self.is_undilated { wall_ns } else { (wall_ns as f64 * self.modelled_per_wall).floor() as i64 }
+    }
+
+    /// The modelled time from one reading of the clock to another, which may seem to come a little before it: two cores' readings
+    /// are not in order to the nanosecond. It is the difference of the two in modelled time, so that a log of these tells the same.
+    #[inline]
+    fn span_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+        if self.is_undilated {
+            return to_ns.saturating_sub(from_ns).max(1);
+        }
+        (self.modelled_at(to_ns) - self.modelled_at(from_ns)).max(1) as u64
+    }
+
+    #[inline]
+    fn modelled_ns(&self, wall_ns: u64) -> u64 {
+        let modelled_ns =
+            if self.is_undilated { wall_ns } else { (wall_ns as f64 * self.modelled_per_wall) as u64 };
+        // A nanosecond at least: zero cannot be told from "nothing" in a histogram.
+        modelled_ns.max(1)
+    }
+
+    /// An operation was answered, or failed. True when writing that down took time, so that the end of the operation is
+    /// no good reading of the present time any more.
+    #[inline]
+    pub fn record(
+        &mut self,
+        kind: OperationKind,
+        times: Times,
+        answer: &Result<Outcome, ClientError>,
+    ) -> bool {
+        let is_inside = times.intended_ns >= self.window.begin_ns && times.end_ns < self.window.end_ns;
+        match answer {
+            Ok(outcome @ (Outcome::Found | Outcome::Missing)) if is_inside => {
+                self.last_end_ns = times.end_ns;
+                let latency_ns = self.span_ns(times.intended_ns, times.end_ns);
+                self.live.answered(latency_ns);
+                let took_time = self.series.advance_to(times.end_ns);
+                let counts = self.series.kind(kind);
+                counts.due.add(latency_ns);
+                if self.open_loop {
+                    let service_ns = self.span_ns(times.start_ns, times.end_ns);
+                    self.series.kind(kind).service.get_or_insert_default().add(service_ns);
+                }
+                let answers = &mut self.answers[kind as usize];
+                answers.is_there = true;
+                if *outcome == Outcome::Missing {
+                    answers.missing += 1;
+                    self.record_failed(kind, times, RawAnswer::Missing);
+                }
+                match self.raw {
+                    None => took_time,
+                    Some(_) => self.log(kind, times, RawAnswer::of(answer)) || took_time,
+                }
+            }
+            _ => {
+                self.record_rare(kind, times, answer);
+                true
+            }
+        }
+    }
+
+    /// Until when operations that begin at `begin_ns`, one after the other, may be written down together; zero where each is
+    /// to be written down by itself.
+    pub fn burst_end_ns(&self, begin_ns: u64) -> u64 {
+        if self.open_loop || self.raw.is_some() || begin_ns < self.window.begin_ns {
+            return 0;
+        }
+        self.window.end_ns.min(self.series.edge_ns())
+    }
+
+    /// Operations that found their records, one after the other from `begin_ns` on, before [`Self::burst_end_ns`]. Takes
+    /// them out of the burst.
+    #[inline]
+    pub fn record_burst(&mut self, begin_ns: u64, burst: &mut Burst) {
+        let Burst { kinds, ends_ns, count, latencies_ns, buckets, live_buckets } = burst;
+        let count = std::mem::take(count);
+        let ends_ns = &ends_ns[..count];
+        let Some(&last_end_ns) = ends_ns.last() else { return };
+        latencies_ns[0] = self.span_ns(begin_ns, ends_ns[0]);
+        let pairs = latencies_ns[1..].iter_mut().zip(ends_ns.windows(2));
+        if self.is_undilated {
+            lanes::widest(
+                #[inline(always)]
+                || {
+                    pairs.for_each(|(latency_ns, ends_ns)| {
+                        *latency_ns = ends_ns[1].saturating_sub(ends_ns[0]).max(1)
+                    })
+                },
+            );
+        } else {
+            pairs.for_each(|(latency_ns, ends_ns)| *latency_ns = self.span_ns(ends_ns[0], ends_ns[1]));
+        }
+        // Of all that there is room for: a loop of a known length is faster than one of fewer turns.
+        lanes::widest(
+            #[inline(always)]
+            || {
+                for place in 0..Burst::MOST {
+                    buckets[place] = bucket_of(latencies_ns[place]);
+                    live_buckets[place] = LiveCounters::bucket_of(latencies_ns[place]);
+                }
+            },
+        );
+        for ((&kind, &bucket), &live_bucket) in kinds[..count].iter().zip(&*buckets).zip(&*live_buckets) {
+            self.live.answered_in(live_bucket);
+            self.series.kind(kind).due.add_in(bucket);
+            self.answers[kind as usize].is_there = true;
+        }
+        self.last_end_ns = last_end_ns.max(self.last_end_ns);
+    }
+
+    /// What failed, was refused, or crosses an edge of the window.
+    #[cold]
+    fn record_rare(&mut self, kind: OperationKind, times: Times, answer: &Result<Outcome, ClientError>) {
         self.last_end_ns = times.end_ns;
         let due = self.window.contains(times.intended_ns);
         let sent = self.window.contains(times.start_ns);
         let answered = self.window.contains(times.end_ns);
-        let latency_ns = self.modelled_ns(times.end_ns - times.intended_ns);
-        let service_ns = self.modelled_ns(times.end_ns - times.start_ns);
+        let latency_ns = self.span_ns(times.intended_ns, times.end_ns);
+        let service_ns = self.span_ns(times.start_ns, times.end_ns);
         match answer {
             Ok(_) => self.live.answered(latency_ns),
             Err(_) => self.live.failed(),
@@ -159,55 +322,139 @@ impl<'a> Recorder<'a> {
         if !(due || sent || answered) {
             return;
         }
-        let open_loop = self.open_loop;
-        let recorder =
-            self.kinds[kind as usize].get_or_insert_with(|| Box::new(KindRecorder::new(open_loop)));
-        let timed = match answer {
+        self.log(kind, times, RawAnswer::of(answer));
+        if *answer != Ok(Outcome::Found) {
+            self.record_failed(kind, times, RawAnswer::of(answer));
+        }
+        let answers = &mut self.answers[kind as usize];
+        answers.is_there = true;
+        let outcome = match answer {
             Ok(Outcome::Throttled) => {
-                recorder.throttled += 1;
-                false
+                answers.throttled += 1;
+                return;
             }
-            Ok(outcome) => {
-                if answered {
-                    recorder.count += 1;
-                    recorder.missing += u64::from(*outcome == Outcome::Missing);
-                    self.series.record(times.end_ns, latency_ns);
-                }
-                true
-            }
+            Ok(outcome) => Some(*outcome),
             Err(error) => {
-                recorder.errors += 1;
+                answers.errors += 1;
                 self.samples.add(&format!("{kind}: {error}"));
-                matches!(error, ClientError::Timeout(_))
+                if !matches!(error, ClientError::Timeout(_)) {
+                    return;
+                }
+                None
             }
         };
-        if timed && due {
-            recorder.latency.saturating_record(latency_ns);
+        // A timeout is no answer, whenever it comes.
+        let answered = answered && outcome.is_some();
+        if answered {
+            answers.missing += u64::from(outcome == Some(Outcome::Missing));
+            self.series.advance_to(times.end_ns);
         }
-        if timed
-            && sent
-            && let Some(service) = &mut recorder.service
-        {
-            service.saturating_record(service_ns);
+        let open_loop = self.open_loop;
+        let counts = self.series.kind(kind);
+        match (due, answered) {
+            (true, true) => counts.due.add(latency_ns),
+            (true, false) => counts.beyond.get_or_insert_default().add(latency_ns),
+            (false, true) => counts.early.get_or_insert_default().add(latency_ns),
+            (false, false) => {}
+        }
+        if open_loop && sent {
+            let service = if answered { &mut counts.service } else { &mut counts.beyond_service };
+            service.get_or_insert_default().add(service_ns);
         }
     }
 
-    /// The values of an answered read were not what was written: an error beside the answer, which stays counted.
-    pub fn record_mismatch(&mut self, kind: OperationKind, text: &str) {
-        self.integrity_mismatches += 1;
-        self.live.failed();
-        let open_loop = self.open_loop;
-        self.kinds[kind as usize].get_or_insert_with(|| Box::new(KindRecorder::new(open_loop))).errors += 1;
-        self.samples.add(text);
+    /// An operation that did not end well takes its time in the particulars too, by the rules that count latencies.
+    #[cold]
+    fn record_failed(&mut self, kind: OperationKind, times: Times, answer: RawAnswer) {
+        let Some(place) = self.particulars else { return };
+        let due = self.window.contains(times.intended_ns);
+        let served = if self.open_loop { self.window.contains(times.start_ns) } else { due };
+        let timed = Timed {
+            intended_ns: due.then(|| self.span_ns(times.intended_ns, times.end_ns)),
+            service_ns: served.then(|| self.span_ns(times.start_ns, times.end_ns)),
+        };
+        if due || served {
+            particulars::lock(place).add_failed(kind, answer, timed);
+        }
+    }
+
+    /// An insert failed and will be repeated: it is no error yet.
+    #[cold]
+    pub fn record_repeated(
+        &mut self,
+        kind: OperationKind,
+        times: Times,
+        answer: &Result<Outcome, ClientError>,
+    ) {
+        let answer = match RawAnswer::of(answer) {
+            // What counts is how long its last attempt takes: this one is an error, which has no time in the record.
+            RawAnswer::Timeout => RawAnswer::Error,
+            answer => answer,
+        };
+        let is_within =
+            [times.intended_ns, times.start_ns, times.end_ns].iter().any(|&ns| self.window.contains(ns));
+        if is_within {
+            self.log(kind, times, answer);
+        }
+        self.record_failed(kind, times, answer);
+    }
+
+    /// The read and the update that a read-modify-write consists of, each as an operation of its kind. Both were due when
+    /// the whole was.
+    pub fn record_parts(&mut self, times: Times, answer: &Result<Outcome, ClientError>) {
+        let Some(place) = self.particulars else { return };
+        if !self.window.contains(times.intended_ns) {
+            return;
+        }
+        let answer = RawAnswer::of(answer);
+        let timed = |intended_ns: u64, start_ns: u64, end_ns: u64| Timed {
+            intended_ns: Some(self.span_ns(intended_ns, end_ns)),
+            service_ns: Some(self.span_ns(start_ns, end_ns)),
+        };
+        let Times { intended_ns, start_ns, end_ns, read_end_ns } = times;
+        let mut counts = particulars::lock(place);
+        let (read_answer, read_end_ns) = match read_end_ns {
+            // In a closed loop the update is due when it is sent.
+            Some(sent_ns) => {
+                let due_ns = if self.open_loop { intended_ns } else { sent_ns };
+                counts.add_part(OperationKind::Update, answer, timed(due_ns, sent_ns, end_ns));
+                (RawAnswer::Found, sent_ns)
+            }
+            None => (answer, end_ns),
+        };
+        counts.add_part(OperationKind::Read, read_answer, timed(intended_ns, start_ns, read_end_ns));
+    }
+
+    /// The records that an answer gave were checked, which took so long. Wrong values are counted apart from errors, and
+    /// whenever they come: the answer stays counted.
+    pub fn record_check(&mut self, kind: OperationKind, checked: &Checked, took_ns: u64) {
+        self.checked += u64::from(checked.records);
+        if let Some(place) = self.particulars {
+            let each_ns = self.modelled_ns(took_ns / u64::from(checked.records.max(1)));
+            particulars::lock(place).add_checks(u64::from(checked.records), each_ns);
+        }
+        if let Some(text) = &checked.first_mismatch {
+            self.live.failed();
+            let answers = &mut self.answers[kind as usize];
+            answers.is_there = true;
+            answers.mismatches += u64::from(checked.mismatches);
+            self.samples.add(text);
+        }
+    }
+
+    /// How long closing the connection took.
+    pub fn record_closing(&mut self, took_ns: u64) {
+        if let Some(place) = self.particulars {
+            let closing_ns = self.modelled_ns(took_ns);
+            particulars::lock(place).add_closing(closing_ns);
+        }
     }
 
     /// How late an operation was sent although its thread was free.
     pub fn record_lateness(&mut self, intended_ns: u64, lateness_ns: u64) {
         if self.window.contains(intended_ns) {
             let modelled_ns = self.modelled_ns(lateness_ns);
-            if let Some(lateness) = &mut self.lateness {
-                lateness.saturating_record(modelled_ns);
-            }
+            self.series.add_lateness(modelled_ns);
         }
     }
 
@@ -217,35 +464,50 @@ impl<'a> Recorder<'a> {
             return;
         }
         self.unstarted += 1;
-        let waited_ns = self.modelled_ns(self.window.end_ns - intended_ns);
-        let open_loop = self.open_loop;
-        let recorder =
-            self.kinds[kind as usize].get_or_insert_with(|| Box::new(KindRecorder::new(open_loop)));
-        recorder.latency.saturating_record(waited_ns);
+        let waited_ns = self.span_ns(intended_ns, self.window.end_ns);
+        self.answers[kind as usize].is_there = true;
+        let end_ns = self.window.end_ns;
+        self.log(
+            kind,
+            Times { intended_ns, start_ns: end_ns, end_ns, read_end_ns: None },
+            RawAnswer::Unstarted,
+        );
+        self.series.kind(kind).beyond.get_or_insert_default().add(waited_ns);
     }
 
     /// Hands over what the shared series has not got yet. To be called once, at the thread's end.
     pub fn finish(mut self) -> ThreadRecord {
         self.series.flush();
+        if let Some(raw) = &mut self.raw {
+            raw.flush();
+        }
         ThreadRecord {
-            kinds: self.kinds,
-            lateness: self.lateness,
+            answers: self.answers,
+            open_loop: self.open_loop,
             unstarted: self.unstarted,
-            integrity_mismatches: self.integrity_mismatches,
+            checked: self.checked,
             last_end_ns: self.last_end_ns,
         }
     }
 }
 
-/// What is left of a thread.
+/// What is left of a thread. Its latencies are in the series.
 #[derive(Debug)]
 pub(crate) struct ThreadRecord {
-    kinds: [Option<Box<KindRecorder>>; 6],
-    lateness: Option<ThreadHistogram>,
+    answers: [Answers; KINDS],
+    open_loop: bool,
     pub unstarted: u64,
-    pub integrity_mismatches: u64,
+    /// Records whose values were checked.
+    pub checked: u64,
     /// When its last operation was answered.
     pub last_end_ns: u64,
+}
+
+impl ThreadRecord {
+    /// Records whose values were not what was written.
+    pub fn mismatches(&self) -> u64 {
+        self.answers.iter().map(|answers| answers.mismatches).sum()
+    }
 }
 
 /// All threads together.
@@ -256,42 +518,44 @@ pub(crate) struct Merged {
     pub latency: Histogram,
     pub by_operation: BTreeMap<String, OperationStats>,
     pub lateness_p99_us: Option<f64>,
+    /// What came of checking values, all threads and kinds together.
+    pub integrity: IntegrityRecord,
 }
 
 impl Merged {
-    pub fn of(threads: &[ThreadRecord]) -> Merged {
+    /// Of threads that are done, and the series that they counted in.
+    pub fn of(threads: &[ThreadRecord], series: &Series) -> Merged {
         let mut merged = Merged::default();
+        let open_loop = threads.iter().any(|thread| thread.open_loop);
         for kind in OperationKind::ALL {
             let mut stats = OperationStats::default();
-            let (mut latency, mut service) = (Histogram::default(), Histogram::default());
-            let mut open_loop = false;
-            let mut there = false;
-            for recorder in threads.iter().filter_map(|thread| thread.kinds[kind as usize].as_ref()) {
-                there = true;
-                stats.count += recorder.count;
-                stats.missing += recorder.missing;
-                stats.throttled += recorder.throttled;
-                stats.errors += recorder.errors;
-                add(&mut latency, &recorder.latency);
-                if let Some(thread_service) = &recorder.service {
-                    open_loop = true;
-                    add(&mut service, thread_service);
-                }
+            let mut is_there = false;
+            for answers in threads.iter().map(|thread| &thread.answers[kind as usize]) {
+                is_there |= answers.is_there;
+                stats.missing += answers.missing;
+                stats.throttled += answers.throttled;
+                stats.errors += answers.errors;
+                stats.mismatches += answers.mismatches;
             }
-            if !there {
+            if !is_there {
                 continue;
             }
+            let latencies = series.latencies(kind).unwrap_or_default();
+            stats.count = latencies.answered;
             merged.operations += stats.count;
             merged.errors += stats.errors;
-            merged.latency.merge(&latency);
-            stats.service = Latency::of(if open_loop { service } else { latency.clone() });
-            stats.latency = Latency::of(latency);
+            merged.latency.merge(&latencies.latency);
+            let service =
+                if open_loop { latencies.service.unwrap_or_default() } else { latencies.latency.clone() };
+            stats.service = Latency::of(service);
+            stats.latency = Latency::of(latencies.latency);
             merged.by_operation.insert(kind.name().to_owned(), stats);
         }
-        let mut lateness = Histogram::default();
-        for thread in threads.iter().filter_map(|thread| thread.lateness.as_ref()) {
-            add(&mut lateness, thread);
-        }
+        merged.integrity = IntegrityRecord {
+            checked: threads.iter().map(|thread| thread.checked).sum(),
+            mismatches: threads.iter().map(ThreadRecord::mismatches).sum(),
+        };
+        let lateness = series.lateness();
         merged.lateness_p99_us = (lateness.count() > 0).then(|| lateness.quantile_us(0.99));
         merged
     }

@@ -9,15 +9,19 @@ use std::time::{Duration, Instant};
 use underlay_record::{Generator, Latency, Measured};
 
 use crate::client::{Client, ClientError};
+use crate::clock::{Clock, MonotonicClock, TOLERATED_DRIFT, make_sleeps_punctual};
 use crate::control::{Aftermath, Control, Phase, Progress};
 use crate::live::{LiveCounters, LiveMeter};
 use crate::machine_use::{MachineSnapshot, MachineUse};
 use crate::mix::Mix;
-use crate::null_client::NullClient;
 use crate::operations::{OperationSource, SharedOperations};
-use crate::pacing::{Arrivals, Clock, MonotonicClock, Schedule, make_sleeps_punctual};
-use crate::recorder::{ErrorSamples, Merged, Recorder, ThreadRecord, Window};
+use crate::pacing::{Arrivals, Schedule};
+use crate::particulars::ParticularCounts;
+use crate::rate_profile::RateProfile;
+use crate::raw::RawLog;
+use crate::recorder::{Burst, ErrorSamples, Merged, Recorder, ThreadRecord, Window};
 use crate::series::{Cut, Series};
+use crate::values;
 use crate::worker::{Ending, Worker, WorkerReport};
 use crate::workload::Workload;
 
@@ -27,10 +31,6 @@ pub const MAX_THREADS: u32 = 4096;
 const START_DELAY_NS: u64 = 2_000_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 const LONGEST_WINDOW_NS: u64 = 1 << 62;
-/// How long the generator runs against nothing to find its ceiling, on the wall clock.
-const CEILING_DURATION: Duration = Duration::from_millis(300);
-const CEILING_WARMUP: Duration = Duration::from_millis(30);
-
 /// What to run, and how it is measured.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
@@ -38,8 +38,12 @@ pub struct RunSpec {
     pub mix: Mix,
     /// Client threads, each with a connection and one operation under way at a time.
     pub threads: u32,
+    /// Where these are some of the threads of several hosts, which: a rate is that of all of them.
+    pub share: Option<Share>,
     /// Operations per modelled second over all threads (open loop), or `None` for as many as the system answers.
     pub rate_per_s: Option<f64>,
+    /// A rate that changes over modelled time, in place of the one above; it counts from the begin of the warm-up.
+    pub rate_profile: Option<RateProfile>,
     pub arrivals: Arrivals,
     /// Wall time before the measured window.
     pub warmup: Duration,
@@ -55,6 +59,15 @@ pub struct RunSpec {
     pub seed: u64,
 }
 
+/// The threads of one host among those of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The number of this host's first thread, from 0.
+    pub first_thread: u32,
+    /// Threads of all hosts together.
+    pub all_threads: u32,
+}
+
 impl RunSpec {
     /// A closed loop of one thread for ten seconds, without warm-up or slow motion.
     pub fn new(workload: Arc<Workload>, mix: Mix) -> Self {
@@ -62,7 +75,9 @@ impl RunSpec {
             workload,
             mix,
             threads: 1,
+            share: None,
             rate_per_s: None,
+            rate_profile: None,
             arrivals: Arrivals::Constant,
             warmup: Duration::ZERO,
             duration: Duration::from_secs(10),
@@ -100,7 +115,30 @@ impl RunSpec {
         if self.operation_limit == Some(0) {
             problems.push("no operations at all: expected a limit of one at least".to_owned());
         }
+        if let Some(Share { first_thread, all_threads }) = self.share
+            && first_thread.checked_add(self.threads).is_none_or(|end| end > all_threads)
+        {
+            problems.push(format!(
+                "threads from {first_thread} on, {} of them, of {all_threads} in all: expected no more than there are",
+                self.threads
+            ));
+        }
         if problems.is_empty() { Ok(()) } else { Err(RunError::Spec { problems }) }
+    }
+
+    /// What an open loop offers; `None` in a closed one.
+    fn profile(&self) -> Option<RateProfile> {
+        self.rate_profile.clone().or_else(|| self.rate_per_s.map(RateProfile::constant))
+    }
+
+    /// Threads of the same number on several hosts draw different operations.
+    fn seed_of_host(&self) -> u64 {
+        match self.share {
+            Some(Share { first_thread, .. }) if first_thread > 0 => {
+                values::mix(self.seed ^ values::mix(u64::from(first_thread)))
+            }
+            _ => self.seed,
+        }
     }
 
     fn operations_in_all(&self) -> Option<u64> {
@@ -127,6 +165,13 @@ pub enum RunError {
          ask for a shorter warm-up, more records or more operations"
     )]
     NothingMeasured,
+    /// What was measured in nanoseconds is not to be relied on.
+    #[error(
+        "the processor's time stamp counter and the kernel's clock went apart by {parts_per_million:.0} parts in a million \
+         during the run, as when a machine is suspended or moved: run it again, and where it happens again boot with another \
+         clock source"
+    )]
+    Clock { parts_per_million: f64 },
     #[error(
         "client thread {thread} could not be started: {error}; ask for fewer threads, or raise the limit on processes"
     )]
@@ -192,7 +237,9 @@ struct Stage<'a> {
     samples: ErrorSamples,
     live: Vec<LiveCounters>,
     active: AtomicU32,
-    series: std::sync::OnceLock<Series>,
+    series: std::sync::OnceLock<Arc<Series>>,
+    particulars: Option<ParticularCounts>,
+    raw_log: Option<RawLog>,
 }
 
 /// Asks a system for the workload and measures how it answers.
@@ -203,6 +250,8 @@ struct Stage<'a> {
 /// # Errors
 /// [`RunError`]. Errors of single operations are counted and sampled in [`Measured`] and end nothing.
 pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Measured, RunError> {
+    // Taken before anything can fail: its reader waits until it is gone.
+    let raw_log = control.take_raw_log();
     spec.check()?;
     control.set_phase(Phase::Connecting);
     let operations = SharedOperations::new(
@@ -220,12 +269,14 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
         connect,
         stop: &control.stop,
         operations,
-        clock: MonotonicClock::new(Instant::now(), spins),
+        clock: MonotonicClock::start(spins),
         gate: Gate::default(),
         samples: ErrorSamples::default(),
         live: (0..spec.threads).map(|_| LiveCounters::default()).collect(),
         active: AtomicU32::new(spec.threads),
         series: std::sync::OnceLock::new(),
+        particulars: control.keeps_particulars.then(ParticularCounts::default),
+        raw_log,
     };
     let outcome = thread::scope(|scope| {
         let (connected, connections) = mpsc::channel();
@@ -253,11 +304,18 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
         if failure.is_none() && control.is_stopped() {
             failure = Some(RunError::Stopped);
         }
+        let mut begin = None;
+        if failure.is_none()
+            && let Some(starter) = &control.on_connected
+        {
+            begin = starter();
+            failure = begin.is_none().then_some(RunError::Stopped);
+        }
         if let Some(failure) = failure {
             stage.gate.open(None);
             return Err(failure);
         }
-        let window = stage.start(control);
+        let window = stage.start(control, begin);
         let machine_use = stage.watch(window, control);
         let reports = join(threads)?;
         Ok((window, machine_use, reports))
@@ -303,17 +361,24 @@ impl Stage<'_> {
         drop(connected);
         let (Ok(client), Ok(())) = (connection, told) else { return None };
         // Buffers and generators are made before the start, not within it.
-        let source = OperationSource::new(&self.operations, thread, self.spec.seed);
+        let seed = self.spec.seed_of_host();
+        let mut source = OperationSource::new(&self.operations, thread, seed);
+        if !client.wants_values() {
+            source.leave_out_values();
+        }
         let start_ns = self.gate.wait()?;
         let series = self.series.get()?;
         let spec = self.spec;
         let window = self.window(start_ns);
-        let schedule = spec.rate_per_s.map(|rate_per_s| {
-            let seed = crate::values::mix(spec.seed ^ u64::from(thread));
-            let rate_per_wall_s = rate_per_s / spec.dilation;
-            Schedule::new(spec.arrivals, rate_per_wall_s, thread, spec.threads, start_ns, seed)
+        let schedule = spec.profile().map(|profile| {
+            let seed = values::mix(seed ^ u64::from(thread));
+            let profile = profile.dilated(spec.dilation);
+            let (number, all) = spec
+                .share
+                .map_or((thread, spec.threads), |share| (share.first_thread + thread, share.all_threads));
+            Schedule::new(spec.arrivals, profile, number, all, start_ns, seed)
         });
-        let recorder = Recorder::new(
+        let mut recorder = Recorder::new(
             window,
             schedule.is_some(),
             spec.dilation,
@@ -321,6 +386,8 @@ impl Stage<'_> {
             &self.live[thread as usize],
             &self.samples,
         );
+        recorder.keep_raw(self.raw_log.as_ref().map(|log| log.thread(thread, spec.threads)));
+        recorder.keep_particulars(self.particulars.as_ref().map(|counts| counts.place(thread)));
         let reconnect = || (self.connect)(thread);
         self.clock.wait_until_ns(start_ns, self.stop);
         let worker = Worker {
@@ -333,6 +400,7 @@ impl Stage<'_> {
             window,
             stop: self.stop,
             dilation: spec.dilation,
+            burst: Burst::default(),
         };
         Some(worker.run())
     }
@@ -344,11 +412,13 @@ impl Stage<'_> {
     }
 
     /// Opens the gate; with no warm-up, the measurement is announced before.
-    fn start(&self, control: &Control) -> Window {
+    fn start(&self, control: &Control, begin: Option<Instant>) -> Window {
         if self.spec.warmup.is_zero() {
             announce(&control.on_measurement_started);
         }
-        let start_ns = self.clock.now_ns() + START_DELAY_NS;
+        let delay = begin.map_or(Duration::ZERO, |begin| begin.saturating_duration_since(Instant::now()));
+        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).max(START_DELAY_NS);
+        let start_ns = self.clock.now_ns().saturating_add(delay_ns);
         let window = self.window(start_ns);
         let intervals = self.spec.series_intervals.max(1);
         let length_ns = window.end_ns - window.begin_ns;
@@ -359,7 +429,8 @@ impl Stage<'_> {
         } else {
             Cut::Width { wall_ns: length_ns.div_ceil(u64::from(intervals)) }
         };
-        self.series.get_or_init(|| Series::new(window.begin_ns, cut));
+        let series = self.series.get_or_init(|| Arc::new(Series::new(window.begin_ns, cut)));
+        control.share_series(series);
         self.gate.open(Some(start_ns));
         window
     }
@@ -435,9 +506,10 @@ impl Stage<'_> {
         control.set_aftermath(Aftermath {
             steal_share: machine_use.unwrap_or_default().steal_share,
             unstarted: records.iter().map(|record| record.unstarted).sum(),
-            integrity_mismatches: records.iter().map(|record| record.integrity_mismatches).sum(),
+            integrity_mismatches: records.iter().map(ThreadRecord::mismatches).sum(),
             reconnections,
             lost_threads: lost,
+            clock_drift: self.clock.drift(),
         });
         if let Some(error) = all_lost {
             return Err(RunError::AllLost { threads: spec.threads, error, samples });
@@ -454,9 +526,19 @@ impl Stage<'_> {
         if end_ns <= planned.begin_ns {
             return Err(RunError::NothingMeasured);
         }
+        let clock_drift = control.aftermath().clock_drift;
+        if clock_drift.abs() > TOLERATED_DRIFT {
+            return Err(RunError::Clock { parts_per_million: clock_drift.abs() * 1e6 });
+        }
+        if let Some(particulars) = &self.particulars {
+            control.set_particulars(particulars.sum());
+        }
+        if control.keeps_intervals {
+            control.set_intervals(series.intervals(end_ns));
+        }
         let wall_s = (end_ns - planned.begin_ns) as f64 / 1e9;
         let duration_s = wall_s / spec.dilation;
-        let merged = Merged::of(&records);
+        let merged = Merged::of(&records, series);
         Ok(Measured {
             duration_s,
             wall_s,
@@ -472,6 +554,7 @@ impl Stage<'_> {
                 ceiling_per_s: None,
                 lateness_p99_us: merged.lateness_p99_us,
             },
+            integrity: spec.workload.data_integrity.then_some(merged.integrity),
             error_samples: samples,
         })
     }
@@ -481,33 +564,4 @@ fn announce(callback: &Option<Box<dyn Fn() + Send + Sync + '_>>) {
     if let Some(callback) = callback {
         callback();
     }
-}
-
-/// The highest rate that the generator itself reaches here: the same threads, mix and records for 0.3 s of wall time
-/// against a client that does nothing, as fast as it goes. In operations per modelled second, to be put into
-/// [`Generator::ceiling_per_s`].
-///
-/// # Errors
-/// As [`run`]: a specification that cannot be run.
-pub fn null_ceiling(spec: &RunSpec) -> Result<f64, RunError> {
-    let mut workload = Workload::clone(&spec.workload);
-    if spec.mix.visits_every_record() {
-        // More records than can be visited in the time.
-        workload.insert_start = 0;
-        workload.insert_count = 1 << 60;
-        workload.record_count = workload.insert_count;
-    }
-    // Nothing is read, so that there is nothing to check.
-    workload.data_integrity = false;
-    let spec = RunSpec {
-        workload: Arc::new(workload),
-        rate_per_s: None,
-        warmup: CEILING_WARMUP,
-        duration: CEILING_DURATION,
-        operation_limit: None,
-        series_intervals: 1,
-        ..spec.clone()
-    };
-    let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new())?;
-    Ok(measured.throughput_per_s)
 }

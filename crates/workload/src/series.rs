@@ -1,18 +1,18 @@
-//! The measured time cut into intervals: throughput and latency of each.
+//! The measured time cut into intervals: what was answered in each, by kind of operation.
+//!
+//! Threads count for themselves and hand over at an interval's end. Everything else that is shown of latencies is a sum
+//! of what was handed over, so that an operation is counted in one place only.
 
 use std::sync::{Mutex, PoisonError};
 
-use hdrhistogram::Histogram;
-use underlay_record::SeriesPoint;
+use underlay_record::{Histogram, SeriesPoint};
 
-/// One hour, as in the totals.
-const HIGHEST_NS: u64 = 3_600_000_000_000;
-/// Two digits: an interval's percentiles are drawn, not compared, and every thread holds one of these.
-const DIGITS: u8 = 2;
+use crate::latency_counts::LatencyCounts;
+use crate::mix::OperationKind;
 
-fn interval_histogram() -> Histogram<u32> {
-    Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS).expect("constant bounds are valid")
-}
+pub(crate) const KINDS: usize = OperationKind::ALL.len();
+/// Threads hand over at least this often, so that 32 bits count everything that one thread can do meanwhile.
+const LONGEST_HOLD_NS: u64 = 10_000_000_000;
 
 /// How the intervals are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Cut {
     Growing { first_wall_ns: u64, most: usize },
 }
 
-/// All threads' intervals together. Locked once a thread and interval.
+/// All threads' counts together. Locked once a thread and interval.
 #[derive(Debug)]
 pub(crate) struct Series {
     begin_ns: u64,
@@ -34,7 +34,73 @@ pub(crate) struct Series {
 #[derive(Debug)]
 struct Intervals {
     width_ns: u64,
-    slots: Vec<Histogram<u32>>,
+    slots: Vec<Slot>,
+    /// Due within the window, and not answered within it: operations under way at its end, timeouts, and what was never
+    /// sent.
+    beyond: Slot,
+    lateness: LatencyCounts<u64>,
+}
+
+/// One interval, by kind of operation.
+#[derive(Debug, Default)]
+struct Slot {
+    kinds: [Option<Box<SlotKind>>; KINDS],
+}
+
+#[derive(Debug, Default)]
+struct SlotKind {
+    /// Latencies of operations that were due within the window.
+    due: LatencyCounts<u64>,
+    /// Latencies of operations that were due before it.
+    early: Option<LatencyCounts<u64>>,
+    /// From the actual start; open loop only.
+    service: Option<LatencyCounts<u64>>,
+}
+
+fn merge(source: &Option<LatencyCounts<u64>>, target: &mut Option<LatencyCounts<u64>>) {
+    if let Some(source) = source {
+        source.add_to(target.get_or_insert_default());
+    }
+}
+
+impl Slot {
+    fn absorb(&mut self, other: Slot) {
+        for (mine, others) in self.kinds.iter_mut().zip(other.kinds) {
+            match (mine.as_mut(), others) {
+                (_, None) => {}
+                (None, others) => *mine = others,
+                (Some(mine), Some(others)) => {
+                    others.due.add_to(&mut mine.due);
+                    merge(&others.early, &mut mine.early);
+                    merge(&others.service, &mut mine.service);
+                }
+            }
+        }
+    }
+}
+
+/// Everything of one kind of operation.
+#[derive(Debug, Default)]
+pub(crate) struct KindLatencies {
+    /// Of operations that were due within the window.
+    pub latency: Histogram,
+    /// Of operations that were sent within the window; `None` in a closed loop.
+    pub service: Option<Histogram>,
+    /// How many operations were answered within the window.
+    pub answered: u64,
+}
+
+/// One interval as it is handed out: operations answered in it.
+#[derive(Clone, Debug)]
+pub struct IntervalLatencies {
+    /// Wall time from the window's begin.
+    pub begin_ns: u64,
+    pub length_ns: u64,
+    pub kind: OperationKind,
+    /// From the intended start.
+    pub latency: Histogram,
+    /// From the actual start; `None` in a closed loop, where it is the latency.
+    pub service: Option<Histogram>,
 }
 
 impl Series {
@@ -44,19 +110,108 @@ impl Series {
             Cut::Width { wall_ns } => (wall_ns.max(1), usize::MAX),
             Cut::Growing { first_wall_ns, most } => (first_wall_ns.max(1), most.max(2)),
         };
-        Series { begin_ns, most, inner: Mutex::new(Intervals { width_ns, slots: Vec::new() }) }
+        let intervals = Intervals {
+            width_ns,
+            slots: Vec::new(),
+            beyond: Slot::default(),
+            lateness: LatencyCounts::default(),
+        };
+        Series { begin_ns, most, inner: Mutex::new(intervals) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Intervals> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One thread's part.
     pub fn thread(&self) -> ThreadSeries<'_> {
-        let width_ns = self.inner.lock().unwrap_or_else(PoisonError::into_inner).width_ns;
-        ThreadSeries { series: self, width_ns, interval: 0, histogram: interval_histogram() }
+        let width_ns = self.lock().width_ns;
+        ThreadSeries {
+            series: self,
+            width_ns,
+            interval: 0,
+            edge_ns: self.begin_ns,
+            kinds: Default::default(),
+            lateness: None,
+        }
+    }
+
+    /// What was handed over of one kind; `None` where it never was.
+    pub fn latencies(&self, kind: OperationKind) -> Option<KindLatencies> {
+        let inner = self.lock();
+        let mut all: Option<KindLatencies> = None;
+        let within = inner.slots.iter().map(|slot| (slot, true));
+        for (slot, answered) in within.chain([(&inner.beyond, false)]) {
+            let Some(counts) = &slot.kinds[kind as usize] else { continue };
+            let all = all.get_or_insert_default();
+            counts.due.add_to_histogram(&mut all.latency);
+            if let Some(service) = &counts.service {
+                service.add_to_histogram(all.service.get_or_insert_default());
+            }
+            if answered {
+                all.answered += counts.due.total() + counts.early.as_ref().map_or(0, LatencyCounts::total);
+            }
+        }
+        all
+    }
+
+    /// How late operations were sent by the generator's own fault.
+    pub fn lateness(&self) -> Histogram {
+        self.lock().lateness.histogram()
     }
 
     /// The intervals up to `end_ns`, where the window ended. Latencies were recorded in modelled time; `dilation`
     /// turns wall time into it here.
     pub fn points(&self, end_ns: u64, dilation: f64) -> Vec<SeriesPoint> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.lock();
+        let points = self.spans(&inner, end_ns).into_iter().map(|span| {
+            let mut latencies = Histogram::default();
+            for slot in span.slots {
+                for counts in slot.kinds.iter().flatten() {
+                    counts.due.add_to_histogram(&mut latencies);
+                    if let Some(early) = &counts.early {
+                        early.add_to_histogram(&mut latencies);
+                    }
+                }
+            }
+            point(&latencies, span.begin_ns, span.end_ns, dilation)
+        });
+        points.collect()
+    }
+
+    /// The intervals up to `end_ns` by kind of operation, for logs that keep all of them.
+    pub fn intervals(&self, end_ns: u64) -> Vec<IntervalLatencies> {
+        let inner = self.lock();
+        let mut intervals = Vec::new();
+        for span in self.spans(&inner, end_ns) {
+            for kind in OperationKind::ALL {
+                let counts = || span.slots.iter().filter_map(|slot| slot.kinds[kind as usize].as_ref());
+                if counts().next().is_none() {
+                    continue;
+                }
+                let mut one = IntervalLatencies {
+                    begin_ns: span.begin_ns,
+                    length_ns: span.end_ns - span.begin_ns,
+                    kind,
+                    latency: Histogram::default(),
+                    service: None,
+                };
+                for counts in counts() {
+                    counts.due.add_to_histogram(&mut one.latency);
+                    if let Some(early) = &counts.early {
+                        early.add_to_histogram(&mut one.latency);
+                    }
+                    if let Some(service) = &counts.service {
+                        service.add_to_histogram(one.service.get_or_insert_default());
+                    }
+                }
+                intervals.push(one);
+            }
+        }
+        intervals
+    }
+
+    fn spans<'a>(&self, inner: &'a Intervals, end_ns: u64) -> Vec<Span<'a>> {
         let length_ns = end_ns.saturating_sub(self.begin_ns);
         if length_ns == 0 {
             return Vec::new();
@@ -66,87 +221,160 @@ impl Series {
         let (whole, rest_ns) = (length_ns / width_ns, length_ns % width_ns);
         let joined = rest_ns == 0 || (rest_ns < width_ns / 2 && whole > 0);
         let count = (whole + u64::from(!joined)).max(1);
-        let empty = interval_histogram();
-        let mut points = Vec::new();
-        for index in 0..count {
-            let last = index + 1 == count;
-            let begin_ns = index * width_ns;
-            let finish_ns = if last { length_ns } else { begin_ns + width_ns };
-            let mut histogram = inner.slots.get(index as usize).unwrap_or(&empty).clone();
-            if last {
-                for slot in inner.slots.iter().skip(index as usize + 1) {
-                    histogram.add(slot).expect("equal bounds by construction");
-                }
+        let slots = |from: u64, to: usize| {
+            let from = (from as usize).min(inner.slots.len());
+            &inner.slots[from..to.clamp(from, inner.slots.len())]
+        };
+        let span = |index: u64| {
+            let is_last = index + 1 == count;
+            Span {
+                begin_ns: index * width_ns,
+                end_ns: if is_last { length_ns } else { (index + 1) * width_ns },
+                slots: slots(index, if is_last { usize::MAX } else { index as usize + 1 }),
             }
-            points.push(point(&histogram, finish_ns, finish_ns - begin_ns, dilation));
-        }
-        points
+        };
+        (0..count).map(span).collect()
     }
 }
 
-fn point(histogram: &Histogram<u32>, finish_ns: u64, span_ns: u64, dilation: f64) -> SeriesPoint {
-    let us = |ns: u64| if histogram.is_empty() { 0.0 } else { ns as f64 / 1e3 };
+/// One interval of the series, with what falls into it. Times are from the window's begin.
+struct Span<'a> {
+    begin_ns: u64,
+    end_ns: u64,
+    slots: &'a [Slot],
+}
+
+fn point(latencies: &Histogram, begin_ns: u64, end_ns: u64, dilation: f64) -> SeriesPoint {
+    let us = latencies.summary_us();
     SeriesPoint {
-        t_s: finish_ns as f64 / 1e9 / dilation,
-        operations: histogram.len(),
-        throughput_per_s: histogram.len() as f64 / (span_ns as f64 / 1e9) * dilation,
-        mean_us: if histogram.is_empty() { 0.0 } else { histogram.mean() / 1e3 },
-        p50_us: us(histogram.value_at_quantile(0.5)),
-        p99_us: us(histogram.value_at_quantile(0.99)),
-        max_us: us(histogram.max()),
+        t_s: end_ns as f64 / 1e9 / dilation,
+        operations: us.count,
+        throughput_per_s: us.count as f64 / ((end_ns - begin_ns) as f64 / 1e9) * dilation,
+        mean_us: us.mean,
+        p50_us: us.p50,
+        p99_us: us.p99,
+        max_us: us.max,
     }
 }
 
-/// One thread's current interval.
+/// One thread's counts since it last handed over.
 #[derive(Debug)]
 pub(crate) struct ThreadSeries<'a> {
     series: &'a Series,
     width_ns: u64,
     interval: u64,
-    histogram: Histogram<u32>,
+    /// Operations that end from this instant on belong to another interval.
+    edge_ns: u64,
+    kinds: [Option<Box<KindCounts>>; KINDS],
+    lateness: Option<LatencyCounts<u32>>,
+}
+
+/// One thread's counts of one kind of operation.
+#[derive(Debug, Default)]
+pub(crate) struct KindCounts {
+    /// Latencies of operations that were due and answered within the window.
+    pub due: LatencyCounts<u32>,
+    /// The rare ones, made when there are any.
+    pub early: Option<LatencyCounts<u32>>,
+    pub beyond: Option<LatencyCounts<u32>>,
+    pub beyond_service: Option<LatencyCounts<u32>>,
+    /// Service times of operations that were sent and answered within the window; open loop only.
+    pub service: Option<LatencyCounts<u32>>,
 }
 
 impl ThreadSeries<'_> {
-    /// An operation that ended at `end_ns`, within the window, after `latency_ns` of modelled time.
-    pub fn record(&mut self, end_ns: u64, latency_ns: u64) {
-        let offset_ns = end_ns - self.series.begin_ns;
-        if offset_ns / self.width_ns != self.interval {
-            self.flush();
-            self.interval = offset_ns / self.width_ns;
-        }
-        self.histogram.saturating_record(latency_ns.max(1));
+    /// Operations that end before this need no [`Self::advance_to`].
+    pub fn edge_ns(&self) -> u64 {
+        self.edge_ns
     }
 
-    /// Hands the current interval over.
-    pub fn flush(&mut self) {
-        if self.histogram.is_empty() {
-            // Others may have widened the intervals meanwhile: it does not matter, they nest.
-            return;
+    /// To be called with the end of each operation that was answered within the window, before it is counted. True
+    /// when that took time, because an interval was handed over.
+    #[inline]
+    pub fn advance_to(&mut self, end_ns: u64) -> bool {
+        if end_ns < self.edge_ns {
+            return false;
         }
-        let mut inner = self.series.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        // Widths only double, so this thread's interval lies within one of the present ones.
+        self.flush();
+        let offset_ns = end_ns - self.series.begin_ns;
+        self.interval = offset_ns / self.width_ns;
+        let interval_end_ns =
+            self.series.begin_ns.saturating_add((self.interval + 1).saturating_mul(self.width_ns));
+        self.edge_ns = interval_end_ns.min(end_ns.saturating_add(LONGEST_HOLD_NS));
+        true
+    }
+
+    /// The counts of one kind.
+    #[inline]
+    pub fn kind(&mut self, kind: OperationKind) -> &mut KindCounts {
+        self.kinds[kind as usize].get_or_insert_default()
+    }
+
+    pub fn add_lateness(&mut self, ns: u64) {
+        self.lateness.get_or_insert_default().add(ns);
+    }
+
+    /// Hands over what was counted.
+    pub fn flush(&mut self) {
+        let mut inner = self.series.lock();
+        // Widths only double, so this thread's interval lies within one of the present ones, however often others
+        // have doubled them meanwhile.
         let offset_ns = self.interval * self.width_ns;
         while offset_ns / inner.width_ns >= self.series.most as u64 {
             inner.widen();
         }
-        let slot = (offset_ns / inner.width_ns) as usize;
-        if inner.slots.len() <= slot {
-            inner.slots.resize_with(slot + 1, interval_histogram);
-        }
-        inner.slots[slot].add(&self.histogram).expect("equal bounds by construction");
+        let place = (offset_ns / inner.width_ns) as usize;
         self.width_ns = inner.width_ns;
-        drop(inner);
-        self.histogram.reset();
+        for (index, counts) in self.kinds.iter_mut().enumerate() {
+            let Some(counts) = counts else { continue };
+            let has_service = counts.service.as_ref().is_some_and(|service| !service.is_empty());
+            if !counts.due.is_empty() || counts.early.is_some() || has_service {
+                let slot = inner.slot(place).kinds[index].get_or_insert_default();
+                hand_over(&mut counts.due, &mut slot.due);
+                hand_over_rare(&mut counts.early, &mut slot.early);
+                if let Some(service) = &mut counts.service {
+                    hand_over(service, slot.service.get_or_insert_default());
+                }
+            }
+            if counts.beyond.is_some() || counts.beyond_service.is_some() {
+                let slot = inner.beyond.kinds[index].get_or_insert_default();
+                if let Some(mut beyond) = counts.beyond.take() {
+                    hand_over(&mut beyond, &mut slot.due);
+                }
+                hand_over_rare(&mut counts.beyond_service, &mut slot.service);
+            }
+        }
+        if let Some(lateness) = &mut self.lateness {
+            hand_over(lateness, &mut inner.lateness);
+        }
+    }
+}
+
+fn hand_over(counts: &mut LatencyCounts<u32>, target: &mut LatencyCounts<u64>) {
+    counts.add_to(target);
+    counts.clear();
+}
+
+fn hand_over_rare(counts: &mut Option<LatencyCounts<u32>>, target: &mut Option<LatencyCounts<u64>>) {
+    if let Some(mut counts) = counts.take() {
+        hand_over(&mut counts, target.get_or_insert_default());
     }
 }
 
 impl Intervals {
+    fn slot(&mut self, place: usize) -> &mut Slot {
+        if self.slots.len() <= place {
+            self.slots.resize_with(place + 1, Slot::default);
+        }
+        &mut self.slots[place]
+    }
+
     fn widen(&mut self) {
         self.width_ns = self.width_ns.saturating_mul(2);
         let mut pairs = std::mem::take(&mut self.slots).into_iter();
         while let Some(mut first) = pairs.next() {
             if let Some(second) = pairs.next() {
-                first.add(&second).expect("equal bounds by construction");
+                first.absorb(second);
             }
             self.slots.push(first);
         }
@@ -159,12 +387,17 @@ mod tests {
 
     use super::*;
 
+    fn record(thread: &mut ThreadSeries<'_>, end_ns: u64, latency_ns: u64) {
+        thread.advance_to(end_ns);
+        thread.kind(OperationKind::Read).due.add(latency_ns);
+    }
+
     #[test]
     fn an_interval_without_operations_is_a_point_at_zero() {
         let series = Series::new(1_000, Cut::Width { wall_ns: 1_000_000_000 });
         let mut thread = series.thread();
-        thread.record(1_000, 5_000);
-        thread.record(2_500_001_000, 7_000);
+        record(&mut thread, 1_000, 5_000);
+        record(&mut thread, 2_500_001_000, 7_000);
         thread.flush();
         let points = series.points(3_000_001_000, 1.0);
         assert_eq!(points.iter().map(|point| point.operations).collect::<Vec<_>>(), [1, 0, 1]);
@@ -176,11 +409,51 @@ mod tests {
         let series = Series::new(0, Cut::Width { wall_ns: 1_000_000_000 });
         let mut thread = series.thread();
         for step in 0..100 {
-            thread.record(step * 10_000_000, 1_000);
+            record(&mut thread, step * 10_000_000, 1_000);
         }
         thread.flush();
         let points = series.points(1_000_000_000, 4.0);
         assert_eq!((points[0].t_s, points[0].throughput_per_s), (0.25, 400.0));
+    }
+
+    #[test]
+    fn kinds_and_the_rare_ones_are_kept_apart() {
+        let series = Series::new(0, Cut::Width { wall_ns: 1_000 });
+        let mut thread = series.thread();
+        thread.advance_to(100);
+        let read = thread.kind(OperationKind::Read);
+        read.due.add(10);
+        read.early.get_or_insert_default().add(20);
+        read.beyond.get_or_insert_default().add(30);
+        read.service.get_or_insert_default().add(5);
+        read.beyond_service.get_or_insert_default().add(6);
+        thread.kind(OperationKind::Update).due.add(40);
+        thread.add_lateness(7);
+        assert!(thread.advance_to(1_000), "an interval is over");
+        assert!(!thread.advance_to(1_001));
+        thread.kind(OperationKind::Update).due.add(50);
+        thread.flush();
+
+        let values = |histogram: &Histogram| histogram.values_ns().collect::<Vec<_>>();
+        let read = series.latencies(OperationKind::Read).unwrap();
+        assert_eq!((values(&read.latency), read.answered), (vec![(10, 1), (30, 1)], 2));
+        assert_eq!(values(&read.service.unwrap()), [(5, 1), (6, 1)]);
+        let update = series.latencies(OperationKind::Update).unwrap();
+        assert_eq!((values(&update.latency), update.answered), (vec![(40, 1), (50, 1)], 2));
+        assert!(update.service.is_none() && series.latencies(OperationKind::Scan).is_none());
+        assert_eq!(values(&series.lateness()), [(7, 1)]);
+        let shown: Vec<_> = series
+            .intervals(2_000)
+            .iter()
+            .map(|one| (one.begin_ns, one.length_ns, one.kind, values(&one.latency)))
+            .collect();
+        let expected = [
+            (0, 1_000, OperationKind::Read, vec![(10, 1), (20, 1)]),
+            (0, 1_000, OperationKind::Update, vec![(40, 1)]),
+            (1_000, 1_000, OperationKind::Update, vec![(50, 1)]),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(series.points(2_000, 1.0).iter().map(|one| one.operations).collect::<Vec<_>>(), [3, 1]);
     }
 
     proptest! {
@@ -195,12 +468,15 @@ mod tests {
             let mut now_ns = 0;
             for (index, gap_ns) in gaps_ns.iter().enumerate() {
                 now_ns += gap_ns;
-                threads[index % 3].record(now_ns, 1 + index as u64);
+                record(&mut threads[index % 3], now_ns, 1 + index as u64);
             }
             threads.iter_mut().for_each(ThreadSeries::flush);
             let points = series.points(now_ns + 1, 1.0);
             prop_assert!(points.len() <= most);
             prop_assert_eq!(points.iter().map(|point| point.operations).sum::<u64>(), gaps_ns.len() as u64);
+            let latencies = series.latencies(OperationKind::Read).unwrap();
+            prop_assert_eq!(latencies.answered, gaps_ns.len() as u64);
+            prop_assert_eq!(latencies.latency.count(), gaps_ns.len() as u64);
         }
     }
 }

@@ -3,33 +3,40 @@
 //! Bytes lie between 0x20 and 0x5f, six random bits each, so that text columns take them. Of every value a share
 //! is random and the rest repeats one word, which is what `compressibility` sets.
 
+use std::sync::Arc;
+
 use rand::{Rng, RngExt};
 
 use crate::distribution::{ZIPFIAN_CONSTANT, Zipfian};
+use crate::length_histogram::LengthHistogram;
 
 /// Repeated over the compressible part.
 const FILLER: [u8; 8] = *b"underlay";
 
 /// How long field values are, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum FieldLength {
     Constant(u32),
     /// Every length from the first to the second, both included, equally likely.
     Uniform(u32, u32),
     /// From the first to the second, short ones most likely by Zipf's law.
     Zipfian(u32, u32),
+    /// As often as a histogram says.
+    Histogram(Arc<LengthHistogram>),
 }
 
 impl FieldLength {
-    pub fn max_bytes(self) -> u32 {
-        match self {
+    pub fn max_bytes(&self) -> u32 {
+        match *self {
             FieldLength::Constant(max) | FieldLength::Uniform(_, max) | FieldLength::Zipfian(_, max) => max,
+            FieldLength::Histogram(ref histogram) => histogram.max_bytes(),
         }
     }
 
     /// The expected length.
-    pub fn mean_bytes(self) -> f64 {
-        match self {
+    pub fn mean_bytes(&self) -> f64 {
+        match *self {
+            FieldLength::Histogram(ref histogram) => histogram.mean_bytes(),
             FieldLength::Constant(length) => f64::from(length),
             FieldLength::Uniform(min, max) => (f64::from(min) + f64::from(max)) / 2.0,
             FieldLength::Zipfian(min, max) => {
@@ -44,11 +51,12 @@ impl FieldLength {
 }
 
 /// Draws lengths or counts from a closed range: field lengths and scan lengths.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum LengthChooser {
     Constant(u32),
     Uniform(u32, u32),
     Zipfian(u32, Zipfian),
+    Histogram(Arc<LengthHistogram>),
 }
 
 impl LengthChooser {
@@ -58,8 +66,9 @@ impl LengthChooser {
         LengthChooser::Zipfian(min, Zipfian::new(count, ZIPFIAN_CONSTANT))
     }
 
-    pub fn of(length: FieldLength) -> Self {
-        match length {
+    pub fn of(length: &FieldLength) -> Self {
+        match *length {
+            FieldLength::Histogram(ref histogram) => LengthChooser::Histogram(Arc::clone(histogram)),
             FieldLength::Constant(length) => LengthChooser::Constant(length),
             FieldLength::Uniform(min, max) => LengthChooser::Uniform(min, max.max(min)),
             FieldLength::Zipfian(min, max) => LengthChooser::zipfian(min, max),
@@ -71,6 +80,7 @@ impl LengthChooser {
             LengthChooser::Constant(length) => *length,
             LengthChooser::Uniform(min, max) => rng.random_range(*min..=*max),
             LengthChooser::Zipfian(min, ranks) => min + ranks.next(rng) as u32,
+            LengthChooser::Histogram(histogram) => histogram.next(rng),
         }
     }
 }
@@ -107,17 +117,37 @@ fn printable(word: u64) -> [u8; 8] {
 
 /// Fills a value: `compressibility` (0 to 1) of it repeats a word, the rest is drawn from `words`.
 pub fn fill(value: &mut [u8], words: &mut WordStream, compressibility: f64) {
-    let random_bytes = (value.len() as f64 * (1.0 - compressibility)).ceil() as usize;
-    let (random, filler) = value.split_at_mut(random_bytes.min(value.len()));
-    let mut chunks = random.chunks_exact_mut(8);
+    let (random, filler) = value.split_at_mut(random_bytes(value.len(), compressibility));
+    fill_random(random, words);
+    fill_repeating(filler);
+}
+
+/// How many bytes of a value are drawn, from its first one on.
+pub(crate) fn random_bytes(length: usize, compressibility: f64) -> usize {
+    ((length as f64 * (1.0 - compressibility)).ceil() as usize).min(length)
+}
+
+/// Fills the drawn part of a value.
+pub(crate) fn fill_random(bytes: &mut [u8], words: &mut WordStream) {
+    let mut chunks = bytes.chunks_exact_mut(8);
     for chunk in &mut chunks {
         chunk.copy_from_slice(&printable(words.next_word()));
     }
     let rest = chunks.into_remainder();
     if !rest.is_empty() {
-        rest.copy_from_slice(&printable(words.next_word())[..rest.len()]);
+        // Byte by byte: for so few, a copy of any length takes longer.
+        let drawn = printable(words.next_word());
+        rest.iter_mut().zip(drawn).for_each(|(byte, drawn)| *byte = drawn);
     }
-    for chunk in filler.chunks_mut(8) {
-        chunk.copy_from_slice(&FILLER[..chunk.len()]);
+}
+
+/// Fills the part of a value that repeats.
+pub(crate) fn fill_repeating(bytes: &mut [u8]) {
+    let mut chunks = bytes.chunks_exact_mut(8);
+    for chunk in &mut chunks {
+        chunk.copy_from_slice(&FILLER);
     }
+    let rest = chunks.into_remainder();
+    let length = rest.len();
+    rest.copy_from_slice(&FILLER[..length]);
 }

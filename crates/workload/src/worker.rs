@@ -2,15 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, Outcome};
+use crate::clock::Clock;
+use crate::mix::OperationKind;
 use crate::operations::OperationSource;
-use crate::pacing::{Clock, Schedule};
-use crate::recorder::{Recorder, ThreadRecord, Times, Window};
+use crate::pacing::Schedule;
+use crate::recorder::{Burst, Recorder, ThreadRecord, Times, Window};
 
 /// How often a lost connection is made again before the thread gives up, and the first pause before that; each pause is
 /// twice the one before.
 const RECONNECT_ATTEMPTS: u32 = 5;
 const FIRST_RECONNECT_PAUSE_NS: u64 = 100_000_000;
+
+/// Operations of a closed loop that follow one another within this time are written down together. Whoever watches sees them so
+/// much later.
+const LONGEST_BURST_NS: u64 = 20_000;
 
 /// Why a thread ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +45,17 @@ pub(crate) struct Worker<'a, C: Clock> {
     pub stop: &'a AtomicBool,
     /// Slow motion stretches the pauses too.
     pub dilation: f64,
+    /// Room for what is written down together.
+    pub burst: Burst,
+}
+
+/// An operation that was sent and answered.
+struct Answered {
+    kind: OperationKind,
+    due_ns: Option<u64>,
+    start_ns: u64,
+    end_ns: u64,
+    answer: Result<Outcome, ClientError>,
 }
 
 /// What a thread leaves behind.
@@ -53,16 +70,28 @@ impl<C: Clock> Worker<'_, C> {
     /// Runs from the clock's present time on until the window ends, operations run out, or it is stopped.
     pub fn run(mut self) -> WorkerReport {
         let mut reconnections = 0;
-        let ending = self.send_operations(&mut reconnections);
-        if matches!(ending, Ending::WindowClosed | Ending::Lost(_)) {
-            self.account_for_the_unstarted();
+        let mut ending = self.send_operations(&mut reconnections);
+        let leaves_arrivals = match ending {
+            Ending::WindowClosed => true,
+            // Where operations are numbered, other threads send those that this one does not get to.
+            Ending::Lost(_) => !self.source.is_limited(),
+            Ending::Exhausted | Ending::Stopped => false,
+        };
+        if leaves_arrivals && !self.account_for_the_unstarted() {
+            ending = Ending::Stopped;
         }
+        let begun_ns = self.clock.now_ns();
+        drop(self.client);
+        self.recorder.record_closing(self.clock.now_ns().saturating_sub(begun_ns));
         WorkerReport { record: self.recorder.finish(), ending, reconnections }
     }
 
     fn send_operations(&mut self, reconnections: &mut u32) -> Ending {
         // When the thread became free: the end of the operation before.
         let mut free_ns = self.clock.now_ns();
+        // Whether that is the present time still. In a closed loop it is the start of an operation that was at hand, and
+        // the clock need not be read again.
+        let mut is_present = true;
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Ending::Stopped;
@@ -73,32 +102,39 @@ impl<C: Clock> Worker<'_, C> {
                 let now_ns = self.clock.wait_until_ns(self.window.end_ns, self.stop);
                 return if now_ns < self.window.end_ns { Ending::Stopped } else { Ending::WindowClosed };
             }
-            let Some(kind) = self.source.prepare() else { return Ending::Exhausted };
-            let start_ns = match due_ns {
-                None => {
-                    self.source.launch();
-                    self.clock.now_ns()
-                }
-                Some(due_ns) => {
-                    let start_ns = self.clock.wait_until_ns(due_ns, self.stop);
-                    if start_ns < due_ns {
-                        return Ending::Stopped;
+            let sent = if self.may_send_burst() {
+                match self.send_burst() {
+                    (_, Some(odd)) => odd,
+                    (ended_ns, None) => {
+                        (free_ns, is_present) = (ended_ns, false);
+                        continue;
                     }
-                    self.source.launch();
-                    self.recorder.record_lateness(due_ns, start_ns - due_ns.max(free_ns));
-                    start_ns
+                }
+            } else {
+                match self.send_next(due_ns, free_ns, is_present) {
+                    Ok(sent) => sent,
+                    Err(ending) => return ending,
                 }
             };
-            let answer = self.source.execute(self.client.as_mut());
-            let end_ns = self.clock.now_ns();
+            let Answered { kind, due_ns, start_ns, end_ns, answer } = sent;
             free_ns = end_ns;
             if let Some(schedule) = &mut self.schedule {
                 schedule.advance();
             }
-            let times = Times { intended_ns: due_ns.unwrap_or(start_ns), start_ns, end_ns };
-            self.recorder.record(kind, times, &answer);
-            if let Err(mismatch) = self.source.finish(&answer) {
-                self.recorder.record_mismatch(kind, &mismatch);
+            let has_parts = kind == OperationKind::ReadModifyWrite;
+            let read_end_ns = if has_parts { self.source.read_end_ns() } else { None };
+            let times = Times { intended_ns: due_ns.unwrap_or(start_ns), start_ns, end_ns, read_end_ns };
+            let took_time = self.recorder.record(kind, times, &answer);
+            if has_parts {
+                self.recorder.record_parts(times, &answer);
+            }
+            is_present = !(took_time || has_parts || self.source.checks_values());
+            self.source.finish();
+            if self.source.checks_values() {
+                let begun_ns = self.clock.now_ns();
+                let checked = self.source.check(&answer);
+                let took_ns = self.clock.now_ns().saturating_sub(begun_ns);
+                self.recorder.record_check(kind, &checked, took_ns);
             }
             if let Err(ClientError::Lost(_)) = &answer {
                 match self.make_connection_again() {
@@ -108,6 +144,78 @@ impl<C: Clock> Worker<'_, C> {
                 free_ns = self.clock.now_ns();
             }
         }
+    }
+
+    /// Sends the next operation when it is due. The thread is free since `free_ns`, which `is_present` says to be now.
+    #[inline]
+    fn send_next(&mut self, due_ns: Option<u64>, free_ns: u64, is_present: bool) -> Result<Answered, Ending> {
+        let Some(preparation) = self.source.prepare() else { return Err(Ending::Exhausted) };
+        let mut start_ns = match due_ns {
+            None if is_present && preparation.is_at_hand => free_ns,
+            None => {
+                self.source.launch();
+                self.clock.now_ns()
+            }
+            Some(due_ns) => {
+                let start_ns = self.clock.wait_until_ns(due_ns, self.stop);
+                if start_ns < due_ns {
+                    return Err(Ending::Stopped);
+                }
+                self.source.launch();
+                self.recorder.record_lateness(due_ns, start_ns.saturating_sub(due_ns.max(free_ns)));
+                start_ns
+            }
+        };
+        let clock = &self.clock;
+        let mut answer = self.source.execute(self.client.as_mut(), || clock.now_ns());
+        let mut end_ns = self.clock.now_ns();
+        while self.source.may_try_again(&answer) {
+            let times =
+                Times { intended_ns: due_ns.unwrap_or(start_ns), start_ns, end_ns, read_end_ns: None };
+            self.recorder.record_repeated(preparation.kind, times, &answer);
+            let until_ns = end_ns.saturating_add((self.source.next_pause_ns() as f64 * self.dilation) as u64);
+            if self.clock.wait_until_ns(until_ns, self.stop) < until_ns {
+                return Err(Ending::Stopped);
+            }
+            start_ns = self.clock.now_ns();
+            let clock = &self.clock;
+            answer = self.source.execute(self.client.as_mut(), || clock.now_ns());
+            end_ns = self.clock.now_ns();
+        }
+        Ok(Answered { kind: preparation.kind, due_ns, start_ns, end_ns, answer })
+    }
+
+    #[inline]
+    fn may_send_burst(&self) -> bool {
+        self.schedule.is_none() && self.source.has_prompt() && !self.source.checks_values()
+    }
+
+    /// In a closed loop, sends what is at hand back to back and writes it down together: that takes less time than one by
+    /// one, and operations of a system in memory take little more. Says when the last of them ended. One that ended otherwise, or
+    /// too late to be written down with the others, is left to whoever asked.
+    #[inline]
+    fn send_burst(&mut self) -> (u64, Option<Answered>) {
+        let begin_ns = self.clock.now_ns();
+        let end_ns = self.recorder.burst_end_ns(begin_ns).min(begin_ns.saturating_add(LONGEST_BURST_NS));
+        let (mut start_ns, mut odd) = (begin_ns, None);
+        while !self.burst.is_full()
+            && let Some(kind) = self.source.take_prompt()
+        {
+            let clock = &self.clock;
+            let answer = self.source.execute(self.client.as_mut(), || clock.now_ns());
+            let now_ns = self.clock.now_ns();
+            if now_ns >= end_ns || answer != Ok(Outcome::Found) {
+                odd = Some(Answered { kind, due_ns: None, start_ns, end_ns: now_ns, answer });
+                break;
+            }
+            self.burst.add(kind, now_ns);
+            start_ns = now_ns;
+        }
+        self.recorder.record_burst(begin_ns, &mut self.burst);
+        if odd.is_none() {
+            self.source.draw_ahead();
+        }
+        (start_ns, odd)
     }
 
     fn make_connection_again(&mut self) -> Result<(), Ending> {
@@ -131,17 +239,21 @@ impl<C: Clock> Worker<'_, C> {
     }
 
     /// Arrivals within the window that this thread did not get to have waited until its end: leaving them out would
-    /// make a saturated system look fast.
-    fn account_for_the_unstarted(&mut self) {
-        let Some(schedule) = &mut self.schedule else { return };
+    /// make a saturated system look fast. False when it was stopped: a rate beyond all reason has more than can be counted.
+    fn account_for_the_unstarted(&mut self) -> bool {
+        let Some(schedule) = &mut self.schedule else { return true };
         while schedule.peek_ns() < self.window.end_ns {
+            if self.stop.load(Ordering::Relaxed) {
+                return false;
+            }
             let due_ns = schedule.peek_ns();
             schedule.advance();
             if due_ns < self.window.begin_ns {
                 continue;
             }
-            let Some(kind) = self.source.skip() else { return };
+            let Some(kind) = self.source.skip() else { break };
             self.recorder.record_unstarted(kind, due_ns);
         }
+        true
     }
 }

@@ -1,181 +1,15 @@
 //! Threads in virtual time: what is measured must follow from when operations were due and how long they took.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use underlay_record::SeriesPoint;
 
-use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
-use crate::live::LiveCounters;
-use crate::mix::Mix;
-use crate::operations::{OperationSource, SharedOperations};
-use crate::pacing::{Arrivals, Clock, Schedule};
-use crate::recorder::{ErrorSamples, Merged, Recorder, Window};
-use crate::series::{Cut, Series};
-use crate::worker::{Ending, Worker, WorkerReport};
-use crate::workload::Workload;
-
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000 * MS;
-
-/// One thread's time: it passes only when the system works or the thread waits, and waits end late by a fixed time.
-#[derive(Clone, Default)]
-struct VirtualClock {
-    now_ns: Arc<AtomicU64>,
-    wakes_late_ns: u64,
-}
-
-impl Clock for VirtualClock {
-    fn now_ns(&self) -> u64 {
-        self.now_ns.load(Ordering::Relaxed)
-    }
-
-    fn wait_until_ns(&self, instant_ns: u64, _stop: &AtomicBool) -> u64 {
-        if self.now_ns() < instant_ns {
-            self.now_ns.store(instant_ns + self.wakes_late_ns, Ordering::Relaxed);
-        }
-        self.now_ns()
-    }
-}
-
-type Answer = Result<Outcome, ClientError>;
-/// Given when an operation starts: how long it takes and how it ends.
-type Script = Arc<dyn Fn(u64) -> (u64, Answer) + Send + Sync>;
-
-struct Scripted {
-    clock: VirtualClock,
-    script: Script,
-}
-
-impl Scripted {
-    fn answer(&mut self) -> Answer {
-        let now_ns = self.clock.now_ns();
-        let (service_ns, answer) = (self.script)(now_ns);
-        self.clock.now_ns.store(now_ns + service_ns, Ordering::Relaxed);
-        answer
-    }
-}
-
-impl Client for Scripted {
-    fn read(&mut self, _: &[u8], _: Fields, values: &mut FieldValues) -> Answer {
-        values.clear();
-        self.answer()
-    }
-    fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
-        self.answer().map(|outcome| (outcome, limit))
-    }
-    fn update(&mut self, _: &[u8], _: &FieldValues) -> Answer {
-        self.answer()
-    }
-    fn insert(&mut self, _: &[u8], _: &FieldValues) -> Answer {
-        self.answer()
-    }
-    fn delete(&mut self, _: &[u8]) -> Answer {
-        self.answer()
-    }
-}
-
-struct Simulation {
-    threads: u32,
-    rate_per_wall_s: Option<f64>,
-    arrivals: Arrivals,
-    warmup_ns: u64,
-    duration_ns: u64,
-    dilation: f64,
-    wakes_late_ns: u64,
-    /// How many connections can be made after the first.
-    reconnections: u64,
-    script: Script,
-}
-
-struct Simulated {
-    merged: Merged,
-    endings: Vec<Ending>,
-    reconnections: u32,
-    unstarted: u64,
-    points: Vec<SeriesPoint>,
-    samples: Vec<String>,
-}
-
-impl Simulation {
-    fn new(script: impl Fn(u64) -> (u64, Answer) + Send + Sync + 'static) -> Self {
-        Simulation {
-            threads: 1,
-            rate_per_wall_s: None,
-            arrivals: Arrivals::Constant,
-            warmup_ns: 0,
-            duration_ns: 10 * S,
-            dilation: 1.0,
-            wakes_late_ns: 0,
-            reconnections: 0,
-            script: Arc::new(script),
-        }
-    }
-
-    fn run(&self) -> Simulated {
-        let workload = Arc::new(Workload::new(1000, 1, 100));
-        let shared = SharedOperations::new(workload, Mix::parse("c").unwrap(), self.threads, None).unwrap();
-        let window = Window { begin_ns: self.warmup_ns, end_ns: self.warmup_ns + self.duration_ns };
-        let series = Series::new(window.begin_ns, Cut::Width { wall_ns: self.duration_ns.div_ceil(20) });
-        let (live, samples, stop) =
-            (LiveCounters::default(), ErrorSamples::default(), AtomicBool::new(false));
-        let left = AtomicU64::new(self.reconnections);
-        let reports: Vec<WorkerReport> = (0..self.threads)
-            .map(|thread| {
-                let clock = VirtualClock { wakes_late_ns: self.wakes_late_ns, ..VirtualClock::default() };
-                let connect = || -> Box<dyn Client> {
-                    Box::new(Scripted { clock: clock.clone(), script: Arc::clone(&self.script) })
-                };
-                let reconnect = || {
-                    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-                        .map(|_| connect())
-                        .map_err(|_| ClientError::System("refused".to_owned()))
-                };
-                let schedule = self.rate_per_wall_s.map(|rate| {
-                    Schedule::new(self.arrivals, rate, thread, self.threads, 0, u64::from(thread))
-                });
-                let recorder = Recorder::new(
-                    window,
-                    schedule.is_some(),
-                    self.dilation,
-                    series.thread(),
-                    &live,
-                    &samples,
-                );
-                Worker {
-                    clock: clock.clone(),
-                    client: connect(),
-                    reconnect: &reconnect,
-                    source: OperationSource::new(&shared, thread, 7),
-                    recorder,
-                    schedule,
-                    window,
-                    stop: &stop,
-                    dilation: self.dilation,
-                }
-                .run()
-            })
-            .collect();
-        let endings = reports.iter().map(|report| report.ending.clone()).collect();
-        let reconnections = reports.iter().map(|report| report.reconnections).sum();
-        let records: Vec<_> = reports.into_iter().map(|report| report.record).collect();
-        Simulated {
-            merged: Merged::of(&records),
-            endings,
-            reconnections,
-            unstarted: records.iter().map(|record| record.unstarted).sum(),
-            points: series.points(window.end_ns, self.dilation),
-            samples: samples.into_texts(),
-        }
-    }
-}
-
-/// Histograms have three digits.
-fn assert_near(found: f64, expected: f64) {
-    assert!((found - expected).abs() <= expected * 1.5e-3, "{found}, expected {expected}");
-}
+use crate::client::{ClientError, Outcome};
+use crate::pacing::{Arrivals, Schedule};
+use crate::rate_profile::{RatePart, RateProfile};
+use crate::simulation::{MS, S, Simulation, assert_near};
+use crate::worker::Ending;
 
 /// 100 operations a second of 1 ms each; the one due at 5 s takes a second. Those due meanwhile wait: the j-th after it
 /// has a latency of 1 s - 9 ms x j, until the queue is empty after 111 of them.
@@ -335,12 +169,78 @@ fn a_thread_that_cannot_reconnect_ends_and_its_arrivals_still_count() {
     assert_eq!(read.latency.us.count, 999, "all but the failed one");
 }
 
+/// The first thread is lost at once, and its operations are left to the second one.
+#[test]
+fn a_thread_that_is_lost_takes_no_numbered_operations_along() {
+    let calls = AtomicU64::new(0);
+    let simulated = Simulation {
+        rate_per_wall_s: Some(100.0),
+        threads: 2,
+        operation_limit: Some(400),
+        ..Simulation::new(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
+            0 => (MS, Err(ClientError::Lost("reset".to_owned()))),
+            _ => (MS, Ok(Outcome::Found)),
+        })
+    }
+    .run();
+    assert_eq!(simulated.endings[1], Ending::Exhausted);
+    // It had taken no more than a part of its share.
+    assert!((350..400).contains(&simulated.merged.operations), "{}", simulated.merged.operations);
+    assert_eq!(simulated.unstarted, 0);
+}
+
+fn schedule(
+    arrivals: Arrivals,
+    rate_per_s: f64,
+    thread: u32,
+    threads: u32,
+    start_ns: u64,
+    seed: u64,
+) -> Schedule {
+    Schedule::new(arrivals, RateProfile::constant(rate_per_s), thread, threads, start_ns, seed)
+}
+
+/// A second at 100, two rising to 500, and 500 for ever: 100, 600, then 500 a second.
+fn stepped(arrivals: Arrivals, threads: u32) -> Vec<u64> {
+    let parts = [
+        RatePart::Steady { rate_per_s: 100.0, length: Duration::from_secs(1) },
+        RatePart::Ramp { from_per_s: 100.0, to_per_s: 500.0, length: Duration::from_secs(2) },
+    ];
+    let profile = RateProfile::of(&parts).unwrap();
+    let mut due_ns = Vec::new();
+    for thread in 0..threads {
+        let seed = u64::from(thread);
+        let mut schedule = Schedule::new(arrivals, profile.clone(), thread, threads, 0, seed);
+        while schedule.peek_ns() < 10 * S {
+            due_ns.push(schedule.peek_ns());
+            schedule.advance();
+        }
+    }
+    due_ns.sort_unstable();
+    due_ns
+}
+
+#[test]
+fn a_rate_that_changes_is_offered_as_it_changes_whatever_the_threads() {
+    let due_ns = stepped(Arrivals::Constant, 1);
+    let between = |from_s: u64, to_s: u64| {
+        due_ns.iter().filter(|&&due_ns| (from_s * S..to_s * S).contains(&due_ns)).count()
+    };
+    assert_eq!([between(0, 1), between(1, 3), between(3, 10)], [100, 600, 3_500]);
+    assert_eq!(due_ns, stepped(Arrivals::Constant, 5));
+    // Independent arrivals are as many but for chance: four standard deviations of their number.
+    let poisson = stepped(Arrivals::Poisson, 5);
+    assert!((poisson.len() as f64 - 4_200.0).abs() < 4.0 * 4_200f64.sqrt(), "{}", poisson.len());
+    let early = poisson.iter().filter(|&&due_ns| due_ns < S).count() as f64;
+    assert!((early - 100.0).abs() < 40.0, "{early}");
+}
+
 #[test]
 fn constant_arrivals_are_evenly_spread_over_all_threads() {
     let threads = 7;
     let mut due_ns: Vec<u64> = Vec::new();
     for thread in 0..threads {
-        let mut schedule = Schedule::new(Arrivals::Constant, 3_000.0, thread, threads, 5 * S, 1);
+        let mut schedule = schedule(Arrivals::Constant, 3_000.0, thread, threads, 5 * S, 1);
         while schedule.peek_ns() < 6 * S {
             due_ns.push(schedule.peek_ns());
             schedule.advance();
@@ -357,7 +257,7 @@ fn constant_arrivals_are_evenly_spread_over_all_threads() {
 fn poisson_arrivals_have_the_variance_of_their_mean() {
     let mut counts = vec![0f64; 2000];
     for thread in 0..4 {
-        let mut schedule = Schedule::new(Arrivals::Poisson, 1_000.0, thread, 4, 0, u64::from(thread) + 99);
+        let mut schedule = schedule(Arrivals::Poisson, 1_000.0, thread, 4, 0, u64::from(thread) + 99);
         while schedule.peek_ns() < 20 * S {
             counts[(schedule.peek_ns() / (10 * MS)) as usize] += 1.0;
             schedule.advance();
@@ -378,12 +278,18 @@ proptest! {
         services_ms in proptest::collection::vec(0u64..200, 1..10),
         warmup_ms in 0u64..2000,
         poisson in any::<bool>(),
+        changes in any::<bool>(),
     ) {
         let arrivals = if poisson { Arrivals::Poisson } else { Arrivals::Constant };
+        let parts = [
+            RatePart::Steady { rate_per_s: rate / 2.0, length: Duration::from_millis(1_500) },
+            RatePart::Ramp { from_per_s: 0.0, to_per_s: rate * 2.0, length: Duration::from_millis(2_500) },
+        ];
         let calls = AtomicU64::new(0);
         let simulation = Simulation {
             threads,
             rate_per_wall_s: Some(rate),
+            profile: changes.then(|| RateProfile::of(&parts).unwrap()),
             arrivals,
             warmup_ns: warmup_ms * MS,
             duration_ns: 5 * S,
@@ -395,17 +301,62 @@ proptest! {
         let simulated = simulation.run();
         let mut due = 0;
         for thread in 0..threads {
-            let mut schedule = Schedule::new(arrivals, rate, thread, threads, 0, u64::from(thread));
+            let mut schedule = simulation.schedule(thread).unwrap();
             while schedule.peek_ns() < (warmup_ms + 5000) * MS {
                 due += u64::from(schedule.peek_ns() >= warmup_ms * MS);
                 schedule.advance();
             }
         }
         prop_assert_eq!(simulated.merged.latency.count(), due);
-        if !poisson {
+        if !poisson && !changes {
             prop_assert!((due as f64 - rate * 5.0).abs() <= 1.0);
         }
         let in_series: u64 = simulated.points.iter().map(|point| point.operations).sum();
         prop_assert_eq!(in_series, simulated.merged.operations);
+    }
+}
+
+proptest! {
+    /// Whatever answers come, how quick they are, and where the window's edges lie.
+    #[test]
+    fn operations_written_down_together_are_those_written_down_one_by_one(
+        mix in prop::sample::select(vec!["a", "c", "e", "f", "d", "delete"]),
+        answers in prop::collection::vec((1u64..9_000, 0u8..40), 1..300),
+        warmup_ns in 0u64..30_000,
+        threads in 1u32..3,
+        operation_limit in prop::option::of(1u64..400),
+        reconnections in 0u64..3,
+        dilation in prop::sample::select(vec![1.0, 3.0]),
+    ) {
+        let simulated = [true, false].map(|keeps_raw| {
+            let answers = answers.clone();
+            let simulation = Simulation {
+                mix,
+                threads,
+                warmup_ns,
+                duration_ns: 600_000,
+                operation_limit,
+                reconnections,
+                dilation,
+                keeps_raw,
+                ..Simulation::new(move |now_ns| {
+                    let (took_ns, answer) = answers[(now_ns / 7) as usize % answers.len()];
+                    let answer = match answer {
+                        0 => Err(ClientError::Lost("gone".to_owned())),
+                        1 => Err(ClientError::System("no".to_owned())),
+                        2 => Err(ClientError::Timeout(Duration::from_nanos(took_ns))),
+                        3 => Ok(Outcome::Throttled),
+                        4 | 5 => Ok(Outcome::Missing),
+                        _ => Ok(Outcome::Found),
+                    };
+                    (took_ns, answer)
+                })
+            };
+            simulation.run()
+        });
+        let [one_by_one, together] = simulated.map(|simulated| {
+            format!("{:?} {:?} {:?} {:?}", simulated.merged, simulated.endings, simulated.points, simulated.samples)
+        });
+        prop_assert_eq!(one_by_one, together);
     }
 }

@@ -1,10 +1,13 @@
 //! A workload: what the records are, how keys are chosen, and what one operation touches.
 
+use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::distribution::{KeyRange, RequestDistribution};
 use crate::keys::{InsertOrder, KeyNaming};
+use crate::length_histogram::LengthHistogram;
 use crate::mix::{Mix, OperationKind, Proportions};
 use crate::properties::{Properties, PropertyError, PropertyErrors, known};
 use crate::values::{FieldLength, LengthChooser};
@@ -15,6 +18,9 @@ pub const MAX_FIELD_COUNT: u32 = 10_000;
 pub const MAX_FIELD_BYTES: u32 = 64 << 20;
 /// The longest record, all fields together: 1 GiB.
 const MAX_RECORD_BYTES: u64 = 1 << 30;
+
+/// CoreWorkload's default, whatever the mix.
+const CORE_MAX_SCAN_LENGTH: u32 = 1000;
 
 /// How the length of a scan is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +43,6 @@ pub struct Workload {
     pub field_count: u32,
     pub field_length: FieldLength,
     pub field_name_prefix: String,
-    pub table: String,
     pub read_all_fields: bool,
     pub write_all_fields: bool,
     /// CoreWorkload's proportions, for when no standard mix is named.
@@ -60,14 +65,14 @@ pub struct Workload {
     pub compressibility: f64,
     /// How often a failed insert of a load is tried again.
     pub insert_retries: u32,
+    /// How long to wait before that, within a fifth, in modelled time.
+    pub insert_retry_interval: Duration,
     /// `threadcount`.
     pub threads: u32,
     /// `target` in operations per second; `None` for as many as possible.
     pub target_rate_per_s: Option<f64>,
     pub max_execution_time: Option<Duration>,
     pub warmup_time: Duration,
-    /// What YCSB's output format prints, each in percent.
-    pub output_percentiles: Vec<f64>,
 }
 
 impl Workload {
@@ -83,7 +88,6 @@ impl Workload {
             field_count: fields,
             field_length: FieldLength::Constant(field_bytes),
             field_name_prefix: "field".to_owned(),
-            table: "usertable".to_owned(),
             read_all_fields: true,
             write_all_fields: false,
             proportions,
@@ -99,12 +103,19 @@ impl Workload {
             data_integrity: false,
             compressibility: 0.5,
             insert_retries: 0,
+            insert_retry_interval: Duration::from_secs(3),
             threads: 1,
             target_rate_per_s: None,
             max_execution_time: None,
             warmup_time: Duration::ZERO,
-            output_percentiles: vec![50.0, 95.0, 99.0],
         }
+    }
+
+    /// With CoreWorkload's own defaults where a standard mix would decide: what YCSB does with the same properties.
+    pub fn with_core_defaults(mut self) -> Self {
+        self.request_distribution.get_or_insert(RequestDistribution::Uniform);
+        self.max_scan_length.get_or_insert(CORE_MAX_SCAN_LENGTH);
+        self
     }
 
     /// The mix that the properties ask for.
@@ -269,10 +280,6 @@ fn weight(text: &str) -> Option<f64> {
     number(text).filter(|value: &f64| value.is_finite() && *value >= 0.0)
 }
 
-fn percentiles(text: &str) -> Option<Vec<f64>> {
-    text.split(',').map(|part| number(part.trim()).filter(|value| (0.0..=100.0).contains(value))).collect()
-}
-
 impl Properties {
     /// The workload that these properties describe, with CoreWorkload's defaults for those not given.
     ///
@@ -318,13 +325,29 @@ fn read_records(reader: &mut Reader, workload: &mut Workload) {
         "constant" => Some(FieldLength::Constant(max_bytes)),
         "uniform" => Some(FieldLength::Uniform(min_bytes, max_bytes)),
         "zipfian" => Some(FieldLength::Zipfian(min_bytes, max_bytes)),
+        // Read from its file below.
+        "histogram" => Some(FieldLength::Constant(0)),
         _ => None,
     };
     workload.field_length =
         reader.read("fieldlengthdistribution", length).unwrap_or(FieldLength::Constant(max_bytes));
+    let given = |name: &str| reader.properties.get(name).map(|property| property.value.trim());
+    if given("fieldlengthdistribution") == Some("histogram") {
+        match LengthHistogram::read(Path::new(given("fieldlengthhistogram").unwrap_or("hist.txt"))) {
+            Ok(histogram) => workload.field_length = FieldLength::Histogram(Arc::new(histogram)),
+            Err(problem) => reader.problem(
+                &["fieldlengthdistribution", "fieldlengthhistogram"],
+                format!("fieldlengthhistogram {problem}"),
+            ),
+        }
+    } else if reader.properties.get("fieldlengthhistogram").is_some() {
+        reader.problem(
+            &["fieldlengthhistogram"],
+            "fieldlengthhistogram needs fieldlengthdistribution=histogram".to_owned(),
+        );
+    }
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     reader.set(&mut workload.field_name_prefix, "fieldnameprefix", text);
-    reader.set(&mut workload.table, "table", text);
     let order = |name: &str| match name {
         "hashed" => Some(InsertOrder::Hashed),
         "ordered" => Some(InsertOrder::Ordered),
@@ -383,7 +406,11 @@ fn read_execution(reader: &mut Reader, workload: &mut Workload) {
         reader.read("maxexecutiontime", number).filter(|&limit_s| limit_s > 0).map(Duration::from_secs);
     workload.warmup_time = Duration::from_secs(reader.read("warmupexecutiontime", number).unwrap_or(0));
     reader.set(&mut workload.insert_retries, "core_workload_insertion_retry_limit", number);
-    reader.set(&mut workload.output_percentiles, "hdrhistogram.percentiles", percentiles);
+    let interval = |text: &str| number(text).map(|seconds: u32| Duration::from_secs(u64::from(seconds)));
+    reader.set(&mut workload.insert_retry_interval, "core_workload_insertion_retry_interval", interval);
     let core = |name: &str| name.ends_with("CoreWorkload").then_some(());
     reader.read("workload", core);
+    for name in ["readallfieldsbyname", "dotransactions", "spin.sleep", "measurement.trackjvm"] {
+        reader.read(name, boolean);
+    }
 }

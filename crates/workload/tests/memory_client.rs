@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use underlay_workload::MemoryStore;
-use underlay_workload::client::{Client, FieldValues, Fields, Outcome};
+use underlay_workload::client::{Client, FieldValues, Fields, FoundRecords, Outcome};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -74,6 +74,14 @@ proptest! {
                     let count = (list.iter().filter(|(other, _)| *other >= key).count() as u32).min(limit);
                     let expected = if count > 0 { Outcome::Found } else { Outcome::Missing };
                     prop_assert_eq!(client.scan(&[key], limit, Fields::All), Ok((expected, count)));
+                    let mut records = FoundRecords::default();
+                    let found = client.scan_records(&[key], limit, Fields::All, &mut records);
+                    prop_assert_eq!(found, Ok((expected, count)));
+                    for (key, values) in records.iter() {
+                        let there = list.iter().find(|(other, _)| [*other] == key).expect("a record that is there");
+                        let found: Vec<(u32, u8)> = values.iter().map(|(field, value)| (field, value[0])).collect();
+                        prop_assert_eq!(&found, &there.1);
+                    }
                 }
                 Step::Delete(key) => {
                     let before = list.len();

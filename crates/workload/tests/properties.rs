@@ -41,7 +41,9 @@ fn the_format_is_javas() {
         a\\=b=c=d\n\
         path=C:\\\\dir\\\n\
         # not a comment\n\
-        pair=\\ud83d\\ude00!\r\nafter=crlf";
+        pair=\\ud83d\\ude00!\r\nafter=crlf \t\n\
+        kept=blank\\ \x20\n\
+        backslash=C:\\\\ ";
     let expected = [
         ("plain", "value"),
         ("indented", "colon"),
@@ -54,6 +56,8 @@ fn the_format_is_javas() {
         ("path", "C:\\dir# not a comment"),
         ("pair", "😀!"),
         ("after", "crlf"),
+        ("kept", "blank "),
+        ("backslash", "C:\\"),
     ];
     let found = pairs(text);
     let found: Vec<(&str, &str)> =
@@ -89,20 +93,36 @@ fn ycsbs_own_workload_files_are_understood() {
 }
 
 #[test]
+fn without_a_named_mix_defaults_are_coreworkloads() {
+    // The proportions of workloads A and E, whose files ask for other things.
+    for text in [
+        "readproportion=0.5\nupdateproportion=0.5\n",
+        "readproportion=0\nupdateproportion=0\nscanproportion=0.95\ninsertproportion=0.05\n",
+    ] {
+        let workload = parse(text).workload().unwrap().with_core_defaults();
+        let mix = workload.mix();
+        assert_eq!(workload.distribution_for(&mix), RequestDistribution::Uniform);
+        assert_eq!(workload.max_scan_length_for(&mix), 1000);
+    }
+    let given = parse("requestdistribution=latest\nmaxscanlength=7\n").workload().unwrap();
+    assert_eq!(given.clone().with_core_defaults(), given);
+}
+
+#[test]
 fn every_known_property_is_read() {
     let text = "recordcount=5000\noperationcount=0\ninsertstart=1000\ninsertcount=2000\nfieldcount=3\n\
-        fieldlength=200\nminfieldlength=50\nfieldlengthdistribution=uniform\nfieldnameprefix=f\ntable=t\n\
+        fieldlength=200\nminfieldlength=50\nfieldlengthdistribution=uniform\nfieldnameprefix=f\n\
         readallfields=FALSE\nwriteallfields=true\nreadproportion=1\nupdateproportion=1\ninsertproportion=1\n\
         scanproportion=1\nreadmodifywriteproportion=2\ndeleteproportion=4\nrequestdistribution=hotspot\n\
         hotspotdatafraction=0.1\nhotspotopnfraction=0.9\nexponential.percentile=90\nexponential.frac=0.5\n\
         minscanlength=2\nmaxscanlength=9\nscanlengthdistribution=zipfian\ninsertorder=ordered\nzeropadding=12\n\
         compressibility=0.25\nthreadcount=8\ntarget=1500.5\nmaxexecutiontime=60\nwarmupexecutiontime=5\n\
-        hdrhistogram.percentiles=50,99.9\ncore_workload_insertion_retry_limit=3\n";
+        core_workload_insertion_retry_limit=3\ncore_workload_insertion_retry_interval=7\n";
     let workload = parse(text).workload().unwrap();
     let mix = workload.mix();
     assert_eq!((workload.record_count, workload.insert_start, workload.insert_count), (5000, 1000, 2000));
-    assert_eq!((workload.field_count, workload.field_length), (3, FieldLength::Uniform(50, 200)));
-    assert_eq!((workload.field_name_prefix.as_str(), workload.table.as_str()), ("f", "t"));
+    assert_eq!((workload.field_count, &workload.field_length), (3, &FieldLength::Uniform(50, 200)));
+    assert_eq!(workload.field_name_prefix, "f");
     assert_eq!((workload.read_all_fields, workload.write_all_fields), (false, true));
     assert_eq!((mix.name(), mix.share(underlay_workload::OperationKind::Delete)), ("custom", 0.4));
     assert_eq!(workload.distribution_for(&mix), RequestDistribution::Hotspot);
@@ -114,7 +134,7 @@ fn every_known_property_is_read() {
     assert_eq!((workload.target_rate_per_s, workload.operation_count), (Some(1500.5), None));
     assert_eq!(workload.max_execution_time, Some(Duration::from_secs(60)));
     assert_eq!((workload.warmup_time, workload.insert_retries), (Duration::from_secs(5), 3));
-    assert_eq!(workload.output_percentiles, [50.0, 99.9]);
+    assert_eq!(workload.insert_retry_interval, Duration::from_secs(7));
     assert_eq!(workload.data_bytes(), 2000 * (4 + 12 + 3 * 125));
     assert!(parse("dataintegrity=true").workload().unwrap().data_integrity);
 }
@@ -132,20 +152,31 @@ fn defaults_are_coreworkloads() {
     }
 }
 
+#[test]
+fn field_lengths_come_from_a_histogram_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("hist.txt");
+    std::fs::write(&path, "BlockSize\t100\n0\t1\n1\t0\n2\t8\n3\t1\n").unwrap();
+    let text = format!("fieldlengthdistribution=histogram\nfieldlengthhistogram={}\n", path.display());
+    let workload = parse(&text).workload().unwrap();
+    // Of ten numbers two belong to the first bucket, none to the second, eight to the third, and none is left for the last.
+    assert_eq!((workload.field_length.max_bytes(), workload.field_length.mean_bytes()), (300, 260.0));
+}
+
 /// Every value that cannot be read, in one go, each with its place and what was expected.
 #[test]
 fn all_malformed_values_are_reported_with_their_places() {
-    let text = "recordcount=ten\n\nfieldcount=0\nfieldlengthdistribution=histogram\nreadallfields=maybe\n\
+    let text = "recordcount=ten\n\nfieldcount=0\nfieldlengthdistribution=bimodal\nreadallfields=maybe\n\
         readproportion=-1\nrequestdistribution=zipf\nhotspotdatafraction=1.5\nexponential.percentile=100\n\
         maxscanlength=0\nscanlengthdistribution=constant\ninsertorder=random\nzeropadding=5000\n\
-        threadcount=0\ntarget=fast\nworkload=site.ycsb.workloads.RestWorkload\nhdrhistogram.percentiles=50,,99\n";
+        threadcount=0\ntarget=fast\nworkload=site.ycsb.workloads.RestWorkload\n";
     let mut properties = Properties::new();
     properties.add_text("w.properties", text).unwrap();
     properties.add_argument("dataintegrity=yes").unwrap();
     let expected = "\
 w.properties:1: recordcount is 'ten': expected a whole number
 w.properties:3: fieldcount is '0': expected a whole number from 1
-w.properties:4: fieldlengthdistribution is 'histogram': expected constant, uniform or zipfian
+w.properties:4: fieldlengthdistribution is 'bimodal': expected constant, uniform, zipfian or histogram
 w.properties:5: readallfields is 'maybe': expected true or false
 w.properties:6: readproportion is '-1': expected a number from 0 up
 w.properties:7: requestdistribution is 'zipf': expected uniform, zipfian, latest, hotspot, exponential or sequential
@@ -158,7 +189,6 @@ w.properties:13: zeropadding is '5000': expected a whole number up to 1000
 w.properties:14: threadcount is '0': expected a whole number from 1
 w.properties:15: target is 'fast': expected a number from 0 up
 w.properties:16: workload is 'site.ycsb.workloads.RestWorkload': expected a class name that ends in CoreWorkload
-w.properties:17: hdrhistogram.percentiles is '50,,99': expected numbers with commas between
 -p dataintegrity=yes: dataintegrity is 'yes': expected true or false";
     assert_eq!(properties.workload().unwrap_err().to_string(), expected);
 }
@@ -187,6 +217,14 @@ fn values_that_do_not_fit_together_are_reported() {
         "w.properties:2: dataintegrity needs fields of one length: set fieldlengthdistribution=constant"
     );
     assert_eq!(
+        mistakes("fieldlengthhistogram=hist.txt"),
+        "w.properties:1: fieldlengthhistogram needs fieldlengthdistribution=histogram"
+    );
+    assert!(
+        mistakes("fieldlengthdistribution=histogram\nfieldlengthhistogram=/no/such/file")
+            .starts_with("w.properties:2: fieldlengthhistogram /no/such/file: cannot be read: ")
+    );
+    assert_eq!(
         mistakes("minscanlength=20\nmaxscanlength=10"),
         "w.properties:2: minscanlength is 20: expected at most maxscanlength, 10"
     );
@@ -210,7 +248,7 @@ fn malformed_files_and_arguments_are_reported() {
     }
     let missing = tempfile::tempdir().unwrap().path().join("none.properties");
     let error = properties.read_file(&missing).unwrap_err().to_string();
-    assert!(error.contains("none.properties:1: cannot be read: "), "{error}");
+    assert!(error.contains("none.properties: cannot be read: "), "{error}");
     assert_eq!(properties, Properties::new());
 }
 
@@ -222,6 +260,11 @@ fn files_are_read() {
     let mut properties = Properties::new();
     properties.read_file(&path).unwrap();
     assert_eq!(properties.workload().unwrap().record_count, 12);
+    // Latin-1 is what Java reads; UTF-8 is told from it, with the mark that some editors put before it.
+    assert_eq!(properties.get("table").unwrap().value, "café");
+    std::fs::write(&path, "\u{feff}table=naïf").unwrap();
+    properties.read_file(&path).unwrap();
+    assert_eq!(properties.get("table").unwrap().value, "naïf");
     std::fs::write(&path, vec![b'#'; (1 << 20) + 1]).unwrap();
     assert!(properties.read_file(&path).unwrap_err().to_string().contains("at most 1048576"));
 }

@@ -1,15 +1,15 @@
 //! Whole runs against clients in memory: what they leave behind, count and refuse. Nothing here depends on speed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use underlay_record::Measured;
+use underlay_record::{Histogram, Measured};
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
 use underlay_workload::{
-    Control, MemoryStore, Mix, NullClient, Phase, Properties, RunError, RunSpec, Workload, null_ceiling, run,
-    ycsb_output,
+    Control, KeysOnlyClient, MemoryStore, Mix, NullClient, OperationKind, Particulars, Phase, Properties,
+    RawAnswer, RawLog, RawOperation, RunError, RunSpec, Workload, null_ceiling, run,
 };
 
 fn workload(records: u64, arguments: &[&str]) -> Arc<Workload> {
@@ -106,96 +106,40 @@ fn every_mix_runs_with_checked_values_and_finds_what_was_loaded() {
     }
 }
 
-type Spoil = fn(&mut FieldValues);
-
-/// Spoils what it reads, from the given read on.
-struct Spoiling<C> {
-    client: C,
-    sound_reads: u64,
-    spoil: Spoil,
-}
-
-impl<C: Client> Client for Spoiling<C> {
-    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
-        let outcome = self.client.read(key, fields, values)?;
-        if self.sound_reads == 0 {
-            (self.spoil)(values);
-        }
-        self.sound_reads = self.sound_reads.saturating_sub(1);
-        Ok(outcome)
-    }
-    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
-        self.client.scan(start, limit, fields)
-    }
-    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
-        self.client.update(key, values)
-    }
-    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
-        self.client.insert(key, values)
-    }
-    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
-        self.client.delete(key)
-    }
-}
-
-fn respelled(values: &mut FieldValues, change: impl Fn(u32, Vec<u8>) -> Option<(u32, Vec<u8>)>) {
-    let before: Vec<(u32, Vec<u8>)> = values.iter().map(|(field, value)| (field, value.to_vec())).collect();
-    values.clear();
-    for (field, value) in before.into_iter().filter_map(|(field, value)| change(field, value)) {
-        values.push(field, &value);
-    }
-}
-
+/// What YCSB shows beside the record: the parts of read-modify-writes, and what failed.
 #[test]
-fn spoiled_values_are_errors_of_their_own() {
-    let workload = workload(100, &["dataintegrity=true", "fieldcount=2"]);
+fn particulars_hold_what_the_record_leaves_out() {
+    let workload = workload(100, &[]);
     let store = MemoryStore::new();
     run_on(&store, &limited(&workload, "load", 1, None));
-    let spoils: [(Spoil, &str); 5] = [
-        (
-            |values| {
-                respelled(values, |field, mut value| {
-                    value[60] ^= 1;
-                    Some((field, value))
-                })
-            },
-            "differs from what was written, from byte",
-        ),
-        (
-            |values| {
-                respelled(values, |field, mut value| {
-                    value[2] ^= 1;
-                    Some((field, value))
-                })
-            },
-            "differs from what was written, from byte 8",
-        ),
-        (
-            |values| respelled(values, |field, value| (field > 0).then_some((field, value))),
-            "has 1 fields, expected 2",
-        ),
-        (
-            |values| respelled(values, |field, value| Some((1 - field, value))),
-            "differs from what was written",
-        ),
-        (
-            |values| respelled(values, |field, value| Some((field, value[1..].to_vec()))),
-            "has 99 bytes, expected 100",
-        ),
-    ];
-    for (spoil, finding) in spoils {
-        let control = Control::new();
-        let connect = |_| -> Result<Box<dyn Client>, ClientError> {
-            Ok(Box::new(Spoiling { client: store.client(), sound_reads: 10, spoil }))
-        };
-        let measured = run(&limited(&workload, "c", 1, Some(15)), &connect, &control).unwrap();
-        assert_eq!(
-            (measured.operations, measured.errors, control.aftermath().integrity_mismatches),
-            (15, 5, 5)
-        );
-        assert!(measured.error_samples[0].contains(finding), "{:?}", measured.error_samples);
-        assert!(measured.error_samples[0].starts_with("data integrity: record user"));
+    // Half of the records are gone.
+    for key in store.keys().iter().step_by(2) {
+        store.client().delete(key).unwrap();
     }
+    let mut control = Control::new();
+    control.keeps_particulars = true;
+    let measured =
+        run(&limited(&workload, "f", 2, Some(1000)), &|_| Ok(Box::new(store.client())), &control).unwrap();
+    let particulars = control.particulars();
+    let stats = |name: &str| measured.by_operation[name].clone();
+    let (reads, modified) = (stats("read"), stats("read-modify-write"));
+    assert!(reads.missing > 10 && modified.missing > 10, "{reads:?}");
+    let failed = |kind| particulars.failed[&(kind, RawAnswer::Missing)].service.count();
+    assert_eq!(failed(OperationKind::Read), reads.missing);
+    assert_eq!(failed(OperationKind::ReadModifyWrite), modified.missing);
+    let part = |kind, answer| particulars.parts.get(&(kind, answer)).map_or(0, |both| both.service.count());
+    assert_eq!(part(OperationKind::Read, RawAnswer::Missing), modified.missing);
+    assert_eq!(part(OperationKind::Read, RawAnswer::Found), modified.count - modified.missing);
+    assert_eq!(part(OperationKind::Update, RawAnswer::Found), modified.count - modified.missing);
+    assert_eq!((particulars.parts.len(), particulars.failed.len(), particulars.closings.count()), (3, 2, 2));
+    // The parts are no longer than the whole.
+    let mean = |kind| particulars.parts[&(kind, RawAnswer::Found)].service.mean_us();
+    assert!(mean(OperationKind::Read) + mean(OperationKind::Update) > 0.0);
+    assert!(control.particulars().parts.is_empty(), "they are taken out");
+
+    let control = Control::new();
+    run(&limited(&workload, "f", 1, Some(10)), &|_| Ok(Box::new(store.client())), &control).unwrap();
+    assert_eq!(control.particulars(), Particulars::default(), "nobody asked for them");
 }
 
 #[test]
@@ -333,9 +277,33 @@ fn failed_inserts_are_repeated_as_often_as_asked() {
             _ => Err(ClientError::System("busy".into())),
         })))
     };
-    let workload = workload(50, &["core_workload_insertion_retry_limit=2"]);
-    let measured = run(&limited(&workload, "load", 1, None), &connect, &Control::new()).unwrap();
+    let retries = ["core_workload_insertion_retry_limit=2", "core_workload_insertion_retry_interval=0"];
+    let workload = workload(50, &retries);
+    let mut control = Control::new();
+    control.keeps_particulars = true;
+    let measured = run(&limited(&workload, "load", 1, None), &connect, &control).unwrap();
     assert_eq!((measured.operations, measured.errors, CALLS.load(Ordering::Relaxed)), (50, 0, 150));
+    let failed = &control.particulars().failed[&(OperationKind::Insert, RawAnswer::Error)];
+    assert_eq!(failed.service.count(), 100, "each attempt is one of YCSB's");
+}
+
+#[test]
+fn repeats_wait_for_their_interval_and_a_stop_ends_the_wait() {
+    let connect = |_| -> Result<Box<dyn Client>, ClientError> {
+        Ok(Box::new(Failing(|| Err(ClientError::System("busy".into())))))
+    };
+    let retries = ["core_workload_insertion_retry_limit=2", "core_workload_insertion_retry_interval=3600"];
+    let spec = limited(&workload(50, &retries), "load", 1, None);
+    let control = Control::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while control.progress().phase != Phase::Measuring {
+                std::thread::yield_now();
+            }
+            control.stop.store(true, Ordering::Relaxed);
+        });
+        assert!(matches!(run(&spec, &connect, &control), Err(RunError::Stopped)));
+    });
 }
 
 #[test]
@@ -409,68 +377,165 @@ fn runs_of_one_seed_ask_for_the_same() {
     assert_ne!(keys_of(3), keys_of(4));
 }
 
-#[test]
-fn the_summary_is_in_ycsbs_words() {
-    use underlay_record::{Histogram, Latency, OperationStats};
-    let histogram = |values_us: &[u64]| {
-        let mut histogram = Histogram::default();
-        values_us.iter().for_each(|&us| histogram.record_ns(us * 1000));
-        Latency::of(histogram)
-    };
-    let mut measured =
-        Measured { duration_s: 2.5, operations: 5, throughput_per_s: 2.0, ..Measured::default() };
-    let service = histogram(&[100, 100, 200, 400]);
-    let read =
-        OperationStats { count: 4, missing: 1, throttled: 2, errors: 3, latency: service.clone(), service };
-    let update = OperationStats {
-        count: 1,
-        latency: histogram(&[5000]),
-        service: histogram(&[300]),
-        ..OperationStats::default()
-    };
-    measured.by_operation.insert("read".into(), read);
-    measured.by_operation.insert("read-modify-write".into(), update);
-    let summary = ycsb_output::summary(&measured, &[50.0, 99.9]);
-    let expected = "\
-[OVERALL], RunTime(ms), 2500
-[OVERALL], Throughput(ops/sec), 2
-[READ], Operations, 4
-[READ], AverageLatency(us), AVERAGE
-[READ], MinLatency(us), 100
-[READ], MaxLatency(us), 400
-[READ], 50thPercentileLatency(us), 100
-[READ], 99.9PercentileLatency(us), 400
-[READ], Return=OK, 3
-[READ], Return=NOT_FOUND, 1
-[READ], Return=SERVICE_UNAVAILABLE, 2
-[READ], Return=ERROR, 3
-[READ-MODIFY-WRITE], Operations, 1
-[READ-MODIFY-WRITE], AverageLatency(us), AVERAGE
-[READ-MODIFY-WRITE], MinLatency(us), 300
-[READ-MODIFY-WRITE], MaxLatency(us), 300
-[READ-MODIFY-WRITE], 50thPercentileLatency(us), 300
-[READ-MODIFY-WRITE], 99.9PercentileLatency(us), 300
-[READ-MODIFY-WRITE], Return=OK, 1
-[Intended-READ-MODIFY-WRITE], Operations, 1
-[Intended-READ-MODIFY-WRITE], AverageLatency(us), AVERAGE
-[Intended-READ-MODIFY-WRITE], MinLatency(us), 4997
-[Intended-READ-MODIFY-WRITE], MaxLatency(us), 5001
-[Intended-READ-MODIFY-WRITE], 50thPercentileLatency(us), 5001
-[Intended-READ-MODIFY-WRITE], 99.9PercentileLatency(us), 5001
-";
-    let averages: Vec<f64> = summary
-        .lines()
-        .filter_map(|line| line.split_once("AverageLatency(us), ").map(|(_, value)| value.parse().unwrap()))
-        .collect();
-    for (found, exact) in averages.iter().zip([200.0, 300.0, 5000.0]) {
-        assert!((found / exact - 1.0).abs() < 1e-3, "{averages:?}");
+/// What was measured, worked out anew from every single operation.
+fn from_raw(operations: &[RawOperation], duration_ns: i64) -> BTreeMap<&'static str, [Histogram; 2]> {
+    let within = |ns: i64| (0..duration_ns).contains(&ns);
+    let mut kinds: BTreeMap<&'static str, [Histogram; 2]> = BTreeMap::new();
+    for one in operations.iter().filter(|one| one.answer.is_timed()) {
+        let [latency, service] = kinds.entry(one.kind.name()).or_default();
+        if within(one.intended_ns) {
+            latency.record_ns((one.end_ns - one.intended_ns) as u64);
+        }
+        if one.answer != RawAnswer::Unstarted && within(one.start_ns) {
+            service.record_ns((one.end_ns - one.start_ns) as u64);
+        }
     }
-    let without_averages: String = summary
-        .lines()
-        .map(|line| match line.split_once("AverageLatency(us), ") {
-            Some((section, _)) => format!("{section}AverageLatency(us), AVERAGE\n"),
-            None => format!("{line}\n"),
-        })
-        .collect();
-    assert_eq!(without_averages, expected);
+    kinds
+}
+
+#[test]
+fn every_percentile_follows_from_the_raw_log() {
+    let workload = workload(1000, &["fieldcount=1"]);
+    for (rate_per_s, duration_ms, limit) in [(None, u64::MAX, Some(20_000)), (Some(20_000.0), 200, None)] {
+        let (store, control) = (MemoryStore::new(), Control::new());
+        run_on(&store, &limited(&workload, "load", 2, None));
+        let (log, operations) = RawLog::new();
+        control.log_operations(log);
+        let spec = RunSpec {
+            rate_per_s,
+            duration: if duration_ms == u64::MAX {
+                Duration::MAX
+            } else {
+                Duration::from_millis(duration_ms)
+            },
+            ..limited(&workload, "a", 3, limit)
+        };
+        let (measured, raw) = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| operations.flatten().collect::<Vec<_>>());
+            let measured = run(&spec, &|_| Ok(Box::new(store.client())), &control).unwrap();
+            (measured, reader.join().unwrap())
+        });
+        let duration_ns = if duration_ms == u64::MAX { i64::MAX } else { duration_ms as i64 * 1_000_000 };
+        let answered = raw
+            .iter()
+            .filter(|one| one.answer != RawAnswer::Unstarted && (0..duration_ns).contains(&one.end_ns))
+            .count();
+        assert_eq!(answered as u64, measured.operations);
+        let kinds = from_raw(&raw, duration_ns);
+        assert_eq!(kinds.keys().copied().collect::<Vec<_>>(), ["read", "update"]);
+        for (kind, [latency, service]) in kinds {
+            let stats = &measured.by_operation[kind];
+            assert_eq!(stats.latency.histogram, latency, "{kind}");
+            assert_eq!(stats.service.histogram, service, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn intervals_are_kept_for_logs_when_asked() {
+    let workload = workload(100, &[]);
+    for keeps in [false, true] {
+        let mut control = Control::new();
+        control.keeps_intervals = keeps;
+        let spec = limited(&workload, "a", 2, Some(5_000));
+        let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &control).unwrap();
+        let intervals = control.intervals();
+        assert_eq!(intervals.is_empty(), !keeps);
+        if keeps {
+            let count: u64 = intervals.iter().map(|one| one.latency.count()).sum();
+            assert_eq!(count, measured.operations);
+            assert!(intervals.iter().all(|one| one.service.is_none()), "a closed loop has one latency");
+        }
+    }
+}
+
+#[test]
+fn values_are_not_made_for_who_does_not_want_them() {
+    struct Counting(Arc<AtomicU64>, bool);
+    impl Client for Counting {
+        fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+            Ok(Outcome::Found)
+        }
+        fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
+            Ok((Outcome::Found, limit))
+        }
+        fn update(&mut self, _: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+            self.0.fetch_add(values.len() as u64, Ordering::Relaxed);
+            Ok(Outcome::Found)
+        }
+        fn insert(&mut self, _: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+            self.update(b"", values)
+        }
+        fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
+            Ok(Outcome::Found)
+        }
+        fn wants_values(&self) -> bool {
+            self.1
+        }
+    }
+    for (wants, fields) in [(true, 1_000), (false, 0)] {
+        let count = Arc::new(AtomicU64::new(0));
+        let spec = limited(&workload(100, &["fieldcount=10"]), "load", 1, None);
+        run(&spec, &|_| Ok(Box::new(Counting(Arc::clone(&count), wants))), &Control::new()).unwrap();
+        assert_eq!(count.load(Ordering::Relaxed), fields);
+    }
+    assert!(NullClient.wants_values() && !KeysOnlyClient.wants_values());
+}
+
+#[test]
+fn a_run_begins_when_it_is_told_to() {
+    let workload = workload(100, &[]);
+    let spec = limited(&workload, "c", 2, Some(100));
+    let begin = std::time::Instant::now() + Duration::from_millis(40);
+    let mut control = Control::new();
+    control.on_connected = Some(Box::new(move || Some(begin)));
+    let started = Arc::new(Mutex::new(Vec::new()));
+    struct Timing(Arc<Mutex<Vec<std::time::Instant>>>);
+    impl Client for Timing {
+        fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+            self.0.lock().unwrap().push(std::time::Instant::now());
+            Ok(Outcome::Found)
+        }
+        fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
+            Ok((Outcome::Found, limit))
+        }
+        fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+            Ok(Outcome::Found)
+        }
+        fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+            Ok(Outcome::Found)
+        }
+        fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
+            Ok(Outcome::Found)
+        }
+    }
+    run(&spec, &|_| Ok(Box::new(Timing(Arc::clone(&started)))), &control).unwrap();
+    // The two clocks were read one after the other.
+    let tolerated = Duration::from_micros(500);
+    assert!(started.lock().unwrap().iter().all(|&at| at + tolerated >= begin), "nothing comes before");
+
+    let mut refusing = Control::new();
+    refusing.on_connected = Some(Box::new(|| None));
+    let error = run(&spec, &|_| Ok(Box::new(NullClient)), &refusing).unwrap_err();
+    assert!(matches!(error, RunError::Stopped), "{error}");
+}
+
+#[test]
+fn hosts_share_a_rate_by_their_threads() {
+    let workload = workload(100, &[]);
+    let on = |first_thread, threads| {
+        let spec = RunSpec {
+            threads,
+            share: Some(underlay_workload::Share { first_thread, all_threads: 4 }),
+            rate_per_s: Some(2_000.0),
+            duration: Duration::from_millis(100),
+            ..RunSpec::new(Arc::clone(&workload), Mix::parse("c").unwrap())
+        };
+        run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new())
+    };
+    let due = |measured: Measured| measured.latency.histogram.count();
+    // 200 operations in all, of which each thread has its fourth.
+    assert_eq!((due(on(0, 1).unwrap()), due(on(1, 3).unwrap())), (50, 150));
+    let error = on(2, 3).unwrap_err().to_string();
+    assert!(error.contains("threads from 2 on, 3 of them, of 4 in all"), "{error}");
 }

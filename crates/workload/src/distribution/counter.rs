@@ -1,5 +1,6 @@
 //! A counter that threads share: each number is given out once.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Gives out `first .. end`, each number to one caller only.
@@ -17,12 +18,21 @@ impl Counter {
 
     /// The next number, or `None` when all were given out.
     pub fn take(&self) -> Option<u64> {
+        self.take_some(1).next()
+    }
+
+    /// The next `most` numbers; fewer at the end, and none when all were given out.
+    pub fn take_some(&self, most: u64) -> Range<u64> {
+        let mut first = self.next.load(Ordering::Relaxed);
         // Callers that come after the end leave the counter as it is, so that it cannot wrap.
-        if self.next.load(Ordering::Relaxed) >= self.end {
-            return None;
+        while first < self.end {
+            let end = first + most.min(self.end - first);
+            match self.next.compare_exchange_weak(first, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return first..end,
+                Err(others) => first = others,
+            }
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        (number < self.end).then_some(number)
+        self.end..self.end
     }
 
     /// How many are left to give out.

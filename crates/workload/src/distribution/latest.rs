@@ -4,7 +4,9 @@ use rand::Rng;
 
 use super::zipfian::{ZIPFIAN_CONSTANT, Zipfian};
 
-/// `last - rank`, the rank zipfian over the records `0 ..= last`.
+/// `last - rank`, the rank zipfian over as many ages as there are records before the last. So the very first record, of
+/// number 0, is never asked for: that is YCSB's law, as is what becomes of it while records are added
+/// ([`Zipfian::set_items`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Latest {
     ages: Zipfian,
@@ -13,11 +15,11 @@ pub struct Latest {
 impl Latest {
     /// For `records` records to begin with; it follows their growth.
     pub fn new(records: u64) -> Self {
-        Latest { ages: Zipfian::new(records.max(1), ZIPFIAN_CONSTANT) }
+        Latest { ages: Zipfian::new(records.saturating_sub(1).max(1), ZIPFIAN_CONSTANT) }
     }
 
     pub fn next<R: Rng>(&mut self, rng: &mut R, last: u64) -> u64 {
-        self.ages.set_items(last + 1);
-        last - self.ages.next(rng)
+        self.ages.set_items(last);
+        last - self.ages.next(rng).min(last)
     }
 }

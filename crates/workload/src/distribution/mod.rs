@@ -7,6 +7,7 @@ mod counter;
 mod exponential;
 mod hotspot;
 mod latest;
+mod remainder;
 mod scrambled;
 mod sequential;
 mod uniform;
@@ -21,6 +22,7 @@ pub use counter::Counter;
 pub use exponential::Exponential;
 pub use hotspot::Hotspot;
 pub use latest::Latest;
+pub use remainder::Remainder;
 pub use scrambled::ScrambledZipfian;
 pub use sequential::Sequential;
 pub use uniform::Uniform;
@@ -130,6 +132,43 @@ impl KeyChooser {
             KeyChooser::Hotspot(hotspot) => hotspot.next(rng),
             KeyChooser::Exponential(exponential) => exponential.next(rng, last_acknowledged),
             KeyChooser::Sequential(sequential) => sequential.next(),
+        }
+    }
+
+    /// As many record numbers as there is room for, in the order in which [`KeyChooser::next`] would give them. What is not
+    /// there yet is drawn again from `redraws`, so that the others do not depend on how many are drawn at once.
+    #[inline(always)]
+    pub fn fill<R: Rng>(
+        &mut self,
+        rng: &mut R,
+        redraws: &mut R,
+        last_acknowledged: u64,
+        numbers: &mut [u64],
+    ) {
+        match self {
+            KeyChooser::Zipfian(_) => {
+                numbers.iter_mut().for_each(|bits| *bits = rng.next_u64());
+                self.replace_all(redraws, last_acknowledged, numbers);
+            }
+            others => numbers.fill_with(|| others.next(rng, last_acknowledged)),
+        }
+    }
+
+    /// Whether each number comes of 64 random bits.
+    pub fn takes_bits(&self) -> bool {
+        matches!(self, KeyChooser::Zipfian(_))
+    }
+
+    /// [`Self::fill`] of bits that were drawn before, where it [`Self::takes_bits`].
+    #[inline(always)]
+    pub fn replace_all<R: Rng>(&self, redraws: &mut R, last_acknowledged: u64, bits: &mut [u64]) {
+        if let KeyChooser::Zipfian(zipfian) = self {
+            zipfian.replace_all(bits);
+            for number in bits {
+                while *number > last_acknowledged {
+                    *number = zipfian.next(redraws);
+                }
+            }
         }
     }
 }

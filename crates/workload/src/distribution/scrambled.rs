@@ -3,35 +3,58 @@
 use rand::Rng;
 
 use super::KeyRange;
+use super::remainder::Remainder;
 use super::zipfian::{ZIPFIAN_CONSTANT, Zipfian};
-use crate::keys::fnv1a_64;
+use crate::keys::NumberHash;
 
 /// Ranks are drawn over this many, whatever the keyspace: a rank keeps its key while records are added, and zeta
-/// is known beforehand.
-const RANKS: u64 = 10_000_000_000;
+/// is known beforehand. YCSB has the ranks from 0 to 10^10, both included.
+const RANKS: u64 = 10_000_000_001;
 /// `zeta(10^10, 0.99)`, as YCSB publishes it.
 const ZETA_RANKS: f64 = 26.46902820178302;
+/// The hash is non-negative as a signed number, but for one value of its own.
+const NON_NEGATIVE: u64 = u64::MAX >> 1;
 
 /// `first + FNV-1a(rank) mod count`, the rank zipfian over 10^10. Hashing merges ranks, so the most popular record
 /// has about 1/26.5 of the operations whatever their number.
 #[derive(Clone, Copy, Debug)]
 pub struct ScrambledZipfian {
-    range: KeyRange,
+    first: u64,
     ranks: Zipfian,
+    hash: NumberHash,
+    place: Remainder,
 }
 
 impl ScrambledZipfian {
     pub fn new(range: KeyRange) -> Self {
-        ScrambledZipfian { range, ranks: Zipfian::with_zeta(RANKS, ZIPFIAN_CONSTANT, ZETA_RANKS) }
+        ScrambledZipfian {
+            first: range.first(),
+            ranks: Zipfian::with_zeta(RANKS, ZIPFIAN_CONSTANT, ZETA_RANKS),
+            hash: NumberHash::up_to(RANKS),
+            place: Remainder::by(range.count()),
+        }
     }
 
+    #[inline]
     pub fn next<R: Rng>(&self, rng: &mut R) -> u64 {
         self.number_of_rank(self.ranks.next(rng))
     }
 
+    /// Replaces random bits by the record numbers that they stand for. Each step goes over all of them, so that the processor
+    /// works on several at once: every step of one draw needs what the step before it found.
+    #[inline(always)]
+    pub fn replace_all(&self, bits: &mut [u64]) {
+        self.ranks.replace_all(bits);
+        self.hash.replace_all(bits);
+        for number in bits {
+            *number = self.first + self.place.of(*number & NON_NEGATIVE);
+        }
+    }
+
     /// The record that the popularity rank `rank` falls on.
+    #[inline]
     pub fn number_of_rank(&self, rank: u64) -> u64 {
-        self.range.first() + fnv1a_64(rank) % self.range.count()
+        self.first + self.place.of(self.hash.of(rank) & NON_NEGATIVE)
     }
 
     /// The generator of ranks.

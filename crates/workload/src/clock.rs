@@ -1,0 +1,324 @@
+//! The time that the threads of a run share: cheap to read, and punctual to wait for.
+//!
+//! An operation is framed by readings, so what a reading costs is what the generator costs. The kernel's clock takes
+//! some 25 ns through a library call; the processor's counter behind it a third of that. Where the kernel itself trusts
+//! the counter it is read directly, and held against the kernel's clock when the run ends ([`MonotonicClock::drift`]).
+//!
+//! The kernel's clock here is the one that no time server steers (`CLOCK_MONOTONIC_RAW`): the other may be hurried or held back
+//! by far more than any counter errs, for as long as it takes to bring the time of day right.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A thread's view of time, in nanoseconds since an origin that all threads of a run share.
+pub trait Clock {
+    fn now_ns(&self) -> u64;
+
+    /// Waits for `instant_ns`, or until `stop` is set; at once when it is past. Returns the time at the end.
+    fn wait_until_ns(&self, instant_ns: u64, stop: &AtomicBool) -> u64;
+}
+
+/// A sleep may wake up this much late on a machine that is at rest: the remainder is spun away.
+const SPIN_NS: u64 = 60_000;
+/// No single sleep is longer, so that a stop is heard.
+const LONGEST_SLEEP_NS: u64 = 50_000_000;
+/// How long the counter is compared with the kernel's clock before it is used, twice. A pair of readings is some 50 ns
+/// apart, so the rate is known to 5 parts in a million.
+const COMPARISON: Duration = Duration::from_millis(10);
+/// By how much two comparisons may differ.
+const TOLERATED_DIFFERENCE: f64 = 100e-6;
+/// By how much a run's clock may be off the kernel's in the end: what such a run measured in seconds is right to as much.
+pub const TOLERATED_DRIFT: f64 = 200e-6;
+/// Over less time than this, drift is not told from the readings' own noise.
+const SHORTEST_CHECK_NS: u64 = 100_000_000;
+
+/// The machine's monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct MonotonicClock {
+    source: Source,
+    spins: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Counter(Counter),
+    Kernel { origin: Instant },
+}
+
+/// The processor's time stamp counter from an origin on.
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    origin_ticks: u64,
+    /// What the kernel's clock said then.
+    origin_kernel_ns: u64,
+    /// Nanoseconds a tick, times 2^32.
+    scale: u64,
+}
+
+impl Counter {
+    #[inline]
+    fn ns_at(self, ticks: u64) -> u64 {
+        // The origin may have been read on a core that is a few ticks ahead.
+        let passed = ticks.saturating_sub(self.origin_ticks);
+        ((u128::from(passed) * u128::from(self.scale)) >> 32) as u64
+    }
+}
+
+impl MonotonicClock {
+    /// Counts from now on. `spins` burns the last 60 us of every wait: more punctual, at the cost of a core.
+    pub fn start(spins: bool) -> Self {
+        let counter = counter_scale().zip(paired_reading()).map(|(scale, (kernel_ns, ticks))| Counter {
+            origin_ticks: ticks,
+            origin_kernel_ns: kernel_ns,
+            scale,
+        });
+        match counter {
+            Some(counter) => MonotonicClock { source: Source::Counter(counter), spins },
+            None => MonotonicClock::of_kernel(spins),
+        }
+    }
+
+    /// The same by the kernel's clock alone.
+    pub fn of_kernel(spins: bool) -> Self {
+        MonotonicClock { source: Source::Kernel { origin: Instant::now() }, spins }
+    }
+
+    /// What the clock reads.
+    pub fn name(&self) -> &'static str {
+        match self.source {
+            Source::Counter(_) => "tsc",
+            Source::Kernel { .. } => "kernel",
+        }
+    }
+
+    /// By how much this clock has gone faster than the kernel's since its origin: 1e-6 is a microsecond in a second. Zero
+    /// while too little time has passed to tell.
+    pub fn drift(&self) -> f64 {
+        let Source::Counter(counter) = self.source else { return 0.0 };
+        let Some((kernel_ns, ticks)) = paired_reading() else { return 0.0 };
+        let passed_ns = kernel_ns.saturating_sub(counter.origin_kernel_ns);
+        if passed_ns < SHORTEST_CHECK_NS {
+            return 0.0;
+        }
+        counter.ns_at(ticks) as f64 / passed_ns as f64 - 1.0
+    }
+}
+
+impl Clock for MonotonicClock {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        match self.source {
+            Source::Counter(counter) => counter.ns_at(ticks()),
+            Source::Kernel { origin } => origin.elapsed().as_nanos() as u64,
+        }
+    }
+
+    fn wait_until_ns(&self, instant_ns: u64, stop: &AtomicBool) -> u64 {
+        let margin_ns = if self.spins { SPIN_NS } else { 0 };
+        loop {
+            let now_ns = self.now_ns();
+            if now_ns >= instant_ns || stop.load(Ordering::Relaxed) {
+                return now_ns;
+            }
+            let remaining_ns = instant_ns - now_ns;
+            if remaining_ns > margin_ns {
+                std::thread::sleep(Duration::from_nanos((remaining_ns - margin_ns).min(LONGEST_SLEEP_NS)));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction, it has no operands, and touches no memory.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Never called: there is no scale for a counter that isn't there.
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks() -> u64 {
+    0
+}
+
+/// Nanoseconds a tick, times 2^32; `None` where the counter is not to be relied on. Found once in a process.
+fn counter_scale() -> Option<u64> {
+    static SCALE: OnceLock<Option<u64>> = OnceLock::new();
+    *SCALE.get_or_init(|| if is_trusted() { measured_scale() } else { None })
+}
+
+/// Whether the kernel keeps its own time by the counter, so that it is one for all cores and never stands still. In
+/// a virtual machine it may do so through the host's clock: then the processor has to say that the counter is steady.
+fn is_trusted() -> bool {
+    if !cfg!(target_arch = "x86_64") {
+        return false;
+    }
+    let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let source = source.unwrap_or_default();
+    let cpuinfo = || std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    is_trusted_as(source.trim(), cpuinfo)
+}
+
+fn is_trusted_as(source: &str, cpuinfo: impl FnOnce() -> String) -> bool {
+    match source {
+        "tsc" => true,
+        "kvm-clock" | "hyperv_clocksource_tsc_page" => {
+            let text = cpuinfo();
+            let flags = text.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+            ["constant_tsc", "nonstop_tsc"]
+                .iter()
+                .all(|flag| flags.split_whitespace().any(|word| word == *flag))
+        }
+        _ => false,
+    }
+}
+
+/// The kernel's clock that no time server steers; `None` where there is none.
+#[cfg(target_os = "linux")]
+fn kernel_ns() -> Option<u64> {
+    // SAFETY: an all-zero timespec is valid, and clock_gettime only writes into the one it is given.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        if libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut time) != 0 {
+            return None;
+        }
+        time
+    };
+    Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kernel_ns() -> Option<u64> {
+    None
+}
+
+/// The kernel's nanoseconds and the counter's ticks at the same time, as nearly as can be had: the closest of a few tries.
+fn paired_reading() -> Option<(u64, u64)> {
+    let mut closest = None;
+    for _ in 0..16 {
+        let before = ticks();
+        let kernel_ns = kernel_ns()?;
+        let apart = ticks().saturating_sub(before);
+        if closest.is_none_or(|(least, _, _)| apart < least) {
+            closest = Some((apart, kernel_ns, before.wrapping_add(apart / 2)));
+        }
+    }
+    closest.map(|(_, kernel_ns, ticks)| (kernel_ns, ticks))
+}
+
+fn measured_scale() -> Option<u64> {
+    let mut readings = [paired_reading()?; 3];
+    for reading in &mut readings[1..] {
+        std::thread::sleep(COMPARISON);
+        *reading = paired_reading()?;
+    }
+    scale_of(&readings)
+}
+
+/// The scale of a counter from three readings (kernel's nanoseconds, ticks); `None` when it did not keep its rate.
+fn scale_of(readings: &[(u64, u64); 3]) -> Option<u64> {
+    let rate = |from: (u64, u64), to: (u64, u64)| {
+        let ticks = to.1.checked_sub(from.1).filter(|&ticks| ticks > 0)?;
+        Some(to.0.checked_sub(from.0)? as f64 / ticks as f64)
+    };
+    let [first, second, third] = *readings;
+    let (earlier, later) = (rate(first, second)?, rate(second, third)?);
+    let difference = (later / earlier - 1.0).abs();
+    if difference.is_nan() || difference > TOLERATED_DIFFERENCE {
+        return None;
+    }
+    let scale = rate(first, third)? * 4_294_967_296.0;
+    // From 10 GHz down to 10 MHz: anything else is no counter of this kind.
+    (4.2e8..4.3e11).contains(&scale).then_some(scale as u64)
+}
+
+/// Lets the calling thread's sleeps end on time: Linux may put them off by 50 us otherwise.
+pub(crate) fn make_sleeps_punctual() {
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and changes nothing but this thread's timers. It cannot fail
+    // with a slack of 1 ns on any kernel that has it; on one that has not, sleeps stay as they are.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_of_three_gigahertz_is_read_in_nanoseconds() {
+        let scale = scale_of(&[(0, 77), (10_000_000, 30_000_077), (20_000_000, 60_000_077)]).unwrap();
+        let counter = Counter { origin_ticks: 77, origin_kernel_ns: 0, scale };
+        for (seconds, ticks) in [(1u64, 3_000_000_000u64), (86_400, 259_200_000_000_000)] {
+            let found_ns = counter.ns_at(ticks + 77);
+            assert!(found_ns.abs_diff(seconds * 1_000_000_000) <= 1 + seconds, "{found_ns}");
+        }
+        assert_eq!((counter.ns_at(77), counter.ns_at(70)), (0, 0));
+    }
+
+    #[test]
+    fn a_counter_that_changes_its_rate_or_stands_still_is_not_used() {
+        assert_eq!(scale_of(&[(0, 0), (10_000_000, 30_000_000), (20_000_000, 50_000_000)]), None);
+        assert_eq!(scale_of(&[(0, 5), (10_000_000, 5), (20_000_000, 5)]), None);
+        assert_eq!(scale_of(&[(0, 500), (10_000_000, 400), (20_000_000, 300)]), None);
+        // A hundred ticks a second are no such counter.
+        assert_eq!(scale_of(&[(0, 0), (1_000_000_000, 100), (2_000_000_000, 200)]), None);
+    }
+
+    #[test]
+    fn the_kernels_word_decides_whether_the_counter_is_used() {
+        let flags = |text: &'static str| move || format!("processor\t: 0\nflags\t\t: fpu {text} sse\n");
+        assert!(is_trusted_as("tsc", || unreachable!("the kernel's word is enough")));
+        assert!(is_trusted_as("kvm-clock", flags("constant_tsc tsc nonstop_tsc")));
+        assert!(!is_trusted_as("kvm-clock", flags("tsc constant_tsc")));
+        assert!(!is_trusted_as("kvm-clock", String::new));
+        assert!(!is_trusted_as("hpet", flags("constant_tsc nonstop_tsc")));
+        assert!(!is_trusted_as("", flags("constant_tsc nonstop_tsc")));
+    }
+
+    #[test]
+    fn time_never_goes_back_and_waits_end_when_they_are_due() {
+        let stop = AtomicBool::new(false);
+        for clock in
+            [MonotonicClock::start(false), MonotonicClock::start(true), MonotonicClock::of_kernel(false)]
+        {
+            let mut last_ns = 0;
+            for _ in 0..10_000 {
+                let now_ns = clock.now_ns();
+                assert!(now_ns >= last_ns, "{} after {last_ns}", now_ns);
+                last_ns = now_ns;
+            }
+            let due_ns = clock.now_ns() + 2_000_000;
+            assert!(clock.wait_until_ns(due_ns, &stop) >= due_ns);
+            assert!(clock.wait_until_ns(0, &stop) >= due_ns);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let clock = MonotonicClock::start(false);
+        assert!(clock.wait_until_ns(u64::MAX, &stop) < u64::MAX);
+    }
+
+    #[test]
+    fn the_clock_keeps_the_kernels_time() {
+        let clock = MonotonicClock::start(false);
+        assert_eq!(clock.drift(), 0.0, "too early to tell");
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(clock.drift().abs() < TOLERATED_DRIFT, "{} of {}", clock.drift(), clock.name());
+        assert_eq!(MonotonicClock::of_kernel(false).drift(), 0.0);
+    }
+
+    #[test]
+    fn a_counter_that_went_on_while_the_kernels_clock_stood_still_shows_as_drift() {
+        let clock = MonotonicClock::start(false);
+        let Source::Counter(mut counter) = clock.source else { return };
+        // Of eleven tenths of a second the kernel leaves out one.
+        let ticks = (1_100_000_000u128 << 32) / u128::from(counter.scale);
+        counter.origin_ticks = counter.origin_ticks.saturating_sub(ticks as u64);
+        counter.origin_kernel_ns = counter.origin_kernel_ns.saturating_sub(1_000_000_000);
+        let drift = MonotonicClock { source: Source::Counter(counter), ..clock }.drift();
+        assert!((drift - 0.1).abs() < 0.01, "{drift}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Remainders by a divisor that stays the same, without dividing.
+
+/// `number % divisor` by a multiplication with the divisor's reciprocal, rounded up: Granlund and Montgomery,
+/// "Division by Invariant Integers using Multiplication" (PLDI 1994), theorem 4.2 for numbers of 63 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remainder {
+    divisor: u64,
+    /// `floor(2^(64 + shift) / divisor) + 1`, which has 64 bits; zero where there is nothing to divide.
+    reciprocal: u64,
+    shift: u32,
+}
+
+impl Remainder {
+    /// By a divisor from 1 up to 2^63.
+    pub fn by(divisor: u64) -> Self {
+        debug_assert!((1..=1 << 63).contains(&divisor), "{divisor} is no divisor of 63-bit numbers");
+        if divisor <= 1 {
+            return Remainder { divisor: 1, reciprocal: 0, shift: 0 };
+        }
+        // 2^ceiling is the lowest power of two that is not below the divisor.
+        let ceiling = u64::BITS - (divisor - 1).leading_zeros();
+        let reciprocal = ((1u128 << (63 + ceiling)) / u128::from(divisor)) as u64 + 1;
+        Remainder { divisor, reciprocal, shift: ceiling - 1 }
+    }
+
+    pub fn divisor(self) -> u64 {
+        self.divisor
+    }
+
+    /// The remainder of a number below 2^63.
+    #[inline]
+    pub fn of(self, number: u64) -> u64 {
+        debug_assert!(number < 1 << 63, "{number} has more than 63 bits");
+        if self.reciprocal == 0 {
+            return 0;
+        }
+        let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64 >> self.shift;
+        number - quotient * self.divisor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HIGHEST: u64 = (1 << 63) - 1;
+
+    #[test]
+    fn edges_of_numbers_and_divisors_are_right() {
+        let powers = (0..63).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1]);
+        let edges: Vec<u64> = powers.chain([HIGHEST - 1, HIGHEST]).collect();
+        for &divisor in edges.iter().filter(|&&divisor| divisor > 0) {
+            let remainder = Remainder::by(divisor);
+            for &number in &edges {
+                assert_eq!(remainder.of(number), number % divisor, "{number} % {divisor}");
+            }
+            // Where the quotient steps up is where a reciprocal that is too small or too large shows.
+            for multiple in [HIGHEST / divisor * divisor, divisor] {
+                assert_eq!(remainder.of(multiple), 0);
+                assert_eq!(remainder.of(multiple - 1), divisor - 1);
+            }
+        }
+        assert_eq!(Remainder::by(1 << 63).of(HIGHEST), HIGHEST);
+    }
+
+    proptest! {
+        #[test]
+        fn remainders_are_those_of_dividing(
+            number in 0..=HIGHEST,
+            divisor in 1..=HIGHEST,
+            number_shift in 0u32..63,
+            divisor_shift in 0u32..63,
+        ) {
+            let (number, divisor) = (number >> number_shift, (divisor >> divisor_shift).max(1));
+            prop_assert_eq!(Remainder::by(divisor).of(number), number % divisor);
+        }
+    }
+}

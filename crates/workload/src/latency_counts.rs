@@ -1,0 +1,205 @@
+//! How often each latency occurred, counted where operations end: one addition to a table, and nothing else.
+//!
+//! The buckets are those of the record's HdrHistograms (from 1 ns to an hour, three digits), so that turning one into the
+//! other moves nothing. They come in blocks, one for each power of two, which are made when a latency falls on them.
+
+use underlay_record::Histogram;
+
+/// One hour: slower operations are counted as this slow.
+const HIGHEST_NS: u64 = 3_600_000_000_000;
+/// Buckets of each power of two, from the second block on: half as many as values below which each has a bucket of its
+/// own.
+const BLOCK: usize = 1 << BLOCK_BITS;
+const BLOCK_BITS: u32 = 10;
+/// The highest value lies in the last block.
+const BLOCKS: usize = 33;
+
+/// What counts: 64 bits, or 32 where a table is emptied before they overflow.
+pub(crate) trait Count: Copy + Default + Into<u64> {
+    fn increment(&mut self);
+}
+
+impl Count for u32 {
+    #[inline]
+    fn increment(&mut self) {
+        *self += 1;
+    }
+}
+
+impl Count for u64 {
+    #[inline]
+    fn increment(&mut self) {
+        *self += 1;
+    }
+}
+
+/// Counts of latencies in nanoseconds.
+#[derive(Clone)]
+pub(crate) struct LatencyCounts<C> {
+    blocks: [Option<Box<[C; BLOCK]>>; BLOCKS],
+    /// A bit for each block that has counts: others may be there and hold zeros.
+    touched: u64,
+}
+
+impl<C: Count> std::fmt::Debug for LatencyCounts<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.recorded()).finish()
+    }
+}
+
+impl<C> Default for LatencyCounts<C> {
+    fn default() -> Self {
+        LatencyCounts { blocks: std::array::from_fn(|_| None), touched: 0 }
+    }
+}
+
+/// The bucket that counts a latency.
+#[inline(always)]
+pub(crate) fn bucket_of(ns: u64) -> usize {
+    let ns = ns.min(HIGHEST_NS);
+    // How many low bits a bucket of this size leaves out: none below 2048.
+    let shift = u64::BITS - 1 - BLOCK_BITS - (ns | (2 * BLOCK as u64 - 1)).leading_zeros();
+    ((shift as usize) << BLOCK_BITS) + (ns >> shift) as usize
+}
+
+/// The lowest value of a bucket.
+fn lowest_of(bucket: usize) -> u64 {
+    let shift = (bucket >> BLOCK_BITS).saturating_sub(1);
+    ((bucket - (shift << BLOCK_BITS)) as u64) << shift
+}
+
+impl<C: Count> LatencyCounts<C> {
+    /// Counts one latency.
+    #[inline]
+    pub fn add(&mut self, ns: u64) {
+        self.add_in(bucket_of(ns));
+    }
+
+    /// The same by the [`bucket_of`] the latency.
+    #[inline]
+    pub fn add_in(&mut self, bucket: usize) {
+        let place = bucket >> BLOCK_BITS;
+        self.touched |= 1 << place;
+        let block = self.blocks[place].get_or_insert_with(|| Box::new([C::default(); BLOCK]));
+        block[bucket % BLOCK].increment();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.touched == 0
+    }
+
+    /// How many there are.
+    pub fn total(&self) -> u64 {
+        self.recorded().map(|(_, count)| count).sum()
+    }
+
+    /// (nanoseconds, count) of every bucket that has any, in rising order; a bucket's lowest value stands for it.
+    pub fn recorded(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.buckets().map(|(bucket, count)| (lowest_of(bucket), count))
+    }
+
+    fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let touched = self.touched;
+        let blocks = self.blocks.iter().enumerate().filter(move |(place, _)| (touched >> place) & 1 == 1);
+        let counts = blocks.flat_map(|(place, block)| {
+            let counts = block.iter().flat_map(|block| block.iter()).enumerate();
+            counts.map(move |(within, count)| {
+                let count: u64 = (*count).into();
+                (place * BLOCK + within, count)
+            })
+        });
+        counts.filter(|&(_, count)| count > 0)
+    }
+
+    /// Adds all counts to `others`.
+    pub fn add_to(&self, others: &mut LatencyCounts<u64>) {
+        others.touched |= self.touched;
+        for (bucket, count) in self.buckets() {
+            let block = others.blocks[bucket / BLOCK].get_or_insert_with(|| Box::new([0; BLOCK]));
+            block[bucket % BLOCK] += count;
+        }
+    }
+
+    /// Begins anew, with the memory that it has.
+    pub fn clear(&mut self) {
+        for block in self.blocks.iter_mut().flatten() {
+            block.fill(C::default());
+        }
+        self.touched = 0;
+    }
+
+    /// Adds all counts to a histogram of the record.
+    pub fn add_to_histogram(&self, histogram: &mut Histogram) {
+        for (ns, count) in self.recorded() {
+            histogram.record_n_ns(ns, count);
+        }
+    }
+
+    pub fn histogram(&self) -> Histogram {
+        let mut histogram = Histogram::default();
+        self.add_to_histogram(&mut histogram);
+        histogram
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_highest_value_is_in_the_last_block_and_slower_ones_with_it() {
+        assert_eq!(bucket_of(HIGHEST_NS) / BLOCK, BLOCKS - 1);
+        assert_eq!(bucket_of(u64::MAX), bucket_of(HIGHEST_NS));
+        let mut counts = LatencyCounts::<u32>::default();
+        counts.add(u64::MAX);
+        let mut expected = Histogram::default();
+        expected.record_ns(HIGHEST_NS);
+        assert_eq!(counts.histogram(), expected);
+    }
+
+    #[test]
+    fn buckets_follow_one_another_without_a_gap() {
+        for bucket in 0..bucket_of(HIGHEST_NS) {
+            assert_eq!(bucket_of(lowest_of(bucket)), bucket);
+            assert_eq!(bucket_of(lowest_of(bucket + 1) - 1), bucket);
+        }
+    }
+
+    fn latencies() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec(
+            (1u64..=HIGHEST_NS, 0u32..42).prop_map(|(ns, shift)| (ns >> shift).max(1)),
+            0..200,
+        )
+    }
+
+    proptest! {
+        /// Against the library, value by value.
+        #[test]
+        fn a_histogram_made_of_counts_is_the_one_of_the_values(latencies in latencies()) {
+            let (mut counts, mut expected) = (LatencyCounts::<u32>::default(), Histogram::default());
+            for &ns in &latencies {
+                counts.add(ns);
+                expected.record_ns(ns);
+            }
+            prop_assert_eq!(counts.histogram(), expected);
+            prop_assert_eq!(counts.total(), latencies.len() as u64);
+            prop_assert_eq!(counts.is_empty(), latencies.is_empty());
+        }
+
+        #[test]
+        fn counts_that_are_added_are_those_of_all_values(left in latencies(), right in latencies()) {
+            let count = |values: &[u64]| {
+                let mut counts = LatencyCounts::<u64>::default();
+                values.iter().for_each(|&ns| counts.add(ns));
+                counts
+            };
+            let (mut sum, mut others) = (count(&left), count(&right));
+            others.add_to(&mut sum);
+            prop_assert_eq!(sum.histogram(), count(&[left, right].concat()).histogram());
+            others.clear();
+            prop_assert_eq!((others.total(), others.is_empty()), (0, true));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Whether a system sustained an offered rate under a latency objective, and how sure that is.
+
+use std::fmt;
+
+use underlay_record::IntegrityRecord;
+
+/// Share of the operations due that must be answered within a step for its rate to be sustained at all: the rest may be
+/// under way at its end.
+const ANSWERED_SHARE: f64 = 0.99;
+/// Share of the operations that may fail.
+const ERROR_SHARE: f64 = 0.001;
+/// The normal quantile of a one-sided confidence of 95 %.
+const Z: f64 = 1.644_853_627;
+
+/// A latency that at most a share of the operations may exceed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// The share that stays within the limit: 0.999 for p99.9.
+    pub quantile: f64,
+    /// From the intended start, in modelled time.
+    pub limit_ns: u64,
+}
+
+impl Bound {
+    /// The quantile that people call `p50`, `p99`, `p999` or `p99.9`; none where a name could mean another one.
+    pub fn quantile_of(name: &str) -> Option<f64> {
+        let digits = name.strip_prefix('p')?;
+        let (whole, rest) = digits.split_once('.').unwrap_or((digits.get(..2)?, digits.get(2..)?));
+        // p100 is no percentile, and p995 and p99.5 are the same one.
+        let is_percentile =
+            whole.len() == 2 && rest.len() <= 4 && !(digits.len() > 2 && digits.ends_with('0'));
+        let part: f64 = is_percentile.then(|| format!("0.{whole}{rest}").parse().ok())??;
+        let is_digits = whole.bytes().chain(rest.bytes()).all(|byte| byte.is_ascii_digit());
+        Some(part).filter(|quantile| is_digits && *quantile > 0.0)
+    }
+
+    /// So many operations have to be seen, none of them slow, for a step to hold.
+    pub fn fewest_operations(&self) -> u64 {
+        (Z * Z * self.quantile / (1.0 - self.quantile)).ceil() as u64
+    }
+}
+
+impl Bound {
+    /// `99.9`. Rounded: 0.999 * 100 is 99.9 but for the last digit.
+    fn percent(&self) -> f64 {
+        (self.quantile * 1e8).round() / 1e6
+    }
+
+    /// `10 ms`, or `40 µs`.
+    fn limit(&self) -> String {
+        match self.limit_ns {
+            0..1_000_000 => format!("{} µs", self.limit_ns as f64 / 1e3),
+            _ => format!("{} ms", self.limit_ns as f64 / 1e6),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{} within {}", self.percent(), self.limit())
+    }
+}
+
+/// What one interval of a step showed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IntervalCounts {
+    pub operations: u64,
+    /// Of those, how many took longer than each bound's limit.
+    pub beyond: Vec<u64>,
+}
+
+/// What one step showed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepCounts {
+    /// Operations whose time came.
+    pub due: u64,
+    /// Operations that were answered within the step.
+    pub answered: u64,
+    pub errors: u64,
+    /// The records that were read and checked, those before the step too.
+    pub integrity: IntegrityRecord,
+    /// Of those that were due, how many took longer than each bound's limit, whenever they were answered; one that was
+    /// never sent took as long as it had waited by the end.
+    pub beyond: Vec<u64>,
+    /// The step cut into parts, to see whether slow operations come in bursts.
+    pub intervals: Vec<IntervalCounts>,
+}
+
+impl StepCounts {
+    /// Adds another step at the same rate.
+    pub fn add(&mut self, other: &StepCounts) {
+        self.due += other.due;
+        self.answered += other.answered;
+        self.errors += other.errors;
+        self.integrity.checked += other.integrity.checked;
+        self.integrity.mismatches += other.integrity.mismatches;
+        self.beyond.resize(self.beyond.len().max(other.beyond.len()), 0);
+        for (mine, others) in self.beyond.iter_mut().zip(&other.beyond) {
+            *mine += others;
+        }
+        self.intervals.extend_from_slice(&other.intervals);
+    }
+}
+
+/// What a step says of its rate.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Every bound is kept, with 95 % confidence each.
+    Holds,
+    /// Not sustained, or a bound is broken with 95 % confidence; in words.
+    Fails(String),
+    /// Too few operations to say.
+    Undecided,
+}
+
+/// Holds a step against the bounds.
+pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
+    if counts.due == 0 {
+        return Verdict::Undecided;
+    }
+    let share = |part: u64| part as f64 / counts.due as f64;
+    if share(counts.errors) > ERROR_SHARE {
+        return Verdict::Fails(format!("{:.2} % of the operations failed", share(counts.errors) * 100.0));
+    }
+    let IntegrityRecord { checked, mismatches } = counts.integrity;
+    if mismatches as f64 > ERROR_SHARE * checked as f64 {
+        let share = mismatches as f64 / checked.max(1) as f64;
+        return Verdict::Fails(format!(
+            "{:.2} % of the records that were read were not what was written",
+            share * 100.0
+        ));
+    }
+    if share(counts.answered) < ANSWERED_SHARE {
+        return Verdict::Fails(format!(
+            "not sustained: {:.1} % of the operations were answered in time",
+            share(counts.answered) * 100.0
+        ));
+    }
+    let mut verdict = Verdict::Holds;
+    for (place, bound) in bounds.iter().enumerate() {
+        let beyond = counts.beyond.get(place).copied().unwrap_or(0);
+        let effect = design_effect(counts, place);
+        let (low, high) = share_bounds(beyond as f64 / effect, counts.due as f64 / effect);
+        let allowed = 1.0 - bound.quantile;
+        if low > allowed {
+            return Verdict::Fails(format!(
+                "{:.3} % took longer than {}, and p{} allows {} %",
+                share(beyond) * 100.0,
+                bound.limit(),
+                bound.percent(),
+                (allowed * 1e8).round() / 1e6
+            ));
+        }
+        if high > allowed {
+            verdict = Verdict::Undecided;
+        }
+    }
+    verdict
+}
+
+/// Where the share lies of which `hits` in `tries` were seen: each bound holds with 95 % confidence (E. B. Wilson, "Probable
+/// Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927)).
+fn share_bounds(hits: f64, tries: f64) -> (f64, f64) {
+    let share = hits / tries;
+    let squared = Z * Z;
+    let centre = share + squared / (2.0 * tries);
+    let reach = Z * (share * (1.0 - share) / tries + squared / (4.0 * tries * tries)).sqrt();
+    let scale = 1.0 + squared / tries;
+    (((centre - reach) / scale).max(0.0), ((centre + reach) / scale).min(1.0))
+}
+
+/// By how much bursts inflate the variance of the share of slow operations: that of the ratio over intervals, against
+/// that of as many independent operations (W. G. Cochran, "Sampling Techniques", section 6.3). At least one.
+fn design_effect(counts: &StepCounts, place: usize) -> f64 {
+    let of = |interval: &IntervalCounts| interval.beyond.get(place).copied().unwrap_or(0) as f64;
+    let operations: f64 = counts.intervals.iter().map(|interval| interval.operations as f64).sum();
+    let hits: f64 = counts.intervals.iter().map(of).sum();
+    let parts = counts.intervals.len() as f64;
+    let share = hits / operations;
+    if parts < 2.0 || operations == 0.0 || !(share > 0.0 && share < 1.0) {
+        return 1.0;
+    }
+    let squares: f64 = counts
+        .intervals
+        .iter()
+        .map(|interval| (of(interval) - share * interval.operations as f64).powi(2))
+        .sum();
+    let between = squares * parts / (parts - 1.0) / (operations * operations);
+    (between / (share * (1.0 - share) / operations)).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+
+    const P99: Bound = Bound { quantile: 0.99, limit_ns: 10_000_000 };
+
+    fn step(due: u64, beyond: u64) -> StepCounts {
+        StepCounts { due, answered: due, beyond: vec![beyond], ..StepCounts::default() }
+    }
+
+    #[test]
+    fn few_operations_decide_nothing_and_many_do() {
+        assert_eq!(judge(&step(100, 0), &[P99]), Verdict::Undecided);
+        assert_eq!(judge(&step(1_000, 0), &[P99]), Verdict::Holds);
+        assert_eq!(judge(&step(1_000, 10), &[P99]), Verdict::Undecided);
+        let Verdict::Fails(reason) = judge(&step(1_000, 30), &[P99]) else {
+            panic!("30 of 1,000 are too many")
+        };
+        assert_eq!(reason, "3.000 % took longer than 10 ms, and p99 allows 1 %");
+        assert_eq!(judge(&step(0, 0), &[P99]), Verdict::Undecided);
+    }
+
+    #[test]
+    fn the_fewest_operations_that_hold_are_known_before() {
+        for quantile in [0.5, 0.9, 0.99, 0.999, 0.9999] {
+            let bound = Bound { quantile, limit_ns: 1 };
+            let fewest = bound.fewest_operations();
+            assert_eq!(judge(&step(fewest, 0), &[bound]), Verdict::Holds, "{fewest} for {quantile}");
+            assert_eq!(judge(&step(fewest - 1, 0), &[bound]), Verdict::Undecided, "{fewest} for {quantile}");
+        }
+        assert_eq!(P99.fewest_operations(), 268);
+        assert_eq!(Bound { quantile: 0.5, limit_ns: 40_000 }.to_string(), "p50 within 40 µs");
+    }
+
+    #[test]
+    fn percentiles_are_read_as_people_write_them() {
+        let names = [
+            ("p50", 0.5),
+            ("p10", 0.1),
+            ("p99", 0.99),
+            ("p999", 0.999),
+            ("p99.9", 0.999),
+            ("p99.99", 0.9999),
+        ];
+        for (name, quantile) in names {
+            assert_eq!(Bound::quantile_of(name), Some(quantile), "{name}");
+        }
+        for name in [
+            "p", "p9", "99", "p00", "px9", "p1234567", "p100", "p990", "p5.5", "p9.99", "p99.é", "pé", "mean",
+        ] {
+            assert_eq!(Bound::quantile_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_bound_has_to_hold() {
+        let p999 = Bound { quantile: 0.999, limit_ns: 20_000_000 };
+        let counts = StepCounts { beyond: vec![0, 50], ..step(10_000, 0) };
+        let Verdict::Fails(reason) = judge(&counts, &[P99, p999]) else { panic!("p99.9 is broken") };
+        assert_eq!(reason, "0.500 % took longer than 20 ms, and p99.9 allows 0.1 %");
+        assert_eq!(
+            judge(&StepCounts { beyond: vec![0, 8], ..counts.clone() }, &[P99, p999]),
+            Verdict::Undecided
+        );
+        assert_eq!(judge(&StepCounts { beyond: vec![0, 0], ..counts }, &[P99, p999]), Verdict::Holds);
+    }
+
+    #[test]
+    fn what_is_not_answered_is_not_sustained_however_fast_the_rest() {
+        let slow = StepCounts { answered: 980, ..step(1_000, 0) };
+        let Verdict::Fails(reason) = judge(&slow, &[P99]) else { panic!("2 % were left") };
+        assert_eq!(reason, "not sustained: 98.0 % of the operations were answered in time");
+        let integrity = IntegrityRecord { checked: 2_000, mismatches: 300 };
+        let wrong = judge(&StepCounts { integrity, ..step(1_000, 0) }, &[P99]);
+        assert!(matches!(wrong, Verdict::Fails(reason) if reason.starts_with("15.00 % of the records")));
+        let failing = StepCounts { errors: 20, ..step(1_000, 0) };
+        assert!(matches!(judge(&failing, &[P99]), Verdict::Fails(reason) if reason.starts_with("2.00 %")));
+    }
+
+    #[test]
+    fn bursts_make_a_step_say_less() {
+        // 60 of 10,000 are slow: evenly, or all in two of twenty intervals.
+        let interval = |beyond: u64| IntervalCounts { operations: 500, beyond: vec![beyond] };
+        let even = StepCounts { intervals: vec![interval(3); 20], ..step(10_000, 60) };
+        assert_eq!(judge(&even, &[P99]), Verdict::Holds);
+        let mut intervals = vec![interval(0); 18];
+        intervals.extend([interval(30), interval(30)]);
+        let burst = StepCounts { intervals, ..step(10_000, 60) };
+        assert_eq!(judge(&burst, &[P99]), Verdict::Undecided);
+        assert!(design_effect(&burst, 0) > 25.0, "{}", design_effect(&burst, 0));
+    }
+
+    #[test]
+    fn steps_at_one_rate_add_up() {
+        let mut sum = StepCounts::default();
+        for _ in 0..3 {
+            sum.add(&StepCounts { intervals: vec![IntervalCounts::default()], ..step(1_000, 4) });
+        }
+        assert_eq!((sum.due, sum.answered, sum.beyond, sum.intervals.len()), (3_000, 3_000, vec![12], 3));
+    }
+
+    /// A verdict of 95 % confidence is wrong at most once in twenty where the truth is just the other way.
+    #[test]
+    fn verdicts_are_as_sure_as_they_say() {
+        let mut rng = Pcg64Mcg::seed_from_u64(4);
+        let mut wrong = [0; 2];
+        let rounds = 4_000;
+        for _ in 0..rounds {
+            for (place, truth) in [0.0101, 0.0099].into_iter().enumerate() {
+                let beyond = (0..3_000).filter(|_| rng.random::<f64>() < truth).count() as u64;
+                wrong[place] += match (place, judge(&step(3_000, beyond), &[P99])) {
+                    (0, Verdict::Holds) | (1, Verdict::Fails(_)) => 1,
+                    _ => 0,
+                };
+            }
+        }
+        // The interval is an approximation: 5 % and what 4,000 rounds scatter.
+        assert!(wrong.iter().all(|&wrong| f64::from(wrong) < 0.075 * f64::from(rounds)), "{wrong:?}");
+    }
+}

@@ -1,0 +1,275 @@
+//! The search at work: each of its steps is a run of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use underlay_record::{Histogram, Measured};
+
+use super::find::{Action, Found, RateSearch, SearchSpec, Tried};
+use super::judge::{Bound, IntervalCounts, StepCounts, Verdict};
+use crate::control::Control;
+use crate::mix::OperationKind;
+use crate::runner::{Connect, RunError, RunSpec, run};
+use crate::series::IntervalLatencies;
+use crate::workload::Workload;
+
+/// After an overload a system works off what has queued up, in itself and below it.
+const REST_AFTER_OVERLOAD: u32 = 3;
+/// Before each step is measured, this part of it passes.
+const SETTLE_PART: f64 = 0.25;
+
+/// How long the steps of a search are, in wall time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepTimes {
+    /// Before each step the system gets used to its rate.
+    pub settle: Duration,
+    pub measure: Duration,
+}
+
+impl StepTimes {
+    /// Steps of which so much is measured.
+    pub fn of(measure: Duration) -> Self {
+        StepTimes { settle: measure.mul_f64(SETTLE_PART), measure }
+    }
+
+    /// What a step takes.
+    pub fn whole(&self) -> Duration {
+        self.settle + self.measure
+    }
+}
+
+/// The rate that was found, and how.
+#[derive(Clone, Debug)]
+pub struct FoundRate {
+    pub found: Found,
+    pub steps: Vec<Tried>,
+    /// The last step at the rate that was found.
+    pub measured: Option<Measured>,
+    /// The workload with the records that the steps added, for whoever goes on.
+    pub workload: Arc<Workload>,
+}
+
+/// Searches for the highest rate that the system sustains. `spec` says what is asked for; its rate, times and limits are
+/// the search's. `stepped` is told of each step, with the one that it was.
+///
+/// # Errors
+/// When nothing can be searched, or a step's run fails.
+pub fn find_rate(
+    spec: &RunSpec,
+    search: SearchSpec,
+    times: StepTimes,
+    connect: Connect<'_>,
+    stop: &Arc<AtomicBool>,
+    stepped: &dyn Fn(&Tried),
+) -> Result<FoundRate, RunError> {
+    let bounds = search.bounds.clone();
+    let mut search = RateSearch::new(search).map_err(|problem| RunError::Spec { problems: vec![problem] })?;
+    if spec.mix.visits_every_record() {
+        let problem = format!("{} ends with its records: a rate is searched for with another mix", spec.mix);
+        return Err(RunError::Spec { problems: vec![problem] });
+    }
+    let mut workload = Workload::clone(&spec.workload);
+    let mut last: Option<(f64, Measured)> = None;
+    loop {
+        let (rate_per_s, after_overload) = match search.next() {
+            Action::Measure { rate_per_s, after_overload } => (rate_per_s, after_overload),
+            Action::Done(found) => {
+                let measured = last.filter(|(rate, _)| Some(*rate) == found.holds_per_s);
+                let measured = measured.map(|(_, measured)| measured);
+                let steps = search.tried().to_vec();
+                return Ok(FoundRate { found, steps, measured, workload: Arc::new(workload) });
+            }
+        };
+        let rest = if after_overload { REST_AFTER_OVERLOAD } else { 1 };
+        let step = RunSpec {
+            workload: Arc::new(workload.clone()),
+            rate_per_s: Some(rate_per_s),
+            rate_profile: None,
+            warmup: times.settle * rest,
+            duration: times.measure,
+            operation_limit: None,
+            // Other requests than those of the step before, which are in its caches.
+            seed: spec.seed ^ crate::values::mix(search.tried().len() as u64),
+            ..spec.clone()
+        };
+        let mut control = Control::with_stop(Arc::clone(stop));
+        control.keeps_intervals = true;
+        let measured = run(&step, connect, &control)?;
+        search.report(counts(&measured, &control.intervals(), &bounds));
+        let tried = search.tried().last().expect("a step was just reported");
+        stepped(tried);
+        // Records that a step added are there for the next one, which adds others.
+        let added = measured.by_operation.get(OperationKind::Insert.name());
+        let warm =
+            step.warmup.as_secs_f64() / spec.dilation * rate_per_s * spec.mix.share(OperationKind::Insert);
+        let added = added.map_or(0, |stats| stats.count + stats.errors) + (2.0 * warm).ceil() as u64;
+        if spec.mix.share(OperationKind::Insert) > 0.0 {
+            workload.record_count = workload.record_count.saturating_add(2 * added);
+        }
+        let is_better = match &last {
+            Some((rate, _)) => rate_per_s >= *rate || tried.confirms,
+            None => true,
+        };
+        if tried.verdict == Verdict::Holds && is_better {
+            last = Some((rate_per_s, measured));
+        }
+    }
+}
+
+/// What the search wants to know of a step.
+fn counts(measured: &Measured, intervals: &[IntervalLatencies], bounds: &[Bound]) -> StepCounts {
+    let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
+    let errors = measured.errors + throttled;
+    let beyond =
+        |latencies: &Histogram| -> Vec<u64> { bounds.iter().map(|bound| slower(latencies, bound)).collect() };
+    let mut by_time: BTreeMap<u64, IntervalCounts> = BTreeMap::new();
+    for one in intervals {
+        let interval = by_time.entry(one.begin_ns).or_default();
+        interval.operations += one.latency.count();
+        interval.beyond.resize(bounds.len(), 0);
+        for (sum, count) in interval.beyond.iter_mut().zip(beyond(&one.latency)) {
+            *sum += count;
+        }
+    }
+    StepCounts {
+        due: measured.latency.histogram.count() + errors,
+        answered: measured.operations,
+        errors,
+        integrity: measured.integrity.unwrap_or_default(),
+        beyond: beyond(&measured.latency.histogram),
+        intervals: by_time.into_values().collect(),
+    }
+}
+
+/// How many took longer than a bound allows. The buckets are those of three digits: one that the limit lies in counts as
+/// within.
+fn slower(latencies: &Histogram, bound: &Bound) -> u64 {
+    let width = |ns: u64| -> u64 { if ns < 2048 { 1 } else { 1 << (ns.ilog2() - 10) } };
+    let is_slower = |ns: u64| ns >= bound.limit_ns.saturating_add(width(bound.limit_ns));
+    latencies.values_ns().filter(|&(ns, _)| is_slower(ns)).map(|(_, count)| count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::Ordering;
+
+    use super::super::find::Ending;
+    use super::*;
+    use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
+    use crate::{Mix, NullClient};
+
+    const P99: Bound = Bound { quantile: 0.99, limit_ns: 50_000_000 };
+    const TIMES: StepTimes =
+        StepTimes { settle: Duration::from_millis(5), measure: Duration::from_millis(100) };
+
+    fn spec(mix: &str) -> RunSpec {
+        RunSpec { threads: 2, ..RunSpec::new(Arc::new(Workload::new(1000, 1, 10)), Mix::parse(mix).unwrap()) }
+    }
+
+    /// Refuses everything.
+    struct Refusing;
+
+    impl Client for Refusing {
+        fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+            Ok(Outcome::Throttled)
+        }
+        fn scan(&mut self, _: &[u8], _: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
+            Ok((Outcome::Throttled, 0))
+        }
+        fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+            Ok(Outcome::Throttled)
+        }
+        fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+            Ok(Outcome::Throttled)
+        }
+        fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
+            Ok(Outcome::Throttled)
+        }
+    }
+
+    #[test]
+    fn what_refuses_everything_holds_no_rate() {
+        let search = SearchSpec { extensions: 0, ..SearchSpec::new(vec![P99], 20_000.0) };
+        let stop = Arc::new(AtomicBool::new(false));
+        let steps = Mutex::new(Vec::new());
+        let noted = |tried: &Tried| steps.lock().unwrap().push(tried.rate_per_s);
+        let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Refusing)) };
+        let outcome = find_rate(&spec("c"), search, TIMES, &connect, &stop, &noted).unwrap();
+        assert_eq!((outcome.found.holds_per_s, outcome.found.ending), (None, Ending::NothingHolds));
+        assert!(outcome.measured.is_none());
+        let rates: Vec<f64> = outcome.steps.iter().map(|tried| tried.rate_per_s).collect();
+        assert_eq!(*steps.lock().unwrap(), rates);
+        assert_eq!(rates[..3], [20_000.0, 5_000.0, 1_250.0]);
+        let Verdict::Fails(reason) = &outcome.steps[0].verdict else { panic!("{:?}", outcome.steps[0]) };
+        // On a busy machine a few that were due are not sent within the step.
+        assert!(reason.ends_with(" % of the operations failed"), "{reason}");
+    }
+
+    #[test]
+    fn records_that_a_step_added_are_not_added_again() {
+        struct Adding(Arc<Mutex<Vec<Vec<u8>>>>);
+        impl Client for Adding {
+            fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+                Ok(Outcome::Found)
+            }
+            fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
+                Ok((Outcome::Found, limit))
+            }
+            fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+                Ok(Outcome::Found)
+            }
+            fn insert(&mut self, key: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+                self.0.lock().unwrap().push(key.to_vec());
+                Ok(Outcome::Found)
+            }
+            fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
+                Ok(Outcome::Found)
+            }
+        }
+        let keys = Arc::new(Mutex::new(Vec::new()));
+        let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Adding(Arc::clone(&keys)))) };
+        let search = SearchSpec { most_steps: 3, ..SearchSpec::new(vec![P99], 5_000.0) };
+        let stop = Arc::new(AtomicBool::new(false));
+        let outcome = find_rate(&spec("d"), search, TIMES, &connect, &stop, &|_| ()).unwrap();
+        assert_eq!(outcome.steps.len(), 3);
+        assert!(outcome.workload.record_count > 1000);
+        let mut keys = std::mem::take(&mut *keys.lock().unwrap());
+        let added = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert!(added > 0 && keys.len() == added, "{} of {added} are different", keys.len());
+    }
+
+    #[test]
+    fn a_stop_ends_the_search() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(NullClient)) };
+        let search = SearchSpec::new(vec![P99], 100.0);
+        let stopped = |_: &Tried| stop.store(true, Ordering::Relaxed);
+        let error = find_rate(&spec("c"), search, TIMES, &connect, &stop, &stopped).unwrap_err();
+        assert!(matches!(error, RunError::Stopped), "{error}");
+    }
+
+    #[test]
+    fn a_mix_that_ends_by_itself_is_refused() {
+        let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(NullClient)) };
+        let stop = Arc::new(AtomicBool::new(false));
+        let search = SearchSpec::new(vec![P99], 100.0);
+        let error = find_rate(&spec("load"), search, TIMES, &connect, &stop, &|_| ()).unwrap_err();
+        assert!(error.to_string().contains("load ends with its records"), "{error}");
+    }
+
+    #[test]
+    fn slow_operations_are_those_beyond_the_limits_bucket() {
+        let mut histogram = Histogram::default();
+        for ns in [1_000, 9_999_999, 10_000_000, 10_000_001, 10_020_000, 3_000_000_000] {
+            histogram.record_ns(ns);
+        }
+        assert_eq!(slower(&histogram, &Bound { quantile: 0.5, limit_ns: 10_000_000 }), 2);
+        assert_eq!(slower(&histogram, &Bound { quantile: 0.5, limit_ns: 1_000 }), 5);
+        assert_eq!(slower(&histogram, &Bound { quantile: 0.5, limit_ns: u64::MAX }), 0);
+    }
+}

@@ -1,0 +1,12 @@
+//! Which rate a system sustains: what a step at a rate says of it, and which rate to try next.
+//!
+//! The search is arithmetic on counts. Whoever measures asks [`RateSearch::next`] for a rate, offers it for a while, and
+//! reports what it saw; [`find_rate`] does that with runs.
+
+mod find;
+mod judge;
+mod measure;
+
+pub use find::{Action, Ending, Found, RateSearch, SearchSpec, Tried};
+pub use judge::{Bound, IntervalCounts, StepCounts, Verdict, judge};
+pub use measure::{FoundRate, StepTimes, find_rate};

@@ -1,0 +1,207 @@
+//! Threads in virtual time, for tests: a system that answers by a script, and what the threads measure of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use underlay_record::SeriesPoint;
+
+use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use crate::clock::Clock;
+use crate::live::LiveCounters;
+use crate::mix::{Mix, OperationKind};
+use crate::operations::{OperationSource, SharedOperations};
+use crate::pacing::{Arrivals, Schedule};
+use crate::rate_profile::RateProfile;
+use crate::raw::{RawLog, RawOperation};
+use crate::recorder::{Burst, ErrorSamples, Merged, Recorder, Window};
+use crate::series::{Cut, Series};
+use crate::worker::{Ending, Worker, WorkerReport};
+use crate::workload::Workload;
+
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const S: u64 = 1_000 * MS;
+
+/// One thread's time: it passes only when the system works or the thread waits, and waits end late by a fixed time.
+#[derive(Clone, Default)]
+struct VirtualClock {
+    now_ns: Arc<AtomicU64>,
+    wakes_late_ns: u64,
+}
+
+impl Clock for VirtualClock {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::Relaxed)
+    }
+
+    fn wait_until_ns(&self, instant_ns: u64, _stop: &AtomicBool) -> u64 {
+        if self.now_ns() < instant_ns {
+            self.now_ns.store(instant_ns + self.wakes_late_ns, Ordering::Relaxed);
+        }
+        self.now_ns()
+    }
+}
+
+pub(crate) type Answer = Result<Outcome, ClientError>;
+/// Given what an operation does and when it starts: how long it takes and how it ends.
+pub(crate) type Script = Arc<dyn Fn(OperationKind, u64) -> (u64, Answer) + Send + Sync>;
+
+struct Scripted {
+    clock: VirtualClock,
+    script: Script,
+}
+
+impl Scripted {
+    fn answer(&mut self, kind: OperationKind) -> Answer {
+        let now_ns = self.clock.now_ns();
+        let (service_ns, answer) = (self.script)(kind, now_ns);
+        self.clock.now_ns.store(now_ns + service_ns, Ordering::Relaxed);
+        answer
+    }
+}
+
+impl Client for Scripted {
+    fn read(&mut self, _: &[u8], _: Fields, values: &mut FieldValues) -> Answer {
+        values.clear();
+        self.answer(OperationKind::Read)
+    }
+    fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
+        self.answer(OperationKind::Scan).map(|outcome| (outcome, limit))
+    }
+    fn update(&mut self, _: &[u8], _: &FieldValues) -> Answer {
+        self.answer(OperationKind::Update)
+    }
+    fn insert(&mut self, _: &[u8], _: &FieldValues) -> Answer {
+        self.answer(OperationKind::Insert)
+    }
+    fn delete(&mut self, _: &[u8]) -> Answer {
+        self.answer(OperationKind::Delete)
+    }
+}
+
+pub(crate) struct Simulation {
+    pub mix: &'static str,
+    pub operation_limit: Option<u64>,
+    pub threads: u32,
+    pub rate_per_wall_s: Option<f64>,
+    /// In place of a rate that stays.
+    pub profile: Option<RateProfile>,
+    pub arrivals: Arrivals,
+    pub warmup_ns: u64,
+    pub duration_ns: u64,
+    pub dilation: f64,
+    pub wakes_late_ns: u64,
+    /// Every operation is logged, and so written down by itself.
+    pub keeps_raw: bool,
+    /// How many connections can be made after the first.
+    pub reconnections: u64,
+    pub script: Script,
+}
+
+pub(crate) struct Simulated {
+    pub merged: Merged,
+    pub endings: Vec<Ending>,
+    pub reconnections: u32,
+    pub unstarted: u64,
+    pub points: Vec<SeriesPoint>,
+    pub samples: Vec<String>,
+    pub raw: Vec<RawOperation>,
+}
+
+impl Simulation {
+    /// A system that takes the same for whatever it is asked.
+    pub fn new(script: impl Fn(u64) -> (u64, Answer) + Send + Sync + 'static) -> Self {
+        Simulation::of_kinds(move |_, now_ns| script(now_ns))
+    }
+
+    pub fn of_kinds(script: impl Fn(OperationKind, u64) -> (u64, Answer) + Send + Sync + 'static) -> Self {
+        Simulation {
+            mix: "c",
+            operation_limit: None,
+            threads: 1,
+            rate_per_wall_s: None,
+            profile: None,
+            arrivals: Arrivals::Constant,
+            warmup_ns: 0,
+            duration_ns: 10 * S,
+            dilation: 1.0,
+            wakes_late_ns: 0,
+            keeps_raw: true,
+            reconnections: 0,
+            script: Arc::new(script),
+        }
+    }
+
+    /// One thread's arrivals; `None` in a closed loop.
+    pub fn schedule(&self, thread: u32) -> Option<Schedule> {
+        let profile = self.profile.clone().or_else(|| self.rate_per_wall_s.map(RateProfile::constant))?;
+        Some(Schedule::new(self.arrivals, profile, thread, self.threads, 0, u64::from(thread)))
+    }
+
+    pub fn run(&self) -> Simulated {
+        let workload = Arc::new(Workload::new(1000, 1, 100));
+        let mix = Mix::parse(self.mix).unwrap();
+        let shared = SharedOperations::new(workload, mix, self.threads, self.operation_limit).unwrap();
+        let (log, operations) = RawLog::new();
+        let reader = std::thread::spawn(move || operations.flatten().collect());
+        let window = Window { begin_ns: self.warmup_ns, end_ns: self.warmup_ns + self.duration_ns };
+        let series = Series::new(window.begin_ns, Cut::Width { wall_ns: self.duration_ns.div_ceil(20) });
+        let (live, samples, stop) =
+            (LiveCounters::default(), ErrorSamples::default(), AtomicBool::new(false));
+        let left = AtomicU64::new(self.reconnections);
+        let reports: Vec<WorkerReport> = (0..self.threads)
+            .map(|thread| {
+                let clock = VirtualClock { wakes_late_ns: self.wakes_late_ns, ..VirtualClock::default() };
+                let connect = || -> Box<dyn Client> {
+                    Box::new(Scripted { clock: clock.clone(), script: Arc::clone(&self.script) })
+                };
+                let reconnect = || {
+                    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                        .map(|_| connect())
+                        .map_err(|_| ClientError::System("refused".to_owned()))
+                };
+                let schedule = self.schedule(thread);
+                let mut recorder = Recorder::new(
+                    window,
+                    schedule.is_some(),
+                    self.dilation,
+                    series.thread(),
+                    &live,
+                    &samples,
+                );
+                recorder.keep_raw(self.keeps_raw.then(|| log.thread(thread, self.threads)));
+                Worker {
+                    clock: clock.clone(),
+                    client: connect(),
+                    reconnect: &reconnect,
+                    source: OperationSource::new(&shared, thread, 7),
+                    recorder,
+                    schedule,
+                    window,
+                    stop: &stop,
+                    dilation: self.dilation,
+                    burst: Burst::default(),
+                }
+                .run()
+            })
+            .collect();
+        drop(log);
+        let raw = reader.join().unwrap();
+        let endings = reports.iter().map(|report| report.ending.clone()).collect();
+        let reconnections = reports.iter().map(|report| report.reconnections).sum();
+        let records: Vec<_> = reports.into_iter().map(|report| report.record).collect();
+        Simulated {
+            merged: Merged::of(&records, &series),
+            endings,
+            reconnections,
+            unstarted: records.iter().map(|record| record.unstarted).sum(),
+            points: series.points(window.end_ns, self.dilation),
+            samples: samples.into_texts(),
+            raw,
+        }
+    }
+}
+
+/// Histograms have three digits.
+pub(crate) fn assert_near(found: f64, expected: f64) {
+    assert!((found - expected).abs() <= expected * 1.5e-3, "{found}, expected {expected}");
+}

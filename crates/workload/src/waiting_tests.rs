@@ -1,0 +1,207 @@
+//! Latency that counts waiting, in virtual time: what a stall does to every percentile follows from when operations were due,
+//! and every percentile follows from the raw log.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use underlay_record::Histogram;
+
+use crate::client::{ClientError, Outcome};
+use crate::mix::OperationKind;
+use crate::pacing::Arrivals;
+use crate::rate_profile::{RatePart, RateProfile};
+use crate::raw::{RawAnswer, RawOperation};
+use crate::simulation::{Answer, MS, S, Simulation};
+
+fn of(values_ns: impl IntoIterator<Item = u64>) -> Histogram {
+    let mut histogram = Histogram::default();
+    values_ns.into_iter().for_each(|ns| histogram.record_ns(ns));
+    histogram
+}
+
+/// What a histogram of three digits says of this value.
+fn shown_us(value_ns: u64) -> f64 {
+    of([value_ns]).quantile_us(1.0)
+}
+
+/// Nothing ends between the fifth second and the sixth: work under way, and work that begins then, goes on after it.
+fn end_of(start_ns: u64, work_ns: u64) -> u64 {
+    match start_ns {
+        5_000_000_000..6_000_000_000 => 6 * S + work_ns,
+        _ if start_ns < 5 * S && start_ns + work_ns > 5 * S => start_ns + work_ns + S,
+        _ => start_ns + work_ns,
+    }
+}
+
+fn stalling(work_ns: impl Fn(OperationKind) -> u64 + Send + Sync + 'static) -> Simulation {
+    Simulation::of_kinds(move |kind, now_ns| (end_of(now_ns, work_ns(kind)) - now_ns, Ok(Outcome::Found)))
+}
+
+/// 100 operations a second of 1 ms each, and a stall of a second. The j-th that is due from its begin on ends j ms after the
+/// first of them, and so takes 1001 - 9 j ms, until the queue is empty after 112 of them.
+#[test]
+fn a_stall_of_a_second_shows_the_percentiles_that_follow_from_it() {
+    let simulated =
+        Simulation { rate_per_wall_s: Some(100.0), duration_ns: 20 * S, ..stalling(|_| MS) }.run();
+    let read = &simulated.merged.by_operation["read"];
+    let waiting = (0..112).map(|j| (1_001 - 9 * j) * MS);
+    let latency = &read.latency.histogram;
+    assert_eq!(*latency, of(waiting.chain(vec![MS; 1_888])), "value by value");
+    // Of 2,000, as many are slower as the share that is left: 200, 100, 20, 2 and none of them.
+    let expected_ms = [
+        (0.5, 1),
+        (0.9, 1),
+        (0.95, 1_001 - 9 * 100),
+        (0.99, 1_001 - 9 * 20),
+        (0.999, 1_001 - 9 * 2),
+        (1.0, 1_001),
+    ];
+    for (quantile, ms) in expected_ms {
+        assert_eq!(latency.quantile_us(quantile), shown_us(ms * MS), "{quantile}");
+    }
+    // From the actual start, one operation was slow.
+    assert_eq!(read.service.histogram, of([vec![1_001 * MS], vec![MS; 1_999]].concat()));
+}
+
+/// In a closed loop nothing is due while the system stalls: one operation in 15,000 tells of it.
+#[test]
+fn a_closed_loop_feels_a_stall_once() {
+    let simulated = Simulation { duration_ns: 16 * S, ..stalling(|_| MS) }.run();
+    let read = &simulated.merged.by_operation["read"];
+    assert_eq!(read.latency.histogram, of([vec![1_001 * MS], vec![MS; 14_999]].concat()));
+    assert_eq!(read.latency.histogram.quantile_us(0.999), shown_us(MS));
+}
+
+/// Against the recursion that every queue of one server follows: an operation begins when it is due, or when the one before it
+/// has ended.
+#[test]
+fn whatever_the_arrivals_each_kind_waits_as_a_queue_does() {
+    let changing = RateProfile::of(&[
+        RatePart::Steady { rate_per_s: 90.0, length: Duration::from_secs(3) },
+        RatePart::Steady { rate_per_s: 240.0, length: Duration::from_secs(4) },
+        RatePart::Ramp { from_per_s: 200.0, to_per_s: 20.0, length: Duration::from_secs(4) },
+    ])
+    .unwrap();
+    for arrivals in Arrivals::ALL {
+        for profile in [RateProfile::constant(170.0), changing.clone()] {
+            let kinds = Arc::new(Mutex::new(Vec::new()));
+            let asked = Arc::clone(&kinds);
+            let work_ns = |kind: OperationKind| if kind == OperationKind::Read { MS } else { 3 * MS };
+            let simulation = Simulation {
+                mix: "a",
+                threads: 3,
+                profile: Some(profile),
+                arrivals,
+                warmup_ns: S,
+                duration_ns: 13 * S,
+                ..Simulation::of_kinds(move |kind, now_ns| {
+                    asked.lock().unwrap().push(kind);
+                    (end_of(now_ns, work_ns(kind)) - now_ns, Ok(Outcome::Found))
+                })
+            };
+            let simulated = simulation.run();
+            assert_eq!(simulated.unstarted, 0);
+            let window = S..14 * S;
+            let kinds = kinds.lock().unwrap();
+            let mut kinds = kinds.iter();
+            let mut expected: BTreeMap<&str, [Histogram; 2]> = BTreeMap::new();
+            // Simulated threads run one after the other.
+            for thread in 0..3 {
+                let (mut schedule, mut free_ns) = (simulation.schedule(thread).unwrap(), 0);
+                while free_ns.max(schedule.peek_ns()) < window.end {
+                    let kind = *kinds.next().unwrap();
+                    let due_ns = schedule.peek_ns();
+                    let start_ns = due_ns.max(free_ns);
+                    free_ns = end_of(start_ns, work_ns(kind));
+                    schedule.advance();
+                    let [latency, service] = expected.entry(kind.name()).or_default();
+                    if window.contains(&due_ns) {
+                        latency.record_ns(free_ns - due_ns);
+                    }
+                    if window.contains(&start_ns) {
+                        service.record_ns(free_ns - start_ns);
+                    }
+                }
+            }
+            assert_eq!(kinds.next(), None);
+            assert_eq!(expected.keys().copied().collect::<Vec<_>>(), ["read", "update"]);
+            for (kind, [latency, service]) in expected {
+                let stats = &simulated.merged.by_operation[kind];
+                assert!(latency.quantile_us(1.0) > 900_000.0, "{arrivals:?}: the stall is felt");
+                assert_eq!(stats.latency.histogram, latency, "{kind} {arrivals:?}");
+                assert_eq!(stats.service.histogram, service, "{kind} {arrivals:?}");
+            }
+        }
+    }
+}
+
+/// Latency and service time of each kind, worked out anew from every single operation.
+fn from_raw(operations: &[RawOperation], duration_ns: i64) -> BTreeMap<&'static str, [Histogram; 2]> {
+    let mut kinds: BTreeMap<&str, [Histogram; 2]> = BTreeMap::new();
+    for one in operations.iter().filter(|one| one.answer.is_timed()) {
+        let [latency, service] = kinds.entry(one.kind.name()).or_default();
+        if (0..duration_ns).contains(&one.intended_ns) {
+            latency.record_ns((one.end_ns - one.intended_ns) as u64);
+        }
+        if one.answer != RawAnswer::Unstarted && (0..duration_ns).contains(&one.start_ns) {
+            service.record_ns((one.end_ns - one.start_ns) as u64);
+        }
+    }
+    kinds
+}
+
+fn answer(number: u64) -> Answer {
+    match number {
+        0 => Ok(Outcome::Missing),
+        1 => Ok(Outcome::Throttled),
+        2 => Err(ClientError::System("disk full".to_owned())),
+        3 => Err(ClientError::Timeout(Duration::from_secs(1))),
+        _ => Ok(Outcome::Found),
+    }
+}
+
+proptest! {
+    /// Whatever becomes of operations, at the window's edges and in slow motion too.
+    #[test]
+    fn every_percentile_follows_from_the_raw_log(
+        mix in proptest::sample::select(vec!["a", "c", "f"]),
+        rate in proptest::option::of(20.0f64..400.0),
+        poisson in any::<bool>(),
+        slow in any::<bool>(),
+        warmup_ms in 0u64..500,
+        script in proptest::collection::vec((1u64..60, 0u64..9), 1..8),
+    ) {
+        let calls = AtomicU64::new(0);
+        let dilation = if slow { 4.0 } else { 1.0 };
+        let simulated = Simulation {
+            mix,
+            threads: 2,
+            rate_per_wall_s: rate,
+            arrivals: if poisson { Arrivals::Poisson } else { Arrivals::Constant },
+            warmup_ns: warmup_ms * MS,
+            duration_ns: 2 * S,
+            dilation,
+            ..Simulation::new(move |_| {
+                let call = calls.fetch_add(1, Ordering::Relaxed) as usize;
+                let (ms, number) = script[call % script.len()];
+                (ms * MS, answer(number))
+            })
+        }
+        .run();
+        let duration_ns = (2 * S) as i64 / dilation as i64;
+        let mut kinds = from_raw(&simulated.raw, duration_ns);
+        for (kind, stats) in &simulated.merged.by_operation {
+            let [latency, service] = kinds.remove(kind.as_str()).unwrap_or_default();
+            prop_assert_eq!(&stats.latency.histogram, &latency, "{}", kind);
+            prop_assert_eq!(&stats.service.histogram, &service, "{}", kind);
+        }
+        prop_assert!(kinds.is_empty());
+        let is_answer = |one: &&RawOperation| {
+            matches!(one.answer, RawAnswer::Found | RawAnswer::Missing) && (0..duration_ns).contains(&one.end_ns)
+        };
+        prop_assert_eq!(simulated.raw.iter().filter(is_answer).count() as u64, simulated.merged.operations);
+    }
+}

@@ -1,0 +1,124 @@
+//! What is printed of a measurement, and its three forms.
+
+use std::fmt::Write as _;
+
+use super::number::double;
+use super::options::Exporter;
+
+/// One figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    Whole(u64),
+    Signed(i64),
+    Real(f64),
+}
+
+/// One line of the output: `[metric], measurement, value`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub metric: String,
+    pub measurement: String,
+    pub value: Value,
+}
+
+/// The entries in the form that is asked for.
+pub fn export(entries: &[Entry], exporter: Exporter) -> String {
+    match exporter {
+        Exporter::Text => text(entries),
+        // Java's pretty printer puts objects of an array on one line with their brackets.
+        Exporter::Json => entries.iter().map(object).collect::<Vec<_>>().join(" "),
+        Exporter::JsonArray => {
+            let objects: Vec<String> = entries.iter().map(object).collect();
+            if objects.is_empty() { "[ ]".to_owned() } else { format!("[ {} ]", objects.join(", ")) }
+        }
+    }
+}
+
+fn text(entries: &[Entry]) -> String {
+    let mut text = String::new();
+    for Entry { metric, measurement, value } in entries {
+        writeln!(text, "[{metric}], {measurement}, {}", number(*value)).expect("memory can be written to");
+    }
+    text
+}
+
+fn number(value: Value) -> String {
+    match value {
+        Value::Whole(whole) => whole.to_string(),
+        Value::Signed(whole) => whole.to_string(),
+        Value::Real(real) => double(real),
+    }
+}
+
+fn object(entry: &Entry) -> String {
+    // Numbers that JSON has no word for are texts, as Jackson writes them.
+    let value = match entry.value {
+        Value::Real(real) if !real.is_finite() => quoted(&double(real)),
+        value => number(value),
+    };
+    format!(
+        "{{\n  \"metric\" : {},\n  \"measurement\" : {},\n  \"value\" : {value}\n}}",
+        quoted(&entry.metric),
+        quoted(&entry.measurement)
+    )
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            control if control < ' ' => {
+                write!(quoted, "\\u{:04x}", u32::from(control)).expect("memory can be written to");
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries() -> Vec<Entry> {
+        let entry = |metric: &str, measurement: &str, value| Entry {
+            metric: metric.to_owned(),
+            measurement: measurement.to_owned(),
+            value,
+        };
+        vec![
+            entry("OVERALL", "RunTime(ms)", Value::Whole(2500)),
+            entry("READ", "AverageLatency(us)", Value::Real(12_345_678.9)),
+            entry("A \"name\"", "back\\slash\u{1}", Value::Real(f64::NAN)),
+        ]
+    }
+
+    #[test]
+    fn text_is_a_line_an_entry() {
+        let expected = "[OVERALL], RunTime(ms), 2500\n\
+            [READ], AverageLatency(us), 1.23456789E7\n\
+            [A \"name\"], back\\slash\u{1}, NaN\n";
+        assert_eq!(export(&entries(), Exporter::Text), expected);
+    }
+
+    #[test]
+    fn json_has_the_same_figures() {
+        let array: serde_json::Value =
+            serde_json::from_str(&export(&entries(), Exporter::JsonArray)).unwrap();
+        let expected = serde_json::json!([
+            { "metric": "OVERALL", "measurement": "RunTime(ms)", "value": 2500 },
+            { "metric": "READ", "measurement": "AverageLatency(us)", "value": 12_345_678.9 },
+            { "metric": "A \"name\"", "measurement": "back\\slash\u{1}", "value": "NaN" },
+        ]);
+        assert_eq!(array, expected);
+        let text = export(&entries(), Exporter::Json);
+        let objects: Vec<serde_json::Value> =
+            serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>().unwrap();
+        assert_eq!(serde_json::Value::Array(objects), expected);
+        assert_eq!(export(&[], Exporter::JsonArray), "[ ]");
+    }
+}

@@ -1,0 +1,17 @@
+//! YCSB's way of showing a measurement, for scripts that read its output.
+
+mod exporter;
+mod number;
+mod options;
+mod output;
+#[cfg(test)]
+mod output_tests;
+mod points;
+mod sections;
+mod status;
+
+pub use exporter::{Entry, Value, export};
+pub use options::{Exporter, Failures, Intervals, MeasurementType, OutputOptions};
+pub use output::{RunFacts, entries};
+pub use points::Points;
+pub use status::{Status, summary};

@@ -1,0 +1,193 @@
+//! Values that are checked (`dataintegrity`), spoiled on their way from the system to the generator.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use underlay_record::IntegrityRecord;
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
+use underlay_workload::{Control, MemoryClient, MemoryStore, Mix, Properties, RunSpec, Workload, run};
+
+fn workload() -> Arc<Workload> {
+    let mut properties = Properties::new();
+    for argument in ["recordcount=100", "dataintegrity=true", "fieldcount=2"] {
+        properties.add_argument(argument).unwrap();
+    }
+    Arc::new(properties.workload().unwrap())
+}
+
+/// A run that ends with its operations, however slow this machine is.
+fn limited(workload: &Arc<Workload>, mix: &str, operation_limit: Option<u64>) -> RunSpec {
+    RunSpec {
+        duration: Duration::MAX,
+        operation_limit,
+        ..RunSpec::new(Arc::clone(workload), Mix::parse(mix).unwrap())
+    }
+}
+
+fn loaded(workload: &Arc<Workload>) -> MemoryStore {
+    let store = MemoryStore::new();
+    run(&limited(workload, "load", None), &|_| Ok(Box::new(store.client())), &Control::new()).unwrap();
+    store
+}
+
+type Spoil = fn(&mut FieldValues);
+
+/// Spoils what it reads, from the given read on.
+struct Spoiling<C> {
+    client: C,
+    sound_reads: u64,
+    spoil: Spoil,
+}
+
+impl<C: Client> Client for Spoiling<C> {
+    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+        let outcome = self.client.read(key, fields, values)?;
+        if self.sound_reads == 0 {
+            (self.spoil)(values);
+        }
+        self.sound_reads = self.sound_reads.saturating_sub(1);
+        Ok(outcome)
+    }
+    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+        self.client.scan(start, limit, fields)
+    }
+    fn scan_records(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: Fields,
+        found: &mut FoundRecords,
+    ) -> Result<(Outcome, u32), ClientError> {
+        let scanned = self.client.scan_records(start, limit, fields, found)?;
+        if self.sound_reads == 0
+            && let Some(last) = found.last_mut()
+        {
+            (self.spoil)(last);
+        }
+        self.sound_reads = self.sound_reads.saturating_sub(1);
+        Ok(scanned)
+    }
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        self.client.update(key, values)
+    }
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        self.client.insert(key, values)
+    }
+    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+        self.client.delete(key)
+    }
+}
+
+fn respelled(values: &mut FieldValues, change: impl Fn(u32, Vec<u8>) -> Option<(u32, Vec<u8>)>) {
+    let before: Vec<(u32, Vec<u8>)> = values.iter().map(|(field, value)| (field, value.to_vec())).collect();
+    values.clear();
+    for (field, value) in before.into_iter().filter_map(|(field, value)| change(field, value)) {
+        values.push(field, &value);
+    }
+}
+
+#[test]
+fn spoiled_values_are_found_and_are_no_errors() {
+    let workload = workload();
+    let store = loaded(&workload);
+    let spoils: [(Spoil, &str); 5] = [
+        (
+            |values| {
+                respelled(values, |field, mut value| {
+                    value[60] ^= 1;
+                    Some((field, value))
+                })
+            },
+            "differs from what was written, from byte",
+        ),
+        (
+            |values| {
+                respelled(values, |field, mut value| {
+                    value[2] ^= 1;
+                    Some((field, value))
+                })
+            },
+            "differs from what was written, from byte 8",
+        ),
+        (
+            |values| respelled(values, |field, value| (field > 0).then_some((field, value))),
+            "has 1 fields, expected 2",
+        ),
+        (
+            |values| respelled(values, |field, value| Some((1 - field, value))),
+            "differs from what was written",
+        ),
+        (
+            |values| respelled(values, |field, value| Some((field, value[1..].to_vec()))),
+            "has 99 bytes, expected 100",
+        ),
+    ];
+    for (spoil, finding) in spoils {
+        let control = Control::new();
+        let connect = |_| -> Result<Box<dyn Client>, ClientError> {
+            Ok(Box::new(Spoiling { client: store.client(), sound_reads: 10, spoil }))
+        };
+        let measured = run(&limited(&workload, "c", Some(15)), &connect, &control).unwrap();
+        assert_eq!(
+            (measured.operations, measured.errors, control.aftermath().integrity_mismatches),
+            (15, 0, 5)
+        );
+        assert_eq!(measured.integrity, Some(IntegrityRecord { checked: 15, mismatches: 5 }));
+        assert_eq!(measured.by_operation["read"].mismatches, 5);
+        assert!(measured.error_samples[0].contains(finding), "{:?}", measured.error_samples);
+        assert!(measured.error_samples[0].starts_with("data integrity: record user"));
+
+        // One record of each scan, and what a read-modify-write reads before it writes.
+        let scans = run(&limited(&workload, "e", Some(100)), &connect, &Control::new()).unwrap();
+        let scanned = &scans.by_operation["scan"];
+        let integrity = scans.integrity.unwrap();
+        assert_eq!(
+            (scans.errors, integrity.mismatches, scanned.mismatches),
+            (0, scanned.count - 10, scanned.count - 10)
+        );
+        assert!(integrity.checked > scanned.count, "{integrity:?}");
+        assert!(scans.error_samples[0].contains(finding), "{:?}", scans.error_samples);
+        let modified = run(&limited(&workload, "f", Some(100)), &connect, &Control::new()).unwrap();
+        assert_eq!(modified.integrity, Some(IntegrityRecord { checked: 100, mismatches: 90 }));
+    }
+}
+
+/// Says how many records it scanned, and no more.
+struct Counting(MemoryClient);
+
+impl Client for Counting {
+    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+        self.0.read(key, fields, values)
+    }
+    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+        self.0.scan(start, limit, fields)
+    }
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        self.0.update(key, values)
+    }
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        self.0.insert(key, values)
+    }
+    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+        self.0.delete(key)
+    }
+}
+
+#[test]
+fn a_client_that_gives_no_records_says_so_when_scans_are_to_be_checked() {
+    let workload = workload();
+    let store = loaded(&workload);
+    let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Counting(store.client()))) };
+    let scan = |data_integrity| {
+        let workload = Arc::new(Workload { data_integrity, ..Workload::clone(&workload) });
+        run(&limited(&workload, "e", Some(100)), &connect, &Control::new()).unwrap()
+    };
+    let measured = scan(true);
+    assert_eq!(measured.errors, 100 - measured.by_operation.get("insert").map_or(0, |stats| stats.count));
+    let said = &measured.error_samples[0];
+    assert!(said.starts_with("scan: this system counts what it scans and does not give it"), "{said}");
+    assert_eq!(measured.integrity, Some(IntegrityRecord::default()));
+    // Nobody asks it for records where they are not checked.
+    let measured = scan(false);
+    assert_eq!((measured.operations, measured.errors, measured.integrity), (100, 0, None));
+}
