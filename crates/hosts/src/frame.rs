@@ -1,0 +1,206 @@
+//! Frames: four bytes of length, lowest first, and as many bytes of JSON.
+
+use std::io::{self, Read, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The longest body that is sent or taken: a measurement with its histograms has some hundred kilobytes.
+pub const MOST_BYTES: usize = 32 << 20;
+/// How much one read asks for.
+const READ_BYTES: usize = 16 << 10;
+/// A buffer that has grown beyond this is given back.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Why a frame did not come or did not go.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    #[error("the connection ended")]
+    Ended,
+    #[error("{0}")]
+    Io(io::Error),
+    #[error("a message of {bytes} bytes, where at most {most} are taken")]
+    TooLong { bytes: usize, most: usize },
+    #[error("a message that is not understood: {0}")]
+    Content(String),
+}
+
+impl From<io::Error> for FrameError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe => FrameError::Ended,
+            _ => FrameError::Io(error),
+        }
+    }
+}
+
+impl FrameError {
+    /// Whether nothing more came within the time that was waited.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, FrameError::Io(error)
+            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+    }
+}
+
+/// Sends one message.
+///
+/// # Errors
+/// When the connection fails, or the message is longer than anybody takes.
+pub fn send<M: Serialize>(to: &mut impl Write, message: &M) -> Result<(), FrameError> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, message).map_err(|error| FrameError::Content(error.to_string()))?;
+    let bytes = frame.len() - 4;
+    if bytes > MOST_BYTES {
+        return Err(FrameError::TooLong { bytes, most: MOST_BYTES });
+    }
+    frame[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
+    // In one piece: of two small segments the second would wait for the first to be acknowledged.
+    to.write_all(&frame)?;
+    to.flush()?;
+    Ok(())
+}
+
+/// Takes messages out of a stream. What had come of a message when a read failed or waited long enough stays, and the next
+/// call goes on from there.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    bytes: Vec<u8>,
+}
+
+impl FrameReader {
+    pub fn new() -> Self {
+        FrameReader::default()
+    }
+
+    /// Receives one message of at most `most` bytes. Memory grows with the bytes that came, not with the length that a frame
+    /// claims.
+    ///
+    /// # Errors
+    /// When the connection ends or fails, or what comes is no such message.
+    pub fn receive<M: DeserializeOwned>(
+        &mut self,
+        from: &mut impl Read,
+        most: usize,
+    ) -> Result<M, FrameError> {
+        let mut buffer = [0; READ_BYTES];
+        loop {
+            if let Some(body_bytes) = self.complete(most)? {
+                let message = serde_json::from_slice(&self.bytes[4..4 + body_bytes]);
+                self.bytes.drain(..4 + body_bytes);
+                if self.bytes.capacity() > KEPT_BYTES {
+                    self.bytes.shrink_to(KEPT_BYTES);
+                }
+                return message.map_err(|error| FrameError::Content(error.to_string()));
+            }
+            match from.read(&mut buffer) {
+                Ok(0) => return Err(FrameError::Ended),
+                Ok(count) => self.bytes.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The length of the first body, where all of it is there.
+    fn complete(&self, most: usize) -> Result<Option<usize>, FrameError> {
+        let Some((head, body)) = self.bytes.split_first_chunk::<4>() else { return Ok(None) };
+        let bytes = u32::from_le_bytes(*head) as usize;
+        if bytes > most {
+            return Err(FrameError::TooLong { bytes, most });
+        }
+        Ok((body.len() >= bytes).then_some(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes that come in pieces, with a wait that was too long after each.
+    struct Halting<'a> {
+        pieces: std::slice::ChunksExact<'a, u8>,
+        rest: &'a [u8],
+        waits: bool,
+    }
+
+    impl<'a> Halting<'a> {
+        fn new(bytes: &'a [u8], piece: usize) -> Self {
+            let pieces = bytes.chunks_exact(piece);
+            Halting { rest: pieces.remainder(), pieces, waits: false }
+        }
+    }
+
+    impl Read for Halting<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.waits = !self.waits;
+            if self.waits {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let piece = self.pieces.next().unwrap_or_else(|| std::mem::take(&mut self.rest));
+            into[..piece.len()].copy_from_slice(piece);
+            Ok(piece.len())
+        }
+    }
+
+    proptest! {
+        /// However the bytes are cut, and however often a wait for them ends early.
+        #[test]
+        fn messages_arrive_as_they_were_sent(
+            texts in prop::collection::vec(".{0,50}", 0..5),
+            piece in 1usize..40,
+        ) {
+            let mut wire = Vec::new();
+            for text in &texts {
+                send(&mut wire, text).unwrap();
+            }
+            let (mut stream, mut reader, mut found) = (Halting::new(&wire, piece), FrameReader::new(), Vec::new());
+            loop {
+                match reader.receive::<String>(&mut stream, MOST_BYTES) {
+                    Ok(text) => found.push(text),
+                    Err(error) if error.is_timeout() => {}
+                    Err(FrameError::Ended) => break,
+                    Err(error) => return Err(TestCaseError::fail(error.to_string())),
+                }
+            }
+            prop_assert_eq!(found, texts);
+        }
+
+        /// Whatever comes is a message or an error, and no more of it is kept than came.
+        #[test]
+        fn no_bytes_make_the_receiver_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let (mut stream, mut reader) = (bytes.as_slice(), FrameReader::new());
+            while reader.receive::<Vec<String>>(&mut stream, MOST_BYTES).is_ok() {}
+            prop_assert!(reader.bytes.len() <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn frames_that_are_too_long_or_cut_off_are_refused() {
+        let mut wire = Vec::new();
+        send(&mut wire, &"x".repeat(5000)).unwrap();
+        let receive =
+            |mut wire: &[u8], most| FrameReader::new().receive::<String>(&mut wire, most).unwrap_err();
+        let error = receive(&wire, 4096);
+        assert_eq!(error.to_string(), "a message of 5002 bytes, where at most 4096 are taken");
+        assert!(matches!(receive(&wire[..100], MOST_BYTES), FrameError::Ended));
+        // Nothing is set aside for what is only announced.
+        assert!(matches!(receive(&[0xff; 4], MOST_BYTES), FrameError::TooLong { bytes: 0xffff_ffff, .. }));
+        let error = send(&mut Vec::new(), &"x".repeat(MOST_BYTES)).unwrap_err();
+        assert!(matches!(error, FrameError::TooLong { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_message_that_is_not_understood_is_not_read_twice() {
+        let mut wire = Vec::new();
+        send(&mut wire, &17).unwrap();
+        send(&mut wire, &"after it").unwrap();
+        let (mut wire, mut reader) = (wire.as_slice(), FrameReader::new());
+        assert!(matches!(reader.receive::<String>(&mut wire, MOST_BYTES), Err(FrameError::Content(_))));
+        assert_eq!(reader.receive::<String>(&mut wire, MOST_BYTES).unwrap(), "after it");
+    }
+}

@@ -1,0 +1,309 @@
+//! A coordinator's connection to one worker.
+
+use std::fmt;
+use std::io::Read as _;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use openssl::ssl::SslContext;
+
+use crate::HostError;
+use crate::clock_offset::ClockOffset;
+use crate::frame::{FrameError, FrameReader, MOST_BYTES, send};
+use crate::job::Job;
+use crate::message::{Answer, PREFACE, Part, Report, Request, Welcome};
+use crate::ssh::{SshHost, Started};
+use crate::stream::{Stream, Wire};
+use crate::trust::Trust;
+
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// Over ssh a connection is made, a user proven and a program started.
+const SSH_TIME: Duration = Duration::from_secs(30);
+/// Preparing connects to a system: that takes longer than other answers.
+const LONGEST_PREPARE: Duration = Duration::from_secs(200);
+/// How often it looks whether it shall stop while it waits for an answer.
+const TICK: Duration = Duration::from_millis(50);
+/// A welcome is short.
+const MOST_WELCOME_BYTES: usize = 4 << 10;
+/// Round trips that a worker's clock is asked in, of which the shortest counts.
+const CLOCK_TRIPS: u32 = 16;
+
+/// Where a worker is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostAddress {
+    /// It listens at `host:port`.
+    Listening(String),
+    /// It is started over ssh.
+    Ssh(SshHost),
+}
+
+impl HostAddress {
+    /// `host:port`, or `ssh:user@host`, where `program` is the path of `underlay` there.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse(text: &str, program: &str) -> Result<Self, HostError> {
+        let text = text.trim();
+        if let Some(destination) = text.strip_prefix("ssh:") {
+            return SshHost::new(destination, program).map(HostAddress::Ssh);
+        }
+        let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
+            Some(1..) => Ok(HostAddress::Listening(text.to_owned())),
+            _ => Err(HostError::Job(format!("'{text}' is no worker: expected HOST:PORT or ssh:USER@HOST"))),
+        }
+    }
+}
+
+impl fmt::Display for HostAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostAddress::Listening(address) => f.write_str(address),
+            HostAddress::Ssh(host) => write!(f, "ssh:{}", host.destination()),
+        }
+    }
+}
+
+/// Why a worker is none for us.
+enum Unwelcome {
+    /// It did not get as far as to say something.
+    Unheard(String),
+    /// By what it said.
+    Heard(String),
+}
+
+pub(crate) struct Host {
+    pub name: String,
+    pub cores: u32,
+    stream: Stream,
+    reader: FrameReader,
+    /// Our clock counts from here.
+    origin: Instant,
+    patience: Duration,
+    /// Last: ssh ends after its stream was closed.
+    started: Option<Started>,
+}
+
+impl Host {
+    /// Connects. `trust` is for workers that listen.
+    pub fn connect(
+        address: &HostAddress,
+        trust: Option<&(Trust, SslContext)>,
+        origin: Instant,
+        patience: Duration,
+    ) -> Result<Host, HostError> {
+        let name = address.to_string();
+        let (stream, started, hint) = match (address, trust) {
+            (HostAddress::Ssh(host), _) => {
+                let (stream, started) = host.start().map_err(|error| HostError::Unreachable {
+                    worker: name.clone(),
+                    problem: format!("can't start ssh: {error}"),
+                })?;
+                let wire = Wire::unix(stream, Instant::now() + SSH_TIME);
+                (
+                    Stream::Plain(wire),
+                    Some(started),
+                    "can ssh log in there without a password, and is underlay there?",
+                )
+            }
+            (HostAddress::Listening(address), Some((trust, context))) => {
+                (reach(address, trust, context)?, None, trust.hint())
+            }
+            (HostAddress::Listening(_), None) => {
+                return Err(HostError::Trust(format!(
+                    "worker {name} listens on a network: expected a token, or certificates, by which it knows us"
+                )));
+            }
+        };
+        let mut host = Host { name, cores: 0, stream, reader: FrameReader::new(), origin, patience, started };
+        match host.take_welcome() {
+            Ok(()) => Ok(host),
+            Err(Unwelcome::Unheard(problem)) => {
+                let said = host.last_words().unwrap_or_else(|| hint.to_owned());
+                Err(HostError::Refused { worker: host.name, problem: format!("{problem}; {said}") })
+            }
+            Err(Unwelcome::Heard(problem)) => Err(HostError::Refused { worker: host.name, problem }),
+        }
+    }
+
+    /// What a worker says first, after which it is one. With certificates it is now that a worker that doesn't take ours
+    /// says so.
+    fn take_welcome(&mut self) -> Result<(), Unwelcome> {
+        let unheard = |error: FrameError| {
+            Unwelcome::Unheard(match error.is_timeout() {
+                true => "it said nothing".to_owned(),
+                false => error.to_string(),
+            })
+        };
+        let mut preface = [0; PREFACE.len()];
+        self.stream.read_exact(&mut preface).map_err(|error| unheard(error.into()))?;
+        if preface != PREFACE {
+            let said = String::from_utf8_lossy(&preface);
+            return Err(Unwelcome::Heard(format!(
+                "it began with {said:?}: expected a worker of the same version, and nothing before"
+            )));
+        }
+        let welcome: Welcome = self.reader.receive(&mut self.stream, MOST_WELCOME_BYTES).map_err(unheard)?;
+        let version = env!("CARGO_PKG_VERSION");
+        if welcome.version != version {
+            let problem =
+                format!("it is version {}, and this is {version}: expected the same", welcome.version);
+            return Err(Unwelcome::Heard(problem));
+        }
+        if welcome.is_taken {
+            let problem = "it works for another coordinator: wait until that is done";
+            return Err(Unwelcome::Heard(problem.to_owned()));
+        }
+        self.cores = welcome.cores;
+        Ok(())
+    }
+
+    fn last_words(&self) -> Option<String> {
+        self.started.as_ref().and_then(Started::last_words)
+    }
+
+    fn lost(&self, error: &FrameError) -> HostError {
+        let mut problem = match error.is_timeout() {
+            true => format!("it was silent for {} s", self.patience.as_secs_f64()),
+            false => error.to_string(),
+        };
+        if let Some(words) = self.last_words() {
+            problem = format!("{problem}; its last words: {words}");
+        }
+        HostError::Lost { worker: self.name.clone(), problem }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn ask(&mut self, request: &Request, limit: Duration, stop: &AtomicBool) -> Result<Answer, HostError> {
+        self.stream.wait_at_most(limit);
+        send(&mut self.stream, request).map_err(|error| self.lost(&error))?;
+        let asked = Instant::now();
+        loop {
+            self.stream.wait_at_most(TICK);
+            match self.reader.receive(&mut self.stream, MOST_BYTES) {
+                Ok(Answer::Failed(problem)) => {
+                    return Err(HostError::Failed { worker: self.name.clone(), problem });
+                }
+                Ok(answer) => return Ok(answer),
+                Err(error) if error.is_timeout() && asked.elapsed() < limit => {
+                    if stop.load(Ordering::Relaxed) {
+                        return Err(HostError::Stopped);
+                    }
+                }
+                Err(error) => return Err(self.lost(&error)),
+            }
+        }
+    }
+
+    fn confused(&self, answer: &Answer) -> HostError {
+        let problem = format!("it answered something else: {}", answer.in_words());
+        HostError::Lost { worker: self.name.clone(), problem }
+    }
+
+    fn have_done(&mut self, request: &Request, limit: Duration, stop: &AtomicBool) -> Result<(), HostError> {
+        match self.ask(request, limit, stop)? {
+            Answer::Done => Ok(()),
+            other => Err(self.confused(&other)),
+        }
+    }
+
+    /// Has it connect to the system, and wait.
+    pub fn prepare(&mut self, part: &Job, stop: &AtomicBool) -> Result<(), HostError> {
+        self.have_done(&Request::Prepare(Box::new(part.clone())), LONGEST_PREPARE, stop)
+    }
+
+    /// Has it begin at an instant of its own clock.
+    pub fn start(&mut self, at_ns: u64, stop: &AtomicBool) -> Result<(), HostError> {
+        self.have_done(&Request::Start { at_ns }, self.patience, stop)
+    }
+
+    /// What one round trip tells of its clock.
+    pub fn look_at_clock(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
+        let sent_ns = self.now_ns();
+        match self.ask(&Request::Time, self.patience, stop)? {
+            Answer::Time { now_ns } => Ok(ClockOffset::of(sent_ns, now_ns, self.now_ns())),
+            other => Err(self.confused(&other)),
+        }
+    }
+
+    /// As much as several round trips tell.
+    pub fn clock_offset(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
+        let trips: Vec<ClockOffset> =
+            (0..CLOCK_TRIPS).map(|_| self.look_at_clock(stop)).collect::<Result<_, _>>()?;
+        Ok(ClockOffset::best(trips).expect("there were trips"))
+    }
+
+    /// How far it is.
+    pub fn report(&mut self, stop: &AtomicBool) -> Result<Report, HostError> {
+        match self.ask(&Request::Report, self.patience, stop)? {
+            Answer::Report(report) => Ok(report),
+            other => Err(self.confused(&other)),
+        }
+    }
+
+    /// What it measured.
+    pub fn collect(&mut self, stop: &AtomicBool) -> Result<Part, HostError> {
+        match self.ask(&Request::Collect, self.patience, stop)? {
+            Answer::Measured(part) => Ok(*part),
+            other => Err(self.confused(&other)),
+        }
+    }
+
+    /// Ends its run. It may be gone already.
+    pub fn end_run(&mut self) {
+        let _ = self.have_done(&Request::Stop, self.patience, &AtomicBool::new(false));
+    }
+}
+
+/// A connection to a worker that listens, with the handshake done.
+fn reach(address: &str, trust: &Trust, context: &SslContext) -> Result<Stream, HostError> {
+    let unreachable = |problem: String| HostError::Unreachable { worker: address.to_owned(), problem };
+    let refused = |error: std::io::Error| HostError::Refused {
+        worker: address.to_owned(),
+        problem: match error.kind() {
+            std::io::ErrorKind::TimedOut => format!("{error}; is it a worker, and does it run?"),
+            _ => format!("{error}; {}", trust.hint()),
+        },
+    };
+    let mut problem = "its name has no address".to_owned();
+    for socket_address in address.to_socket_addrs().map_err(|error| unreachable(error.to_string()))? {
+        match TcpStream::connect_timeout(&socket_address, CONNECT_TIME) {
+            Ok(stream) => {
+                let name = address.rsplit_once(':').map_or(address, |(name, _)| name);
+                let name = name.trim_matches(['[', ']']);
+                let ssl = trust.handshake(context, name).map_err(|error| refused(error.into()))?;
+                let wire = Wire::tcp(stream, Instant::now() + CONNECT_TIME)
+                    .map_err(|error| unreachable(error.to_string()))?;
+                return Stream::connect(ssl, wire).map_err(refused);
+            }
+            Err(error) => problem = error.to_string(),
+        }
+    }
+    Err(unreachable(format!("{problem}; is `underlay worker --listen` running there?")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port_or_go_by_ssh() {
+        let parse = |text: &str| HostAddress::parse(text, "underlay").map_err(|error| error.to_string());
+        for right in ["a:7400", "10.0.0.1:1", "[::1]:7400", "worker-0.workers:65535"] {
+            assert_eq!(parse(right).unwrap(), HostAddress::Listening(right.to_owned()));
+            assert_eq!(parse(right).unwrap().to_string(), right);
+        }
+        assert_eq!(parse(" ssh:me@host ").unwrap().to_string(), "ssh:me@host");
+        for wrong in ["", "a", "a:", ":7400", "a:0", "a:65536", "a:b"] {
+            assert_eq!(
+                parse(wrong).unwrap_err(),
+                format!("'{wrong}' is no worker: expected HOST:PORT or ssh:USER@HOST")
+            );
+        }
+        assert!(parse("ssh:-v").unwrap_err().contains("is no host"));
+    }
+}

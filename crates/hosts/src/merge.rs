@@ -1,0 +1,247 @@
+//! What several hosts measured, as one.
+
+use underlay_record::{Generator, IntegrityRecord, Latency, Measured, OperationStats, SeriesPoint};
+
+/// Errors that are kept word for word.
+const MOST_ERROR_SAMPLES: usize = 10;
+/// No host's time series is longer.
+const MOST_POINTS: usize = 20_000;
+
+/// Counts add up, histograms are those of all operations, and rates are those of all operations over the longest time. In
+/// the time series, percentiles are the highest of all hosts', since those of parts don't tell the whole's.
+pub fn merge(parts: &[Measured]) -> Measured {
+    let mut whole = Measured::default();
+    for part in parts {
+        whole.duration_s = whole.duration_s.max(part.duration_s);
+        whole.wall_s = whole.wall_s.max(part.wall_s);
+        whole.operations = whole.operations.saturating_add(part.operations);
+        whole.errors = whole.errors.saturating_add(part.errors);
+        whole.latency.histogram.merge(&part.latency.histogram);
+        if let Some(part) = part.integrity {
+            let whole: &mut IntegrityRecord = whole.integrity.get_or_insert_default();
+            whole.checked = whole.checked.saturating_add(part.checked);
+            whole.mismatches = whole.mismatches.saturating_add(part.mismatches);
+        }
+        for (kind, stats) in &part.by_operation {
+            add_operation(whole.by_operation.entry(kind.clone()).or_default(), stats);
+        }
+        for sample in &part.error_samples {
+            if whole.error_samples.len() < MOST_ERROR_SAMPLES && !whole.error_samples.contains(sample) {
+                whole.error_samples.push(sample.clone());
+            }
+        }
+    }
+    summarise(&mut whole.latency);
+    for stats in whole.by_operation.values_mut() {
+        summarise(&mut stats.latency);
+        summarise(&mut stats.service);
+    }
+    if whole.duration_s > 0.0 {
+        whole.throughput_per_s = whole.operations as f64 / whole.duration_s;
+    }
+    whole.series = series(parts);
+    whole.generator = generator(parts);
+    whole
+}
+
+fn summarise(latency: &mut Latency) {
+    latency.us = latency.histogram.summary_us();
+}
+
+fn add_operation(whole: &mut OperationStats, part: &OperationStats) {
+    whole.count = whole.count.saturating_add(part.count);
+    whole.missing = whole.missing.saturating_add(part.missing);
+    whole.throttled = whole.throttled.saturating_add(part.throttled);
+    whole.errors = whole.errors.saturating_add(part.errors);
+    whole.mismatches = whole.mismatches.saturating_add(part.mismatches);
+    whole.latency.histogram.merge(&part.latency.histogram);
+    whole.service.histogram.merge(&part.service.histogram);
+}
+
+/// One interval of the whole.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    point: SeriesPoint,
+    sum_us: f64,
+}
+
+/// Intervals as wide as those of the host that has the widest ones. Hosts begin together, and where the widths differ they
+/// do by powers of two, so that each narrow interval lies within a wide one.
+fn series(parts: &[Measured]) -> Vec<SeriesPoint> {
+    let all = |least: usize| {
+        let long_enough = parts.iter().filter(move |part| part.series.len() >= least);
+        long_enough.flat_map(|part| part.series.first().map(|first| first.t_s))
+    };
+    // The only interval of a host may be cut short.
+    let widest_s = all(2).reduce(f64::max).or_else(|| all(1).reduce(f64::max));
+    let Some(width_s) = widest_s.filter(|width_s| *width_s > 0.0) else { return Vec::new() };
+    let mut intervals: Vec<Interval> = Vec::new();
+    for part in parts {
+        let mut begin_s = 0.0;
+        for one in &part.series {
+            let place = (((begin_s + one.t_s) / 2.0 / width_s) as usize).min(MOST_POINTS - 1);
+            begin_s = one.t_s;
+            if intervals.len() <= place {
+                intervals.resize_with(place + 1, Interval::default);
+            }
+            let interval = &mut intervals[place];
+            interval.sum_us += one.mean_us * one.operations as f64;
+            let whole = &mut interval.point;
+            whole.t_s = whole.t_s.max(one.t_s);
+            whole.operations = whole.operations.saturating_add(one.operations);
+            whole.p50_us = whole.p50_us.max(one.p50_us);
+            whole.p99_us = whole.p99_us.max(one.p99_us);
+            whole.max_us = whole.max_us.max(one.max_us);
+        }
+    }
+    let count = intervals.len();
+    let mut begin_s = 0.0;
+    for (number, interval) in (1..).zip(&mut intervals) {
+        let point = &mut interval.point;
+        // The last one ends when the last host did.
+        if number < count || point.t_s <= begin_s {
+            point.t_s = number as f64 * width_s;
+        }
+        let operations = point.operations as f64;
+        point.throughput_per_s = operations / (point.t_s - begin_s);
+        if point.operations > 0 {
+            point.mean_us = interval.sum_us / operations;
+        }
+        begin_s = point.t_s;
+    }
+    intervals.into_iter().map(|interval| interval.point).collect()
+}
+
+fn generator(parts: &[Measured]) -> Generator {
+    let of = |figure: fn(&Generator) -> f64| parts.iter().map(move |part| figure(&part.generator));
+    let ceilings: Option<Vec<f64>> = parts.iter().map(|part| part.generator.ceiling_per_s).collect();
+    let lateness = parts.iter().filter_map(|part| part.generator.lateness_p99_us);
+    Generator {
+        cpu_cores: of(|one| one.cpu_cores).sum(),
+        machine_busy: of(|one| one.machine_busy).fold(0.0, f64::max),
+        ceiling_per_s: ceilings.filter(|each| !each.is_empty()).map(|each| each.iter().sum()),
+        lateness_p99_us: lateness.reduce(f64::max),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use underlay_record::Histogram;
+
+    use super::*;
+
+    fn measured(latencies_us: &[u64]) -> Measured {
+        let mut histogram = Histogram::default();
+        latencies_us.iter().for_each(|&us| histogram.record_ns(us * 1000));
+        let latency = Latency::of(histogram);
+        let count = latencies_us.len() as u64;
+        let stats = OperationStats {
+            count,
+            latency: latency.clone(),
+            service: latency.clone(),
+            ..OperationStats::default()
+        };
+        let mean_us = latencies_us.iter().sum::<u64>() as f64 / count.max(1) as f64;
+        let throughput_per_s = count as f64 / 2.0;
+        let point =
+            SeriesPoint { t_s: 2.0, operations: count, throughput_per_s, mean_us, ..SeriesPoint::default() };
+        Measured {
+            duration_s: 2.0,
+            wall_s: 2.0,
+            operations: count,
+            throughput_per_s,
+            latency,
+            by_operation: [("read".to_owned(), stats)].into(),
+            series: vec![point],
+            ..Measured::default()
+        }
+    }
+
+    proptest! {
+        /// However operations are spread over hosts, the whole is that of all of them on one.
+        #[test]
+        fn parts_of_a_run_are_the_run(
+            latencies in prop::collection::vec(1u64..10_000_000, 1..100),
+            hosts in 1usize..6,
+        ) {
+            let part = |host: usize| -> Vec<u64> {
+                latencies.iter().copied().skip(host).step_by(hosts).collect()
+            };
+            let parts: Vec<Measured> = (0..hosts).map(|host| measured(&part(host))).collect();
+            let (found, expected) = (merge(&parts), measured(&latencies));
+            prop_assert_eq!(&found.latency, &expected.latency);
+            prop_assert_eq!(&found.by_operation, &expected.by_operation);
+            prop_assert_eq!(found.operations, expected.operations);
+            prop_assert!((found.throughput_per_s - expected.throughput_per_s).abs() < 1e-9);
+            prop_assert!((found.series[0].mean_us / expected.series[0].mean_us - 1.0).abs() < 1e-9);
+            prop_assert_eq!(found.series[0].operations, expected.series[0].operations);
+        }
+
+        /// Intervals of whatever widths: no operation of them is lost or counted twice, and they follow one another.
+        #[test]
+        fn every_interval_finds_its_place(
+            hosts in prop::collection::vec((0u32..4, prop::collection::vec(0u64..1000, 0..40)), 1..5),
+        ) {
+            let parts: Vec<Measured> = hosts.iter().map(|(doublings, counts)| with_series(*doublings, counts)).collect();
+            let series = merge(&parts).series;
+            let expected: u64 = hosts.iter().flat_map(|(_, counts)| counts).sum();
+            prop_assert_eq!(series.iter().map(|point| point.operations).sum::<u64>(), expected);
+            prop_assert!(series.windows(2).all(|pair| pair[0].t_s < pair[1].t_s), "{:?}", series);
+        }
+    }
+
+    /// Intervals of 20 ms, doubled so often.
+    fn with_series(doublings: u32, counts: &[u64]) -> Measured {
+        let width_s = 0.02 * f64::from(1 << doublings);
+        let point = |(number, &operations): (u32, &u64)| SeriesPoint {
+            t_s: f64::from(number) * width_s,
+            operations,
+            throughput_per_s: operations as f64 / width_s,
+            mean_us: 10.0,
+            ..SeriesPoint::default()
+        };
+        Measured { series: (1..).zip(counts).map(point).collect(), ..Measured::default() }
+    }
+
+    #[test]
+    fn narrow_intervals_lie_within_wide_ones() {
+        let series = merge(&[with_series(0, &[1, 2, 3, 4]), with_series(1, &[10, 20])]).series;
+        let found: Vec<(f64, u64, f64)> = series
+            .iter()
+            .map(|point| (point.t_s, point.operations, point.throughput_per_s.round()))
+            .collect();
+        assert_eq!(found, [(0.04, 13, 325.0), (0.08, 27, 675.0)]);
+    }
+
+    #[test]
+    fn what_says_how_sure_it_is_takes_the_worst_host() {
+        let mut parts = [measured(&[1]), measured(&[2])];
+        parts[0].generator = Generator {
+            cpu_cores: 0.5,
+            machine_busy: 0.9,
+            ceiling_per_s: Some(100.0),
+            lateness_p99_us: Some(5.0),
+        };
+        parts[1].generator = Generator {
+            cpu_cores: 0.75,
+            machine_busy: 0.2,
+            ceiling_per_s: Some(50.0),
+            lateness_p99_us: None,
+        };
+        parts[1].error_samples = vec!["read: gone".to_owned()];
+        parts[1].integrity = Some(IntegrityRecord { checked: 7, mismatches: 1 });
+        let whole = merge(&parts);
+        assert_eq!(whole.integrity, parts[1].integrity);
+        let expected = Generator {
+            cpu_cores: 1.25,
+            machine_busy: 0.9,
+            ceiling_per_s: Some(150.0),
+            lateness_p99_us: Some(5.0),
+        };
+        assert_eq!((whole.generator, whole.error_samples), (expected, vec!["read: gone".to_owned()]));
+        parts[1].generator.ceiling_per_s = None;
+        assert_eq!(merge(&parts).generator.ceiling_per_s, None);
+        assert_eq!(merge(&[]), Measured::default());
+    }
+}

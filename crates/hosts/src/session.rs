@@ -1,0 +1,227 @@
+//! One coordinator's visit to a worker.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use underlay_record::Measured;
+use underlay_workload::{Control, RunError, run};
+
+use crate::frame::{FrameError, FrameReader, MOST_BYTES, send};
+use crate::job::Job;
+use crate::message::{Answer, PREFACE, Part, Report, Request, Welcome};
+use crate::stream::Stream;
+use crate::worker::Worker;
+
+/// A coordinator asks several times a second: one that is silent for so long is gone, and its run is stopped.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+/// Connecting to a system takes this long at most.
+const LONGEST_CONNECT: Duration = Duration::from_secs(180);
+/// How often it looks whether it shall stop, and whether a run is connected.
+const TICK: Duration = Duration::from_millis(50);
+/// No begin is further ahead.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// From the word to begin until a run's threads are awake.
+const GATE_TIME: Duration = Duration::from_millis(2);
+
+/// A run of this worker's.
+struct Running {
+    control: Arc<Control<'static>>,
+    /// `None` sends everybody home.
+    start: SyncSender<Option<Instant>>,
+    lateness_ns: Arc<AtomicU64>,
+    handle: JoinHandle<Result<Measured, RunError>>,
+}
+
+pub(crate) struct Session<'a> {
+    worker: &'a Worker,
+    stream: Stream,
+    reader: FrameReader,
+    running: Option<Running>,
+    stop: &'a AtomicBool,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.end_run();
+    }
+}
+
+/// A worker's first words.
+pub(crate) fn greet(stream: &mut Stream, is_taken: bool) -> Result<(), FrameError> {
+    stream.wait_at_most(LONGEST_SILENCE);
+    std::io::Write::write_all(stream, &PREFACE)?;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    send(stream, &Welcome { version: env!("CARGO_PKG_VERSION").to_owned(), cores, is_taken })
+}
+
+impl<'a> Session<'a> {
+    pub fn new(worker: &'a Worker, stream: Stream, stop: &'a AtomicBool) -> Self {
+        Session { worker, stream, reader: FrameReader::new(), running: None, stop }
+    }
+
+    /// Answers until the coordinator is gone, or the worker shall stop.
+    pub fn serve(mut self) -> Result<(), FrameError> {
+        greet(&mut self.stream, false)?;
+        let mut heard = Instant::now();
+        while !self.stop.load(Ordering::Relaxed) {
+            self.stream.wait_at_most(TICK);
+            let request: Request = match self.reader.receive(&mut self.stream, MOST_BYTES) {
+                Ok(request) => request,
+                Err(FrameError::Ended) => return Ok(()),
+                Err(error) if error.is_timeout() && heard.elapsed() < LONGEST_SILENCE => continue,
+                Err(error) if error.is_timeout() => {
+                    let silence = format!("it was silent for {} s", LONGEST_SILENCE.as_secs());
+                    return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, silence).into());
+                }
+                Err(error) => return Err(error),
+            };
+            let answer = self.answer(request);
+            self.stream.wait_at_most(LONGEST_SILENCE);
+            send(&mut self.stream, &answer)?;
+            heard = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, request: Request) -> Answer {
+        let done = |result: Result<(), String>| result.map_or_else(Answer::Failed, |()| Answer::Done);
+        match request {
+            Request::Time => Answer::Time { now_ns: self.worker.now_ns() },
+            Request::Prepare(job) => done(self.prepare(&job)),
+            Request::Start { at_ns } => done(self.start(at_ns)),
+            Request::Report => self.report().map_or_else(Answer::Failed, Answer::Report),
+            Request::Collect => {
+                self.collect().map_or_else(Answer::Failed, |part| Answer::Measured(Box::new(part)))
+            }
+            Request::Stop => {
+                self.end_run();
+                Answer::Done
+            }
+        }
+    }
+
+    fn prepare(&mut self, job: &Job) -> Result<(), String> {
+        self.end_run();
+        let spec = job.spec()?;
+        let connect = self.worker.connect(job)?;
+        let (connected, is_connected) = mpsc::sync_channel(1);
+        let (start, starts) = mpsc::sync_channel(1);
+        let lateness_ns = Arc::new(AtomicU64::new(0));
+        let mut control = Control::new();
+        control.keeps_particulars = true;
+        control.on_connected = Some(starter(connected, starts, Arc::clone(&lateness_ns)));
+        let control = Arc::new(control);
+        let own = Arc::clone(&control);
+        let handle = std::thread::Builder::new()
+            .name("run".to_owned())
+            .spawn(move || run(&spec, &*connect, &own))
+            .map_err(|error| format!("no thread for the run: {error}"))?;
+        self.running = Some(Running { control, start, lateness_ns, handle });
+        let latest = Instant::now() + LONGEST_CONNECT;
+        while is_connected.recv_timeout(TICK).is_err() {
+            // It may end before it was connected, and then says why.
+            if self.running.as_ref().is_some_and(|running| running.handle.is_finished()) {
+                return Err(self.collect().err().unwrap_or_else(|| "it ended before it began".to_owned()));
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err("it was told to stop".to_owned());
+            }
+            if Instant::now() > latest {
+                self.end_run();
+                return Err(format!("its connections took longer than {} s", LONGEST_CONNECT.as_secs()));
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, at_ns: u64) -> Result<(), String> {
+        let running = self.running.as_ref().ok_or("nothing was prepared")?;
+        let now_ns = self.worker.now_ns();
+        let wait = Duration::from_nanos(at_ns.saturating_sub(now_ns));
+        if wait < GATE_TIME {
+            let late_ms = now_ns.saturating_sub(at_ns) / 1_000_000;
+            self.end_run();
+            return Err(format!(
+                "it heard {late_ms} ms too late when to begin: is the network or that host overloaded?"
+            ));
+        }
+        if wait > LONGEST_WAIT {
+            self.end_run();
+            return Err(format!("it was told to begin in {} s", wait.as_secs()));
+        }
+        let at = self.worker.instant(now_ns) + wait;
+        running.start.try_send(Some(at)).map_err(|_| "it has begun already".to_owned())
+    }
+
+    fn report(&self) -> Result<Report, String> {
+        let running = self.running.as_ref().ok_or("nothing was prepared")?;
+        let progress = running.control.progress();
+        Ok(Report {
+            operations: progress.operations,
+            errors: progress.errors,
+            throughput_per_s: finite(progress.throughput_per_s),
+            p99_us: finite(progress.p99_us),
+            has_ended: running.handle.is_finished(),
+        })
+    }
+
+    fn collect(&mut self) -> Result<Part, String> {
+        let Running { control, lateness_ns, handle, .. } = match self.running.take() {
+            None => return Err("nothing was prepared".to_owned()),
+            Some(running) if !running.handle.is_finished() => {
+                self.running = Some(running);
+                return Err("its run goes on".to_owned());
+            }
+            Some(running) => running,
+        };
+        match handle.join() {
+            Ok(Ok(measured)) => {
+                let aftermath = control.aftermath();
+                Ok(Part {
+                    measured,
+                    particulars: control.particulars().into(),
+                    unstarted: aftermath.unstarted,
+                    reconnections: aftermath.reconnections,
+                    lost_threads: aftermath.lost_threads,
+                    start_lateness_ns: lateness_ns.load(Ordering::Relaxed),
+                })
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("its run panicked: a bug in underlay".to_owned()),
+        }
+    }
+
+    fn end_run(&mut self) {
+        if let Some(Running { control, start, handle, .. }) = self.running.take() {
+            control.stop.store(true, Ordering::Relaxed);
+            let _ = start.try_send(None);
+            let _ = handle.join();
+        }
+    }
+}
+
+/// JSON has no other numbers.
+fn finite(number: f64) -> f64 {
+    if number.is_finite() { number } else { 0.0 }
+}
+
+/// What a run calls when it is connected: tells so, and waits to hear when it begins.
+fn starter(
+    connected: SyncSender<()>,
+    starts: Receiver<Option<Instant>>,
+    lateness_ns: Arc<AtomicU64>,
+) -> Box<dyn Fn() -> Option<Instant> + Send + Sync> {
+    let starts = Mutex::new(starts);
+    Box::new(move || {
+        // Whoever prepared it may be gone: then nobody starts it either.
+        let _ = connected.send(());
+        let at = starts.lock().unwrap_or_else(PoisonError::into_inner).recv().ok().flatten()?;
+        let earliest = Instant::now() + GATE_TIME;
+        let lateness = earliest.saturating_duration_since(at);
+        lateness_ns.store(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        Some(at)
+    })
+}

@@ -1,0 +1,155 @@
+//! Workers that are started over ssh, and spoken with through it: nothing listens, and ssh says who is who.
+
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::HostError;
+
+/// What the program may say of a failure.
+const MOST_WORDS_BYTES: usize = 4 << 10;
+/// After the connection ended, its last words come within this time.
+const LAST_WORDS_TIME: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A host that ssh reaches, and the program there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshHost {
+    /// As ssh takes it: `host`, `user@host`, or a name of its configuration.
+    destination: String,
+    program: String,
+}
+
+impl SshHost {
+    /// `program` is the path of `underlay` there.
+    ///
+    /// # Errors
+    /// When it is no name of a host: ssh would take it for an option, or a shell for several words.
+    pub fn new(destination: &str, program: &str) -> Result<Self, HostError> {
+        let is_name = |text: &str| {
+            !text.is_empty()
+                && !text.starts_with('-')
+                && text.chars().all(|letter| letter.is_alphanumeric() || "@._-:%[]".contains(letter))
+        };
+        if !is_name(destination) {
+            return Err(HostError::Job(format!(
+                "'ssh:{destination}' is no host: expected ssh:HOST or ssh:USER@HOST"
+            )));
+        }
+        if program.is_empty() || program.starts_with('-') || program.contains(['\0', '\n']) {
+            return Err(HostError::Job(format!(
+                "'{program}' is no program on {destination}: expected a path"
+            )));
+        }
+        Ok(SshHost { destination: destination.to_owned(), program: program.to_owned() })
+    }
+
+    pub fn destination(&self) -> &str {
+        &self.destination
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("ssh");
+        // No terminal, no questions, and a host that is gone is noticed.
+        for option in ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"]
+        {
+            command.args(["-o", option]);
+        }
+        command.args(["-T", "--", &self.destination, &format!("{} worker --stdio", quoted(&self.program))]);
+        command
+    }
+
+    /// Starts the worker there. What is written to the stream it reads, and the other way round.
+    pub(crate) fn start(&self) -> io::Result<(UnixStream, Started)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut command = self.command();
+        command.stdin(OwnedFd::from(theirs.try_clone()?));
+        command.stdout(OwnedFd::from(theirs));
+        // Ctrl-C at a terminal is for the coordinator, which ends the run in order: ssh by itself would just be gone.
+        let mut child = command.process_group(0).stderr(Stdio::piped()).spawn()?;
+        // It holds the other end, which has to close when ssh does.
+        drop(command);
+        let words = Arc::new(Mutex::new(Vec::new()));
+        let listening = child.stderr.take().map(|mut errors| {
+            let words = Arc::clone(&words);
+            std::thread::spawn(move || {
+                let mut buffer = [0; 512];
+                while let Ok(count @ 1..) = errors.read(&mut buffer) {
+                    let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+                    words.extend_from_slice(&buffer[..count]);
+                    let surplus = words.len().saturating_sub(MOST_WORDS_BYTES);
+                    words.drain(..surplus);
+                }
+            })
+        });
+        Ok((ours, Started { child, words, listening }))
+    }
+}
+
+/// One word to the shell there.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// An ssh that runs. It ends with this.
+#[derive(Debug)]
+pub(crate) struct Started {
+    child: Child,
+    words: Arc<Mutex<Vec<u8>>>,
+    listening: Option<JoinHandle<()>>,
+}
+
+impl Started {
+    /// What ssh, or the worker through it, said last; waits a moment for it.
+    pub fn last_words(&self) -> Option<String> {
+        let latest = Instant::now() + LAST_WORDS_TIME;
+        while self.listening.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < latest {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&words).trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Its input has ended already, so the worker ends by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ssh_gets_one_host_and_one_command() {
+        let host = SshHost::new("me@loads-1.example", "/opt/it's/underlay").unwrap();
+        let command = host.command();
+        let words: Vec<&str> = command.get_args().map(|word| word.to_str().unwrap()).collect();
+        let expected = ["-T", "--", "me@loads-1.example", r"'/opt/it'\''s/underlay' worker --stdio"];
+        assert_eq!(words[words.len() - 4..], expected);
+        assert!(words.contains(&"BatchMode=yes"));
+    }
+
+    #[test]
+    fn what_is_no_host_never_reaches_ssh() {
+        for wrong in ["", "-oProxyCommand=evil", "a b", "a;b", "$(a)", "a'b", "a/b"] {
+            let error = SshHost::new(wrong, "underlay").unwrap_err().to_string();
+            assert!(error.contains("expected ssh:HOST"), "{error}");
+        }
+        for wrong in ["", "-v", "a\nb"] {
+            assert!(SshHost::new("host", wrong).unwrap_err().to_string().contains("is no program"));
+        }
+        for right in ["loads", "me@10.0.0.1", "me@[fe80::1%eth0]", "a_b.c"] {
+            assert_eq!(SshHost::new(right, "underlay").unwrap().destination(), right);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The way between a coordinator and a worker: a socket, or TLS on one. Nothing on it is waited for longer than was said.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use openssl::ssl::{Ssl, SslStream};
+use openssl::x509::X509VerifyResult;
+
+/// A socket's timeout must not be zero, which stands for none.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A socket with an instant at which its reads and writes give up, however many of them there are.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    socket: Socket,
+    deadline: Instant,
+}
+
+impl Wire {
+    pub fn tcp(stream: TcpStream, deadline: Instant) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Wire { socket: Socket::Tcp(stream), deadline })
+    }
+
+    pub fn unix(stream: UnixStream, deadline: Instant) -> Self {
+        Wire { socket: Socket::Unix(stream), deadline }
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(Some(left.max(SHORTEST_WAIT))) }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left()?;
+        match &mut self.socket {
+            Socket::Tcp(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(buffer)),
+            Socket::Unix(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(buffer)),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.left()?;
+        match &mut self.socket {
+            Socket::Tcp(stream) => stream.set_write_timeout(left).and_then(|()| stream.write(bytes)),
+            Socket::Unix(stream) => stream.set_write_timeout(left).and_then(|()| stream.write(bytes)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A connection whose other end is known.
+pub(crate) enum Stream {
+    /// Within this machine, or within ssh.
+    Plain(Wire),
+    Encrypted(Box<SslStream<Wire>>),
+}
+
+impl Stream {
+    /// Does the handshake of the side that connects, until the wire's deadline.
+    pub fn connect(ssl: Ssl, wire: Wire) -> io::Result<Self> {
+        Stream::shake_hands(ssl, wire, SslStream::connect)
+    }
+
+    /// Does the handshake of the side that is connected to, until the wire's deadline.
+    pub fn accept(ssl: Ssl, wire: Wire) -> io::Result<Self> {
+        Stream::shake_hands(ssl, wire, SslStream::accept)
+    }
+
+    fn shake_hands(
+        ssl: Ssl,
+        wire: Wire,
+        with: fn(&mut SslStream<Wire>) -> Result<(), openssl::ssl::Error>,
+    ) -> io::Result<Self> {
+        let mut stream = SslStream::new(ssl, wire)?;
+        let Err(error) = with(&mut stream) else { return Ok(Stream::Encrypted(Box::new(stream))) };
+        if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake in time"));
+        }
+        let mut problem = format!("no TLS handshake: {}", in_words(&error));
+        let verified = stream.ssl().verify_result();
+        if verified != X509VerifyResult::OK {
+            problem = format!("{problem}: {}", verified.error_string());
+        }
+        Err(io::Error::other(problem))
+    }
+
+    /// Reads and writes give up so long from now on.
+    pub fn wait_at_most(&mut self, wait: Duration) {
+        let wire = match self {
+            Stream::Plain(wire) => wire,
+            Stream::Encrypted(stream) => stream.get_mut(),
+        };
+        wire.deadline = Instant::now() + wait;
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(wire) => wire.read(buffer),
+            Stream::Encrypted(stream) => stream.read(buffer).map_err(said),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(wire) => wire.write(bytes),
+            Stream::Encrypted(stream) => stream.write(bytes).map_err(said),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(wire) => wire.flush(),
+            Stream::Encrypted(stream) => stream.flush(),
+        }
+    }
+}
+
+/// OpenSSL's reasons without the places in its source, nor the names of older protocols that it gives to alerts.
+fn in_words(error: &openssl::ssl::Error) -> String {
+    let Some(stack) = error.ssl_error() else { return error.to_string() };
+    let reason = |error: &openssl::error::Error| {
+        let reason = error.reason().unwrap_or("for no reason that OpenSSL tells");
+        match reason.split_once(" alert ") {
+            Some((_, alert)) => format!("the other side refused: {alert}"),
+            None => reason.to_owned(),
+        }
+    };
+    stack.errors().iter().map(reason).collect::<Vec<_>>().join(", ")
+}
+
+/// TLS's errors in words. Those of the socket stay as they are.
+fn said(error: io::Error) -> io::Error {
+    let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<openssl::ssl::Error>());
+    of_tls.map(in_words).map_or(error, io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever sends a byte now and then must not keep the other side for longer than was said.
+    #[test]
+    fn many_small_pieces_do_not_put_the_deadline_off() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let dribbling = std::thread::spawn(move || {
+            // Until nobody reads any more.
+            while theirs.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut wire = Wire::unix(ours, Instant::now() + Duration::from_millis(100));
+        let error = wire.read_exact(&mut [0; 1 << 20]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(wire);
+        dribbling.join().unwrap();
+    }
+}

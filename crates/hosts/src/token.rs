@@ -1,0 +1,93 @@
+//! A token that coordinator and workers share.
+
+use std::fmt;
+use std::path::Path;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::HostError;
+use crate::trust::{check_private, read_some};
+
+/// A shorter one could be found by trying.
+const FEWEST_BYTES: usize = 16;
+/// What the key is for. Another protocol with the same token has another key.
+const PURPOSE: &[u8] = b"underlay worker, TLS 1.3 pre-shared key, SHA-256";
+
+/// Words that workers and their coordinator share.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Vec<u8>);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// # Errors
+    /// When it is too short.
+    pub fn new(text: &str) -> Result<Self, HostError> {
+        let text = text.trim();
+        if text.len() < FEWEST_BYTES {
+            return Err(HostError::Trust(format!(
+                "a token of {} bytes: expected {FEWEST_BYTES} at least, as `openssl rand -hex 32` makes them",
+                text.len()
+            )));
+        }
+        Ok(Token(text.as_bytes().to_vec()))
+    }
+
+    /// The first line of a file that is nobody else's to read.
+    ///
+    /// # Errors
+    /// When it can't be read, everybody can, or the token is too short.
+    pub fn read(file: &Path) -> Result<Self, HostError> {
+        check_private(file)?;
+        let bytes = read_some(file)?;
+        let said = |problem: String| HostError::Trust(format!("{}: {problem}", file.display()));
+        let text = std::str::from_utf8(&bytes).map_err(|_| said("no text: expected a token".to_owned()))?;
+        Token::new(text.lines().next().unwrap_or_default()).map_err(|error| said(error.to_string()))
+    }
+
+    /// The key that TLS is given: whoever finds it out has not found the token.
+    pub(crate) fn key(&self) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length is a key");
+        mac.update(PURPOSE);
+        mac.finalize().into_bytes().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn tokens_are_long_and_never_printed() {
+        let error = Token::new(" short ").unwrap_err().to_string();
+        assert!(error.starts_with("a token of 5 bytes: expected 16 at least"), "{error}");
+        let token = Token::new("correct horse battery").unwrap();
+        assert_eq!(format!("{token:?}"), "Token(..)");
+        assert_ne!(token.key(), Token::new("correct horse batterz").unwrap().key());
+    }
+
+    #[test]
+    fn a_file_s_first_line_is_a_token_unless_everybody_reads_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        assert!(Token::read(&file).unwrap_err().to_string().contains("can't be read"));
+        std::fs::write(&file, "correct horse battery\nand more\n").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let error = Token::read(&file).unwrap_err().to_string();
+        assert!(error.contains("everybody can read it") && error.contains("chmod 600"), "{error}");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o440)).unwrap();
+        assert_eq!(Token::read(&file).unwrap(), Token::new("correct horse battery").unwrap());
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(&file, [0xff; 40]).unwrap();
+        assert!(Token::read(&file).unwrap_err().to_string().ends_with("no text: expected a token"));
+        std::fs::write(&file, "").unwrap();
+        assert!(Token::read(&file).unwrap_err().to_string().contains("a token of 0 bytes"));
+    }
+}

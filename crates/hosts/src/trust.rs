@@ -1,0 +1,235 @@
+//! How coordinator and workers know each other: TLS 1.3, by a key of a token or by certificates.
+//!
+//! With a token the handshake is done with a pre-shared key: whoever does not know it gets no further, and neither side has
+//! a certificate that it could show instead. OpenSSL ties such a key to SHA-256, so there is one cipher suite.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use openssl::error::ErrorStack;
+use openssl::pkey::PKey;
+use openssl::ssl::{
+    Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslSessionCacheMode, SslVerifyMode,
+    SslVersion,
+};
+use openssl::x509::X509;
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::verify::X509CheckFlags;
+
+use crate::HostError;
+use crate::token::Token;
+
+/// The name of the key. There is no other.
+const IDENTITY: &[u8] = b"underlay";
+const SUITES_WITH_TOKEN: &str = "TLS_AES_128_GCM_SHA256";
+const SUITES_WITH_CERTIFICATES: &str =
+    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+/// Tokens, certificates and keys are small.
+const MOST_FILE_BYTES: u64 = 1 << 20;
+
+/// How coordinator and workers know each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Both know the same words.
+    Token(Token),
+    /// Both hold a certificate of the same authority.
+    Certificates(Certificates),
+}
+
+/// Files in PEM form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificates {
+    /// Whose certificates are taken, and no others.
+    pub authority: PathBuf,
+    /// Our own, with those between it and the authority, and its key.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Coordinator,
+    Worker,
+}
+
+impl Trust {
+    /// What a side's handshakes are made of.
+    pub(crate) fn context(&self, side: Side) -> Result<SslContext, HostError> {
+        match self {
+            Trust::Token(token) => with_token(token, side)
+                .map_err(|error| HostError::Trust(format!("TLS can't use the token: {error}"))),
+            Trust::Certificates(certificates) => certificates.context(side),
+        }
+    }
+
+    /// What to look at when a handshake fails.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Trust::Token(_) => "is the token the same on both sides?",
+            Trust::Certificates(_) => {
+                "are both certificates of the same authority, and is the worker's made out for the name that it is called by here?"
+            }
+        }
+    }
+
+    /// The coordinator's handshake with the worker that is called `host`.
+    pub(crate) fn handshake(&self, context: &SslContext, host: &str) -> Result<Ssl, ErrorStack> {
+        let mut ssl = Ssl::new(context)?;
+        if let Trust::Certificates(_) = self {
+            let parameters = ssl.param_mut();
+            parameters.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
+            match host.parse::<IpAddr>() {
+                Ok(address) => parameters.set_ip(address)?,
+                Err(_) => {
+                    parameters.set_host(host)?;
+                    ssl.set_hostname(host)?;
+                }
+            }
+        }
+        Ok(ssl)
+    }
+}
+
+fn builder(side: Side, suites: &str) -> Result<SslContextBuilder, ErrorStack> {
+    let mut builder = SslContextBuilder::new(match side {
+        Side::Coordinator => SslMethod::tls_client(),
+        Side::Worker => SslMethod::tls_server(),
+    })?;
+    builder.set_min_proto_version(Some(SslVersion::TLS1_3))?;
+    builder.set_ciphersuites(suites)?;
+    // Frames say where they end: a connection that is cut is noticed without TLS's own good-bye.
+    builder.set_options(SslOptions::IGNORE_UNEXPECTED_EOF);
+    builder
+        .set_mode(SslMode::AUTO_RETRY | SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::ENABLE_PARTIAL_WRITE);
+    // Every connection is proven anew.
+    builder.set_session_cache_mode(SslSessionCacheMode::OFF);
+    builder.set_num_tickets(0)?;
+    Ok(builder)
+}
+
+fn with_token(token: &Token, side: Side) -> Result<SslContext, ErrorStack> {
+    let mut builder = builder(side, SUITES_WITH_TOKEN)?;
+    let key = token.key();
+    match side {
+        Side::Worker => builder.set_psk_server_callback(move |_, identity, into| {
+            let is_ours = identity == Some(IDENTITY);
+            Ok(into.get_mut(..key.len()).filter(|_| is_ours).map_or(0, |into| {
+                into.copy_from_slice(&key);
+                key.len()
+            }))
+        }),
+        Side::Coordinator => {
+            builder.set_psk_client_callback(move |_, _, identity, into| {
+                let name = identity.get_mut(..=IDENTITY.len());
+                let (Some(name), Some(into)) = (name, into.get_mut(..key.len())) else { return Ok(0) };
+                name[..IDENTITY.len()].copy_from_slice(IDENTITY);
+                name[IDENTITY.len()] = 0;
+                into.copy_from_slice(&key);
+                Ok(key.len())
+            });
+            // A worker that does not know the token could go on with a certificate: there is no authority whose one is taken.
+            builder.set_verify(SslVerifyMode::PEER);
+        }
+    }
+    Ok(builder.build())
+}
+
+impl Certificates {
+    fn context(&self, side: Side) -> Result<SslContext, HostError> {
+        check_private(&self.key)?;
+        let [authority, certificate, key] =
+            [&self.authority, &self.certificate, &self.key].map(|file| read_some(file));
+        let (authority, certificate, key) = (authority?, certificate?, key?);
+        let of = |file: &Path, problem: &str| HostError::Trust(format!("{}: {problem}", file.display()));
+        let no_certificate = "no certificate in PEM form";
+        let authorities = X509::stack_from_pem(&authority).unwrap_or_default();
+        let mut chain = X509::stack_from_pem(&certificate).unwrap_or_default().into_iter();
+        let own = chain.next().ok_or_else(|| of(&self.certificate, no_certificate))?;
+        if authorities.is_empty() {
+            return Err(of(&self.authority, no_certificate));
+        }
+        // Without this, OpenSSL would ask the terminal for the password of a key that has one.
+        let key = PKey::private_key_from_pem_callback(&key, |_| Ok(0))
+            .map_err(|_| of(&self.key, "no private key in PEM form without a password"))?;
+        let build = || -> Result<SslContext, ErrorStack> {
+            let mut builder = builder(side, SUITES_WITH_CERTIFICATES)?;
+            // In place of the authorities that the system trusts.
+            let mut store = X509StoreBuilder::new()?;
+            for authority in authorities {
+                store.add_cert(authority)?;
+            }
+            builder.set_cert_store(store.build());
+            builder.set_certificate(&own)?;
+            for link in chain {
+                builder.add_extra_chain_cert(link)?;
+            }
+            builder.set_private_key(&key)?;
+            builder.check_private_key()?;
+            builder.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
+            Ok(builder.build())
+        };
+        build().map_err(|error| {
+            of(&self.certificate, &format!("can't be used with {}: {error}", self.key.display()))
+        })
+    }
+}
+
+/// A secret that everybody can read is none.
+pub(crate) fn check_private(file: &Path) -> Result<(), HostError> {
+    let metadata = std::fs::metadata(file).map_err(|error| unreadable(file, &error))?;
+    if metadata.is_dir() {
+        return Err(HostError::Trust(format!("{} is a directory: expected a file", file.display())));
+    }
+    let mode = metadata.permissions().mode();
+    if mode & 0o007 != 0 {
+        let file = file.display();
+        return Err(HostError::Trust(format!("{file}: everybody can read it: chmod 600 {file}")));
+    }
+    Ok(())
+}
+
+/// A small file.
+pub(crate) fn read_some(file: &Path) -> Result<Vec<u8>, HostError> {
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|opened| opened.take(MOST_FILE_BYTES).read_to_end(&mut bytes))
+        .map_err(|error| unreadable(file, &error))?;
+    Ok(bytes)
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> HostError {
+    HostError::Trust(format!("{} can't be read: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_no_certificates_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+            file
+        };
+        let certificates = Certificates {
+            authority: write("authority.pem", "no certificate"),
+            certificate: write("own.pem", ""),
+            key: write("own.key", "-----BEGIN PRIVATE KEY-----\n"),
+        };
+        let context = |certificates: &Certificates| match certificates.context(Side::Worker) {
+            Ok(_) => panic!("it was taken"),
+            Err(error) => error.to_string(),
+        };
+        assert!(context(&certificates).ends_with("own.pem: no certificate in PEM form"));
+        std::fs::set_permissions(&certificates.key, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(context(&certificates).contains("everybody can read it"));
+        let missing = Certificates { key: folder.path().join("none"), ..certificates };
+        assert!(context(&missing).contains("none can't be read"));
+    }
+}

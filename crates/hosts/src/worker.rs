@@ -1,0 +1,252 @@
+//! A worker: what it can do, and the door that it listens at.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use openssl::ssl::{Ssl, SslContext};
+use underlay_workload::client::{Client, ClientError};
+
+use crate::HostError;
+use crate::frame::FrameError;
+use crate::job::Job;
+use crate::session::{Session, greet};
+use crate::stream::{Stream, Wire};
+use crate::trust::{Side, Trust};
+
+/// A stranger has this long for a handshake.
+const STRANGERS_TIME: Duration = Duration::from_secs(5);
+/// So many may be at the door at once. When another one comes, the one that has been there longest is turned away: whoever
+/// says nothing keeps nobody out.
+const MOST_AT_THE_DOOR: usize = 16;
+/// The coordinator before may take so long to go.
+const TURN_TIME: Duration = Duration::from_secs(1);
+/// How often it looks for somebody at the door.
+const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
+const COPY_BYTES: usize = 64 << 10;
+
+/// Makes a job's connections: called once a thread, at the same time.
+pub type Connect = Box<dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Send + Sync>;
+/// Finds out how a job's system is reached.
+pub type Connector = Box<dyn Fn(&Job) -> Result<Connect, String> + Send + Sync>;
+
+/// What generates a part of a load.
+pub struct Worker {
+    connector: Connector,
+    /// Its clock counts from here.
+    origin: Instant,
+    is_taken: AtomicBool,
+}
+
+/// Where a worker listens.
+pub struct Door {
+    listener: TcpListener,
+    context: SslContext,
+    waiting: Waiting,
+}
+
+/// Whoever is at the door, by a number, in the order in which they came.
+#[derive(Default)]
+struct Waiting(Mutex<VecDeque<(u64, TcpStream)>>);
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets one more wait, and gives up on those that have waited longest where there are too many.
+    fn add(&self, number: u64, stream: TcpStream) {
+        let mut waiting = self.lock();
+        waiting.push_back((number, stream));
+        while waiting.len() > MOST_AT_THE_DOOR {
+            if let Some((_, longest)) = waiting.pop_front() {
+                // Its handshake fails, and so its thread ends.
+                let _ = longest.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    /// Whether it was still there.
+    fn remove(&self, number: u64) -> bool {
+        let mut waiting = self.lock();
+        let place = waiting.iter().position(|(one, _)| *one == number);
+        place.and_then(|place| waiting.remove(place)).is_some()
+    }
+}
+
+impl Door {
+    /// # Errors
+    /// When it can't listen there, or the token or the certificates can't be used.
+    pub fn open(address: &str, trust: &Trust) -> Result<Self, HostError> {
+        let context = trust.context(Side::Worker)?;
+        let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if !has_port {
+            return Err(HostError::Job(format!("cannot listen on '{address}': expected HOST:PORT")));
+        }
+        let said = |error: std::io::Error| HostError::Listen {
+            address: address.to_owned(),
+            problem: match error.kind() {
+                std::io::ErrorKind::AddrInUse => format!("{error}: expected a port that nobody has"),
+                std::io::ErrorKind::AddrNotAvailable => format!("{error}: expected one of this host's"),
+                _ => error.to_string(),
+            },
+        };
+        let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(said)?.collect();
+        let listener = TcpListener::bind(&addresses[..]).map_err(said)?;
+        listener.set_nonblocking(true).map_err(said)?;
+        Ok(Door { listener, context, waiting: Waiting::default() })
+    }
+
+    /// Where it is.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Takes whoever proves to be trusted. Until then nothing but the handshake is read.
+    fn welcome(&self, stream: TcpStream) -> std::io::Result<Stream> {
+        let wire = Wire::tcp(stream, Instant::now() + STRANGERS_TIME)?;
+        Stream::accept(Ssl::new(&self.context)?, wire)
+    }
+}
+
+impl Worker {
+    pub fn new(connector: Connector) -> Self {
+        Worker { connector, origin: Instant::now(), is_taken: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// An instant that [`Worker::now_ns`] gave.
+    pub(crate) fn instant(&self, now_ns: u64) -> Instant {
+        self.origin + Duration::from_nanos(now_ns)
+    }
+
+    pub(crate) fn connect(&self, job: &Job) -> Result<Connect, String> {
+        (self.connector)(job)
+    }
+
+    /// Serves one coordinator at a time until `stop` is set, or until nobody came for so long. `said` is told what happens, in
+    /// words.
+    pub fn serve(
+        &self,
+        door: &Door,
+        idle_limit: Option<Duration>,
+        stop: &AtomicBool,
+        said: &(dyn Fn(&str) + Sync),
+    ) {
+        let mut busy = Instant::now();
+        let mut number = 0;
+        std::thread::scope(|scope| {
+            while !stop.load(Ordering::Relaxed) {
+                if self.is_taken.load(Ordering::SeqCst) {
+                    busy = Instant::now();
+                }
+                // Whoever is at the door at that time is still served.
+                if idle_limit.is_some_and(|limit| busy.elapsed() > limit) {
+                    return;
+                }
+                let Ok((stream, from)) = door.listener.accept() else {
+                    std::thread::sleep(ACCEPT_INTERVAL);
+                    continue;
+                };
+                number += 1;
+                let waits = stream.set_nonblocking(false).and_then(|()| stream.try_clone());
+                let Ok(same) = waits else { continue };
+                door.waiting.add(number, same);
+                let visit = move || {
+                    let welcomed = door.welcome(stream);
+                    if !door.waiting.remove(number) {
+                        return said(&format!("{from} was turned away: too many others came to the door"));
+                    }
+                    match welcomed {
+                        Ok(stream) => self.visit(stream, &from.to_string(), stop, said),
+                        Err(problem) => said(&format!("{from} was refused: {problem}")),
+                    }
+                };
+                let named = std::thread::Builder::new().name("visit".to_owned());
+                if let Err(error) = named.spawn_scoped(scope, visit) {
+                    door.waiting.remove(number);
+                    said(&format!("{from} was turned away: no thread for it: {error}"));
+                }
+            }
+        });
+    }
+
+    /// Serves the coordinator at the other end of two streams, such as those that ssh gives a program, until it is gone.
+    ///
+    /// # Errors
+    /// When the streams can't be used, or something came by them that is not understood.
+    pub fn serve_streams(
+        &self,
+        input: impl Read + Send + 'static,
+        mut output: impl Write + Send,
+        stop: &AtomicBool,
+    ) -> Result<(), FrameError> {
+        // A socket between, since waiting for one can be limited.
+        let (inner, outer) = UnixStream::pair()?;
+        let (mut to_session, mut from_session) = (outer.try_clone()?, outer);
+        // It can't be woken while it waits for input, and ends with the program.
+        std::thread::Builder::new().name("input".to_owned()).spawn(move || {
+            let _ = copy(input, &mut to_session);
+            let _ = to_session.shutdown(Shutdown::Write);
+        })?;
+        std::thread::scope(|scope| {
+            let copying = scope.spawn(move || copy(&mut from_session, &mut output));
+            let ended = Session::new(self, Stream::Plain(Wire::unix(inner, Instant::now())), stop).serve();
+            let _ = copying.join();
+            ended
+        })
+    }
+
+    /// Whether there is no other coordinator, now or in a moment.
+    fn take_turn(&self) -> bool {
+        let latest = Instant::now() + TURN_TIME;
+        while self.is_taken.swap(true, Ordering::SeqCst) {
+            if Instant::now() > latest {
+                return false;
+            }
+            std::thread::sleep(ACCEPT_INTERVAL);
+        }
+        true
+    }
+
+    fn visit(&self, mut stream: Stream, from: &str, stop: &AtomicBool, said: &(dyn Fn(&str) + Sync)) {
+        if !self.take_turn() {
+            said(&format!("{from} was turned away: another one coordinates"));
+            let _ = greet(&mut stream, true);
+            return;
+        }
+        said(&format!("{from} coordinates"));
+        let ended = Session::new(self, stream, stop).serve();
+        self.is_taken.store(false, Ordering::SeqCst);
+        match ended {
+            Ok(()) => said(&format!("{from} is gone")),
+            Err(error) => said(&format!("{from} is gone: {error}")),
+        }
+    }
+}
+
+/// Passes on what comes as soon as it comes.
+fn copy(mut from: impl Read, to: &mut impl Write) -> std::io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => {
+                to.write_all(&buffer[..count])?;
+                to.flush()?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
