@@ -41,6 +41,15 @@ pub enum Fault {
         extent: Option<Extent>,
         seed: u64,
     },
+    /// Reads give data of which one bit is not what was written, and don't say so. What is stored stays as it is.
+    Corrupt {
+        /// The share of the reads that it strikes: 1 is all.
+        rate: f64,
+        /// Only reads that touch these bytes, and only bits of these.
+        #[serde(default)]
+        extent: Option<Extent>,
+        seed: u64,
+    },
     /// Requests take longer than their medium's own time.
     Spikes {
         #[serde(default)]
@@ -144,12 +153,15 @@ impl Fault {
     pub fn check(&self) -> Result<(), FaultError> {
         let senseless = |text: String| Err(FaultError::Senseless(text));
         match self {
-            Fault::Errors { rate, .. } | Fault::Spikes { rate, .. } if !(*rate > 0.0 && *rate <= 1.0) => {
+            Fault::Errors { rate, .. } | Fault::Corrupt { rate, .. } | Fault::Spikes { rate, .. }
+                if !(*rate > 0.0 && *rate <= 1.0) =>
+            {
                 senseless(format!(
                     "a rate of {rate}: expected more than 0 and at most 1, where 1 is every request"
                 ))
             }
             Fault::Errors { extent: Some(Extent { start_bytes, end_bytes }), .. }
+            | Fault::Corrupt { extent: Some(Extent { start_bytes, end_bytes }), .. }
                 if start_bytes >= end_bytes =>
             {
                 senseless(format!(
@@ -172,6 +184,7 @@ impl Fault {
     pub fn name(&self) -> &'static str {
         match self {
             Fault::Errors { .. } => "errors",
+            Fault::Corrupt { .. } => "corrupt",
             Fault::Spikes { .. } => "spikes",
             Fault::Slow { .. } => "slow",
             Fault::Vanish => "vanish",
@@ -191,12 +204,16 @@ impl std::fmt::Display for Fault {
         match self {
             Fault::Errors { operations, rate, extent, .. } => {
                 write!(formatter, "errors: {} fails", Share(*rate, operations))?;
-                match extent {
-                    Some(Extent { start_bytes, end_bytes }) => {
-                        write!(formatter, " in bytes {start_bytes} to {end_bytes}")
+                in_extent(formatter, *extent)
+            }
+            Fault::Corrupt { rate, extent, .. } => {
+                match *rate >= 1.0 {
+                    true => write!(formatter, "corrupts: each read has a wrong bit")?,
+                    false => {
+                        write!(formatter, "corrupts: {} % of the reads have a wrong bit", percent(*rate))?
                     }
-                    None => Ok(()),
                 }
+                in_extent(formatter, *extent)
             }
             Fault::Spikes { operations, rate, latency_us, .. } => {
                 let latency = Duration::from_nanos((latency_us * 1e3) as u64);
@@ -212,6 +229,20 @@ impl std::fmt::Display for Fault {
     }
 }
 
+fn in_extent(formatter: &mut std::fmt::Formatter<'_>, extent: Option<Extent>) -> std::fmt::Result {
+    match extent {
+        Some(Extent { start_bytes, end_bytes }) => {
+            write!(formatter, " in bytes {start_bytes} to {end_bytes}")
+        }
+        None => Ok(()),
+    }
+}
+
+/// A share in percent, to a millionth.
+fn percent(share: f64) -> f64 {
+    (share * 1e8).round() / 1e6
+}
+
 /// `1 % of read and write`, `each request`
 struct Share<'a>(f64, &'a [Operation]);
 
@@ -221,7 +252,7 @@ impl std::fmt::Display for Share<'_> {
         if *rate >= 1.0 {
             formatter.write_str("each ")?;
         } else {
-            write!(formatter, "{} % of each ", (rate * 1e8).round() / 1e6)?;
+            write!(formatter, "{} % of each ", percent(*rate))?;
         }
         let names: Vec<&str> = operations.iter().map(|operation| operation_name(*operation)).collect();
         formatter.write_str(if names.is_empty() { "request" } else { "" })?;

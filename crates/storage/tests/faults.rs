@@ -69,6 +69,38 @@ fn errors_strike_what_was_asked_for_and_are_the_same_by_their_seed() {
 }
 
 #[test]
+fn corrupted_reads_have_one_wrong_bit_and_what_is_stored_has_none() {
+    let wrong = |rate, extent, seed| {
+        let (stack, driver) = stack(Some("ssd-sata"), false);
+        let fault = stack.inject("disk.0", Fault::Corrupt { rate, extent, seed }).unwrap();
+        let mut found = Vec::new();
+        for block in 0..200 {
+            ask(&stack, &driver, write(block, 0x5a)).0.unwrap();
+            let data = ask(&stack, &driver, read(block)).0.unwrap();
+            let bits = data.iter().enumerate().filter(|(_, byte)| **byte != 0x5a);
+            let bits: Vec<_> = bits.map(|(at, byte)| (block, at, (byte ^ 0x5a).count_ones())).collect();
+            assert!(bits.len() <= 1 && bits.iter().all(|bit| bit.2 == 1), "{bits:?}");
+            found.extend(bits);
+        }
+        assert!(stack.clear_fault(fault));
+        for block in 0..200 {
+            assert_eq!(ask(&stack, &driver, read(block)).0.unwrap(), vec![0x5a; BLOCK]);
+        }
+        found
+    };
+    let some = wrong(0.2, None, 7);
+    assert!((15..70).contains(&some.len()), "{} of 200 at a rate of 0.2", some.len());
+    assert_eq!(some, wrong(0.2, None, 7));
+    assert_ne!(some, wrong(0.2, None, 8));
+    assert_eq!(wrong(1.0, None, 1).len(), 200);
+    // From the middle of a block to the end of the next.
+    let (start_bytes, end_bytes) = (10 * BLOCK as u64 + 100, 12 * BLOCK as u64);
+    let in_extent = wrong(1.0, Some(Extent { start_bytes, end_bytes }), 1);
+    assert_eq!(in_extent.iter().map(|bit| bit.0).collect::<Vec<_>>(), [10, 11]);
+    assert!(in_extent[0].1 >= 100, "{in_extent:?}");
+}
+
+#[test]
 fn a_bad_extent_fails_where_it_is_touched_and_writes_nothing() {
     let (stack, driver) = stack(Some("hdd-7200-sata"), false);
     ask(&stack, &driver, write(11, 1)).0.unwrap();

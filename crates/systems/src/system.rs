@@ -85,6 +85,8 @@ impl Memory {
 /// What a system can do, so that a study that asks for more is refused before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
+    /// It forgets what is written, so there is nothing to check.
+    pub keeps_nothing: bool,
     pub scan: bool,
     /// Scans in an order of its own, a hash of the key, and not in key order.
     pub scans_by_hash: bool,

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use underlay_systems::rocksdb::Rocksdb;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, SystemError};
 use underlay_workload::MemoryStore;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 const BUDGET_BYTES: u64 = 32 << 20;
 const FIELDS: u32 = 3;
@@ -107,6 +107,7 @@ fn replay(system: &dyn System, steps: &[Step]) {
     let store = MemoryStore::new();
     let mut reference = store.client();
     let (mut values, mut expected) = (FieldValues::default(), FieldValues::default());
+    let (mut records, mut expected_records) = (FoundRecords::default(), FoundRecords::default());
     for step in steps {
         match step {
             Step::Read(key, fields) => {
@@ -117,6 +118,10 @@ fn replay(system: &dyn System, steps: &[Step]) {
             Step::Scan(key, limit, fields) if can.scan => {
                 let outcome = client.scan(&key_of(*key), *limit, *fields);
                 assert_eq!(outcome, reference.scan(&key_of(*key), *limit, *fields));
+                let outcome = client.scan_records(&key_of(*key), *limit, *fields, &mut records);
+                let expected = reference.scan_records(&key_of(*key), *limit, *fields, &mut expected_records);
+                assert_eq!(outcome, expected);
+                assert!(records.iter().eq(expected_records.iter()), "{records:?}");
             }
             Step::Update(key, changes) => {
                 let (key, changes) = (key_of(*key), record(changes));

@@ -18,7 +18,7 @@ use underlay_systems::wire::{
     FrameBuffer, MAX_FRAME_BYTES, Opcode, Reply, Request, Status, append_values, encode_request,
 };
 use underlay_workload::MemoryStore;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 const FIELDS: u32 = 3;
 const LIMIT: Duration = Duration::from_secs(120);
@@ -143,6 +143,7 @@ fn operations_mean_what_they_mean_in_a_map() {
         let store = MemoryStore::new();
         let mut reference = store.client();
         let (mut values, mut expected) = (FieldValues::default(), FieldValues::default());
+        let (mut records, mut expected_records) = (FoundRecords::default(), FoundRecords::default());
         for step in &steps {
             match step {
                 Step::Read(key, fields) => {
@@ -155,6 +156,11 @@ fn operations_mean_what_they_mean_in_a_map() {
                     let limit = (*limit).min(found as u32);
                     let outcome = client.scan(&key_of(*key), limit, *fields);
                     prop_assert_eq!(outcome, reference.scan(&key_of(*key), limit, *fields));
+                    let outcome = client.scan_records(&key_of(*key), limit, *fields, &mut records);
+                    let expected =
+                        reference.scan_records(&key_of(*key), limit, *fields, &mut expected_records);
+                    prop_assert_eq!(outcome, expected);
+                    prop_assert!(records.iter().eq(expected_records.iter()), "{records:?}");
                 }
                 Step::Update(key, changes) => {
                     let changes = record(changes);
@@ -366,7 +372,7 @@ fn whatever_comes_is_answered_or_refused_as_the_other_side_would() {
     let mut runner =
         TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) });
     // All but a stop, and a command that waits.
-    let opcode = prop::sample::select(vec![0u8, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 255]);
+    let opcode = prop::sample::select(vec![0u8, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 255]);
     let tail = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..80),
         // Well formed behind the head but for a few bytes.

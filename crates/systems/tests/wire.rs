@@ -4,10 +4,10 @@ use std::io::{self, Read};
 
 use proptest::prelude::*;
 use underlay_systems::wire::{
-    FrameBuffer, FrameError, MAX_FRAME_BYTES, Opcode, Reply, Request, Status, Values, append_values,
-    encode_reply, encode_request, encode_text_reply, set_service_ns,
+    FrameBuffer, FrameError, MAX_FRAME_BYTES, Opcode, RECORD_KEY, Reply, Request, Status, Values,
+    ValuesBuilder, append_values, encode_reply, encode_request, encode_text_reply, set_service_ns,
 };
-use underlay_workload::client::{FieldValues, Fields};
+use underlay_workload::client::{FieldValues, Fields, FoundRecords};
 
 fn field_values() -> impl Strategy<Value = Vec<(u16, Vec<u8>)>> {
     prop::collection::vec((0..6u16, prop::collection::vec(any::<u8>(), 0..40)), 0..6)
@@ -91,7 +91,29 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), opcode in 1..=12u8) {
+    fn records_come_out_as_they_went_in(
+        records in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..9), field_values()), 0..6),
+    ) {
+        let mut raw = Vec::new();
+        let mut builder = ValuesBuilder::new(&mut raw);
+        for (key, fields) in &records {
+            builder.push(u32::from(RECORD_KEY), key).unwrap();
+            for (field, value) in fields {
+                builder.push(u32::from(*field), value).unwrap();
+            }
+        }
+        builder.finish();
+        let mut found = FoundRecords::default();
+        // What was there before is gone.
+        found.push(b"old").push(7, b"x");
+        Values::parse(&raw).unwrap().copy_records_to(&mut found).unwrap();
+        let found: Vec<_> = found.iter().map(|(key, values)| (key.to_vec(), values.clone())).collect();
+        let expected: Vec<_> = records.iter().map(|(key, fields)| (key.clone(), buffer(fields))).collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), opcode in 1..=13u8) {
         // Mostly refused at the opcode otherwise.
         let mut likely = bytes.clone();
         if let Some(byte) = likely.get_mut(4) { *byte = opcode; }
@@ -105,6 +127,9 @@ proptest! {
             }
             if let Ok(reply) = Reply::decode(body) {
                 prop_assert!(reply.text().len() <= 3 * body.len());
+                let mut records = FoundRecords::default();
+                let _ = reply.copy_records_to(&mut records);
+                prop_assert!(records.len() <= body.len());
             }
         }
         let mut frames = FrameBuffer::new();

@@ -155,7 +155,7 @@ impl FaultyDevice {
             let event = FaultEvent { at: since, until: None, what: fault.to_string() };
             state.events.push((Some(id), event));
             let seed = match fault {
-                Fault::Errors { seed, .. } => seed,
+                Fault::Errors { seed, .. } | Fault::Corrupt { seed, .. } => seed,
                 _ => 0,
             };
             let random = Pcg64Mcg::seed_from_u64(seed);
@@ -314,7 +314,14 @@ impl Inner {
         }
     }
 
-    fn verdict(&self, request: &Request) -> Verdict {
+    /// What becomes of a request, and which bits of what it reads will be wrong, from the first byte on.
+    fn verdict(&self, request: &Request) -> (Verdict, Vec<u64>) {
+        let mut wrong_bits = Vec::new();
+        let verdict = self.judge(request, &mut wrong_bits);
+        (verdict, wrong_bits)
+    }
+
+    fn judge(&self, request: &Request, wrong_bits: &mut Vec<u64>) -> Verdict {
         let mut state = self.lock();
         if !state.has_power || state.faults.iter().any(|injected| injected.fault == Fault::Vanish) {
             return Verdict::Refuse(DeviceError::Gone);
@@ -336,6 +343,15 @@ impl Inner {
                     });
                     if touched && is_among(operation_of(request), operations) && random.random_bool(*rate) {
                         return Verdict::Fail(DeviceError::Io("an injected fault".into()));
+                    }
+                }
+                Fault::Corrupt { rate, extent, .. } if matches!(request, Request::Read { .. }) => {
+                    let (from, to) =
+                        extent.map_or((0, u64::MAX), |extent| (extent.start_bytes, extent.end_bytes));
+                    let (from, to) = (from.max(offset_bytes), to.min(end_bytes));
+                    if from < to && random.random_bool(*rate) {
+                        let first = (from - offset_bytes).saturating_mul(8);
+                        wrong_bits.push(first + random.random_range(0..(to - from).saturating_mul(8)));
                     }
                 }
                 _ => {}
@@ -377,16 +393,31 @@ impl Inner {
     }
 }
 
+fn flipped(mut data: Vec<u8>, bits: &[u64]) -> Vec<u8> {
+    for bit in bits {
+        if let Some(byte) = data.get_mut((bit / 8) as usize) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+    data
+}
+
 impl BlockDevice for FaultyDevice {
     fn geometry(&self) -> Geometry {
         self.inner.paced.geometry()
     }
 
-    fn submit(&self, request: Request, done: Done) {
+    fn submit(&self, request: Request, mut done: Done) {
         let inner = &self.inner;
         let mut is_honest = true;
         if inner.acts.load(Ordering::SeqCst) {
-            match inner.verdict(&request) {
+            let (verdict, wrong_bits) = inner.verdict(&request);
+            if !wrong_bits.is_empty() {
+                let answered = done;
+                done =
+                    Box::new(move |completion| answered(completion.map(|data| flipped(data, &wrong_bits))));
+            }
+            match verdict {
                 Verdict::Pass => {}
                 Verdict::Pretend => is_honest = false,
                 Verdict::Refuse(error) => return done(Err(error)),

@@ -42,6 +42,10 @@ pub static HADOOP: ArtifactList = ArtifactList {
     locked: include_str!("hadoop/locked.txt"),
 };
 
+/// The files that YCSB's own client runs on, with no binding but the one that does nothing: a peer to compare with.
+pub static YCSB: ArtifactList =
+    ArtifactList { name: "ycsb", pom: include_str!("ycsb/pom.xml"), locked: include_str!("ycsb/locked.txt") };
+
 /// Files that belong together.
 #[derive(Clone, Copy, Debug)]
 pub struct ArtifactList {

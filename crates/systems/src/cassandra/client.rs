@@ -9,7 +9,7 @@ use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::{RowSerializationContext, SerializeRow};
 use scylla::serialize::writers::RowWriter;
 use scylla::statement::prepared::PreparedStatement;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 use super::database::{Database, words};
 use super::table::Question;
@@ -170,6 +170,51 @@ impl Client for CassandraClient {
                 Ok((if count > 0 { Outcome::Found } else { Outcome::Missing }, count))
             }
         }
+    }
+
+    fn scan_records(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: Fields,
+        found: &mut FoundRecords,
+    ) -> Result<(Outcome, u32), ClientError> {
+        found.clear();
+        if limit == 0 {
+            return Ok((Outcome::Missing, 0));
+        }
+        let question = match fields {
+            Fields::All => Question::ScanRecordsAll,
+            Fields::One(field) => Question::ScanRecordsOne(field),
+        };
+        let field_count = self.database.table().fields;
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX).to_be_bytes();
+        let result = match self.ask(question, &Bound { first: &[Some(start)], last: &[Some(&limit)] })? {
+            Answer::Result(result) => result,
+            Answer::Throttled => return Ok((Outcome::Throttled, 0)),
+        };
+        let rows = result.into_rows_result().map_err(|error| unreadable(&error))?;
+        for row in rows.rows::<ColumnIterator<'_, '_>>().map_err(|error| unreadable(&error))? {
+            for column in row.map_err(|error| unreadable(&error))? {
+                let column = column.map_err(|error| unreadable(&error))?;
+                let value = column.slice.as_ref().map(|slice| slice.as_slice());
+                // The key comes first.
+                let Some(place) = column.index.checked_sub(1) else {
+                    found.push(value.unwrap_or_default());
+                    continue;
+                };
+                let field = match fields {
+                    Fields::All => u32::try_from(place).unwrap_or(u32::MAX),
+                    Fields::One(field) => field,
+                };
+                if let (Some(value), Some(values)) = (value.filter(|_| field < field_count), found.last_mut())
+                {
+                    values.push(field, value);
+                }
+            }
+        }
+        let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        Ok((if count > 0 { Outcome::Found } else { Outcome::Missing }, count))
     }
 
     fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {

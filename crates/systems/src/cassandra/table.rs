@@ -25,6 +25,9 @@ pub enum Question {
     ReadOne(u32),
     ScanAll,
     ScanOne(u32),
+    /// Scans that bring keys too.
+    ScanRecordsAll,
+    ScanRecordsOne(u32),
     /// All fields: those that have no value are bound to null.
     Insert,
     /// These fields. None at all: the record is there afterwards.
@@ -139,6 +142,10 @@ impl Table {
             Question::ReadOne(field) => format!("SELECT {} FROM {table} WHERE {key} = ?", columns(&[*field])),
             Question::ScanAll => format!("SELECT {} FROM {table} {from_key}", columns(&all)),
             Question::ScanOne(field) => format!("SELECT {} FROM {table} {from_key}", columns(&[*field])),
+            Question::ScanRecordsAll => format!("SELECT {key}, {} FROM {table} {from_key}", columns(&all)),
+            Question::ScanRecordsOne(field) => {
+                format!("SELECT {key}, {} FROM {table} {from_key}", columns(&[*field]))
+            }
             Question::Update(fields) if fields.is_empty() => {
                 format!("INSERT INTO {table} ({key}) VALUES (?)")
             }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 use super::hop::Hop;
 use crate::connection::Connection;
@@ -48,6 +48,18 @@ impl Client for JvmClient {
 
     fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
         let (outcome, reply) = self.call(Opcode::Scan, fields, u64::from(limit), start, None)?;
+        Ok((outcome, u32::try_from(reply.number).unwrap_or(u32::MAX)))
+    }
+
+    fn scan_records(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: Fields,
+        found: &mut FoundRecords,
+    ) -> Result<(Outcome, u32), ClientError> {
+        let (outcome, reply) = self.call(Opcode::ScanRecords, fields, u64::from(limit), start, None)?;
+        reply.copy_records_to(found)?;
         Ok((outcome, u32::try_from(reply.number).unwrap_or(u32::MAX)))
     }
 

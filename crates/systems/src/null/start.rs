@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use underlay_workload::NullClient;
 use underlay_workload::client::Client;
+use underlay_workload::{KeysOnlyClient, NullClient};
 
-use super::config;
+use super::config::{self, Values};
 use crate::system::{Capabilities, Memory, Running, Settings, StoragePaths, System, SystemError};
 
 /// The system `null`.
@@ -19,7 +19,13 @@ impl System for Null {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { scan: true, delete: true, many_directories: true, ..Capabilities::default() }
+        Capabilities {
+            keeps_nothing: true,
+            scan: true,
+            delete: true,
+            many_directories: true,
+            ..Capabilities::default()
+        }
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
@@ -38,16 +44,22 @@ impl System for Null {
     ) -> Result<Box<dyn Running>, SystemError> {
         match config::check(&settings.values).into_iter().next() {
             Some((key, problem)) => Err(SystemError::Setting { system: self.name(), key, problem }),
-            None => Ok(Box::new(Started)),
+            None => Ok(Box::new(Started { values: config::values(&settings.values) })),
         }
     }
 }
 
-struct Started;
+struct Started {
+    values: Values,
+}
 
 impl Running for Started {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
-        Ok(Box::new(NullClient))
+        let client: Box<dyn Client> = match self.values {
+            Values::Made => Box::new(NullClient),
+            Values::LeftOut => Box::new(KeysOnlyClient),
+        };
+        Ok(client)
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -55,7 +67,7 @@ impl Running for Started {
     }
 
     fn applied_settings(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
+        config::applied(self.values)
     }
 
     fn health(&self) -> Result<(), SystemError> {

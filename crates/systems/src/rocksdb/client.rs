@@ -1,6 +1,6 @@
 //! The generator's side of the engine.
 
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 use crate::connection::Connection;
 use crate::wire::Opcode;
@@ -27,6 +27,18 @@ impl Client for RocksdbClient {
 
     fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
         let reply = self.connection.call(Opcode::Scan, fields, u64::from(limit), start, None)?;
+        Ok((reply.outcome(), u32::try_from(reply.number).unwrap_or(u32::MAX)))
+    }
+
+    fn scan_records(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: Fields,
+        found: &mut FoundRecords,
+    ) -> Result<(Outcome, u32), ClientError> {
+        let reply = self.connection.call(Opcode::ScanRecords, fields, u64::from(limit), start, None)?;
+        reply.copy_records_to(found)?;
         Ok((reply.outcome(), u32::try_from(reply.number).unwrap_or(u32::MAX)))
     }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ::rocksdb::{
-    BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, LogLevel, Options, WriteOptions,
+    BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, LogLevel, Options, ReadOptions,
+    WriteOptions,
 };
 
 use crate::setting::{expected_one_of, share, within};
@@ -41,6 +42,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("bloom_bits", "bits a key of the filters, 0 for none: 10"),
     ("compaction", "level (default) or universal"),
     ("background_jobs", "flushes and compactions at once: 2"),
+    ("checksums", "of data blocks, when clients read them: check (default) or ignore"),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,8 @@ pub struct Config {
     pub bloom_bits: u64,
     pub compaction: Compaction,
     pub background_jobs: u64,
+    /// Checksums of blocks that clients read are checked.
+    pub checks_reads: bool,
 }
 
 impl Config {
@@ -96,6 +100,7 @@ impl Config {
             bloom_bits: 10,
             compaction: Compaction::Level,
             background_jobs: 2,
+            checks_reads: true,
         };
         let share = |text| share(text, &(LEAST_SHARE..=MOST_SHARES), "0.35 or 35 %");
         let mut block_cache_share = None;
@@ -135,6 +140,8 @@ impl Config {
                         .map(|compaction| config.compaction = compaction)
                 }
                 "background_jobs" => within(value, 1, 32).map(|jobs| config.background_jobs = jobs),
+                "checksums" => one_of(value, &[("check", true), ("ignore", false)])
+                    .map(|checks| config.checks_reads = checks),
                 _ => {
                     let problem = format!("no such setting; {}", expected_one_of(SETTINGS));
                     mistakes.push((key.clone(), problem));
@@ -250,6 +257,13 @@ impl Config {
         Ok((options, cache))
     }
 
+    /// How clients read.
+    pub fn read_options(&self) -> ReadOptions {
+        let mut options = ReadOptions::default();
+        options.set_verify_checksums(self.checks_reads);
+        options
+    }
+
     pub fn write_options(&self) -> WriteOptions {
         let mut options = WriteOptions::default();
         options.set_sync(self.wal == Wal::Sync);
@@ -270,6 +284,7 @@ impl Config {
             ("bloom_bits", text(&self.bloom_bits)),
             ("compaction", format!("{:?}", self.compaction).to_lowercase()),
             ("background_jobs", text(&self.background_jobs)),
+            ("checksums", text(&if self.checks_reads { "check" } else { "ignore" })),
             ("block_cache_bytes", text(&self.block_cache_bytes())),
             ("write_buffers_bytes", text(&self.write_buffers_bytes())),
             ("memtable_bytes", text(&self.memtable_bytes())),
@@ -315,6 +330,7 @@ mod tests {
             ("bloom_bits", "0"),
             ("compaction", "universal"),
             ("background_jobs", "4"),
+            ("checksums", "ignore"),
         ]);
         assert_eq!(given.len(), SETTINGS.len());
         let applied = Config::resolve(&given, 100 * MIB).unwrap().applied();
@@ -336,6 +352,7 @@ mod tests {
             ("bloom_bits", "-1"),
             ("compaction", "fifo"),
             ("background_jobs", "99999999999999999999"),
+            ("checksums", "off"),
             ("blok_bytes", "1"),
         ]);
         let mistakes = Config::resolve(&given, MIB).unwrap_err();

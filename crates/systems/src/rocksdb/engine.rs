@@ -16,7 +16,8 @@ use super::config::Config;
 use super::store::{Store, StoreError};
 use crate::system::SystemError;
 use crate::wire::{
-    FrameBuffer, FrameError, Opcode, Request, Status, Values, encode_reply, encode_text_reply, set_service_ns,
+    FrameBuffer, FrameError, Opcode, Request, Status, Values, ValuesBuilder, encode_reply, encode_text_reply,
+    set_service_ns,
 };
 
 const SYSTEM: &str = "rocksdb";
@@ -302,6 +303,7 @@ impl Engine {
                 let status = if count > 0 { Status::Found } else { Status::Missing };
                 return Ok(encode_reply(reply, id, status, count, no_values)?);
             }
+            Opcode::ScanRecords => return self.answer_scan_records(request, reply, scratch),
             Opcode::Update => self.store.update(key, &values, scratch)?,
             Opcode::Insert => self.store.insert(key, &values, scratch)?,
             Opcode::Delete => self.store.delete(key)?,
@@ -338,6 +340,26 @@ impl Engine {
         } else {
             Ok(encode_reply(reply, request.id, Status::Missing, 0, no_values)?)
         }
+    }
+}
+
+impl Engine {
+    fn answer_scan_records(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        scratch.clear();
+        let mut records = ValuesBuilder::new(scratch);
+        let count = self.store.scan_records(request.key, request.number, request.fields, &mut records)?;
+        records.finish();
+        let status = if count > 0 { Status::Found } else { Status::Missing };
+        let append = |out: &mut Vec<u8>| {
+            out.extend_from_slice(scratch);
+            Ok(())
+        };
+        Ok(encode_reply(reply, request.id, status, count, append)?)
     }
 }
 

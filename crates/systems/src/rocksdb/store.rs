@@ -14,7 +14,7 @@ use underlay_workload::client::Fields;
 
 use super::config::{Config, Wal};
 use super::statistics;
-use crate::wire::{FrameError, Values};
+use crate::wire::{FrameError, RECORD_KEY, Values, ValuesBuilder};
 
 /// Locks that the keys share. Many more than client threads, so that two keys seldom meet.
 const LOCKS: usize = 1024;
@@ -45,7 +45,7 @@ pub struct Store {
     cache: Cache,
     reads: ReadOptions,
     writes: WriteOptions,
-    wal: Wal,
+    config: Config,
     /// Fields of a whole record.
     fields: u32,
     /// A change to some of a record's fields reads, modifies and writes: it must not overlap with another write
@@ -66,9 +66,9 @@ impl Store {
             db,
             options,
             cache,
-            reads: ReadOptions::default(),
+            reads: config.read_options(),
+            config: *config,
             writes: config.write_options(),
-            wal: config.wal,
             fields,
             locks: (0..LOCKS).map(|_| RwLock::new(())).collect(),
         })
@@ -90,7 +90,7 @@ impl Store {
         fields: Fields,
         scratch: &mut Vec<u8>,
     ) -> Result<u64, StoreError> {
-        let mut records = self.db.raw_iterator_opt(ReadOptions::default());
+        let mut records = self.db.raw_iterator_opt(self.config.read_options());
         let mut count = 0;
         if limit > 0 {
             records.seek(start);
@@ -100,6 +100,37 @@ impl Store {
             scratch.clear();
             Values::parse(record).map_err(StoreError::Record)?.append_selected(fields, scratch)?;
             black_box(&scratch);
+            count += 1;
+            if count < limit {
+                records.next();
+            }
+        }
+        records.status()?;
+        Ok(count)
+    }
+
+    /// As [`scan`](Self::scan), and writes each record's key and wanted fields.
+    pub fn scan_records(
+        &self,
+        start: &[u8],
+        limit: u64,
+        fields: Fields,
+        out: &mut ValuesBuilder<'_>,
+    ) -> Result<u64, StoreError> {
+        let mut records = self.db.raw_iterator_opt(self.config.read_options());
+        let mut count = 0;
+        if limit > 0 {
+            records.seek(start);
+        }
+        while count < limit {
+            let Some((key, record)) = records.item() else { break };
+            out.push(u32::from(RECORD_KEY), key)?;
+            let record = Values::parse(record).map_err(StoreError::Record)?;
+            for (field, value) in record.iter() {
+                if matches!(fields, Fields::All) || fields == Fields::One(u32::from(field)) {
+                    out.push(u32::from(field), value)?;
+                }
+            }
             count += 1;
             if count < limit {
                 records.next();
@@ -181,7 +212,7 @@ impl Store {
     }
 
     fn sync_log(&self) -> Result<(), StoreError> {
-        if self.wal != Wal::Off {
+        if self.config.wal != Wal::Off {
             self.db.flush_wal(true)?;
         }
         Ok(())

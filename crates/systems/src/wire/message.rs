@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use underlay_workload::client::{FieldValues, Fields, Outcome};
+use underlay_workload::client::{ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 use super::{
     ALL_FIELDS, FrameError, MAX_FRAME_BYTES, MAX_KEY_BYTES, Parts, Values, ValuesBuilder, append_values,
@@ -34,10 +34,12 @@ pub enum Opcode {
     Command = 11,
     /// How much of what runs in the background, quickly told.
     Gauges = 12,
+    /// A scan that brings its records.
+    ScanRecords = 13,
 }
 
 impl Opcode {
-    pub const ALL: [Opcode; 12] = [
+    pub const ALL: [Opcode; 13] = [
         Opcode::Ping,
         Opcode::Read,
         Opcode::Scan,
@@ -50,6 +52,7 @@ impl Opcode {
         Opcode::Open,
         Opcode::Command,
         Opcode::Gauges,
+        Opcode::ScanRecords,
     ];
 
     fn from_byte(byte: u8) -> Result<Self, FrameError> {
@@ -146,6 +149,12 @@ impl<'a> Reply<'a> {
                 Outcome::Missing
             }
         }
+    }
+
+    /// A scan's records.
+    pub fn copy_records_to(&self, into: &mut FoundRecords) -> Result<(), ClientError> {
+        let unreadable = |error| ClientError::System(format!("the answer can't be read: {error}"));
+        self.values.copy_records_to(into).map_err(unreadable)
     }
 
     /// Field 0 as text: an error's words, or the figures.

@@ -9,8 +9,8 @@
 //!
 //! request  id       u32          repeated in the reply
 //!          opcode   u8           see Opcode
-//!          selector u32          read, scan: the field wanted, 0xFFFF_FFFF for all; else 0
-//!          number   u64          scan: most records; settle, command: limit in ms; else 0
+//!          selector u32          read, scans: the field wanted, 0xFFFF_FFFF for all; else 0
+//!          number   u64          scans: most records; settle, command: limit in ms; else 0
 //!          key      u16 + bytes  length, then the key; command: its name
 //!          values   (below)      update, insert: the fields; open: options, in turn a name and its value;
 //!                                command: field 0 is its argument; else none
@@ -19,9 +19,11 @@
 //!          status   u8           see Status
 //!          service  u64          nanoseconds that the system took, by the child's clock: the rest of what the
 //!                                client waited is the way to the child and back
-//!          number   u64          scan: records read; else 0
+//!          number   u64          scans: records read; else 0
 //!          values   (below)      read: the fields; figures: field 0 is a JSON object of numbers;
-//!                                command: field 0 is its answer; an error: field 0 is its text in UTF-8
+//!                                command: field 0 is its answer; an error: field 0 is its text in UTF-8;
+//!                                scan of records: the fields of one after the other, each behind an entry
+//!                                of field 0xFFFF that is its key
 //!
 //! values   count    u16
 //!          count times: field u16, length u32, bytes
@@ -48,6 +50,8 @@ pub const MAX_FRAME_BYTES: usize = 16 << 20;
 pub const MAX_KEY_BYTES: usize = u16::MAX as usize;
 /// `selector` for all fields.
 pub const ALL_FIELDS: u32 = u32::MAX;
+/// In the place of a field's number: the key of the record whose fields follow.
+pub const RECORD_KEY: u16 = u16::MAX;
 
 /// What is wrong with a frame, or with a message that can't become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,8 +70,12 @@ pub enum FrameError {
     Key { bytes: usize },
     #[error("field {0} is beyond the last possible, 65535")]
     Field(u32),
-    #[error("{0} fields are more than the 65535 a message holds")]
+    #[error(
+        "{0} fields are more than the 65535 a message holds, keys of records among them: ask for fewer at once"
+    )]
     FieldCount(usize),
+    #[error("field {0} stands before the key of its record")]
+    NoKey(u16),
 }
 
 /// Takes fixed-size parts off the front of a body.

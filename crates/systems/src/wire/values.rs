@@ -1,8 +1,8 @@
 //! The fields of a record as bytes: in messages, and as the stored value of a system that has none of its own.
 
-use underlay_workload::client::{FieldValues, Fields};
+use underlay_workload::client::{FieldValues, Fields, FoundRecords};
 
-use super::{FrameError, Parts};
+use super::{FrameError, Parts, RECORD_KEY};
 
 /// Bytes in front of each field's value: its number and length.
 const ENTRY_HEAD_BYTES: usize = 6;
@@ -87,6 +87,19 @@ impl<'a> Values<'a> {
         for (field, value) in self.iter() {
             into.push(u32::from(field), value);
         }
+    }
+
+    /// Replaces the content of `into` by the records that these are: a key, then fields, over and over.
+    pub fn copy_records_to(&self, into: &mut FoundRecords) -> Result<(), FrameError> {
+        into.clear();
+        for (field, value) in self.iter() {
+            if field == RECORD_KEY {
+                into.push(value);
+            } else {
+                into.last_mut().ok_or(FrameError::NoKey(field))?.push(u32::from(field), value);
+            }
+        }
+        Ok(())
     }
 
     /// Writes `self` with the fields of `change` put over it to the end of `out`, ordered, each field once; of a

@@ -12,7 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 use underlay_systems::accumulo::Accumulo;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, Visibility};
-use underlay_workload::client::{Client, FieldValues, Fields, Outcome};
+use underlay_workload::client::{Client, FieldValues, Fields, FoundRecords, Outcome};
 
 use crate::ledger::{Ledger, Load};
 use crate::{
@@ -75,6 +75,13 @@ fn clients_find_what_they_may(running: &dyn Running) {
     assert_eq!(reader.scan(b"user", 10, Fields::All).unwrap(), (Outcome::Found, 2));
     assert_eq!(reader.scan(b"user", 1, Fields::All).unwrap(), (Outcome::Found, 1));
     assert_eq!(reader.scan(b"user2", 10, Fields::One(0)).unwrap(), (Outcome::Found, 1));
+    let mut records = FoundRecords::default();
+    assert_eq!(reader.scan_records(b"user", 10, Fields::All, &mut records).unwrap(), (Outcome::Found, 2));
+    for (key, values) in records.iter() {
+        // The filter leaves out fields too.
+        let (_, whole) = read(reader.as_mut(), key, Fields::All);
+        assert!(values.iter().all(|(field, value)| whole[&field].as_bytes() == value) && !values.is_empty());
+    }
 
     for key in [&b"user10"[..], b"user20", b"user30", b"user95"] {
         assert_eq!(read(stranger.as_mut(), key, Fields::All), (Outcome::Missing, BTreeMap::new()));

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use underlay_systems::cassandra::INSTALLED;
 use underlay_systems::system::{Memory, Running, StoragePaths, System, SystemError};
 use underlay_workload::MemoryStore;
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 use crate::{
     FIELDS, NODE_BYTES, ROLES, SETTLE_LIMIT, files_in, is_process, join, record, secured, settings,
@@ -114,6 +114,17 @@ fn scans_give_each_record_once(running: &dyn Running) {
     for key in &keys {
         let (_, count) = client.scan(key.as_bytes(), 3, Fields::One(1)).unwrap();
         assert!((1..=3).contains(&count));
+        let mut records = FoundRecords::default();
+        let scanned = client.scan_records(key.as_bytes(), 3, Fields::One(1), &mut records).unwrap();
+        assert_eq!(scanned, (Outcome::Found, count));
+        for (found, values) in records.iter() {
+            let mut expected = FieldValues::default();
+            client.read(found, Fields::One(1), &mut expected).unwrap();
+            assert_eq!((values, values.len()), (&expected, 1));
+        }
+        client.scan_records(key.as_bytes(), 1, Fields::All, &mut records).unwrap();
+        let (first, values) = records.iter().next().unwrap();
+        assert_eq!((first, values), (key.as_bytes(), &whole_record(key)));
         assert_eq!(client.scan(key.as_bytes(), 0, Fields::All), Ok((Outcome::Missing, 0)));
     }
     for key in &keys {

@@ -84,6 +84,16 @@ final class RecordClient implements Driver.Connection {
 
     @Override
     public int scan(byte[] start, int limit, int field) throws Exception {
+        return scan(start, limit, field, null);
+    }
+
+    @Override
+    public int scanRecords(byte[] start, int limit, int field, Values into) throws Exception {
+        return scan(start, limit, field, into);
+    }
+
+    /** Adds the records to {@code into}, where that is given. */
+    private int scan(byte[] start, int limit, int field, Values into) throws Exception {
         if (limit == 0) {
             return 0;
         }
@@ -106,8 +116,17 @@ final class RecordClient implements Driver.Connection {
                     records++;
                     last = row;
                     ofLast = 0;
+                    if (into != null) {
+                        into.add(Values.RECORD_KEY, row.toArray());
+                    }
                 }
                 ofLast++;
+                if (into != null) {
+                    int index = RecordTable.field(entry.getKey().getColumnQualifierData().toArray());
+                    if (index >= 0) {
+                        into.add(index, entry.getValue().get());
+                    }
+                }
                 // Asking for what is behind the last record might be a request more.
                 if (records == limit && ofLast == entries) {
                     break;

@@ -92,6 +92,10 @@ final class Conversation implements Runnable {
                 reply.number = client().scan(request.key, request.most(), request.field);
                 reply.status = reply.number > 0 ? Reply.FOUND : Reply.MISSING;
             }
+            case Request.SCAN_RECORDS -> {
+                reply.number = client().scanRecords(request.key, request.most(), request.field, reply.values);
+                reply.status = reply.number > 0 ? Reply.FOUND : Reply.MISSING;
+            }
             case Request.UPDATE -> reply.outcome(client().update(request.key, request.values));
             case Request.INSERT -> reply.outcome(client().insert(request.key, request.values));
             case Request.DELETE -> reply.outcome(client().delete(request.key));

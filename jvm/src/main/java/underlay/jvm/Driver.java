@@ -52,6 +52,15 @@ public interface Driver {
         /** Reads up to {@code limit} records in key order from {@code start} on: how many there were. */
         int scan(byte[] start, int limit, int field) throws Exception;
 
+        /**
+         * As {@link #scan}, and adds each record to {@code into}: its key as {@link Values#RECORD_KEY}, then the wanted
+         * fields. It is asked for where values are checked.
+         */
+        default int scanRecords(byte[] start, int limit, int field, Values into) throws Exception {
+            throw new UnsupportedOperationException("this system counts what it scans and does not give it: ask for a mix"
+                    + " without scans, or leave dataintegrity out");
+        }
+
         /** Writes these fields and leaves others as they are. May create a record that is not there. */
         Outcome update(byte[] key, Values values) throws Exception;
 

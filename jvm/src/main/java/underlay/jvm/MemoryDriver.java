@@ -89,18 +89,39 @@ public final class MemoryDriver implements Driver {
             if (record == null) {
                 return Outcome.MISSING;
             }
+            copy(record, field, into);
+            return Outcome.FOUND;
+        }
+
+        private static void copy(SortedMap<Integer, byte[]> record, int field, Values into) {
             if (field == ALL_FIELDS) {
                 record.forEach(into::add);
             } else if (record.containsKey(field)) {
                 into.add(field, record.get(field));
             }
-            return Outcome.FOUND;
         }
 
         @Override
         public int scan(byte[] start, int limit, int field) {
             reads.increment();
             return (int) records.tailMap(full(start), true).keySet().stream().limit(limit).count();
+        }
+
+        @Override
+        public int scanRecords(byte[] start, int limit, int field, Values into) {
+            reads.increment();
+            int count = 0;
+            for (Map.Entry<byte[], SortedMap<Integer, byte[]>> record : records.tailMap(full(start), true).entrySet()) {
+                if (count == limit) {
+                    break;
+                }
+                byte[] key = record.getKey();
+                int prefixed = Math.min(prefix.length, key.length);
+                into.add(Values.RECORD_KEY, key, prefixed, key.length - prefixed);
+                copy(record.getValue(), field, into);
+                count++;
+            }
+            return count;
         }
 
         @Override

@@ -20,6 +20,7 @@ final class Request {
     static final int OPEN = 10;
     static final int COMMAND = 11;
     static final int GAUGES = 12;
+    static final int SCAN_RECORDS = 13;
 
     private static final int HEAD_BYTES = 4 + 1 + 4 + 8 + 2;
 
@@ -38,7 +39,7 @@ final class Request {
             throw MalformedFrame.truncated("head");
         }
         opcode = frame[from + 4] & 0xFF;
-        if (opcode < PING || opcode > GAUGES) {
+        if (opcode < PING || opcode > SCAN_RECORDS) {
             throw new MalformedFrame("unknown opcode " + opcode);
         }
         int selector = Frame.intAt(frame, from + 5);

@@ -7,6 +7,9 @@ import java.util.Arrays;
  * most, and one that is added is written where it is sent from.
  */
 public final class Values {
+    /** In the place of a field's index: the key of the record whose fields follow. */
+    public static final int RECORD_KEY = Frame.MAX_SHORT;
+
     private static final int COUNT_BYTES = 2;
     private static final int ENTRY_HEAD_BYTES = 6;
     private static final int FIRST_BYTES = 256;
@@ -52,7 +55,8 @@ public final class Values {
             throw new IllegalArgumentException("field " + field + " is beyond the last possible, 65535");
         }
         if (count == Frame.MAX_SHORT) {
-            throw new IllegalArgumentException("a message holds 65535 fields at most");
+            throw new IllegalArgumentException(
+                    "a message holds 65535 fields at most, keys of records among them: ask for fewer at once");
         }
         if (length > Frame.MAX_BYTES - (end - start)) {
             throw new IllegalArgumentException("the record is longer than the " + Frame.MAX_BYTES + " bytes of a message");
