@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -9,7 +10,10 @@ use rand_pcg::Pcg64;
 use underlay_record::{Cell, PlannedCell};
 use underlay_workload::Mix;
 
-use crate::spec::{DataSize, JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
+use crate::spec::{
+    ChangingRate, DataSize, FindRate, JobSpec, Rate, StorageSpec, Study, SystemSpec, WorkloadSpec,
+};
+use crate::units::format_duration;
 
 /// A cell with the parts of the study that it is made of.
 #[derive(Clone, Debug)]
@@ -34,6 +38,20 @@ pub enum Asked<'a> {
 /// cells say `sequential`. `records` and `data_bytes` of a cell are unscaled.
 pub fn expand(study: &Study) -> Vec<Cell> {
     entries(study).into_iter().map(|entry| entry.cell).collect()
+}
+
+/// How long all cells are measured once on this machine's clock, warm-up and the shortest searches included. Batch jobs take
+/// as long as they take, and count for nothing.
+pub fn measuring_wall(study: &Study) -> Duration {
+    let each = study.run.warmup + study.run.duration;
+    let points = study.workloads.iter().flat_map(points_of);
+    let of = |point: Point<'_>| match point.find_rate() {
+        Some(wanted) => each + wanted.shortest(study.run.duration, study.scale.time),
+        None => each,
+    };
+    let once: Duration = points.map(of).sum();
+    let times = study.systems.len() * study.storages.len();
+    once * u32::try_from(times).unwrap_or(u32::MAX)
 }
 
 /// What runs, in order: each repetition is a round over all cells in a shuffle of its own, so that a run
@@ -146,6 +164,7 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
     let mut entries = Vec::with_capacity(points.len() * study.systems.len() * study.storages.len());
     for system in &study.systems {
         for storage in &study.storages {
+            let duration = study.run.duration;
             for (point, label) in points.iter().zip(&labels) {
                 let cell = Cell {
                     id: format!("{}/{}/{}", system.name, storage.name, point.id(varying.data)),
@@ -156,7 +175,16 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
                     distribution: point.distribution.to_owned(),
                     threads: point.threads,
                     servers: system.servers,
-                    rate_per_s: point.rate_per_s,
+                    rate_per_s: match point.rate {
+                        Rate::Max => None,
+                        Rate::Steady(per_s) => Some(*per_s),
+                        Rate::Changing(changing) => Some(changing.mean_per_s(duration)),
+                    },
+                    rate_parts: match point.rate {
+                        Rate::Changing(changing) => changing.parts(duration, study.scale.time),
+                        Rate::Max | Rate::Steady(_) => Vec::new(),
+                    },
+                    find_rate: point.find_rate().map(FindRate::label),
                     records: point.size.records,
                     data_bytes: point.size.records.saturating_mul(point.workload.record_bytes()),
                     compacts_at: point.workload.compact_at,
@@ -198,6 +226,8 @@ fn job_cell(
         threads: 0,
         servers: system.servers,
         rate_per_s: None,
+        rate_parts: Vec::new(),
+        find_rate: None,
         records: 0,
         data_bytes: job.data_bytes,
         compacts_at: None,
@@ -210,7 +240,7 @@ struct Point<'a> {
     mix: &'a str,
     distribution: &'a str,
     threads: u32,
-    rate_per_s: Option<f64>,
+    rate: &'a Rate,
     size: &'a DataSize,
 }
 
@@ -220,8 +250,8 @@ fn points_of(workload: &WorkloadSpec) -> Vec<Point<'_>> {
         for mix in &workload.mixes {
             for distribution in distributions_of(workload, mix) {
                 for &threads in &workload.threads {
-                    for &rate_per_s in &workload.rates {
-                        points.push(Point { workload, mix, distribution, threads, rate_per_s, size });
+                    for rate in &workload.rates {
+                        points.push(Point { workload, mix, distribution, threads, rate, size });
                     }
                 }
             }
@@ -244,13 +274,20 @@ impl Point<'_> {
     /// The last part of a cell's id; `with_data` when the study has several sizes.
     fn id(&self, with_data: bool) -> String {
         let mut id = format!("{}-{}-{}-{}t", self.workload.name, self.mix, self.distribution, self.threads);
-        if let Some(rate) = self.rate_per_s {
-            id.push_str(&format!("-{rate}ps"));
+        match self.rate {
+            Rate::Max => {}
+            Rate::Steady(rate) => id.push_str(&format!("-{rate}ps")),
+            Rate::Changing(changing) => id.push_str(&format!("-{}", changing_id(changing))),
         }
         if with_data {
             id.push_str(&format!("-{}", slug(&size_label(self.size))));
         }
         id
+    }
+
+    /// What the highest rate is to keep to, where one is looked for.
+    fn find_rate(&self) -> Option<&FindRate> {
+        self.workload.find_rate.as_ref().filter(|_| *self.rate == Rate::Max)
     }
 }
 
@@ -275,7 +312,7 @@ impl Varying {
         Varying {
             distribution,
             threads: differs(&|a, b| a.threads != b.threads),
-            rate: differs(&|a, b| a.rate_per_s != b.rate_per_s),
+            rate: differs(&|a, b| a.rate != b.rate),
             data: differs(&|a, b| size_label(a.size) != size_label(b.size)),
         }
     }
@@ -293,11 +330,12 @@ impl Varying {
         if self.threads {
             label.push_str(&format!(", {} threads", point.threads));
         }
-        if self.rate {
-            match point.rate_per_s {
-                Some(rate) => label.push_str(&format!(", {}/s", grouped(rate))),
-                None => label.push_str(", unthrottled"),
-            }
+        match (point.rate, point.find_rate()) {
+            (_, Some(wanted)) => label.push_str(&format!(", highest rate with {}", wanted.label())),
+            (Rate::Changing(changing), _) => label.push_str(&format!(", {}", changing_label(changing))),
+            (Rate::Steady(rate), _) if self.rate => label.push_str(&format!(", {}/s", grouped(*rate))),
+            (Rate::Max, _) if self.rate => label.push_str(", unthrottled"),
+            _ => {}
         }
         if point.workload.compact_at.is_some() {
             label.push_str(", compacted midway");
@@ -308,6 +346,40 @@ impl Varying {
 
 fn size_label(size: &DataSize) -> String {
     size.label.clone().unwrap_or_else(|| format!("{} records", size.records))
+}
+
+/// `ramp 1,000/s to 50,000/s`, or `steps 500/s, 1,000/s of 10 s each`.
+fn changing_label(changing: &ChangingRate) -> String {
+    let length = |words: &str, length: &Option<Duration>, end: &str| {
+        length.map_or(String::new(), |length| format!(" {words} {}{end}", format_duration(length)))
+    };
+    match changing {
+        ChangingRate::Ramp { from_per_s, to_per_s, over } => {
+            format!("ramp {}/s to {}/s{}", grouped(*from_per_s), grouped(*to_per_s), length("over", over, ""))
+        }
+        ChangingRate::Steps { rates_per_s, each } => {
+            let rates: Vec<String> = rates_per_s.iter().map(|rate| format!("{}/s", grouped(*rate))).collect();
+            format!("steps {}{}", rates.join(", "), length("of", each, " each"))
+        }
+    }
+}
+
+/// `ramp-1000-50000`, and a hash where it would be too long for a file's name.
+fn changing_id(changing: &ChangingRate) -> String {
+    const LONGEST: usize = 40;
+    let (kind, rates, length) = match changing {
+        ChangingRate::Ramp { from_per_s, to_per_s, over } => ("ramp", vec![*from_per_s, *to_per_s], over),
+        ChangingRate::Steps { rates_per_s, each } => ("steps", rates_per_s.clone(), each),
+    };
+    let mut id = kind.to_owned();
+    rates.iter().for_each(|rate| id.push_str(&format!("-{rate}")));
+    if let Some(length) = length {
+        id.push_str(&format!("-{}s", length.as_secs_f64()));
+    }
+    if id.len() > LONGEST {
+        id = format!("{kind}-{}-{:016x}", rates[0], fnv1a(id.as_bytes()));
+    }
+    id
 }
 
 /// A rate with its thousands apart: `20,000`, `0.5`.

@@ -46,7 +46,7 @@ record = { fields = 10, bytes = 100 }
 mixes = ["load", "a", "e", "delete"]
 distribution = ["uniform", "hotspot"]
 threads = [64, 256]
-rate = ["max", 20_000, 0.5]
+rate = ["max", 20_000, 0.5, { ramp = [10, 5_000], over = "90 s" }, { steps = [5, 60, 5], each = "10 s" }]
 properties = { hotspotdatafraction = "0.2", hotspotopnfraction = 0.8 }
 [run]
 warmup = "500 ms"
@@ -55,6 +55,7 @@ repetitions = 3
 seed = 42
 cache = "warm"
 attachment = "fuse+loop"
+raw = true
 [scale]
 time = 1
 data = 10.5
@@ -116,6 +117,7 @@ authorizations = ["secret", "a"]
 unauthorized_share = 0.25
 scan_filter = "a.*"
 compact_at = 0.5
+find_rate = { p99 = "20 ms", p99.9 = "1 s", from = 200, to = 5_000, within = 0.1, step = "5 s" }
 [scale]
 data = 20
 [short]

@@ -117,3 +117,121 @@ fn published_figures_for_other_storages_are_noted() {
     "#
     );
 }
+
+#[test]
+fn rates_that_change_for_longer_than_they_are_measured_are_noted() {
+    insta::assert_snapshot!(
+        notes_of(|study| format!("{study}rate = {{ ramp = [5_000, 90_000], over = \"2 min\" }}\n")),
+        @r#"
+    note: this rate changes for 2 min, and a measurement takes 60 s
+      --> sound.toml:10:8
+       |
+    10 | rate = { ramp = [5_000, 90_000], over = "2 min" }
+       |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ its end is not reached
+
+    sound.toml: 1 note
+    "#
+    );
+}
+
+#[test]
+fn rates_that_change_are_read() {
+    use underlay_study::spec::{ChangingRate, Rate};
+    let text = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken/b7-arrivals-without-a-rate.toml"),
+    )
+    .unwrap();
+    let rates = |rate: &str| {
+        let lines = format!("rate = {rate}\narrivals = \"poisson\"");
+        let study = Study::parse("sound.toml", &text.replace("arrivals = \"poisson\"", &lines), false);
+        study.unwrap_or_else(|mistakes| panic!("{mistakes}")).workloads[0].rates.clone()
+    };
+    let ramp = ChangingRate::Ramp { from_per_s: 1_000.0, to_per_s: 50_000.0, over: None };
+    let steps = ChangingRate::Steps {
+        rates_per_s: vec![100.0, 200.5, 100.0],
+        each: Some(std::time::Duration::from_secs(10)),
+    };
+    assert_eq!(rates("{ ramp = [1_000, 50_000] }"), [Rate::Changing(ramp)]);
+    assert_eq!(
+        rates("[5, { steps = [100, 200.5, 100], each = \"10 s\" }, \"max\"]"),
+        [Rate::Steady(5.0), Rate::Changing(steps), Rate::Max]
+    );
+}
+
+#[test]
+fn arrivals_of_a_rate_are_read() {
+    use underlay_workload::Arrivals;
+    let text = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken/b7-arrivals-without-a-rate.toml"),
+    )
+    .unwrap();
+    let arrivals = |lines: &str| {
+        let study = Study::parse("sound.toml", &text.replace("arrivals = \"poisson\"", lines), false);
+        study.unwrap_or_else(|mistakes| panic!("{mistakes}")).workloads[0].arrivals
+    };
+    assert_eq!(arrivals("rate = [500, \"max\"]\narrivals = \"poisson\""), Arrivals::Poisson);
+    assert_eq!(arrivals("rate = 500\narrivals = \"constant\""), Arrivals::Constant);
+    assert_eq!(arrivals("rate = 500"), Arrivals::Constant);
+}
+
+#[test]
+fn a_rate_to_be_found_is_read_and_named() {
+    let text = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken/b8-find-rate-of-nothing.toml"),
+    )
+    .unwrap();
+    let parse =
+        |lines: &str| Study::parse("sound.toml", &text.replace("find_rate = { from = 10 }", lines), false);
+    let mistakes =
+        |lines: &str| parse(lines).err().unwrap_or_else(|| panic!("{lines} was accepted")).to_string();
+    let wanted = "find_rate = { p99 = \"10 ms\", p999 = \"50 ms\", from = 500, step = \"5 s\" }";
+    let only = |mixes: &str| {
+        text.replace("[\"a\", \"b\", \"c\"]", mixes).replace("find_rate = { from = 10 }", wanted)
+    };
+    let study =
+        Study::parse("sound.toml", &only("[\"a\"]"), false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let found = study.workloads[0].find_rate.clone().unwrap();
+    assert_eq!((found.from_per_s, found.to_per_s, found.within), (Some(500.0), None, 0.05));
+    assert_eq!(found.label(), "p99 within 10 ms and p99.9 within 50 ms");
+    assert_eq!(found.bounds[1].limit_ns, 50_000_000);
+    let cells = underlay_study::plan::expand(&study);
+    assert!(
+        cells.iter().all(|cell| cell.find_rate.as_deref() == Some("p99 within 10 ms and p99.9 within 50 ms"))
+    );
+    assert!(
+        cells
+            .iter()
+            .all(|cell| cell.workload == "a, highest rate with p99 within 10 ms and p99.9 within 50 ms")
+    );
+
+    assert!(mistakes("rate = 5\nfind_rate = { p99 = \"10 ms\" }").contains("has a rate, and looks for one"));
+    assert!(mistakes("find_rate = { p99 = \"10 ms\", mean = \"1 ms\" }").contains("unknown key `mean`"));
+    assert!(mistakes("find_rate = { p99 = \"10 ms\", from = 9, to = 8 }").contains("ends below its begin"));
+    assert!(
+        mistakes("find_rate = { p99 = \"10 ms\", within = 2 }").contains("expected a part from 0.01 to 0.5")
+    );
+    let load = Study::parse("sound.toml", &only("[\"load\"]"), false).err().unwrap().to_string();
+    assert!(load.contains("mix \"load\" ends with its records"), "{load}");
+}
+
+#[test]
+fn values_that_cannot_be_checked_are_refused() {
+    let text = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken/b7-arrivals-without-a-rate.toml"),
+    )
+    .unwrap();
+    let parse = |lines: &str, system: &str| {
+        let text = text.replace("arrivals = \"poisson\"", lines).replace("[system.rocksdb]", system);
+        Study::parse("sound.toml", &text, false)
+    };
+    let mistakes = |lines: &str, system: &str| parse(lines, system).expect_err("it was accepted").to_string();
+    let checked = "properties = { dataintegrity = true }";
+    assert!(parse(checked, "[system.rocksdb]").is_ok());
+    let nothing = mistakes(checked, "[system.null]");
+    assert!(nothing.contains("`dataintegrity` checks what is read, and null keeps nothing"), "{nothing}");
+    let output = mistakes("properties = { measurementtype = \"raw\" }", "[system.rocksdb]");
+    assert!(output.contains("property `measurementtype` has no place in a study"), "{output}");
+    assert!(output.contains("it is of YCSB's output"), "{output}");
+    let ignored = mistakes("properties = { dotransactions = true }", "[system.rocksdb]");
+    assert!(ignored.contains("it changes nothing: the command says whether it loads or runs"), "{ignored}");
+}

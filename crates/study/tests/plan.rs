@@ -14,7 +14,8 @@ struct Lists {
     mixes: Vec<&'static str>,
     distributions: Vec<&'static str>,
     threads: Vec<u32>,
-    rates: Vec<Option<u32>>,
+    /// As they are written.
+    rates: Vec<&'static str>,
     sizes_gb: Vec<u32>,
     second_workload: bool,
     repetitions: u32,
@@ -39,12 +40,7 @@ impl Lists {
                 given => format!("distribution = [{}]\n", quoted(given)),
             },
             joined(self.threads.iter().map(u32::to_string).collect()),
-            joined(
-                self.rates
-                    .iter()
-                    .map(|rate| rate.map_or("\"max\"".to_owned(), |rate| rate.to_string()))
-                    .collect()
-            ),
+            self.rates.join(", "),
             joined(self.sizes_gb.iter().map(|size| format!("\"{size} GB\"")).collect()),
         );
         text.push_str(&format!("[workload.ycsb]\n{lists}"));
@@ -71,6 +67,17 @@ impl Lists {
     }
 }
 
+/// Each is a cell of its own, also where the rates of two are the same.
+const RATES: [&str; 7] = [
+    "\"max\"",
+    "20_000",
+    "90_000",
+    "{ ramp = [100, 500] }",
+    "{ ramp = [100, 500], over = \"7 s\" }",
+    "{ steps = [100, 500] }",
+    "{ steps = [1e6, 2e6, 3e6, 4e6, 5e6, 6e6, 7e6, 8e6], each = \"500 ms\" }",
+];
+
 fn some_of<T: Clone + std::fmt::Debug + 'static>(all: Vec<T>, most: usize) -> impl Strategy<Value = Vec<T>> {
     proptest::sample::subsequence(all, 1..=most).prop_shuffle()
 }
@@ -81,7 +88,7 @@ fn lists() -> impl Strategy<Value = Lists> {
         some_of(vec!["load", "a", "b", "c", "d", "e", "f", "delete"], 5),
         prop_oneof![Just(Vec::new()), some_of(vec!["uniform", "zipfian", "latest", "hotspot"], 3)],
         some_of(vec![1, 8, 64, 200], 2),
-        some_of(vec![None, Some(20_000), Some(90_000)], 2),
+        some_of(RATES.to_vec(), 3),
         some_of(vec![16, 32, 64, 100], 2),
         any::<bool>(),
         1u32..4,
@@ -174,7 +181,7 @@ fn ten_cells(seed: u32) -> Lists {
         mixes: vec!["a", "b", "c", "d", "load"],
         distributions: vec![],
         threads: vec![8],
-        rates: vec![None],
+        rates: vec!["\"max\""],
         sizes_gb: vec![16],
         second_workload: false,
         repetitions: 2,
@@ -261,6 +268,22 @@ fn the_seed_decides_the_order() {
 }
 
 #[test]
+fn a_plan_with_rates_that_change_is_the_same_when_it_is_read_again() {
+    let rates = vec!["{ ramp = [0.1, 333.3], over = \"7 s\" }", "{ steps = [1, 2, 3] }"];
+    let mut study = Lists { mixes: vec!["a"], rates, ..ten_cells(1) }.study();
+    study.scale.time = 7.0;
+    let planned = plan::order(&study);
+    let text = serde_json::to_string(&planned).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<underlay_record::PlannedCell>>(&text).unwrap(), planned);
+    let cells = plan::expand(&study);
+    assert_eq!(cells[0].workload, "a, ramp 0.1/s to 333.3/s over 7 s");
+    assert_eq!(cells[0].id, "rocksdb/s0/ycsb-a-zipfian-8t-ramp-0.1-333.3-7s");
+    assert_eq!((cells[1].workload.as_str(), cells[1].rate_per_s), ("a, steps 1/s, 2/s, 3/s", Some(2.0)));
+    let lengths: Vec<f64> = cells[1].rate_parts.iter().map(|part| part.length_s).collect();
+    assert_eq!(lengths, [2.857143; 3]);
+}
+
+#[test]
 fn labels_say_what_varies_and_no_more() {
     let labels = |lists: &Lists| -> Vec<String> {
         plan::expand(&lists.study())
@@ -278,7 +301,7 @@ fn labels_say_what_varies_and_no_more() {
         mixes: vec!["a", "load"],
         distributions: vec!["uniform", "zipfian"],
         threads: vec![8, 64],
-        rates: vec![None, Some(20_000)],
+        rates: vec!["\"max\"", "20_000"],
         sizes_gb: vec![16, 32],
         ..plain
     };

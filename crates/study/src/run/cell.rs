@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use underlay_attach::{MemoryBudget, Registry, choice, overhead};
 use underlay_record::{
     Cell, CellStatus, DirtyLimitRecord, Machine, Measured, MemoryRecord, PlannedCell, RunRecord,
-    SCHEMA_VERSION, Scale,
+    SCHEMA_VERSION, Scale, SearchRecord,
 };
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{Memory, Settings, System};
@@ -21,7 +21,7 @@ use super::dataset::{Datasets, Prepared};
 use super::drive;
 use super::servers::{Ground, Servers};
 use super::window::{Taken, Window};
-use super::{CellError, Observer, check_stop, faults, schedule, storage};
+use super::{CellError, Observer, check_stop, faults, rate_search, schedule, storage};
 use crate::plan::{self, Asked};
 use crate::spec::{Cache, JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
 
@@ -136,6 +136,8 @@ pub struct Bench {
     here: Here,
     registry: Registry,
     work: PathBuf,
+    /// Where cells' records go, and what belongs beside them.
+    records: PathBuf,
     /// The path's own p50 in wall microseconds: `None` until measured.
     floor_wall_us: Option<f64>,
     /// The generator's highest rate on this machine, in modelled operations per second, by what is asked.
@@ -150,6 +152,7 @@ pub struct Observed {
     pub memory_peak_bytes: Option<u64>,
     pub dirty_limits: Vec<DirtyLimitRecord>,
     pub attachment: &'static str,
+    pub search: Option<SearchRecord>,
     pub warnings: Vec<String>,
 }
 
@@ -172,6 +175,7 @@ impl Observed {
         for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
             activity.description = description.clone();
         }
+        record.search = self.search;
         record.warnings = self.warnings;
         let unset =
             record.memory.dirty_limits.iter().filter_map(|limit| Some((limit, limit.reason.as_ref()?)));
@@ -190,8 +194,15 @@ struct Driven {
 }
 
 impl Bench {
-    pub fn new(here: Here, registry: Registry, work: &Path) -> Self {
-        Bench { here, registry, work: work.to_path_buf(), floor_wall_us: None, ceilings: HashMap::new() }
+    pub fn new(here: Here, registry: Registry, work: &Path, records: &Path) -> Self {
+        Bench {
+            here,
+            registry,
+            work: work.to_path_buf(),
+            records: records.to_path_buf(),
+            floor_wall_us: None,
+            ceilings: HashMap::new(),
+        }
     }
 
     /// Runs a cell and gives its record; what it made is gone when this returns, however it returns.
@@ -223,11 +234,11 @@ impl Bench {
         let begun = Instant::now();
         let faults = faults::note(&faults::concerning(plan.study, plan.storage));
         let driven = match self.measure(plan, system, source.as_ref(), &folder, observer, stop) {
-            Err(CellError::Failed(reason)) => {
+            Err(error) => {
                 let told = faults.map_or_else(String::new, |faults| format!("\n{faults}"));
-                return Err(CellError::Failed(reason + &told));
+                return Err(error.with(&told));
             }
-            other => other?,
+            Ok(driven) => driven,
         };
         let Driven { mut measured, aftermath, mut observed } = driven;
         observed.warnings.extend(faults);
@@ -240,7 +251,7 @@ impl Bench {
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(observed.memory_enforced_by.is_some()),
             ceiling_per_s: Some(ceiling_per_s),
-            open_loop: plan.cell().rate_per_s.is_some(),
+            open_loop: plan.cell().rate_per_s.is_some() || observed.search.is_some(),
             hides_records: plan.hides_records(),
             time_scale: plan.scale.time,
         });
@@ -301,6 +312,7 @@ impl Bench {
             },
             storage: storage::describe(plan.storage, &plan.roles(), plan.system.servers, "none"),
             measured: None,
+            search: None,
             job: None,
             devices: Vec::new(),
             layers: Vec::new(),
@@ -333,11 +345,26 @@ impl Bench {
         storages.set_pace(Pace::Modelled)?;
         check_stop(stop)?;
 
-        let spec = drive::measuring_spec(plan)?;
+        let mut spec = drive::measuring_spec(plan)?;
+        let searched = rate_search::search(plan, &spec, &servers, observer, stop);
+        if searched.is_err() {
+            let _ = storages.set_pace(Pace::Immediate);
+        }
+        let searched = match searched {
+            Err(CellError::Failed(reason)) => return Err(explain(reason, &servers, &budgets, &storages)),
+            other => other?,
+        };
+        let search = searched.map(|searched| {
+            spec.rate_per_s = Some(searched.holds_per_s);
+            spec.workload = searched.workload;
+            searched.record
+        });
         let schedule = faults::Schedule::of(plan, storages.servers().first())?;
         let window = Window::new(&servers, &storages, drive::interval_s(&spec), schedule);
-        let driven =
-            window.sampled(plan, || drive::drive(&spec, &servers, &window, observer, stop, "measuring"));
+        let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));
+        let driven = window.sampled(plan, || {
+            drive::drive(&spec, &servers, &window, observer, stop, "measuring", raw.as_deref())
+        });
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
         let driven = match driven {
@@ -348,6 +375,7 @@ impl Bench {
         };
         servers.health()?;
         storages.health()?;
+        warnings.extend(driven.raw_problem);
         if driven.measured.operations < plan.records_here
             && matches!(plan.cell().mix.as_str(), "load" | "delete")
         {
@@ -382,6 +410,7 @@ impl Bench {
             memory_peak_bytes,
             dirty_limits,
             attachment,
+            search,
             warnings,
         };
         Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, observed })
@@ -460,7 +489,7 @@ impl Bench {
             let each = (CACHE_FILLS * cached_bytes / PAGE_BYTES).max(MIN_FILL_OPERATIONS);
             let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
-            let filled = drive::drive(&spec, servers, &(), observer, stop, "filling caches")?;
+            let filled = drive::drive(&spec, servers, &(), observer, stop, "filling caches", None)?;
             // What the fill wrote was written faster than the device could: no storage shall begin with that debt.
             servers.settle(SETTLE_LIMIT, stop)?;
             if filled.measured.operations < operations {

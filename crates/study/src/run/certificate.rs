@@ -1,6 +1,6 @@
 //! The fidelity certificate: from what was measured, whether the figures may be believed.
 
-use underlay_record::{Certificate, Check, DeviceActivity, Histogram, Measured, Verdict};
+use underlay_record::{Certificate, Check, DeviceActivity, Histogram, IntegrityRecord, Measured, Verdict};
 use underlay_workload::Aftermath;
 
 /// Mean latency over all device requests: what decides a system's throughput.
@@ -15,6 +15,8 @@ const FLOOR_SHARE: f64 = 0.10;
 const FLOOR_SLACK: f64 = 1.0;
 /// Operations that fail, find nothing or are refused may be this share of all.
 const UNANSWERED_TOLERANCE: f64 = 0.001;
+/// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
+const UNSENT_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
 /// How many times the measured rate the generator must be able to offer.
 const HEADROOM: f64 = 2.0;
@@ -158,19 +160,34 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
         });
     }
     let unanswered = measured.errors + refused;
-    let share = unanswered as f64 / (measured.operations + measured.errors).max(1) as f64;
+    // Those that failed are not among the operations.
+    let all = measured.operations + measured.errors;
+    let share = unanswered as f64 / all.max(1) as f64;
     let passed = measured.operations > 0 && share <= UNANSWERED_TOLERANCE;
     checks.push(Check {
         name: "operations answered".into(),
         passed,
         finding: format!(
-            "{} operations, of which {} failed and {refused} found no record or were refused (allowed: {:.1} %)",
-            measured.operations,
+            "{all} operations, of which {} failed and {refused} found no record or were refused (allowed: {:.1} %)",
             measured.errors,
             UNANSWERED_TOLERANCE * 100.0
         ),
         remedy: (!passed).then(|| "look at the cell's errors, and whether all its records were loaded".into()),
     });
+    if let Some(IntegrityRecord { checked, mismatches }) = measured.integrity {
+        let sample = measured.error_samples.iter().find_map(|text| text.strip_prefix("data integrity: "));
+        let first =
+            sample.filter(|_| mismatches > 0).map_or(String::new(), |text| format!("; the first: {text}"));
+        checks.push(Check {
+            name: "checked values".into(),
+            passed: mismatches == 0,
+            finding: format!(
+                "{mismatches} of {checked} records that were read were not what was written{first}"
+            ),
+            remedy: (mismatches > 0)
+                .then(|| "look for faults of the storage, and read the system's log of this cell".into()),
+        });
+    }
     let Aftermath { lost_threads, unstarted, .. } = *evidence.aftermath;
     if lost_threads > 0 {
         checks.push(Check {
@@ -181,11 +198,17 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
         });
     }
     if evidence.open_loop {
+        let unsent = unstarted as f64 / (measured.operations + unstarted).max(1) as f64;
+        let is_offered = unsent <= UNSENT_TOLERANCE;
         checks.push(Check {
             name: "offered rate".into(),
-            passed: unstarted == 0,
-            finding: format!("{unstarted} operations that were due could not be sent before the end"),
-            remedy: (unstarted > 0).then(|| {
+            passed: is_offered,
+            finding: format!(
+                "{unstarted} operations that were due could not be sent before the end, {:.2} % (allowed: {:.1} %)",
+                unsent * 100.0,
+                UNSENT_TOLERANCE * 100.0
+            ),
+            remedy: (!is_offered).then(|| {
                 "the system is slower than the rate: lower it, or read the latency as a lower bound".into()
             }),
         });
@@ -256,6 +279,38 @@ mod tests {
 
     fn failed(certificate: &Certificate) -> Vec<&str> {
         certificate.checks.iter().filter(|check| !check.passed).map(|check| check.name.as_str()).collect()
+    }
+
+    #[test]
+    fn wrong_values_are_told_apart_from_errors() {
+        let certificate = |mismatches| {
+            let measured = Measured {
+                throughput_per_s: 1000.0,
+                operations: 1000,
+                integrity: Some(IntegrityRecord { checked: 900, mismatches }),
+                error_samples: vec!["read: no answer".into(), "data integrity: record user1 differs".into()],
+                ..Measured::default()
+            };
+            certify(&Evidence {
+                devices: &[],
+                measured: Some(&measured),
+                hides_records: false,
+                floor_us: None,
+                aftermath: &Aftermath::default(),
+                memory_enforced: Some(true),
+                ceiling_per_s: Some(1e6),
+                open_loop: false,
+                time_scale: 1.0,
+            })
+        };
+        assert!(failed(&certificate(0)).is_empty());
+        let wrong = certificate(2);
+        assert_eq!((failed(&wrong), wrong.verdict), (vec!["checked values"], Verdict::Doubtful));
+        let check = wrong.checks.iter().find(|check| !check.passed).unwrap();
+        assert_eq!(
+            check.finding,
+            "2 of 900 records that were read were not what was written; the first: record user1 differs"
+        );
     }
 
     #[test]
@@ -355,8 +410,13 @@ mod tests {
         assert_eq!(certify_with(&fine, &steady, true).verdict, Verdict::Faithful);
         assert_eq!(failed(&certify_with(&fine, &steady, false)), ["memory budget"]);
         assert_eq!(failed(&certify_with(&Measured::default(), &steady, true)), ["operations answered"]);
-        let half_failed = Measured { errors: 500, ..fine.clone() };
-        assert_eq!(failed(&certify_with(&half_failed, &steady, true)), ["operations answered"]);
+        let third_failed = certify_with(&Measured { errors: 500, ..fine.clone() }, &steady, true);
+        assert_eq!(failed(&third_failed), ["operations answered"]);
+        let finding = &third_failed.checks.iter().find(|check| !check.passed).unwrap().finding;
+        assert!(
+            finding.starts_with("1500 operations, of which 500 failed and 0 found no record"),
+            "{finding}"
+        );
         let lost = Aftermath { lost_threads: 1, unstarted: 9, ..Aftermath::default() };
         assert_eq!(failed(&certify_with(&fine, &lost, true)), ["clients", "offered rate"]);
     }

@@ -158,7 +158,7 @@ impl Datasets {
         }
         let servers = Servers::start(system, &[Ground { paths, memory }], &settings)?;
         let spec = drive::loading_spec(plan)?;
-        let outcome = drive::drive(&spec, &servers, &(), observer, stop, "loading")?.measured;
+        let outcome = drive::drive(&spec, &servers, &(), observer, stop, "loading", None)?.measured;
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(
                 "{} of {} records could not be loaded: {}",

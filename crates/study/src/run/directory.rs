@@ -59,6 +59,11 @@ impl RunDirectory {
         self.path.join("work")
     }
 
+    /// Where a file for each cell is.
+    pub fn records(&self) -> PathBuf {
+        self.path.join("cells")
+    }
+
     pub fn write_run(&self, run: &Run) -> Result<(), RunError> {
         write_json(&self.path.join("run.json"), run)
     }
@@ -76,12 +81,12 @@ impl RunDirectory {
     }
 
     pub fn write_cell(&self, planned: &PlannedCell, record: &RunRecord) -> Result<(), RunError> {
-        write_json(&self.path.join("cells").join(&planned.file), record)
+        write_json(&self.records().join(&planned.file), record)
     }
 
     /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended.
     pub fn is_finished(&self, planned: &PlannedCell) -> bool {
-        read_json::<RunRecord>(&self.path.join("cells").join(&planned.file))
+        read_json::<RunRecord>(&self.records().join(&planned.file))
             .is_ok_and(|record| record.status == CellStatus::Completed)
     }
 

@@ -1,13 +1,15 @@
 //! A cell's workload as the generator takes it, and the generator watched while it runs.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_record::Measured;
+use underlay_record::{Cell, Measured};
 use underlay_workload::client::ClientError;
 use underlay_workload::{
-    Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RunError, RunSpec, Workload,
+    Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RatePart, RateProfile, RawLog, RunError,
+    RunSpec, Workload,
 };
 
 use super::cell::CellPlan;
@@ -37,6 +39,8 @@ pub struct Driven {
     pub measured: Measured,
     /// What it found out about itself.
     pub aftermath: Aftermath,
+    /// Why the file of all operations that was asked for is not there.
+    pub raw_problem: Option<String>,
 }
 
 fn workload(plan: &CellPlan<'_>) -> Result<Workload, CellError> {
@@ -64,7 +68,9 @@ pub fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
         workload: Arc::new(workload(plan)?),
         mix: mix("load")?,
         threads: LOADING_THREADS,
+        share: None,
         rate_per_s: None,
+        rate_profile: None,
         arrivals: Arrivals::Constant,
         warmup: Duration::ZERO,
         duration: UNMEASURED_LIMIT,
@@ -84,7 +90,9 @@ pub fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSpec, Cel
         // A mix that inserts would add the very keys that the measured one adds.
         mix: if own.changes_the_key_set() { mix("c")? } else { own },
         threads: plan.cell().threads,
+        share: None,
         rate_per_s: None,
+        rate_profile: None,
         arrivals: Arrivals::Constant,
         warmup: Duration::ZERO,
         duration: UNMEASURED_LIMIT,
@@ -100,12 +108,15 @@ pub fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
     let mix = mix(&plan.cell().mix)?;
     let whole_range = mix.visits_every_record();
     let run = &plan.study.run;
+    let warmup = if whole_range { Duration::ZERO } else { run.warmup };
     Ok(RunSpec {
         workload: Arc::new(workload(plan)?),
         threads: plan.cell().threads,
+        share: None,
         rate_per_s: plan.cell().rate_per_s,
-        arrivals: Arrivals::Constant,
-        warmup: if whole_range { Duration::ZERO } else { run.warmup },
+        rate_profile: profile(plan.cell(), warmup.div_f64(plan.scale.time)).map_err(CellError::Failed)?,
+        arrivals: plan.workload.arrivals,
+        warmup,
         duration: if whole_range { run.duration * WHOLE_RANGE_LIMIT } else { run.duration },
         operation_limit: whole_range.then_some(plan.records_here),
         dilation: plan.scale.time,
@@ -115,12 +126,26 @@ pub fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
     })
 }
 
+/// A rate that changes while it is measured; the warm-up before has the first one.
+fn profile(cell: &Cell, warmup: Duration) -> Result<Option<RateProfile>, String> {
+    let Some(first) = cell.rate_parts.first() else { return Ok(None) };
+    let mut parts = Vec::new();
+    if !warmup.is_zero() {
+        parts.push(RatePart::Steady { rate_per_s: first.from_per_s, length: warmup });
+    }
+    for part in &cell.rate_parts {
+        let length = Duration::try_from_secs_f64(part.length_s).map_err(|error| error.to_string())?;
+        parts.push(RatePart::Ramp { from_per_s: part.from_per_s, to_per_s: part.to_per_s, length });
+    }
+    RateProfile::of(&parts).map(Some)
+}
+
 /// The time series' interval in modelled seconds.
 pub fn interval_s(spec: &RunSpec) -> f64 {
     spec.duration.as_secs_f64() / spec.dilation / f64::from(spec.series_intervals.max(1))
 }
 
-/// Runs the generator against a started system, telling the observer how it goes.
+/// Runs the generator against a started system, telling the observer how it goes. Every operation is written to `raw`.
 pub fn drive(
     spec: &RunSpec,
     servers: &Servers,
@@ -128,6 +153,7 @@ pub fn drive(
     observer: &dyn Observer,
     stop: &AtomicBool,
     phase: &'static str,
+    raw: Option<&Path>,
 ) -> Result<Driven, CellError> {
     let mut control = Control::new();
     control.on_measurement_started = Some(Box::new(|| hooks.measuring_begins()));
@@ -135,17 +161,32 @@ pub fn drive(
     let control = control;
     let ended = AtomicBool::new(false);
     let connect = |thread: u32| servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()));
-    let outcome = std::thread::scope(|scope| {
+    let operations = raw.map(|file| {
+        let (log, operations) = RawLog::new();
+        control.log_operations(log);
+        (operations, file)
+    });
+    let (outcome, raw_problem) = std::thread::scope(|scope| {
         scope.spawn(|| watch(&control, observer, stop, &ended, phase));
+        let writer = operations
+            .map(|(operations, file)| scope.spawn(move || underlay_rawlog::write(operations, file)));
         let outcome = underlay_workload::run(spec, &connect, &control);
         ended.store(true, Ordering::Relaxed);
-        outcome
+        let written = writer.map(|writer| match writer.join() {
+            Ok(written) => written.map(drop).map_err(|error| error.to_string()),
+            Err(_) => Err("the raw log's writer panicked".to_owned()),
+        });
+        (outcome, written.and_then(Result::err))
     });
+    if let (Some(file), Err(_)) = (raw, &outcome) {
+        // Operations of a cell that has no figures.
+        let _ = std::fs::remove_file(file);
+    }
     if stop.load(Ordering::Relaxed) {
         return Err(CellError::Interrupted);
     }
     match outcome {
-        Ok(measured) => Ok(Driven { measured, aftermath: control.aftermath() }),
+        Ok(measured) => Ok(Driven { measured, aftermath: control.aftermath(), raw_problem }),
         Err(RunError::Stopped) => Err(CellError::Interrupted),
         Err(error) => Err(CellError::Failed(error.to_string())),
     }
@@ -176,5 +217,41 @@ fn watch(
             progress: by_count.or(by_time).map(|share| share.min(1.0)),
         });
         std::thread::sleep(WATCH_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changing_rate_begins_with_the_measurement() {
+        let part =
+            |from_per_s, to_per_s, length_s| underlay_record::RatePart { from_per_s, to_per_s, length_s };
+        let cell = |rate_parts| Cell {
+            id: String::new(),
+            system: String::new(),
+            storage: String::new(),
+            workload: String::new(),
+            mix: "a".to_owned(),
+            distribution: "uniform".to_owned(),
+            threads: 1,
+            servers: 1,
+            rate_per_s: Some(150.0),
+            rate_parts,
+            find_rate: None,
+            records: 1,
+            data_bytes: 1,
+            compacts_at: None,
+        };
+        assert_eq!(profile(&cell(Vec::new()), Duration::ZERO), Ok(None));
+        let rising = cell(vec![part(100.0, 100.0, 10.0), part(100.0, 300.0, 10.0)]);
+        for warmup_s in [0u32, 5] {
+            let begin_s = f64::from(warmup_s);
+            let found = profile(&rising, Duration::from_secs(warmup_s.into())).unwrap().unwrap();
+            let rates = [0.0, 9.0, 15.0, 20.0, 99.0].map(|t_s| found.rate_at(begin_s + t_s));
+            assert_eq!(rates, [100.0, 100.0, 200.0, 300.0, 300.0]);
+        }
+        assert!(profile(&cell(vec![part(1.0, 1.0, -1.0)]), Duration::ZERO).is_err());
     }
 }

@@ -180,7 +180,7 @@ fn carry_out(
 /// A fault of the study on this machine's smaller devices.
 fn here(mut fault: Fault, of_cell: u64, data_scale: f64) -> Fault {
     match &mut fault {
-        Fault::Errors { extent, seed, .. } => {
+        Fault::Errors { extent, seed, .. } | Fault::Corrupt { extent, seed, .. } => {
             *seed = of_cell;
             let scaled = |bytes: u64| (bytes as f64 / data_scale) as u64;
             *extent = extent.map(|Extent { start_bytes, end_bytes }| {

@@ -170,6 +170,7 @@ impl Bench {
             memory_peak_bytes: budgets.iter().filter_map(MemoryBudget::peak_bytes).max(),
             dirty_limits: storages.dirty_limits().to_vec(),
             attachment: storages.name(),
+            search: None,
             warnings: warnings.iter().cloned().chain(faults).collect(),
         };
         let mut record = observed.into_record(self, plan, begun.elapsed());

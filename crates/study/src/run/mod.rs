@@ -10,6 +10,7 @@ mod faults;
 mod images;
 mod jobs;
 mod machine;
+mod rate_search;
 mod schedule;
 mod servers;
 pub mod storage;
@@ -22,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use underlay_attach::{AttachError, Missing};
-use underlay_record::{PlannedCell, RunRecord};
+use underlay_record::{PlannedCell, RunRecord, SearchRecord};
 use underlay_systems::system::SystemError;
 
 pub use directory::RunDirectory;
@@ -98,6 +99,22 @@ pub(crate) enum CellError {
         remedy: String,
     },
     Failed(String),
+    /// No rate keeps to the latency that the study asks for: a finding about the storage, with every step that shows it.
+    NoRate {
+        reason: String,
+        search: Box<SearchRecord>,
+    },
+}
+
+impl CellError {
+    /// With more to its reason, where it has one.
+    fn with(self, told: &str) -> Self {
+        match self {
+            CellError::Failed(reason) => CellError::Failed(reason + told),
+            CellError::NoRate { reason, search } => CellError::NoRate { reason: reason + told, search },
+            other => other,
+        }
+    }
 }
 
 impl From<AttachError> for CellError {

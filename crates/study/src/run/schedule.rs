@@ -94,7 +94,11 @@ fn go_on(
         plan::groups(&run.plan).into_iter().filter(|group| !is_finished(group)).collect();
     let left: usize = groups.iter().map(Range::len).sum();
     let has_jobs = study.workloads.iter().any(|workload| !workload.jobs.is_empty());
-    let cell_wall = if has_jobs { JOB_WALL_GUESS } else { study.run.warmup + study.run.duration };
+    let cells = u32::try_from(run.plan.len()).unwrap_or(u32::MAX).max(1);
+    let cell_wall = match has_jobs {
+        true => JOB_WALL_GUESS,
+        false => plan::measuring_wall(study) * study.run.repetitions / cells,
+    };
     let slowest = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
     let overhead = slowest.map(|system| system.start_and_stop()).max().unwrap_or_default();
     // Jobs of a group have one start in common.
@@ -113,7 +117,7 @@ fn go_on(
     if here.versions != run.versions || here.machine.hostname != run.machine.hostname {
         observer.preparing("going on with other versions or on another machine than the run began with");
     }
-    let mut bench = Bench::new(here, registry.clone(), work.path());
+    let mut bench = Bench::new(here, registry.clone(), work.path(), &directory.records());
     let mut datasets = Datasets::new(work.path(), registry);
     let mut book = Book { directory, observer, outcome, left, pace, begun: Instant::now(), broken: None };
     for group in groups {
@@ -135,6 +139,7 @@ fn go_on(
             }
             jobs => bench.run_jobs(jobs, observer, stop, &mut |plan, record| book.keep(plan, &record)),
         };
+        let mut searched = None;
         let status = match ended {
             Ok(()) => continue,
             Err(CellError::Interrupted) => break,
@@ -142,12 +147,17 @@ fn go_on(
             // What breaks while the user stops everything is no finding about the system.
             Err(CellError::Failed(_)) if stop.load(Ordering::Relaxed) => break,
             Err(CellError::Failed(reason)) => CellStatus::Failed { reason },
+            Err(CellError::NoRate { reason, search }) => {
+                searched = Some(*search);
+                CellStatus::Failed { reason }
+            }
         };
         let recorded = left_before - book.left;
-        let kept = plans
-            .iter()
-            .skip(recorded)
-            .try_for_each(|plan| book.keep(plan, &bench.record(plan, status.clone(), book.begun.elapsed())));
+        let kept = plans.iter().skip(recorded).try_for_each(|plan| {
+            let mut record = bench.record(plan, status.clone(), book.begun.elapsed());
+            record.search = searched.take();
+            book.keep(plan, &record)
+        });
         if kept.is_err() {
             break;
         }

@@ -12,7 +12,9 @@ use super::reader::Spanned;
 use super::storage::StorageSite;
 use super::system::SystemSite;
 use super::workload::WorkloadSite;
-use super::{Filesystem, Layout, StorageSource, jobs, scaled_down, servers, suggest, visibility};
+use super::{
+    Filesystem, Layout, StorageSource, find_rate, jobs, rate, scaled_down, servers, suggest, visibility,
+};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units::{format_bytes, rounded_bytes};
 
@@ -92,6 +94,8 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         check_amounts(workload, sites, findings);
         jobs::check_amounts(workload, sites, findings);
         note_short_measurement(workload, sites, findings);
+        rate::note_beyond_the_end(workload, sites, findings);
+        find_rate::check_steps(workload, sites, findings);
         note_unused_distribution(workload, findings);
     }
     for site in &sites.faults {
@@ -217,7 +221,30 @@ fn check_dirty_limit(storage: &StorageSite, sites: &Sites, findings: &mut Diagno
     findings.push(too_small_here(span, message, least_bytes, "dirty_limit", sites));
 }
 
+/// Values that can't be checked, or that would be found wrong although they are not.
+fn check_integrity(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
+    let is_on = |value: &String| value.trim().eq_ignore_ascii_case("true");
+    if !workload.properties.get("dataintegrity").is_some_and(is_on) {
+        return;
+    }
+    let mut refuse = |message: String, label: &str| {
+        let error = Diagnostic::error(workload.key_span.clone(), message, label);
+        findings.push(error.with_context(system.key_span.clone(), "the system"));
+    };
+    if system.capabilities.is_some_and(|capabilities| capabilities.keeps_nothing) {
+        let message = format!("`dataintegrity` checks what is read, and {} keeps nothing", system.spec.kind);
+        refuse(message, "expected a system that keeps what is written");
+    }
+    let scans = workload.mixes.iter().any(|mix| asks_for(mix.value, &[OperationKind::Scan]));
+    if scans && workload.scan_filter.is_some() {
+        let message =
+            "`dataintegrity` checks whole records, and `scan_filter` leaves out parts of them".to_owned();
+        refuse(message, "expected one of the two");
+    }
+}
+
 fn check_capabilities(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
+    check_integrity(system, workload, findings);
     let Some(capabilities) = system.capabilities else { return };
     for mix in &workload.mixes {
         let lacking = if asks_for(mix.value, &[OperationKind::Scan]) && !capabilities.scan {
@@ -488,7 +515,7 @@ fn note_short_measurement(workload: &WorkloadSite, sites: &Sites, findings: &mut
     let slowest = workload
         .rates
         .iter()
-        .filter_map(|rate| rate.value.map(|per_s| (per_s, rate)))
+        .filter_map(|rate| rate.value.steady_per_s().map(|per_s| (per_s, rate)))
         .min_by(|left, right| left.0.total_cmp(&right.0));
     let Some((per_s, rate)) = slowest else { return };
     let operations = per_s * modelled_s;

@@ -38,6 +38,7 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
             cache: Cache::Warm,
             attachment: None,
             dirty_limit_bytes: None,
+            raw: false,
         },
         duration_span: None,
         dirty_limit_span: 0..0,
@@ -70,6 +71,9 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
     if let Some(limit) = section.take("dirty_limit").and_then(|field| field.bytes(findings)) {
         site.settings.dirty_limit_bytes = Some(limit.value);
         site.dirty_limit_span = limit.span;
+    }
+    if let Some(raw) = section.take("raw").and_then(|field| field.boolean(findings)) {
+        site.settings.raw = raw;
     }
     section.finish(findings);
     site

@@ -12,7 +12,8 @@ use super::{FaultAct, FaultSpec, StorageSource, suggest};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units;
 
-const ACTS: [&str; 7] = ["slow", "errors", "spikes", "vanish", "full", "ignore_flushes", "power_cut"];
+const ACTS: [&str; 8] =
+    ["slow", "errors", "corrupt", "spikes", "vanish", "full", "ignore_flushes", "power_cut"];
 /// As many as a storage may have devices.
 const DEVICE_MAX: u64 = 63;
 
@@ -107,13 +108,20 @@ fn read_act(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
                 }
                 rate
             });
+            // The seed is the cell's, once there is one.
+            let seed = 0;
+            if requests == "corrupt" {
+                let extent = section
+                    .take("extent")
+                    .map_or(Some(None), |field| read_extent(&field, findings).map(Some));
+                section.finish(findings);
+                return checked(Fault::Corrupt { rate: rate?, extent: extent?, seed }, field, findings);
+            }
             let operations = section.take("operations").map_or(Some(Vec::new()), |field| {
                 let before = findings.findings().len();
                 let list = field.list(findings, read_operation);
                 (findings.findings().len() == before).then(|| list.into_iter().map(|one| one.value).collect())
             });
-            // The seed is the cell's, once there is one.
-            let seed = 0;
             if requests == "errors" {
                 let extent = section
                     .take("extent")
@@ -130,6 +138,10 @@ fn read_act(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
             }
         }
     };
+    checked(fault, field, findings)
+}
+
+fn checked(fault: Fault, field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
     match fault.check() {
         Ok(()) => Some(FaultAct::Device(fault)),
         Err(problem) => {

@@ -8,11 +8,13 @@
 mod checks;
 mod execution;
 mod fault;
+mod find_rate;
 mod jobs;
 mod layers;
 mod media_files;
 mod pool;
 mod pool_file;
+mod rate;
 mod reader;
 mod servers;
 mod short;
@@ -33,9 +35,12 @@ use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::InitialState;
 use underlay_systems::system::Visibility;
+use underlay_workload::Arrivals;
 
 use crate::diagnostics::Diagnostics;
+pub use find_rate::FindRate;
 pub use pool_file::read_pool_file;
+pub use rate::{ChangingRate, Rate};
 pub use suggest::closest;
 
 /// Bytes of one key as the generator writes it: `user` and the 19 digits that a hashed key number mostly has.
@@ -262,8 +267,11 @@ pub struct WorkloadSpec {
     /// Request distributions; empty when each mix shall have the one that YCSB gives it.
     pub distributions: Vec<String>,
     pub threads: Vec<u32>,
-    /// Offered operations per second on the modelled machine; `None` is `"max"`, a closed loop.
-    pub rates: Vec<Option<f64>>,
+    pub rates: Vec<Rate>,
+    /// How the operations of a rate follow one another.
+    pub arrivals: Arrivals,
+    /// The rate is to be found in place of [`Rate::Max`], which `rates` is then.
+    pub find_rate: Option<FindRate>,
     pub sizes: Vec<DataSize>,
     /// Fields of a record, and bytes of one field.
     pub fields: u32,
@@ -318,6 +326,8 @@ pub struct RunSettings {
     /// How much of what is written may wait in memory for the devices of one storage of a server, all of them together,
     /// before writers are held back: on the modelled machine, unscaled. As this machine's kernel has it when absent.
     pub dirty_limit_bytes: Option<u64>,
+    /// Whether every operation that is measured is written to a file beside its cell's record.
+    pub raw: bool,
 }
 
 /// What the caches hold when a cell begins. Both begin with a fresh start of the system on dropped page caches.

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::StorageSource;
 use super::checks::Sites;
 use super::execution::{self, DATA_MAX, REPETITIONS_MAX, TIME_MAX};
 use super::jobs;
@@ -11,6 +10,7 @@ use super::reader::{Section, Spanned};
 use super::storage::DEVICES_MAX;
 use super::system::SERVERS_MAX;
 use super::workload::{self, Amount, WorkloadSite};
+use super::{Rate, StorageSource, rate};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 
 /// Overrides. `mixes`, `jobs` and `workloads` say which of the study's are kept; the other lists replace those of every
@@ -25,7 +25,7 @@ pub(super) struct Short {
     workloads: Vec<Spanned<String>>,
     distributions: Vec<Spanned<&'static str>>,
     threads: Vec<Spanned<u32>>,
-    rates: Vec<Spanned<Option<f64>>>,
+    rates: Vec<Spanned<Rate>>,
     amounts: Vec<Spanned<Amount>>,
     job_amounts: Option<jobs::Amounts>,
     servers: Option<Spanned<u32>>,
@@ -72,7 +72,7 @@ pub(super) fn read(root: &mut Section<'_>, workloads: &[WorkloadSite], findings:
         short.threads = workload::read_threads(&field, findings);
     }
     if let Some(field) = section.take("rate") {
-        short.rates = workload::read_rates(&field, findings);
+        short.rates = rate::read_rates(&field, findings);
     }
     match (section.take("records"), section.take("data")) {
         (Some(records), Some(data)) => findings.push(

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use underlay_systems::system::Visibility;
-use underlay_workload::properties::{self, Origin, Properties};
-use underlay_workload::{Mix, RequestDistribution, Workload};
+use underlay_workload::properties::{self, Origin, Properties, Scope};
+use underlay_workload::{Arrivals, Mix, RequestDistribution, Workload};
 
 use super::jobs::{self, JobSite};
 use super::reader::{Field, Section, Spanned, named_sections};
-use super::{DataSize, KEY_BYTES, WorkloadSpec, suggest, visibility};
+use super::{DataSize, FindRate, KEY_BYTES, Rate, WorkloadSpec, find_rate, rate, suggest, visibility};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units;
 
@@ -17,8 +17,6 @@ const THREADS_MAX: u32 = 1024;
 const FIELDS_MAX: u32 = 1000;
 const FIELD_BYTES_MAX: u32 = 1 << 20;
 const LABEL_MAX: usize = 24;
-/// Faster than any generator: a rate beyond it is a slip.
-const RATE_MAX_PER_S: f64 = 1e9;
 
 /// CoreWorkload properties that a study says in words of its own, and where.
 const PROPERTIES_WITH_A_KEY: [(&str, &str); 18] = [
@@ -76,7 +74,9 @@ pub(super) struct WorkloadSite {
     pub mixes: Vec<Spanned<&'static str>>,
     pub distributions: Vec<Spanned<&'static str>>,
     pub threads: Vec<Spanned<u32>>,
-    pub rates: Vec<Spanned<Option<f64>>>,
+    pub rates: Vec<Spanned<Rate>>,
+    pub arrivals: Arrivals,
+    pub find_rate: Option<Spanned<FindRate>>,
     pub amounts: Vec<Spanned<Amount>>,
     pub fields: u32,
     pub field_bytes: u32,
@@ -98,6 +98,8 @@ impl WorkloadSite {
             distributions: Vec::new(),
             threads: Vec::new(),
             rates: Vec::new(),
+            arrivals: Arrivals::default(),
+            find_rate: None,
             amounts: Vec::new(),
             fields: 0,
             field_bytes: 0,
@@ -135,6 +137,8 @@ impl WorkloadSite {
             distributions: self.distributions.iter().map(|given| given.value.to_owned()).collect(),
             threads: values(self.threads),
             rates: values(self.rates),
+            arrivals: self.arrivals,
+            find_rate: self.find_rate.map(|wanted| wanted.value),
             sizes: values(self.amounts)
                 .into_iter()
                 .map(|amount| DataSize {
@@ -203,9 +207,11 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         .map(|field| read_threads(&field, findings))
         .unwrap_or_default();
     let rates = match section.take("rate") {
-        Some(field) => read_rates(&field, findings),
-        None => vec![Spanned::new(None, key_span.clone())],
+        Some(field) => rate::read_rates(&field, findings),
+        None => vec![Spanned::new(Rate::Max, key_span.clone())],
     };
+    let find_rate = read_find_rate(&mut section, &rates, &mixes, findings);
+    let arrivals = read_arrivals(&mut section, &rates, find_rate.is_some(), findings);
     let properties =
         section.take("properties").map(|field| read_properties(&field, findings)).unwrap_or_default();
     let visibility = visibility::read(&mut section, findings);
@@ -222,6 +228,8 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         distributions,
         threads,
         rates,
+        arrivals,
+        find_rate,
         amounts,
         fields,
         field_bytes,
@@ -262,22 +270,50 @@ pub(super) fn read_threads(field: &Field<'_>, findings: &mut Diagnostics) -> Vec
     field.list(findings, |element, findings| element.count(1..=THREADS_MAX, findings))
 }
 
-pub(super) fn read_rates(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<Option<f64>>> {
-    const EXPECTED: &str = "\"max\" or a number of operations per second above zero";
-    field.list(findings, |element, findings| {
-        if element.as_text() == Some("max") {
-            return Some(Spanned::new(None, element.span.clone()));
-        }
-        match element.as_number() {
-            Some(rate) if (0.001..=RATE_MAX_PER_S).contains(&rate) => {
-                return Some(Spanned::new(Some(rate), element.span.clone()));
-            }
-            Some(_) => element.invalid(format!("expected {EXPECTED}"), findings),
-            None if element.as_text().is_some() => element.invalid(format!("expected {EXPECTED}"), findings),
-            None => element.mismatch(EXPECTED, findings),
-        }
-        None
-    })
+/// A rate is given or found, and mixes that end with their records have none.
+fn read_find_rate(
+    section: &mut Section<'_>,
+    rates: &[Spanned<Rate>],
+    mixes: &[Spanned<&'static str>],
+    findings: &mut Diagnostics,
+) -> Option<Spanned<FindRate>> {
+    let wanted = find_rate::read(section, findings)?;
+    if rates.iter().any(|rate| rate.value != Rate::Max) {
+        let message = format!("{} has a rate, and looks for one", section.title);
+        findings.push(Diagnostic::error(
+            wanted.span.clone(),
+            message,
+            "expected either `rate` or `find_rate`",
+        ));
+    }
+    for mix in mixes.iter().filter(|mix| matches!(mix.value, "load" | "delete")) {
+        let message = format!("mix \"{}\" ends with its records, so it has no rate to be found", mix.value);
+        let label = "expected a section of its own, without `find_rate`";
+        findings.push(Diagnostic::error(mix.span.clone(), message, label));
+    }
+    Some(wanted)
+}
+
+/// Only operations of a rate arrive: a closed loop sends the next one when the last is answered.
+fn read_arrivals(
+    section: &mut Section<'_>,
+    rates: &[Spanned<Rate>],
+    is_found: bool,
+    findings: &mut Diagnostics,
+) -> Arrivals {
+    let Some(field) = section.take("arrivals") else { return Arrivals::default() };
+    let Some(word) = field.word(&Arrivals::ALL.map(Arrivals::name), findings) else {
+        return Arrivals::default();
+    };
+    if !is_found && !rates.is_empty() && rates.iter().all(|rate| rate.value == Rate::Max) {
+        let message = format!("{} says how operations arrive, and has no rate", section.title);
+        findings.push(Diagnostic::error(
+            field.key_span.clone(),
+            message,
+            "expected `rate = 5_000` beside it",
+        ));
+    }
+    Arrivals::parse(word.value).unwrap_or_default()
 }
 
 pub(super) fn read_records(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<Amount>> {
@@ -310,6 +346,15 @@ pub(super) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Sp
     amounts
 }
 
+/// Why a property that the generator understands means nothing in a study.
+fn without_place(property: &str) -> Option<String> {
+    match properties::known(property)?.scope {
+        Scope::Workload => None,
+        Scope::Output => Some("it is of YCSB's output, and a study keeps a record instead".to_owned()),
+        Scope::Nothing(reason) => Some(format!("it changes nothing: {reason}")),
+    }
+}
+
 fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     let mut spans = BTreeMap::new();
@@ -317,12 +362,16 @@ fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<St
         return values;
     };
     let owned = |name: &str| PROPERTIES_WITH_A_KEY.iter().find(|(with_a_key, _)| *with_a_key == name);
+    let of_the_workload = properties::KNOWN.iter().filter(|known| known.scope == Scope::Workload);
     let known: Vec<&str> =
-        properties::KNOWN.iter().map(|known| known.name).filter(|name| owned(name).is_none()).collect();
+        of_the_workload.map(|known| known.name).filter(|name| owned(name).is_none()).collect();
     for property in section.take_rest() {
         if let Some((_, key)) = owned(&property.key) {
             let message = format!("property `{}` is set elsewhere", property.key);
             findings.push(Diagnostic::error(property.key_span, message, format!("expected {key} instead")));
+        } else if let Some(problem) = without_place(&property.key) {
+            let message = format!("property `{}` has no place in a study", property.key);
+            findings.push(Diagnostic::error(property.key_span, message, problem));
         } else if !known.contains(&property.key.as_str()) {
             let message = format!("unknown CoreWorkload property `{}`", property.key);
             let list = format!("expected one of {}", known.join(", "));

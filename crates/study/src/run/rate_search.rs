@@ -1,0 +1,185 @@
+//! A cell that looks for the highest rate under a latency: the search, before the cell is measured at what it found.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use underlay_record::{SearchRecord, SearchStep};
+use underlay_workload::client::ClientError;
+use underlay_workload::search::{Bound, Ending, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate};
+use underlay_workload::{RunError, RunSpec, Workload};
+
+use super::cell::CellPlan;
+use super::servers::Servers;
+use super::{CellError, Live, Observer};
+
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What a search brought back.
+#[derive(Debug)]
+pub struct Searched {
+    pub holds_per_s: f64,
+    pub record: SearchRecord,
+    /// With the records that it added.
+    pub workload: Arc<Workload>,
+}
+
+/// Searches where the study asks for it. `spec` is how the cell would be measured.
+pub fn search(
+    plan: &CellPlan<'_>,
+    spec: &RunSpec,
+    servers: &Servers,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Option<Searched>, CellError> {
+    let Some(wanted) = plan.workload.find_rate.as_ref().filter(|_| spec.rate_per_s.is_none()) else {
+        return Ok(None);
+    };
+    let measure = wanted.step(plan.study.run.duration);
+    let times = StepTimes::of(measure);
+    let wanted_search = wanted.search(measure, plan.scale.time);
+    let (stopped, ended) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    let connect = |thread: u32| servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()));
+    let stepped = |tried: &Tried| {
+        observer.live(&Live {
+            phase: "searching for a rate".into(),
+            throughput_per_s: tried.rate_per_s,
+            p99_us: 0.0,
+            errors: tried.counts.errors,
+            progress: None,
+        });
+    };
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                if stop.load(Ordering::Relaxed) {
+                    stopped.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(WATCH_INTERVAL);
+            }
+        });
+        let outcome = find_rate(spec, wanted_search.clone(), times, &connect, &stopped, &stepped);
+        ended.store(true, Ordering::Relaxed);
+        outcome
+    });
+    if stop.load(Ordering::Relaxed) {
+        return Err(CellError::Interrupted);
+    }
+    match outcome {
+        Ok(outcome) => searched(&wanted_search, outcome).map(Some),
+        Err(RunError::Stopped) => Err(CellError::Interrupted),
+        Err(error) => Err(CellError::Failed(error.to_string())),
+    }
+}
+
+/// What a search brought back, or that no rate holds.
+fn searched(wanted: &SearchSpec, outcome: FoundRate) -> Result<Searched, CellError> {
+    let FoundRate { found, steps, workload, .. } = outcome;
+    let record = SearchRecord {
+        bounds: wanted.bounds.iter().map(Bound::to_string).collect(),
+        holds_per_s: found.holds_per_s,
+        fails_per_s: found.fails_per_s,
+        reason: found.reason,
+        confirmed: found.confirmed.0,
+        confirmations: found.confirmed.1,
+        is_closed: found.ending != Ending::OutOfSteps,
+        steps: steps.into_iter().map(step).collect(),
+    };
+    match record.holds_per_s {
+        Some(holds_per_s) => Ok(Searched { holds_per_s, record, workload }),
+        None => Err(CellError::NoRate { reason: why_none(wanted, &record), search: Box::new(record) }),
+    }
+}
+
+fn why_none(wanted: &SearchSpec, record: &SearchRecord) -> String {
+    let bounds = record.bounds.join(" and ");
+    let tried = match record.fails_per_s {
+        Some(fails_per_s) => format!("{}/s, the lowest that was tried, fails too", rounded(fails_per_s)),
+        None => "no step told anything".to_owned(),
+    };
+    let reason = record.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+    let longer = if wanted.is_limited_by_steps() { "; a longer `step` can judge lower ones" } else { "" };
+    format!("no rate keeps to {bounds}: {tried}{reason}{longer}")
+}
+
+/// To three digits.
+fn rounded(rate_per_s: f64) -> f64 {
+    let parts = 10f64.powf(2.0 - rate_per_s.max(1e-9).log10().floor()).max(1.0);
+    (rate_per_s * parts).round() / parts
+}
+
+fn step(tried: Tried) -> SearchStep {
+    SearchStep {
+        rate_per_s: tried.rate_per_s,
+        due: tried.counts.due,
+        answered: tried.counts.answered,
+        errors: tried.counts.errors,
+        beyond: tried.counts.beyond,
+        verdict: match tried.verdict {
+            Verdict::Holds => "holds".to_owned(),
+            Verdict::Undecided => "undecided".to_owned(),
+            Verdict::Fails(reason) => reason,
+        },
+        confirms: tried.confirms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_workload::search::{Found, StepCounts};
+
+    use super::*;
+
+    const P99: Bound = Bound { quantile: 0.99, limit_ns: 10_000_000 };
+
+    fn wanted() -> SearchSpec {
+        SearchSpec::new(vec![P99], 1_000.0)
+    }
+
+    fn found(holds_per_s: Option<f64>, ending: Ending) -> FoundRate {
+        let counts = StepCounts { due: 100, answered: 98, beyond: vec![3], ..StepCounts::default() };
+        let verdict = Verdict::Fails("not sustained".to_owned());
+        FoundRate {
+            found: Found {
+                holds_per_s,
+                fails_per_s: Some(500.0),
+                ending,
+                confirmed: (2, 3),
+                reason: Some("not sustained".to_owned()),
+            },
+            steps: vec![Tried { rate_per_s: 500.0, counts, verdict, confirms: false }],
+            measured: None,
+            workload: Arc::new(Workload::new(1, 1, 1)),
+        }
+    }
+
+    #[test]
+    fn a_search_is_written_down_with_its_steps() {
+        let Searched { holds_per_s, record, .. } =
+            searched(&wanted(), found(Some(480.0), Ending::Closed)).unwrap();
+        assert_eq!((holds_per_s, record.holds_per_s, record.fails_per_s), (480.0, Some(480.0), Some(500.0)));
+        assert_eq!((record.confirmed, record.confirmations, record.is_closed), (2, 3, true));
+        assert_eq!(record.bounds, ["p99 within 10 ms"]);
+        let step = &record.steps[0];
+        assert_eq!((step.due, step.answered, step.verdict.as_str()), (100, 98, "not sustained"));
+    }
+
+    #[test]
+    fn a_system_that_holds_no_rate_is_a_cell_that_failed() {
+        let Err(CellError::NoRate { reason, search }) =
+            searched(&wanted(), found(None, Ending::NothingHolds))
+        else {
+            panic!("it held no rate")
+        };
+        assert_eq!(
+            reason,
+            "no rate keeps to p99 within 10 ms: 500/s, the lowest that was tried, fails too: not sustained"
+        );
+        let short = searched(&wanted().with_steps_of(1.0), found(None, Ending::NothingHolds)).unwrap_err();
+        let CellError::NoRate { reason, .. } = short else { panic!("{short:?}") };
+        assert!(reason.ends_with("; a longer `step` can judge lower ones"), "{reason}");
+        assert_eq!((search.holds_per_s, search.steps.len()), (None, 1));
+        let rates = [26.802, 0.024_414, 1_234.56].map(|rate| format!("{}", rounded(rate)));
+        assert_eq!(rates, ["26.8", "0.0244", "1235"]);
+    }
+}
