@@ -193,6 +193,8 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
         let of = |row: &Row, index: usize| row.figures(index).and_then(pick);
         let mut candidates: Vec<&&Row> = rows
             .iter()
+            // A rate that was found keeps to a latency on every storage.
+            .filter(|row| row.cell.find_rate.is_none())
             .filter(|row| of(row, baseline_index).is_some() && of(row, effect.index).is_some())
             .collect();
         candidates.sort_by_key(|row| {

@@ -200,6 +200,7 @@ fn at(row: &Row, comparison: &Comparison) -> String {
     match row.cell.rate_per_s {
         _ if !has_rates => row.label().to_owned(),
         Some(_) => format!("at {}", crate::rates::offered(row.cell)),
+        None if row.cell.find_rate.is_some() => row.label().to_owned(),
         None => crate::rates::UNTHROTTLED.to_owned(),
     }
 }
@@ -262,8 +263,10 @@ fn concerns(check: &ClaimCheck, row: &Row) -> bool {
         return false;
     }
     match cell.rate_per_s {
+        // A rate that changes is at no step.
+        _ if !cell.rate_parts.is_empty() => false,
         // What nothing holds back lies above every step; a job has no rate to be held back by.
-        None => check.unthrottled || row.is_job(),
+        None => check.unthrottled && cell.is_unthrottled() || row.is_job(),
         Some(rate) => {
             let per_server = rate / f64::from(cell.servers.max(1));
             let from = check.rate_from_per_s.is_some_and(|from| per_server >= from);

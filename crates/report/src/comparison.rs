@@ -11,11 +11,13 @@ use crate::cost::StorageCost;
 use crate::jobs::{self, JobFigures};
 use crate::load::LoadedRun;
 use crate::reference::data::Shortened;
+use crate::search;
 use crate::statistics::operation::{OperationFigures, by_operation};
 use crate::statistics::quantile::{merged, quantile_us};
 use crate::statistics::ratio::Ratio;
 use crate::statistics::throughput::{mean_latency_us, throughput};
-use crate::statistics::{Estimate, trend};
+use crate::statistics::{Estimate, StandardError, trend};
+use crate::steadiness::WarmUp;
 
 /// Everything that a report says of a run's cells.
 #[derive(Debug)]
@@ -90,6 +92,8 @@ pub struct Figures {
     pub cost: Option<StorageCost>,
     /// The largest change of throughput within a repetition's window, where it was not steady: a share of the mean.
     pub trend: Option<f64>,
+    /// The longest warm-up that reached into what was measured.
+    pub warm_up: Option<WarmUp>,
 }
 
 impl Row<'_> {
@@ -259,10 +263,10 @@ impl<'a> Comparison<'a> {
     /// loops it is those, and every row of it where not. A compaction that was forced takes from it what no user meets so often.
     pub fn unthrottled(&self) -> impl Iterator<Item = &Row<'a>> {
         let has_closed =
-            |system: &str| self.rows.iter().any(|row| row.system == system && row.cell.rate_per_s.is_none());
+            |system: &str| self.rows.iter().any(|row| row.system == system && row.cell.is_unthrottled());
         self.operations()
             .filter(|row| row.cell.compacts_at.is_none())
-            .filter(move |row| row.cell.rate_per_s.is_none() || !has_closed(row.system))
+            .filter(move |row| row.cell.is_unthrottled() || !has_closed(row.system))
     }
 
     /// Which storage ratios are against; absent when no cell runs on it.
@@ -291,6 +295,8 @@ fn is_same_row(a: &Cell, b: &Cell) -> bool {
         && a.threads == b.threads
         && a.servers == b.servers
         && a.rate_per_s == b.rate_per_s
+        && a.rate_parts == b.rate_parts
+        && a.find_rate == b.find_rate
         && a.records == b.records
         && a.data_bytes == b.data_bytes
         && a.compacts_at == b.compacts_at
@@ -376,7 +382,7 @@ fn outcome(records: &[&RunRecord]) -> Outcome {
 
 fn figures(records: &[&RunRecord]) -> Option<Figures> {
     let measured = completed(records);
-    let throughput_per_s = throughput(&measured)?;
+    let throughput_per_s = throughput_of(records, &measured)?;
     let latency = merged(&measured);
     let quantile = |share| quantile_us(&measured, &latency, share);
     let trend = measured
@@ -400,8 +406,23 @@ fn figures(records: &[&RunRecord]) -> Option<Figures> {
         verdict,
         cost: records.first().and_then(|record| StorageCost::of(&record.storage)),
         trend,
+        warm_up: WarmUp::longest(records),
         latency,
     })
+}
+
+/// A cell's throughput, with the error that its kind of rate has.
+fn throughput_of(records: &[&RunRecord], measured: &[&Measured]) -> Option<Estimate> {
+    let estimate = throughput(measured)?;
+    let is_changing = records.iter().any(|record| !record.cell.rate_parts.is_empty());
+    // An open loop reaches its rate to the last digit, which says nothing of how well that was found; and that a changing rate
+    // changes is no noise.
+    let within = search::bracket_error(records);
+    if within.is_none() && !is_changing {
+        return Some(estimate);
+    }
+    let rates: Vec<f64> = measured.iter().map(|one| one.throughput_per_s).collect();
+    Some(Estimate::combine(estimate.value, within, StandardError::between(&rates)))
 }
 
 /// The worst certificate of a cell's repetitions; none when none carries one.

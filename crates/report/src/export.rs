@@ -4,20 +4,23 @@
 //! microseconds, throughput in operations per second, prices in US dollars, and all of them in modelled time.
 //! An interval is a pair `{ "low", "high" }` of 95 % confidence.
 
+mod ab;
 mod jobs;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use underlay_record::{ReferenceTable, Verdict};
+use underlay_record::{RatePart, ReferenceTable, Verdict};
 
 use crate::claims::{self, ClaimVerdict};
 use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row};
 use crate::load::LoadedRun;
 use crate::reference::{self, Beside, Reading};
+use crate::search;
 use crate::statistics::{Estimate, Interval};
 use crate::warnings;
 
+pub use ab::ab_json;
 pub use jobs::{BreakEvenExport, DirectoryExport, JobExport, PricesExport, StoragePriceExport};
 
 /// The whole export.
@@ -89,8 +92,13 @@ pub struct CellExport {
     pub threads: u32,
     /// Stand-alone servers that share data, threads and rate.
     pub servers: u32,
-    /// Offered operations per second; null in a closed loop.
+    /// Offered operations per second, the mean of a rate that changes; null in a closed loop, and where one was looked for.
     pub rate_per_s: Option<f64>,
+    /// How the rate changes; empty where it does not.
+    pub rate_parts: Vec<RatePart>,
+    /// What the rate that was looked for keeps to, and what each repetition found.
+    pub find_rate: Option<String>,
+    pub searches: Vec<SearchExport>,
     pub records: u64,
     pub data_bytes: u64,
     /// `completed`, `failed`, `unavailable` or `pending`.
@@ -113,6 +121,21 @@ pub struct CellExport {
     pub job: Option<JobExport>,
     /// Published figures that this cell is held against.
     pub reference: Vec<ReferenceExport>,
+}
+
+/// A rate that was looked for.
+#[derive(Debug, Serialize)]
+pub struct SearchExport {
+    pub repetition: u32,
+    /// Null where even the lowest rate that was tried fails.
+    pub holds_per_s: Option<f64>,
+    /// Null where nothing that was tried fails.
+    pub fails_per_s: Option<f64>,
+    pub confirmed: u32,
+    pub confirmations: u32,
+    /// Whether it was found as nearly as was asked.
+    pub is_closed: bool,
+    pub steps: usize,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -264,6 +287,20 @@ fn cell_export(
         threads: cell.threads,
         servers: cell.servers,
         rate_per_s: cell.rate_per_s,
+        rate_parts: cell.rate_parts.clone(),
+        find_rate: cell.find_rate.clone(),
+        searches: search::of(result)
+            .into_iter()
+            .map(|(repetition, found)| SearchExport {
+                repetition,
+                holds_per_s: found.holds_per_s,
+                fails_per_s: found.fails_per_s,
+                confirmed: found.confirmed,
+                confirmations: found.confirmations,
+                is_closed: found.is_closed,
+                steps: found.steps.len(),
+            })
+            .collect(),
         records: cell.records,
         data_bytes: cell.data_bytes,
         state,

@@ -3,9 +3,11 @@
 //! A [`load::LoadedRun`] goes in; text, HTML, JSON and CSV come out. Nothing here measures, and nothing here
 //! needs the machine that measured.
 
+pub mod ab;
 pub mod activity;
 pub mod answer;
 pub mod background;
+pub mod changing;
 pub mod claims;
 pub mod comparison;
 pub mod cost;
@@ -19,7 +21,9 @@ pub mod prices;
 pub mod quantity;
 pub mod rates;
 pub mod reference;
+pub mod search;
 pub mod statistics;
+pub mod steadiness;
 pub mod terminal;
 pub mod warnings;
 

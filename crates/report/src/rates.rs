@@ -19,8 +19,11 @@ pub struct RateSeries<'a, 'c> {
 /// Every series of two steps or more, in the order of the comparison.
 pub fn series<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<RateSeries<'a, 'c>> {
     let mut all: Vec<RateSeries<'a, 'c>> = Vec::new();
-    // A job has no rate, and a compaction that was forced is another workload.
-    for row in comparison.operations().filter(|row| row.cell.compacts_at.is_none()) {
+    // A job has no rate, and a compaction that was forced is another workload. A rate that changes, or was looked for, is no
+    // step either.
+    let is_step =
+        |cell: &Cell| cell.compacts_at.is_none() && cell.rate_parts.is_empty() && cell.find_rate.is_none();
+    for row in comparison.operations().filter(|row| is_step(row.cell)) {
         match all.iter_mut().find(|one| is_same_but_for_rate(one.steps[0].cell, row.cell)) {
             Some(one) => one.steps.push(row),
             None => all.push(RateSeries { system: row.system, label: label(row), steps: vec![row] }),

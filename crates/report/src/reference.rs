@@ -204,7 +204,7 @@ fn matching_rows(
     };
     narrow(&mut rows, &|cell| fit(cell) == Some(Fit::Same));
     narrow(&mut rows, &|cell| figure.threads.is_none_or(|threads| cell.threads == threads));
-    narrow(&mut rows, &|cell| cell.rate_per_s.is_none());
+    narrow(&mut rows, &|cell| cell.rate_per_s.is_none() && cell.find_rate.is_none());
     let less_data = rows.iter().find_map(|row| match fit(comparison.rows[*row].cell) {
         Some(Fit::Less(less)) => Some(less),
         _ => None,

@@ -1,13 +1,17 @@
 //! The comparison as a table for a terminal.
 
+pub mod ab;
 pub(crate) mod background;
+pub(crate) mod changing;
 pub(crate) mod jobs;
+mod layout;
 mod network;
 pub(crate) mod prices;
+mod search;
 mod steps;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::CellAlignment;
+use layout::{Layout, Paint, Style, wrap};
 use underlay_record::{ReferenceTable, Verdict};
 
 use crate::answer;
@@ -76,7 +80,9 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
         }
     }
     out += &jobs::text(&comparison, width, paint);
+    out += &search::text(&comparison, width, paint);
     out += &steps::text(&comparison, width, paint);
+    out += &changing::text(&comparison, width, paint);
     out += &background::text(&comparison, width, paint);
     out += &network::text(&comparison, width, paint);
     out += &cost_text(&comparison, detail, width, paint);
@@ -109,70 +115,6 @@ fn reason_not_measured(result: &CellResult) -> Option<String> {
         Outcome::Failed { reason } => Some(format!("failed: {reason}")),
         Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
         Outcome::Pending => Some("not measured yet".to_owned()),
-    }
-}
-
-/// A table and what of it is to be painted once it is laid out: escapes would count as width before.
-struct Layout {
-    table: Table,
-    /// (line of the body, text, how): a text's first occurrence on its line.
-    paints: Vec<(usize, String, Style)>,
-    /// Lines above the body.
-    header_lines: usize,
-}
-
-#[derive(Clone, Copy)]
-enum Style {
-    Dim,
-    Alarm,
-}
-
-impl Layout {
-    fn new(header: &[String]) -> Self {
-        let mut table = Table::new();
-        table.load_style(NOTHING);
-        table.set_header(header.to_vec());
-        Layout { table, paints: Vec::new(), header_lines: 1 }
-    }
-
-    /// Aligns all but the first column and the named ones to the right, two spaces apart.
-    fn finish(&mut self, left: &[usize]) {
-        for (index, column) in self.table.column_iter_mut().enumerate() {
-            column.set_padding((if index == 0 { 1 } else { 0 }, 2));
-            if index > 0 && !left.contains(&index) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-    }
-
-    fn lines(&self) -> Vec<String> {
-        self.table.lines().map(|line| line.trim_end().to_owned()).collect()
-    }
-
-    fn width(&self) -> usize {
-        self.lines().iter().map(|line| line.chars().count()).max().unwrap_or(0)
-    }
-
-    fn render(&self, paint: Paint) -> String {
-        let mut out = String::new();
-        for (index, line) in self.lines().into_iter().enumerate() {
-            let mut line = line;
-            if index < self.header_lines {
-                line = paint.dim(&line);
-            }
-            for (body_line, text, style) in &self.paints {
-                if index == body_line + self.header_lines {
-                    let painted = match style {
-                        Style::Dim => paint.dim(text),
-                        Style::Alarm => paint.alarm(text),
-                    };
-                    line = line.replacen(text.as_str(), &painted, 1);
-                }
-            }
-            out += &line;
-            out.push('\n');
-        }
-        out
     }
 }
 
@@ -217,13 +159,18 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
         for result in row.cells.iter().flatten() {
             let mut fields = Vec::new();
             if several {
-                fields.push(if is_first { row.name_in_mix().to_owned() } else { String::new() });
+                let name = match detail {
+                    Detail::Narrow | Detail::Narrowest => shortened(row.name_in_mix()),
+                    _ => row.name_in_mix().to_owned(),
+                };
+                fields.push(if is_first { name } else { String::new() });
             }
             is_first = false;
             fields.push(result.cell.storage.clone());
             match result.figures() {
                 Some(figures) => {
-                    let ratio = ratio_field(figures, result.cell.storage == comparison.baseline, detail);
+                    let is_baseline = result.cell.storage == comparison.baseline;
+                    let ratio = ratio_field(figures, is_baseline, result.cell.rate_per_s.is_some(), detail);
                     let is_certain = figures.ratio.is_none_or(|ratio| {
                         matches!(ratio.difference(), Difference::More | Difference::Less)
                     });
@@ -261,19 +208,33 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
     layout
 }
 
+/// A long name without its middle: beginnings and ends tell workloads apart.
+fn shortened(name: &str) -> String {
+    const LONGEST: usize = 26;
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= LONGEST {
+        return name.to_owned();
+    }
+    let half = (LONGEST - 1) / 2;
+    let (first, last) = (&letters[..half + 1], &letters[letters.len() - half..]);
+    format!("{}…{}", first.iter().collect::<String>(), last.iter().collect::<String>())
+}
+
 fn latency_field(estimate: Option<Estimate>) -> String {
     estimate.map_or(ABSENT.to_owned(), |estimate| quantity::latency(estimate.value))
 }
 
-fn ratio_field(figures: &Figures, is_baseline: bool, detail: Detail) -> String {
+fn ratio_field(figures: &Figures, is_baseline: bool, is_offered: bool, detail: Detail) -> String {
     match (&figures.ratio, is_baseline) {
         (_, true) => "baseline".to_owned(),
         (None, _) => ABSENT.to_owned(),
         (Some(ratio), _) => match (ratio.difference(), ratio.interval) {
-            (Difference::NoneSeen, _) if matches!(detail, Detail::Narrow | Detail::Narrowest) => {
+            (Difference::NoneSeen, _)
+                if !is_offered && matches!(detail, Detail::Narrow | Detail::Narrowest) =>
+            {
                 "none seen".to_owned()
             }
-            (Difference::NoneSeen, _) => ratio.verdict(),
+            (Difference::NoneSeen, _) => ratio.verdict_of(is_offered),
             (_, Some(interval)) if matches!(detail, Detail::Everything | Detail::NoCost) => {
                 format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval))
             }
@@ -544,53 +505,4 @@ fn warning_lines(warnings: &[Warning], width: usize, paint: Paint) -> String {
         }
     }
     out
-}
-
-/// Words in lines of at most `width` columns, all but the first indented; a longer word has its own line.
-fn wrap(text: &str, width: usize, indent: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut line = String::new();
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match words.last_mut() {
-            // A number keeps its sign of percent.
-            Some(last) if word.starts_with('%') => *last = format!("{last} {word}"),
-            _ => words.push(word.to_owned()),
-        }
-    }
-    for word in &words {
-        let is_full = line.chars().count() + 1 + word.chars().count() > width;
-        if is_full && !line.trim().is_empty() {
-            lines.push(std::mem::replace(&mut line, indent.to_owned()));
-        }
-        if !line.trim().is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    lines.push(line);
-    lines
-}
-
-#[derive(Clone, Copy)]
-struct Paint {
-    colour: bool,
-}
-
-impl Paint {
-    fn with(self, code: &str, text: &str) -> String {
-        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    fn bold(self, text: &str) -> String {
-        self.with("1", text)
-    }
-
-    fn dim(self, text: &str) -> String {
-        self.with("2", text)
-    }
-
-    fn alarm(self, text: &str) -> String {
-        self.with("1;31", text)
-    }
 }

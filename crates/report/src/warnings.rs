@@ -50,7 +50,10 @@ pub fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warning> {
         let name = cell_name(comparison, result);
         about_certificate(result, &name, &mut found);
         about_outcome(result, &name, &mut found);
-        about_figures(result, &name, &mut found);
+        about_figures(loaded, comparison, result, &name, &mut found);
+        about_warm_up(loaded, comparison, result, &name, &mut found);
+        about_memory(loaded, result, &name, &mut found);
+        about_search(result, &name, &mut found);
         about_job(result, &name, &mut found);
         for text in result.records.iter().flat_map(|record| &record.warnings) {
             found.add(Severity::Note, text.clone(), None, Some(&name));
@@ -128,10 +131,18 @@ fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
     }
 }
 
+/// What the sample of a wrong value begins with.
+const WRONG_VALUE: &str = "data integrity: ";
+
 fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
     match &result.outcome {
         Outcome::Failed { reason } => {
-            let remedy = "read its record below `cells/`, then run the study again".to_owned();
+            let remedy =
+                match crate::search::of(result).iter().any(|(_, record)| record.holds_per_s.is_none()) {
+                    true => "allow more time, or lengthen `step`: lower rates need longer steps to be judged",
+                    false => "read its record below `cells/`, then run the study again",
+                };
+            let remedy = remedy.to_owned();
             found.add(Severity::Note, format!("Failed: {reason}"), Some(remedy), Some(name));
             found.last_is_reason();
         }
@@ -175,10 +186,18 @@ fn about_job(result: &CellResult, name: &str, found: &mut Collector) {
     }
 }
 
-fn about_figures(result: &CellResult, name: &str, found: &mut Collector) {
+fn about_figures(
+    loaded: &LoadedRun,
+    comparison: &Comparison,
+    result: &CellResult,
+    name: &str,
+    found: &mut Collector,
+) {
     let Some(figures) = result.figures() else { return };
-    // A compaction that was forced midway is meant to change it.
-    if let Some(change) = figures.trend.filter(|_| result.cell.compacts_at.is_none()) {
+    // A compaction that was forced midway is meant to change it, and so is a rate; what warms up is told as that.
+    let is_meant = result.cell.compacts_at.is_some() || !result.cell.rate_parts.is_empty();
+    let is_told = figures.warm_up.is_some_and(|warm_up| warm_up.difference.is_some());
+    if let Some(change) = figures.trend.filter(|_| !is_meant && !is_told) {
         let direction = if change > 0.0 { "rose" } else { "fell" };
         let share = quantity::percent(change.abs());
         let text = format!("Not steady: throughput {direction} by {share} of its mean while it was measured");
@@ -188,15 +207,16 @@ fn about_figures(result: &CellResult, name: &str, found: &mut Collector) {
     for (share, word) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
         if !is_measurable(figures.latency.count(), share) {
             let text = format!("No {word} latency: fewer than {FEWEST_BEYOND} operations lie beyond it");
-            found.add(Severity::Note, text, Some("lengthen `duration`".to_owned()), Some(name));
+            found.add(Severity::Note, text, Some(longer(loaded, comparison, share)), Some(name));
             break;
         }
     }
     let measured = result.measured();
-    let operations: u64 = measured.iter().map(|one| one.operations).sum();
     let errors: u64 = measured.iter().map(|one| one.errors).sum();
+    let operations = errors + measured.iter().map(|one| one.operations).sum::<u64>();
     if errors as f64 > TOLERATED_ERRORS * operations as f64 {
-        let sample = measured.iter().find_map(|one| one.error_samples.first());
+        let mut samples = measured.iter().flat_map(|one| &one.error_samples);
+        let sample = samples.find(|text| !text.starts_with(WRONG_VALUE));
         let share = quantity::percent(errors as f64 / (operations as f64).max(1.0));
         let said = sample.map_or(String::new(), |text| format!(", the first: {text}"));
         let text = format!("Errors: {share} of the operations were answered by one{said}");
@@ -206,6 +226,94 @@ fn about_figures(result: &CellResult, name: &str, found: &mut Collector) {
             Some("read the system's log of this cell".to_owned()),
             Some(name),
         );
+    }
+}
+
+/// How long every cell would have had to be measured for so many operations beyond a quantile.
+fn longer(loaded: &LoadedRun, comparison: &Comparison, quantile: f64) -> String {
+    let counts = comparison.cells().filter_map(|result| result.figures()).map(|one| one.latency.count());
+    let fewest = counts.filter(|count| *count > 0 && !is_measurable(*count, quantile)).min();
+    let factor = fewest.map(|count| FEWEST_BEYOND / (1.0 - quantile) / count as f64);
+    match factor.map(|factor| (loaded.run.duration_wall_s * factor - 1e-6).ceil()) {
+        Some(seconds) if seconds <= LONGEST_ADVISED_S => {
+            format!("set `duration` to {} or more", quantity::duration(seconds))
+        }
+        _ => "lengthen `duration`".to_owned(),
+    }
+}
+
+/// Nobody measures a cell for longer.
+const LONGEST_ADVISED_S: f64 = 24.0 * 3600.0;
+
+/// What is measured while it warms up belongs to no steady state.
+fn about_warm_up(
+    loaded: &LoadedRun,
+    comparison: &Comparison,
+    result: &CellResult,
+    name: &str,
+    found: &mut Collector,
+) {
+    let of = |result: &CellResult| result.figures().and_then(|figures| figures.warm_up);
+    let Some(warm_up) = of(result) else { return };
+    let figure = warm_up.figure.in_words();
+    let Some(difference) = warm_up.difference else {
+        // A change over the whole is told already.
+        if result.figures().is_some_and(|figures| figures.trend.is_none()) {
+            let text = format!("Not steady: {figure} still changed in the second half of what was measured");
+            let remedy = "lengthen `warmup`, and `duration` where it changes for ever".to_owned();
+            found.add(Severity::Note, text, Some(remedy), Some(name));
+        }
+        return;
+    };
+    let direction = if difference > 0.0 { "higher" } else { "lower" };
+    let share = quantity::percent(difference.abs());
+    let text =
+        format!("Still warming up when the measurement began: {figure} was {share} {direction} at first");
+    // One warm-up serves all cells.
+    let lacking = comparison.cells().filter_map(of).filter(|one| one.difference.is_some());
+    let lacking_s = lacking.map(|one| one.lacking_wall_s).fold(0.0, f64::max).ceil();
+    let remedy = format!(
+        "set `warmup = \"{:.0} s\"` under [run], {lacking_s:.0} s more",
+        loaded.run.warmup_wall_s + lacking_s
+    );
+    found.add(Severity::Note, text, Some(remedy), Some(name));
+}
+
+/// Data that fits in memory is read from there, whatever it is stored on.
+fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut Collector) {
+    let cell = result.cell;
+    // Against published figures, a size that fits in memory is one of the paper's own points.
+    let is_meant = loaded.run.reference.is_some() || cell.is_job() || cell.system == "null";
+    if is_meant || matches!(cell.mix.as_str(), "load" | "delete") || result.figures().is_none() {
+        return;
+    }
+    let Some(memory) = result.records.first().map(|record| &record.memory) else { return };
+    if memory.data_to_memory > 0.0 && memory.data_to_memory <= 1.0 {
+        let share = quantity::percent(memory.data_to_memory);
+        let text = format!(
+            "The data fits in memory and takes {share} of it: reads come from there, and not from the storage"
+        );
+        let remedy = "four times as much data as memory and more shows what a storage does".to_owned();
+        found.add(Severity::Note, text, Some(remedy), Some(name));
+    }
+}
+
+/// A rate that was not found as surely as it was looked for.
+fn about_search(result: &CellResult, name: &str, found: &mut Collector) {
+    for (_, record) in crate::search::of(result) {
+        // That none holds is why there are no figures, and told as that.
+        if record.holds_per_s.is_none() {
+            continue;
+        }
+        if !record.is_closed {
+            let text =
+                "The highest rate may be higher: the search used up its steps before it was narrowed down";
+            let remedy = "begin nearer to it, by `from`, or lengthen `step`".to_owned();
+            found.add(Severity::Note, text.to_owned(), Some(remedy), Some(name));
+        } else if record.fails_per_s.is_none() {
+            let text = "The highest rate may be higher: the highest that was to be tried holds";
+            found.add(Severity::Note, text.to_owned(), Some("raise `to`".to_owned()), Some(name));
+        }
     }
 }
 

@@ -78,6 +78,8 @@ fn no_line_is_wider_than_asked() {
         fixture::interrupted(4),
         same_storage_twice(),
         fixture::stepped::stepped(),
+        fixture::rates::searched(),
+        fixture::rates::changing(),
     ] {
         for width in [80, 100, 120, 160] {
             let text = terminal::comparison(&loaded, width, false);
@@ -412,4 +414,126 @@ fn the_page_shows_rates_claims_and_the_network() {
     }
     let without = html::render(&fixture::small());
     assert!(!without.contains("Over offered rates") && !without.contains("What the network added"));
+}
+
+#[test]
+fn rates_that_were_looked_for_are_shown_with_what_bounds_them() {
+    let loaded = fixture::rates::searched();
+    insta::assert_snapshot!("terminal_searched", terminal::comparison(&loaded, 100, false));
+    let page = html::render(&loaded);
+    for words in [
+        "Highest rates",
+        "Every step",
+        "confirmed 3 of 3",
+        "3.333 % took longer",
+        "Rates tried, step by step",
+    ] {
+        assert!(page.contains(words), "'{words}' is not on the page");
+    }
+    assert_eq!(page.matches("<svg").count(), page.matches("<title>").count() - 1);
+    assert!(!html::render(&fixture::small()).contains("Highest rates"));
+    // The rate lies anywhere up to what fails, 2.3 % above, however often it is measured.
+    let comparison = Comparison::of(&loaded);
+    let figures = comparison.rows[0].figures(0).expect("measured");
+    let share = figures.throughput_per_s.relative_half_width().expect("an interval");
+    assert!((0.012..0.04).contains(&share), "{share}");
+    assert!(rates::series(&comparison).is_empty(), "a rate that was looked for is no step");
+    let mut unfinished = loaded;
+    for record in &mut unfinished.records {
+        record.search.as_mut().expect("it was looked for").is_closed = false;
+    }
+    let text = terminal::comparison(&unfinished, 100, false);
+    assert!(text.contains("the search used up its steps"), "{text}");
+}
+
+#[test]
+fn a_search_that_found_no_rate_keeps_its_steps() {
+    let mut loaded = fixture::rates::searched();
+    let slow = loaded.records[0].cell.storage.clone();
+    let reason = "no rate keeps to p99 within 10 ms: 26.8/s, the lowest that was tried, fails too: 80.000 % took longer";
+    for record in loaded.records.iter_mut().filter(|record| record.cell.storage == slow) {
+        record.status = CellStatus::Failed { reason: reason.to_owned() };
+        (record.measured, record.certificate) = (None, None);
+        let search = record.search.as_mut().expect("it was looked for");
+        (search.holds_per_s, search.fails_per_s) = (None, Some(26.8));
+    }
+    let text = terminal::comparison(&loaded, 120, false);
+    assert!(text.lines().any(|line| line.contains(" none ") && line.contains("26.8/s")), "{text}");
+    assert!(text.contains("no rate keeps to p99 within 10 ms"), "{text}");
+    let page = html::render(&loaded);
+    assert!(page.contains("none holds: 26.8/s fails, the lowest that was tried"));
+    let json = export::json(&loaded);
+    assert!(json.contains("\"holds_per_s\": null"), "{json}");
+}
+
+#[test]
+fn a_rate_that_changes_is_shown_stretch_by_stretch() {
+    let loaded = fixture::rates::changing();
+    insta::assert_snapshot!("terminal_changing", terminal::comparison(&loaded, 100, false));
+    let page = html::render(&loaded);
+    for words in ["While the rate changes", "less than offered", "2,000/s", "40–60"] {
+        assert!(page.contains(words), "'{words}' is not on the page");
+    }
+    assert!(!page.contains("Not steady"), "what is meant to change is no trend");
+    assert!(rates::series(&Comparison::of(&loaded)).is_empty(), "a rate that changes is no step");
+}
+
+#[test]
+fn a_warm_up_that_was_too_short_is_told_with_what_it_lacks() {
+    let mut loaded = fixture::small();
+    assert!(!terminal::comparison(&loaded, 100, false).contains("warming up"));
+    for record in loaded.records.iter_mut().filter(|record| record.cell.mix == "c") {
+        let Some(measured) = &mut record.measured else { continue };
+        for point in &mut measured.series[..10] {
+            point.throughput_per_s *= 0.5;
+        }
+    }
+    let warnings = export::export(&loaded).warnings;
+    let found: Vec<_> = warnings.iter().filter(|one| one.text.contains("warming up")).collect();
+    assert_eq!(found.len(), 1, "{warnings:?}");
+    assert_eq!(found[0].cells.len(), 3);
+    assert!(found[0].text.contains(" % lower at first"), "{}", found[0].text);
+    // Ten modelled seconds take forty here; some more may look like the first ones.
+    let remedy = found[0].remedy.as_deref().expect("what to try");
+    let more = (40..=60)
+        .step_by(4)
+        .find(|more| remedy == format!("set `warmup = \"{} s\"` under [run], {more} s more", 20 + more));
+    assert!(more.is_some(), "{remedy}");
+    assert!(!warnings.iter().any(|one| one.text.starts_with("Not steady")), "{warnings:?}");
+}
+
+#[test]
+fn data_that_fits_in_memory_and_a_generator_at_its_limit_are_told() {
+    let mut loaded = fixture::small();
+    for record in loaded.records.iter_mut().filter(|record| record.cell.mix == "a") {
+        record.memory.data_to_memory = 0.8;
+        let certificate = record.certificate.as_mut().expect("it completed");
+        let check = certificate.checks.last_mut().expect("generator headroom");
+        check.passed = false;
+        check.remedy =
+            Some("the generator may be the limit: more threads, or a larger [scale] time".to_owned());
+        certificate.verdict = Verdict::Doubtful;
+    }
+    let text = terminal::comparison(&loaded, 200, false);
+    for words in
+        ["The data fits in memory and takes 80 % of it", "Doubtful, generator headroom", "may be the limit"]
+    {
+        assert!(text.contains(words), "'{words}' is not said: {text}");
+    }
+    // A paper's size is its own point.
+    loaded.run.reference = fixture::large().run.reference;
+    assert!(!terminal::comparison(&loaded, 200, false).contains("fits in memory"));
+}
+
+#[test]
+fn a_run_too_short_for_a_percentile_says_how_long_it_should_be() {
+    let mut loaded = fixture::small();
+    for record in &mut loaded.records {
+        let Some(measured) = &mut record.measured else { continue };
+        // 3 x 1,000 operations are three beyond p99.9.
+        measured.latency = underlay_record::Latency::of(fixture::log_normal(1_000.0, 0.6, 1_000));
+    }
+    let warnings = export::export(&loaded).warnings;
+    let found = warnings.iter().find(|one| one.text.starts_with("No p99.9 latency")).expect("told");
+    assert_eq!(found.remedy.as_deref(), Some("set `duration` to 13 min 20 s or more"));
 }

@@ -5,9 +5,11 @@ mod fixture;
 use fixture::noise::Noise;
 use proptest::prelude::*;
 use underlay_record::{Histogram, Latency, Measured, SeriesPoint};
+use underlay_report::statistics::multiple::holm;
 use underlay_report::statistics::quantile::{design_effect, is_measurable, merged, quantile_us};
 use underlay_report::statistics::ratio::{Difference, Ratio};
 use underlay_report::statistics::series::mean_error;
+use underlay_report::statistics::settling::{Settling, settling};
 use underlay_report::statistics::throughput::{mean_latency_us, throughput};
 use underlay_report::statistics::{Estimate, StandardError, trend};
 
@@ -105,6 +107,63 @@ fn equal_storages_differ_seldom_and_unequal_ones_show() {
     assert!(called_more >= 0.99, "{called_more}");
 }
 
+/// Three repetitions of a cell of this throughput, which repetitions miss by 2 %.
+fn cell_of(noise: &mut Noise, level: f64) -> Estimate {
+    let measured: Vec<Measured> = (0..3)
+        .map(|_| {
+            let level = level * (1.0 + 0.02 * noise.normal());
+            let rates: Vec<f64> = noise.ar1(60, 0.5).iter().map(|x| level * (1.0 + 0.03 * x)).collect();
+            repetition(&rates)
+        })
+        .collect();
+    throughput(&measured.iter().collect::<Vec<_>>()).expect("measured")
+}
+
+#[test]
+fn two_runs_without_a_difference_seldom_show_one_in_any_of_their_cells() {
+    let p_values = |noise: &mut Noise, cells: usize, factor: f64| -> Vec<f64> {
+        (0..cells)
+            .map(|_| {
+                let [a, b] = [1.0, factor].map(|factor| cell_of(noise, 5_000.0 * factor).by_repetitions(3));
+                Ratio::p_value(&b, &a).expect("both have errors")
+            })
+            .collect()
+    };
+    let one_alarm = |p_values: &[f64]| p_values.iter().any(|p| *p < 0.05);
+    let mut naive = 0;
+    let falsely = share_covered(|noise| {
+        let found = p_values(noise, 8, 1.0);
+        naive += u32::from(one_alarm(&found));
+        one_alarm(&holm(&found))
+    });
+    assert!(falsely <= 0.07, "{falsely} of pairs of runs show a difference that is none");
+    assert!(
+        f64::from(naive) > 0.08 * SIMULATIONS as f64,
+        "uncorrected the test data would show as few: {naive}"
+    );
+    let rightly = share_covered(|noise| {
+        let mut found = p_values(noise, 7, 1.0);
+        found.extend(p_values(noise, 1, 1.6));
+        holm(&found)[7] < 0.05
+    });
+    assert!(rightly >= 0.9, "{rightly}");
+}
+
+#[test]
+fn a_p_value_is_below_five_percent_where_the_interval_leaves_out_one() {
+    let mut noise = Noise::new(9);
+    for _ in 0..300 {
+        let (a, b) = (cell_of(&mut noise, 5_000.0), cell_of(&mut noise, 5_200.0));
+        let ratio = Ratio::of(&b, &a).expect("both positive");
+        let p = Ratio::p_value(&b, &a).expect("both have errors");
+        assert_eq!(p < 0.05, ratio.difference() != Difference::NoneSeen, "{ratio:?} has {p}");
+    }
+    let bare = Estimate::bare(3.0);
+    assert_eq!(Ratio::p_value(&bare, &bare), None);
+    let exact = Estimate::with_error(3.0, StandardError { value: 0.0, degrees_of_freedom: 2.0 });
+    assert_eq!(Ratio::p_value(&exact, &exact), Some(1.0));
+}
+
 #[test]
 fn the_interval_of_a_quantile_covers_it() {
     // Exponential with a mean of 1 ms: its quantiles are −ln(1 − q) ms.
@@ -151,6 +210,55 @@ fn operations_of_one_moment_count_as_fewer() {
     let independent = Measured { series: Vec::new(), ..correlated.clone() };
     let narrow = quantile_us(&[&independent], &all, 0.5).expect("measurable").interval.expect("an interval");
     assert!(wide.high - wide.low > 3.0 * (narrow.high - narrow.low), "{wide:?} against {narrow:?}");
+}
+
+/// Rates of 1,000 with 5 % of correlated noise, after a beginning of `first` samples that is lower by `depth`, less so
+/// towards its end.
+fn warming(noise: &mut Noise, count: usize, first: usize, depth: f64, correlation: f64) -> Vec<f64> {
+    let lack = |index: usize| if index < first { depth * (1.0 - index as f64 / first as f64) } else { 0.0 };
+    noise
+        .ar1(count, correlation)
+        .iter()
+        .enumerate()
+        .map(|(index, sample)| 1_000.0 * (1.0 - lack(index)) + 50.0 * sample)
+        .collect()
+}
+
+#[test]
+fn a_warm_up_is_found_where_it_is() {
+    for (count, first, correlation) in [(40, 8, 0.0), (40, 12, 0.3), (80, 20, 0.5)] {
+        let found = share_covered(|noise| {
+            match settling(&warming(noise, count, first, 0.7, correlation)).expect("long enough") {
+                Settling::WarmsUp { samples, difference } => {
+                    (first / 2..=first + count / 8).contains(&samples) && (-0.7..-0.2).contains(&difference)
+                }
+                _ => false,
+            }
+        });
+        assert!(
+            found > 0.8,
+            "{count} samples, {first} of them warming up, correlation {correlation}: {found}"
+        );
+    }
+}
+
+#[test]
+fn a_steady_series_is_seldom_said_to_warm_up() {
+    for (count, correlation) in [(40, 0.0), (40, 0.5), (80, 0.7)] {
+        let alarms = share_covered(|noise| {
+            settling(&warming(noise, count, 0, 0.0, correlation)) != Some(Settling::Steady)
+        });
+        assert!(alarms < 0.04, "{count} samples, correlation {correlation}: {alarms}");
+    }
+}
+
+#[test]
+fn a_series_that_only_settles_at_its_end_never_settles() {
+    let mut noise = Noise::new(3);
+    assert_eq!(settling(&warming(&mut noise, 40, 30, 0.8, 0.0)), Some(Settling::NeverSettles));
+    assert_eq!(settling(&[5.0; 15]), None, "too short to tell");
+    assert_eq!(settling(&[5.0; 40]), Some(Settling::Steady));
+    assert_eq!(settling(&[f64::NAN; 40]), None);
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub fn section(page: &Page) -> Option<Markup> {
     {
         return None;
     }
-    let is_open_loop = page.comparison.rows.iter().any(|row| row.cell.rate_per_s.is_some());
+    let is_open_loop = page.comparison.operations().any(|row| !row.cell.is_unthrottled());
     Some(html! {
         p.lead {
             "Of all operations together, less is better; the scale is logarithmic. On the left the figures with 95 % intervals, "

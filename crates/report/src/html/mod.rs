@@ -1,6 +1,8 @@
 //! The report as one HTML file that needs nothing else: no network, no script to read it.
 
+pub mod ab;
 mod background;
+mod changing;
 mod charts;
 mod cost;
 mod devices;
@@ -14,6 +16,7 @@ mod network;
 mod prices;
 mod published;
 mod rates;
+mod search;
 mod summary;
 mod throughput;
 mod time_series;
@@ -140,7 +143,9 @@ pub fn render(loaded: &LoadedRun) -> String {
         ("figures", "Figures", summary::table(&page)),
         ("throughput", "Throughput", throughput::section(&page)),
         ("latency", "Latency", latency::section(&page)),
+        ("search", "Highest rates", search::section(&page)),
         ("rates", "Over offered rates", rates::section(&page)),
+        ("changing", "While the rate changes", changing::section(&page)),
         ("time", "Over time", time_series::section(&page)),
         ("compactions", "Compactions", background::section(&page)),
         ("devices", "Devices", devices::section(&page)),

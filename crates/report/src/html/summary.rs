@@ -156,7 +156,8 @@ pub fn table(page: &Page) -> Option<Markup> {
     comparison.operations().next()?;
     Some(html! {
         p.lead {
-            "Each figure is over all repetitions, with its 95 % interval below. A ratio whose interval holds 1 is no difference. "
+            "Each figure is over all repetitions, with its 95 % interval below. A ratio is that of the throughputs, and one whose interval "
+            "holds 1 is no difference; where a rate is offered and reached, latencies tell storages apart. "
             "$/TB is of the capacity as sold; prices are list prices of the devices alone."
         }
         (page.for_each_mix(|rows| html! {
@@ -186,7 +187,10 @@ fn cell_fields(page: &Page, result: &CellResult) -> Markup {
     let index = page.comparison.storages.iter().position(|name| name == storage).unwrap_or(0);
     let name = html! { th.l scope="row" { (swatch(index)) (storage) } };
     match result.figures() {
-        Some(figures) => html! { (name) (figure_fields(figures, page.comparison.baseline == storage)) },
+        Some(figures) => {
+            let is_offered = result.cell.rate_per_s.is_some();
+            html! { (name) (figure_fields(figures, page.comparison.baseline == storage, is_offered)) }
+        }
         None => html! { (name) (not_measured(&result.outcome, 9)) },
     }
 }
@@ -201,7 +205,7 @@ pub fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
     html! { td.w colspan=(columns) { span.badge.plain { (state) } " " (prose(&reason)) } }
 }
 
-fn figure_fields(figures: &Figures, is_baseline: bool) -> Markup {
+fn figure_fields(figures: &Figures, is_baseline: bool, is_offered: bool) -> Markup {
     let cost = figures.cost.as_ref();
     let dollars = |usd: Option<f64>| usd.map_or(ABSENT.to_owned(), quantity::dollars);
     html! {
@@ -210,7 +214,7 @@ fn figure_fields(figures: &Figures, is_baseline: bool) -> Markup {
             @if let Some(share) = figures.throughput_per_s.relative_half_width() { small { "±" (quantity::percent(share)) } }
         }
         @for estimate in [figures.mean_us, figures.p50_us, figures.p99_us, figures.p999_us] { td { (latency(estimate)) } }
-        td { (ratio(figures, is_baseline)) }
+        td { (ratio(figures, is_baseline, is_offered)) }
         td { (dollars(cost.and_then(StorageCost::usd_per_tb))) }
         td { (dollars(cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value)))) }
         td.l { (badge(figures.verdict)) }
@@ -226,18 +230,22 @@ fn latency(estimate: Option<Estimate>) -> Markup {
     }
 }
 
-fn ratio(figures: &Figures, is_baseline: bool) -> Markup {
-    html! { @if is_baseline { span.dim { "baseline" } } @else { (ratio_field(figures.ratio)) } }
+fn ratio(figures: &Figures, is_baseline: bool, is_offered: bool) -> Markup {
+    html! { @if is_baseline { span.dim { "baseline" } } @else { (ratio_in_words(figures.ratio, is_offered)) } }
 }
 
 /// A ratio with its interval, dim where it is no certain difference.
 pub fn ratio_field(ratio: Option<Ratio>) -> Markup {
+    ratio_in_words(ratio, false)
+}
+
+fn ratio_in_words(ratio: Option<Ratio>, is_offered: bool) -> Markup {
     html! {
         @match ratio {
             None => (ABSENT),
             Some(ratio) => {
                 @let is_certain = matches!(ratio.difference(), Difference::More | Difference::Less);
-                span.strong[is_certain].dim[!is_certain] { (ratio.verdict()) }
+                span.strong[is_certain].dim[!is_certain] { (ratio.verdict_of(is_offered)) }
                 @if let Some(interval) = ratio.interval { small { (quantity::ratio_interval(interval)) } }
             },
         }

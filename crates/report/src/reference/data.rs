@@ -229,6 +229,8 @@ mod tests {
             threads: 1,
             servers: 1,
             rate_per_s: None,
+            rate_parts: Vec::new(),
+            find_rate: None,
             records: 1,
             data_bytes: bytes as u64,
             compacts_at: None,

@@ -61,6 +61,16 @@ pub fn student_t_cdf(t: f64, degrees: f64) -> f64 {
     if t >= 0.0 { 1.0 - tail } else { tail }
 }
 
+/// Probability that Student's t with `degrees` degrees of freedom, of which less than one count as one, is at least as far
+/// from 0 as `t`: exact to its last digits where it is small.
+pub fn student_t_both_tails(t: f64, degrees: f64) -> f64 {
+    let degrees = if degrees.is_nan() { 1.0 } else { degrees.clamp(1.0, NORMAL_DEGREES) };
+    if t.is_infinite() {
+        return 0.0;
+    }
+    incomplete_beta(degrees / (degrees + t * t), degrees / 2.0, 0.5)
+}
+
 /// Degrees of freedom from which Student's t is the normal distribution within 0.1 %.
 const NORMAL_DEGREES: f64 = 5_000.0;
 
@@ -108,6 +118,21 @@ mod tests {
             let found = student_t_quantile(probability, degrees);
             assert!((found - expected).abs() < 1.1e-3, "{degrees} degrees: {found}, expected {expected}");
         }
+    }
+
+    #[test]
+    fn both_tails_are_those_of_the_printed_table() {
+        for (degrees, t, expected) in
+            [(1.0, 12.706, 0.05), (5.0, 4.032, 0.01), (30.0, 3.646, 0.001), (1e9, 1.960, 0.05)]
+        {
+            let found = student_t_both_tails(t, degrees);
+            assert!(
+                (found / expected - 1.0).abs() < 2e-3,
+                "{t} of {degrees} degrees: {found}, expected {expected}"
+            );
+        }
+        assert_eq!([0.0, f64::INFINITY].map(|t| student_t_both_tails(t, 7.0)), [1.0, 0.0]);
+        assert!((1e-40..1e-20).contains(&student_t_both_tails(12.0, 1e9)));
     }
 
     #[test]

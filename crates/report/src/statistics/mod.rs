@@ -5,10 +5,12 @@
 //! placement, compaction and luck differ. Both are estimated, and the larger rules ([`Estimate::combine`]).
 
 pub mod distributions;
+pub mod multiple;
 pub mod operation;
 pub mod quantile;
 pub mod ratio;
 pub mod series;
+pub mod settling;
 pub mod throughput;
 pub mod trend;
 
@@ -63,6 +65,18 @@ impl Estimate {
         match StandardError::larger(within, between) {
             Some(error) => Estimate::with_error(value, error),
             None => Estimate::bare(value),
+        }
+    }
+
+    /// The same for a comparison of runs, whose unit is the repetition: with as many degrees of freedom as repetitions leave. The
+    /// error is the larger of two, and by chance the smaller one can be the truth; few degrees of freedom make up for it.
+    pub fn by_repetitions(&self, repetitions: usize) -> Estimate {
+        match self.standard_error {
+            Some(value) if repetitions > 1 => {
+                let degrees_of_freedom = (repetitions - 1) as f64;
+                Estimate::with_error(self.value, StandardError { value, degrees_of_freedom })
+            }
+            _ => *self,
         }
     }
 

@@ -1,7 +1,17 @@
 //! How many times one figure is another, and whether that is more than noise.
 
+use super::distributions::student_t_both_tails;
 use super::{Estimate, Interval, StandardError};
 use crate::quantity;
+
+/// The standard error of the logarithm of a ratio of positive values, by the delta method.
+fn log_error(value: &Estimate, baseline: &Estimate) -> Option<StandardError> {
+    let relative = |estimate: &Estimate| estimate.standard_error.map(|error| error / estimate.value);
+    let (a2, b2) = (relative(value)?.powi(2), relative(baseline)?.powi(2));
+    let spread = a2.powi(2) / value.degrees_of_freedom + b2.powi(2) / baseline.degrees_of_freedom;
+    let degrees_of_freedom = if spread > 0.0 { (a2 + b2).powi(2) / spread } else { f64::INFINITY };
+    Some(StandardError { value: (a2 + b2).sqrt(), degrees_of_freedom })
+}
 
 /// A ratio of two independent estimates.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,24 +43,22 @@ impl Ratio {
             return None;
         }
         let ratio = value.value / baseline.value;
-        let relative = |estimate: &Estimate| {
-            estimate.standard_error.map(|error| StandardError {
-                value: error / estimate.value,
-                degrees_of_freedom: estimate.degrees_of_freedom,
-            })
-        };
-        let interval = match (relative(value), relative(baseline)) {
-            (Some(a), Some(b)) => {
-                let (a2, b2) = (a.value.powi(2), b.value.powi(2));
-                let spread = a2.powi(2) / a.degrees_of_freedom + b2.powi(2) / b.degrees_of_freedom;
-                let degrees_of_freedom =
-                    if spread > 0.0 { (a2 + b2).powi(2) / spread } else { f64::INFINITY };
-                let half = StandardError { value: (a2 + b2).sqrt(), degrees_of_freedom }.half_width();
-                Some(Interval { low: ratio * (-half).exp(), high: ratio * half.exp() })
-            }
-            _ => None,
-        };
+        let interval = log_error(value, baseline).map(|error| {
+            let half = error.half_width();
+            Interval { low: ratio * (-half).exp(), high: ratio * half.exp() }
+        });
         Some(Ratio { value: ratio, interval })
+    }
+
+    /// How likely a ratio as far from 1 as that of the two would be if they did not differ: Welch's test, two-sided, on the
+    /// logarithm's scale. None unless both values are positive and have a known error.
+    pub fn p_value(value: &Estimate, baseline: &Estimate) -> Option<f64> {
+        let distance = (Ratio::of(value, baseline)?.value).ln().abs();
+        let error = log_error(value, baseline)?;
+        if distance == 0.0 {
+            return Some(1.0);
+        }
+        Some(student_t_both_tails(distance / error.value, error.degrees_of_freedom))
     }
 
     pub fn difference(&self) -> Difference {
@@ -59,6 +67,14 @@ impl Ratio {
             Some(interval) if interval.contains(1.0) => Difference::NoneSeen,
             Some(_) if self.value > 1.0 => Difference::More,
             Some(_) => Difference::Less,
+        }
+    }
+
+    /// As [`Ratio::verdict`] of a throughput that was `offered`: that all reach it is no finding, and latencies tell them apart.
+    pub fn verdict_of(&self, offered: bool) -> String {
+        match self.difference() {
+            Difference::NoneSeen if offered => "same rate".to_owned(),
+            _ => self.verdict(),
         }
     }
 

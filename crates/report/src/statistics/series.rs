@@ -9,9 +9,17 @@ pub const FEWEST_SAMPLES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeriesError {
     pub mean: f64,
+    pub samples: usize,
     /// Between 1 and the number of samples.
     pub effective_samples: f64,
     pub error: StandardError,
+}
+
+impl SeriesError {
+    /// How many independent samples each sample is worth, at most one.
+    pub fn share_that_counts(&self) -> f64 {
+        self.effective_samples / self.samples as f64
+    }
 }
 
 /// The standard error of a series' mean, corrected for autocorrelation.
@@ -35,6 +43,7 @@ pub fn mean_error(samples: &[f64]) -> Option<SeriesError> {
     if variance == 0.0 {
         return Some(SeriesError {
             mean,
+            samples: count,
             effective_samples: n,
             error: StandardError { value: 0.0, degrees_of_freedom: n - 1.0 },
         });
@@ -51,6 +60,7 @@ pub fn mean_error(samples: &[f64]) -> Option<SeriesError> {
     let value = (variance / (1.0 - time / n) / effective_samples).sqrt();
     Some(SeriesError {
         mean,
+        samples: count,
         effective_samples,
         error: StandardError { value, degrees_of_freedom: (effective_samples - 1.0).max(1.0) },
     })

@@ -1,0 +1,99 @@
+//! Two runs beside each other, for scripts.
+
+use serde::Serialize;
+
+use crate::ab::{AbComparison, Change};
+use crate::statistics::{Estimate, Interval};
+
+/// Keys are never absent: what is not known is `null`.
+#[derive(Debug, Serialize)]
+struct AbExport<'a> {
+    runs: [RunName<'a>; 2],
+    sentence: String,
+    cells: Vec<AbCellExport<'a>>,
+    differences: &'a [String],
+    left_out: &'a [String],
+    cautions: &'a [String],
+}
+
+#[derive(Debug, Serialize)]
+struct RunName<'a> {
+    name: &'a str,
+    started_at: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct AbCellExport<'a> {
+    system: &'a str,
+    storage: &'a str,
+    workload: &'a str,
+    is_doubtful: bool,
+    figures: Vec<FigureExport>,
+}
+
+#[derive(Debug, Serialize)]
+struct FigureExport {
+    /// `throughput_per_s`, `mean_us`, `p99_us`, `duration_s`.
+    metric: &'static str,
+    a: Value,
+    b: Value,
+    ratio: f64,
+    ratio_interval: Option<Interval>,
+    p_value: Option<f64>,
+    p_corrected: Option<f64>,
+    /// `better`, `worse`, `none-seen`, `unknown`.
+    change: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Value {
+    value: f64,
+    interval: Option<Interval>,
+}
+
+impl From<Estimate> for Value {
+    fn from(one: Estimate) -> Self {
+        Value { value: one.value, interval: one.interval }
+    }
+}
+
+/// Both runs as indented JSON, one object: `runs`, `sentence`, `cells`, `differences`, `left_out`, `cautions`.
+pub fn ab_json(ab: &AbComparison) -> String {
+    let run = |index: usize| RunName { name: &ab.names[index], started_at: &ab.started_at[index] };
+    let cells = ab.cells.iter().map(|cell| AbCellExport {
+        system: &cell.system,
+        storage: &cell.storage,
+        workload: &cell.workload,
+        is_doubtful: cell.is_doubtful,
+        figures: cell
+            .figures
+            .iter()
+            .map(|figure| FigureExport {
+                metric: figure.metric.name(),
+                a: figure.a.into(),
+                b: figure.b.into(),
+                ratio: figure.ratio.value,
+                ratio_interval: figure.ratio.interval,
+                p_value: figure.p_value,
+                p_corrected: figure.corrected,
+                change: match figure.change() {
+                    Change::Better => "better",
+                    Change::Worse => "worse",
+                    Change::NoneSeen => "none-seen",
+                    Change::Unknown => "unknown",
+                },
+            })
+            .collect(),
+    });
+    let export = AbExport {
+        runs: [run(0), run(1)],
+        sentence: ab.sentence(),
+        cells: cells.collect(),
+        differences: &ab.differences,
+        left_out: &ab.left_out,
+        cautions: &ab.cautions,
+    };
+    let mut text = serde_json::to_string_pretty(&export).expect("plain data becomes JSON");
+    text.push('\n');
+    text
+}

@@ -1,0 +1,89 @@
+//! Rates that were looked for: the highest that keeps to a latency, as each repetition found it.
+
+use underlay_record::{RunRecord, SearchRecord};
+
+use crate::comparison::{CellResult, Comparison, Row};
+use crate::quantity;
+use crate::statistics::StandardError;
+
+/// The workloads whose rate was looked for.
+pub fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
+    comparison.operations().filter(|row| row.cell.find_rate.is_some()).collect()
+}
+
+/// The workload's name without what is looked for.
+pub fn label<'c>(row: &'c Row) -> &'c str {
+    row.label().split(", highest rate with").next().unwrap_or_default()
+}
+
+/// What each repetition found, with its number. Those too that found no rate to hold, and so have nothing else.
+pub fn of<'a>(result: &CellResult<'a>) -> Vec<(u32, &'a SearchRecord)> {
+    found(&result.records).collect()
+}
+
+fn found<'a>(records: &[&'a RunRecord]) -> impl Iterator<Item = (u32, &'a SearchRecord)> {
+    records.iter().copied().filter_map(|record| Some((record.repetition, record.search.as_ref()?)))
+}
+
+/// How well the rate is known of which it is known that it lies between one that holds and one that fails: as a standard error,
+/// every rate between the two being as likely. Repetitions try the same rates, so more of them make it no smaller.
+///
+/// None where no rate was looked for, or none failed.
+pub fn bracket_error(records: &[&RunRecord]) -> Option<StandardError> {
+    let width = |record: &SearchRecord| Some(record.fails_per_s? - record.holds_per_s?);
+    let widest = found(records).filter_map(|(_, record)| width(record)).reduce(f64::max)?;
+    // That of a uniform distribution over the width.
+    Some(StandardError { value: widest.max(0.0) / 12f64.sqrt(), degrees_of_freedom: f64::INFINITY })
+}
+
+/// `12,000/s holds, 12,300/s fails`
+pub fn bracket_in_words(record: &SearchRecord) -> String {
+    let per_s = |rate: f64| format!("{}/s", quantity::rate(rate));
+    match (record.holds_per_s, record.fails_per_s) {
+        (Some(holds), Some(fails)) => format!("{} holds, {} fails", per_s(holds), per_s(fails)),
+        (Some(holds), None) => format!("{} holds, the highest that was to be tried", per_s(holds)),
+        (None, Some(fails)) => format!("none holds: {} fails, the lowest that was tried", per_s(fails)),
+        (None, None) => "none holds".to_owned(),
+    }
+}
+
+/// How the search ended: `confirmed 3 of 3`, and what it did not come to.
+pub fn ending_in_words(record: &SearchRecord) -> String {
+    if record.holds_per_s.is_none() {
+        return "nothing to try again".to_owned();
+    }
+    let confirmed = match record.confirmations {
+        0 => "not tried again".to_owned(),
+        all => format!("confirmed {} of {all}", record.confirmed),
+    };
+    if record.is_closed { confirmed } else { format!("{confirmed}, steps used up") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(fails_per_s: Option<f64>) -> SearchRecord {
+        SearchRecord {
+            holds_per_s: Some(12_000.0),
+            fails_per_s,
+            confirmed: 2,
+            confirmations: 3,
+            is_closed: fails_per_s.is_some(),
+            ..SearchRecord::default()
+        }
+    }
+
+    #[test]
+    fn a_search_reads_well() {
+        let closed = record(Some(12_300.0));
+        assert_eq!(bracket_in_words(&closed), "12,000/s holds, 12,300/s fails");
+        assert_eq!(ending_in_words(&closed), "confirmed 2 of 3");
+        let open = record(None);
+        assert_eq!(bracket_in_words(&open), "12,000/s holds, the highest that was to be tried");
+        assert_eq!(ending_in_words(&open), "confirmed 2 of 3, steps used up");
+        let none = SearchRecord { holds_per_s: None, ..record(Some(26.8)) };
+        assert_eq!(bracket_in_words(&none), "none holds: 26.8/s fails, the lowest that was tried");
+        assert_eq!(ending_in_words(&none), "nothing to try again");
+    }
+}

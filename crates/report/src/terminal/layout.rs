@@ -1,0 +1,117 @@
+//! Tables and lines as a terminal shows them.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+
+/// A table and what of it is to be painted once it is laid out: escapes would count as width before.
+pub(super) struct Layout {
+    pub(super) table: Table,
+    /// (line of the body, text, how): a text's first occurrence on its line.
+    pub(super) paints: Vec<(usize, String, Style)>,
+    /// Lines above the body.
+    pub(super) header_lines: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Style {
+    Dim,
+    Alarm,
+}
+
+impl Layout {
+    pub(super) fn new(header: &[String]) -> Self {
+        let mut table = Table::new();
+        table.load_style(NOTHING);
+        table.set_header(header.to_vec());
+        Layout { table, paints: Vec::new(), header_lines: 1 }
+    }
+
+    /// Aligns all but the first column and the named ones to the right, two spaces apart.
+    pub(super) fn finish(&mut self, left: &[usize]) {
+        for (index, column) in self.table.column_iter_mut().enumerate() {
+            column.set_padding((if index == 0 { 1 } else { 0 }, 2));
+            if index > 0 && !left.contains(&index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.lines().iter().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    pub(super) fn render(&self, paint: Paint) -> String {
+        let mut out = String::new();
+        for (index, line) in self.lines().into_iter().enumerate() {
+            let mut line = line;
+            if index < self.header_lines {
+                line = paint.dim(&line);
+            }
+            for (body_line, text, style) in &self.paints {
+                if index == body_line + self.header_lines {
+                    let painted = match style {
+                        Style::Dim => paint.dim(text),
+                        Style::Alarm => paint.alarm(text),
+                    };
+                    line = line.replacen(text.as_str(), &painted, 1);
+                }
+            }
+            out += &line;
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// Words in lines of at most `width` columns, all but the first indented; a longer word has its own line.
+pub(super) fn wrap(text: &str, width: usize, indent: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match words.last_mut() {
+            // A number keeps its sign of percent.
+            Some(last) if word.starts_with('%') => *last = format!("{last} {word}"),
+            _ => words.push(word.to_owned()),
+        }
+    }
+    for word in &words {
+        let is_full = line.chars().count() + 1 + word.chars().count() > width;
+        if is_full && !line.trim().is_empty() {
+            lines.push(std::mem::replace(&mut line, indent.to_owned()));
+        }
+        if !line.trim().is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    lines.push(line);
+    lines
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Paint {
+    pub(super) colour: bool,
+}
+
+impl Paint {
+    fn with(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(super) fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    pub(super) fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    pub(super) fn alarm(self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+}
