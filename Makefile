@@ -8,7 +8,7 @@ OPERATIONS = 1000000
 # How often `make volume-kills` kills the server.
 KILLS = 500
 
-.PHONY: quickstart build test lint exercise power-cuts volume-kills overhead fidelity volume-performance jvm-hop slow-motion schema vm clean help
+.PHONY: quickstart build test lint exercise power-cuts volume-kills overhead fidelity volume-performance jvm-hop generator slow-motion schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
@@ -22,6 +22,7 @@ help:
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
 	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
 	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
+	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
 	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, and see whether they agree (about 15 minutes)"
 	@echo "make schema       write docs/run-record.schema.json anew"
 
@@ -77,6 +78,10 @@ jvm-hop:
 	@scripts/install-packages test
 	cargo build --release --locked -p underlay-systems --example jvm_hop
 	benches/jvm-hop
+
+generator: build
+	@scripts/install-packages test
+	benches/generator
 
 slow-motion: build
 	@scripts/install-packages run

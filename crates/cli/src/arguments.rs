@@ -3,7 +3,9 @@
 mod advise;
 mod fault;
 mod probing;
+mod rate;
 mod volume;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -12,7 +14,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use advise::{AdviseArguments, AdviseCommand, SplitArguments};
 pub use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
 pub use probing::{MeasureArguments, ServeArguments, VerifyArguments};
+pub use rate::RateArgument;
 pub use volume::{CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand};
+pub use worker::{TrustArguments, WorkerArguments, WorkersArguments};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -20,7 +24,7 @@ Exit codes:
     1  done, but a cell failed or cannot run here (the records say why)
     2  a mistake in an argument, a study or a medium
     3  this host lacks something; `underlay doctor` says what
-    4  a system or its storage failed
+    4  a system, its storage or a worker failed
    70  a bug in underlay
   130  stopped by Ctrl-C or SIGTERM; what was finished is kept";
 
@@ -38,13 +42,15 @@ pub enum Command {
     Run(RunArguments),
     /// Find every mistake in a study without running it
     Check(CheckArguments),
-    /// Show a run: HTML by default, or CSV or JSON for scripts
+    /// Show a run, or two runs beside each other: HTML by default, or CSV or JSON for scripts
     Report(ReportArguments),
     /// Load or run one YCSB workload on one system, without a study
     Ycsb(YcsbArguments),
+    /// Generate a part of a load that another host coordinates (`underlay ycsb --workers`)
+    Worker(WorkerArguments),
     /// Give any program a modelled disk: a directory that is as slow as the medium
     Mount(MountArguments),
-    /// Let a device fail while a program uses it: errors, slowness, a pulled cable, a power cut
+    /// Let a device fail while a program uses it: errors, wrong bits, slowness, a pulled cable, a power cut
     Fault(FaultArguments),
     /// Volumes of a pool of devices, served over NVMe/TCP
     Volume(VolumeArguments),
@@ -110,8 +116,9 @@ pub struct CheckArguments {
 
 #[derive(Debug, Args)]
 pub struct ReportArguments {
-    /// The run's directory [default: the newest below runs/]
-    pub run: Option<PathBuf>,
+    /// The run's directory [default: the newest below runs/]; of two, each cell of the second is held against that of the first
+    #[arg(num_args = 0..=2, value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
     /// Open the HTML file in a browser
     #[arg(long, conflicts_with_all = ["csv", "json"])]
     pub open: bool,
@@ -121,7 +128,7 @@ pub struct ReportArguments {
     /// Everything a script would read, to standard output
     #[arg(long)]
     pub json: bool,
-    /// Where to write the HTML [default: report.html in the run's directory]
+    /// Where to write the HTML [default: report.html in the run's directory; of two runs against.html in that of the second]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
@@ -137,11 +144,11 @@ pub enum YcsbPhase {
 #[derive(Debug, Args)]
 pub struct YcsbArguments {
     pub phase: YcsbPhase,
-    /// The system: rocksdb
+    /// The system: rocksdb, or null, which does nothing and shows what the generator can do
     pub system: String,
-    /// Where the system keeps its data: any directory, a modelled disk's (`underlay mount`) among them
+    /// Where the system keeps its data: any directory, a modelled disk's (`underlay mount`) among them; `null` needs none
     #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
+    pub dir: Option<PathBuf>,
     /// A file of CoreWorkload properties; may be given several times
     #[arg(short = 'P', value_name = "FILE")]
     pub property_files: Vec<PathBuf>,
@@ -154,14 +161,31 @@ pub struct YcsbArguments {
     /// Client threads, over the property threadcount
     #[arg(long)]
     pub threads: Option<u32>,
-    /// Operations per second, over the property target: an open loop, latency from the intended start
-    #[arg(long, value_name = "PER_SECOND")]
-    pub rate: Option<f64>,
+    /// Operations per second, over the property target: an open loop, latency from the intended start. 1000,2000,4000 for
+    /// steps of equal length, 1000..4000 for a ramp
+    #[arg(long, value_name = "PER_SECOND", allow_hyphen_values = true)]
+    pub rate: Option<RateArgument>,
+    /// Find the highest rate that keeps to a latency: p99=10ms, or p99=10ms,p99.9=50ms for both. The first rate that is
+    /// tried is --rate, the highest a thousand times as much
+    #[arg(long, value_name = "PERCENTILE=TIME", conflicts_with_all = ["hlog", "raw", "json", "duration"], requires = "rate")]
+    pub find_rate: Option<String>,
+    /// Seconds that each step of such a search is measured; a fourth more passes before
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10.0,
+        requires = "find_rate",
+        allow_hyphen_values = true
+    )]
+    pub step: f64,
+    /// How operations of a rate follow one another [default: constant]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub arrivals: Option<YcsbArrivals>,
     /// Seconds to measure [default: until operationcount, or 60]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub duration: Option<f64>,
     /// Seconds of warm-up before
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_hyphen_values = true)]
     pub warmup: f64,
     /// The memory budget of the system with its page cache
     #[arg(long, value_name = "SIZE", default_value = "512 MiB")]
@@ -169,9 +193,31 @@ pub struct YcsbArguments {
     /// A setting of the system: --set compression=lz4
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
+    /// Say how far it is every `status.interval` seconds (10), as YCSB does
+    #[arg(short = 's')]
+    pub status: bool,
+    /// What such a line begins with
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// Write the latencies of every interval to this file, which viewers of HdrHistogram logs open
+    #[arg(long, value_name = "FILE")]
+    pub hlog: Option<PathBuf>,
+    /// Write every single operation to this file, as Parquet
+    #[arg(long, value_name = "FILE")]
+    pub raw: Option<PathBuf>,
     /// Print the measurement as JSON instead of YCSB's text
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub from: WorkersArguments,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum YcsbArrivals {
+    /// Evenly
+    Constant,
+    /// Independently of one another, so that bursts occur
+    Poisson,
 }
 
 /// What a device went through before it is first used.

@@ -15,7 +15,8 @@ use arguments::{Arguments, Command, MediaCommand};
 use exit_codes::{BUG, MISTAKE};
 
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let words = commands::ycsb::words::translated(std::env::args_os());
+    let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
@@ -43,6 +44,7 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         Command::Check(arguments) => commands::check::check(&arguments),
         Command::Report(arguments) => commands::report::report(&arguments),
         Command::Ycsb(arguments) => commands::ycsb::ycsb(&arguments),
+        Command::Worker(arguments) => commands::worker::worker(&arguments),
         Command::Mount(arguments) => commands::mount::mount(&arguments),
         Command::Fault(arguments) => commands::fault::fault(&arguments),
         Command::Volume(arguments) => commands::volume::volume(&arguments),

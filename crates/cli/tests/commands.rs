@@ -10,7 +10,7 @@ const QUICKSTART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/qui
 fn mistakes_end_with_two_and_say_where() {
     let playground = Playground::new();
     playground.write("broken.toml", &TINY_STUDY.replace("hdd-7200-sata", "hdd-7200-stata"));
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["check", "broken.toml"], "broken.toml:9"),
         (&["run", "broken.toml"], "hdd-7200-sata"),
         (&["run", "absent.toml"], "absent.toml"),
@@ -25,6 +25,14 @@ fn mistakes_end_with_two_and_say_where() {
         (&["advise", "split", "hdd=6@120MB/s", "--root", "a,b"], "absolute path"),
         (&["ycsb", "run", "mysql", "--dir", "here"], "rocksdb"),
         (&["ycsb", "run", "rocksdb", "--dir", "here", "-p", "recordcount=many"], "recordcount"),
+        (&["ycsb", "run", "null", "--rate", "-5"], "'-5' is no rate"),
+        (&["ycsb", "run", "null", "--arrivals", "poisson"], "expected --rate beside it"),
+        (&["ycsb", "run", "null", "--rate", "1,2", "--find-rate", "p99=1s"], "begins with one rate"),
+        (
+            &["ycsb", "run", "null", "--rate", "9", "--find-rate", "p99=1s", "--step", "1"],
+            "expected 34 at least",
+        ),
+        (&["ycsb", "run", "null", "--rate", "9", "--find-rate", "p99=1s", "--step", "0"], "--step is 0"),
     ];
     for (arguments, expected) in cases {
         let output = playground.output(arguments);
@@ -79,18 +87,23 @@ fn ycsb_loads_and_runs_and_prints_as_ycsb_does() {
         "workload",
         "recordcount=5000\noperationcount=3000\nreadproportion=0.5\nupdateproportion=0.5\n",
     );
-    let run = playground.output(&[
-        "ycsb",
-        "run",
-        "rocksdb",
-        "--dir",
-        dir,
-        "-P",
-        "workload",
-        "-p",
-        "dataintegrity=false",
-    ]);
+    // As a script of YCSB's has it.
+    let line = format!(
+        "ycsb run rocksdb -s -P workload -p rocksdb.dir={dir} -threads 2 -l first: -t -jvm-args=-Xmx1g"
+    );
+    let run = playground.output(&line.split(' ').collect::<Vec<_>>());
     assert!(run.status.success(), "{}", stderr(&run));
+    assert!(
+        stderr(&run).contains("first:20") && stderr(&run).contains("'jvm-args' is no"),
+        "{}",
+        stderr(&run)
+    );
+    assert!(!stderr(&run).contains("rocksdb.dir"), "{}", stderr(&run));
+    // A place that can't be written to is said before anything is measured.
+    let line = format!("ycsb run rocksdb --dir {dir} -P workload --hlog none/run.hlog");
+    let refused = playground.output(&line.split(' ').collect::<Vec<_>>());
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("cannot write none/run.hlog") && stdout(&refused).is_empty());
     let text = stdout(&run);
     assert!(text.contains("[OVERALL], Throughput(ops/sec)"), "{text}");
     assert!(text.contains("[READ], Return=OK") && text.contains("[UPDATE], Return=OK"), "{text}");

@@ -27,11 +27,12 @@ fn underlay(playground: &Playground, arguments: &[&str]) -> String {
 fn what_can_not_be_done_is_said_before_anything_happens() {
     let playground = Playground::new();
     assert!(underlay(&playground, &["fault", "list"]).contains("nothing is served"));
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["fault", "here", "slow", "--factor", "10"], "nothing is served"),
         (&["fault", "slow", "--factor", "10"], "which device?"),
         (&["fault", "here", "slow", "--factor", "0.5"], "more than 1"),
         (&["fault", "here", "errors", "--rate", "2"], "rate of 2"),
+        (&["fault", "here", "corrupt", "--rate", "0"], "rate of 0"),
         (&["fault", "here", "errors", "--rate", "1", "--extent", "5"], "0..1GiB"),
         (&["fault", "here", "spikes", "--rate", "1", "--latency", "200"], "--latency 200"),
         (&["fault", "here", "vanish", "--for", "0 s"], "more than no time"),
@@ -164,5 +165,64 @@ vanish = true
         fs::read_to_string(playground.path("run/report.html")).unwrap()
     });
     assert!(page.contains("slow: everything takes 4 times as long"));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+/// RocksDB has checksums of its own; without them nobody but the generator can see a wrong bit.
+#[test]
+fn what_a_disk_corrupts_is_noticed() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let fault = "\n[fault.rotten]\nat = \"200 ms\"\nstorage = \"hdd\"\ncorrupt = { rate = 0.5 }\n";
+    let trusting =
+        "[system.trusting]\nkind = \"rocksdb\"\nmemory = \"64 MiB\"\nchecksums = \"ignore\"\n\n[storage.hdd]";
+    let study = TINY_STUDY
+        .replace("[storage.hdd]", trusting)
+        .replace("mixes = [\"a\", \"c\"]", "mixes = [\"c\"]")
+        .replace("threads = 4", "threads = 4\nproperties = { dataintegrity = true }");
+    playground.write("study.toml", &format!("{study}{fault}"));
+    let output = playground.output(&["run", "study.toml", "--out", "run", "--quiet"]);
+    let record = |system: &str, storage: &str| -> serde_json::Value {
+        let name = format!("run/cells/{system}.{storage}.ycsb-c-uniform-4t.r1.json");
+        serde_json::from_str(&fs::read_to_string(playground.path(&name)).unwrap()).unwrap()
+    };
+    let count =
+        |record: &serde_json::Value, name: &str| record["measured"]["integrity"][name].as_u64().unwrap();
+    for system in ["rocksdb", "trusting"] {
+        let sound = record(system, "flash");
+        assert_eq!(sound["status"]["state"], "completed", "{}\n{}", sound["status"], stderr(&output));
+        let operations = sound["measured"]["operations"].as_u64().unwrap();
+        assert!(count(&sound, "checked") >= operations && operations > 0, "{sound}");
+        assert_eq!((count(&sound, "mismatches"), &sound["measured"]["errors"]), (0, &0.into()), "{sound}");
+
+        let rotten = record(system, "hdd");
+        let state = rotten["status"]["state"].as_str();
+        if state == Some("completed") {
+            let what = rotten["devices"][0]["faults"][0]["what"].as_str().unwrap_or_default();
+            assert!(what.contains("corrupts: 50 % of the reads have a wrong bit"), "{rotten}");
+        }
+        let checks = rotten["certificate"]["checks"].as_array();
+        let checks: Vec<_> =
+            checks.into_iter().flatten().filter(|check| check["name"] == "checked values").collect();
+        match state {
+            Some("completed") if system == "rocksdb" => {
+                // Nobody is given a wrong value for a sound one.
+                assert_eq!(count(&rotten, "mismatches"), 0, "{rotten}");
+                assert!(rotten["measured"]["errors"].as_u64().unwrap() > 0, "nobody noticed: {rotten}");
+                let said = rotten["measured"]["error_samples"].to_string();
+                assert!(said.contains("Corruption"), "{said}");
+            }
+            Some("completed") => {
+                assert!(count(&rotten, "mismatches") > 0, "nobody noticed: {rotten}");
+                let said = rotten["measured"]["error_samples"].to_string();
+                assert!(said.contains("data integrity: record user"), "{said}");
+                assert_eq!((checks.len(), &checks[0]["passed"]), (1, &false.into()), "{rotten}");
+            }
+            // A wrong bit may strike what a file system or an engine can't go on without.
+            _ => assert!(!rotten["status"]["reason"].as_str().unwrap_or_default().is_empty(), "{rotten}"),
+        }
+    }
     assert_eq!(playground.left_behind(), [""; 0]);
 }

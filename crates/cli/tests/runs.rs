@@ -84,6 +84,13 @@ fn a_study_runs_from_its_file_to_its_report() {
         assert!(cell["latency_us"]["p50"].is_number());
         assert!(cell["certificate"]["verdict"].is_string());
     }
+    let against_itself = playground.output(&["report", "out", "out", "--json"]);
+    let compared: serde_json::Value = serde_json::from_slice(&against_itself.stdout).unwrap();
+    assert_eq!(compared["cells"].as_array().unwrap().len(), 4);
+    assert!(
+        stdout(&playground.output(&["report", "out", "out"])).contains("none differs by more than chance")
+    );
+    assert!(run.join("against.html").exists());
     let csv = stdout(&playground.output(&["report", "out", "--csv"]));
     assert_eq!(csv.lines().count(), 5);
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();

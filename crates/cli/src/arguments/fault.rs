@@ -36,6 +36,20 @@ pub enum FaultAction {
         #[command(flatten)]
         time: FaultTime,
     },
+    /// Reads give data with a wrong bit, and don't say so
+    Corrupt {
+        /// The share of the reads that it strikes: 0.01 is one in a hundred, 1 is all
+        #[arg(long)]
+        rate: f64,
+        /// Only bits of these bytes of the device: 0..1GiB
+        #[arg(long, value_name = "FROM..TO")]
+        extent: Option<String>,
+        /// Decides which
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[command(flatten)]
+        time: FaultTime,
+    },
     /// Requests take longer than the medium's own time
     Spikes {
         #[command(flatten)]

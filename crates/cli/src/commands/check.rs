@@ -23,11 +23,16 @@ pub fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let repetitions = study.run.repetitions as usize;
     let jobs = cells.iter().filter(|cell| cell.is_job()).count();
     let runs = (cells.len() - jobs) * repetitions;
-    let wall_s = runs as f64 * (study.run.warmup + study.run.duration).as_secs_f64();
+    let wall_s = repetitions as f64 * plan::measuring_wall(&study).as_secs_f64();
+    let searched = cells.iter().any(|cell| cell.find_rate.is_some());
+    let measuring = match searched {
+        true => "measuring and searching for rates on this machine",
+        false => "measuring on this machine",
+    };
     let measuring = match (runs, jobs) {
         (0, _) => "jobs that take as long as they take".to_owned(),
-        (_, 0) => format!("at least {} of measuring on this machine", quantity::duration(wall_s)),
-        _ => format!("at least {} of measuring on this machine, and jobs", quantity::duration(wall_s)),
+        (_, 0) => format!("at least {} of {measuring}", quantity::duration(wall_s)),
+        _ => format!("at least {} of {measuring}, and jobs", quantity::duration(wall_s)),
     };
     output::print(&format!(
         "{}: {}, {} each, {measuring}",

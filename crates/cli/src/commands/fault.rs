@@ -58,6 +58,10 @@ impl Act {
                 let WhichRequests { rate, seed, .. } = *which;
                 (Fault::Errors { operations: operations(which), rate, extent, seed }, time)
             }
+            FaultAction::Corrupt { rate, extent, seed, time } => {
+                let extent = extent.as_deref().map(parse_extent).transpose()?;
+                (Fault::Corrupt { rate: *rate, extent, seed: *seed }, time)
+            }
             FaultAction::Spikes { which, latency, time } => {
                 let latency_us = parse_duration("--latency", latency)?.as_secs_f64() * 1e6;
                 let WhichRequests { rate, seed, .. } = *which;

@@ -11,4 +11,5 @@ pub mod report;
 pub mod run;
 pub mod schema;
 pub mod volume;
+pub mod worker;
 pub mod ycsb;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
+use underlay_report::ab::AbComparison;
 use underlay_report::load::{LoadedRun, RunDirectory};
 
 use super::run::newest_run;
@@ -11,7 +12,10 @@ use crate::exit_codes::Failure;
 use crate::output;
 
 pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
-    let directory = arguments.run.clone().map_or_else(newest_run, Ok)?;
+    if let [a, b] = arguments.runs.as_slice() {
+        return compare(arguments, a, b);
+    }
+    let directory = arguments.runs.first().cloned().map_or_else(newest_run, Ok)?;
     let loaded = load(&directory)?;
     if arguments.csv {
         output::print(&underlay_report::export::csv(&loaded));
@@ -31,12 +35,39 @@ pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Two runs of the same cells.
+fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, Failure> {
+    if arguments.csv {
+        let text = "--csv goes with one run: two are compared as a table and a page, or by --json";
+        return Err(Failure::Mistake(text.to_owned()));
+    }
+    let (loaded_a, loaded_b) = (load(a)?, load(b)?);
+    let names = [a, b].map(|path| path.display().to_string());
+    let compared = AbComparison::of((&names[0], &loaded_a), (&names[1], &loaded_b));
+    if arguments.json {
+        output::print(&underlay_report::export::ab_json(&compared));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let page = arguments.out.clone().unwrap_or_else(|| b.join("against.html"));
+    write(&page, underlay_report::html::ab::render(&compared))?;
+    output::print(&underlay_report::terminal::ab::text(&compared, output::width(), output::colour()));
+    output::print(&format!("report   {}", page.display()));
+    if arguments.open {
+        open(&page)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 pub fn load(directory: &Path) -> Result<LoadedRun, Failure> {
     RunDirectory::load(directory).map_err(|error| Failure::Mistake(error.to_string()))
 }
 
 pub fn write_page(loaded: &LoadedRun, path: &Path) -> Result<(), Failure> {
-    std::fs::write(path, underlay_report::html::render(loaded))
+    write(path, underlay_report::html::render(loaded))
+}
+
+fn write(path: &Path, page: String) -> Result<(), Failure> {
+    std::fs::write(path, page)
         .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))
 }
 

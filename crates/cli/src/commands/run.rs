@@ -59,7 +59,11 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
         output::print(&format!("records  {directory}/cells"));
     }
     if outcome.left > 0 {
-        eprintln!("stopped; {} cells are left: underlay run --resume {directory}", outcome.left);
+        let left = match outcome.left {
+            1 => "1 cell is left".to_owned(),
+            cells => format!("{cells} cells are left"),
+        };
+        eprintln!("stopped; {left}: underlay run --resume {directory}");
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if outcome.failed + outcome.unavailable > 0 {

@@ -1,10 +1,16 @@
 //! `underlay ycsb`: one workload on one system, without a study.
 
+mod cautions;
+pub(super) mod results;
+mod search;
+pub mod words;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 
 use underlay_attach::{MemoryBudget, OwnFolder, Registry};
 use underlay_record::Measured;
@@ -12,10 +18,13 @@ use underlay_report::quantity;
 use underlay_study::units;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System};
 use underlay_workload::client::ClientError;
-use underlay_workload::values::FieldLength;
-use underlay_workload::{Arrivals, Control, Mix, Properties, RunError, RunSpec, Workload};
+use underlay_workload::ycsb::{OutputOptions, RunFacts};
+use underlay_workload::{
+    Arrivals, Control, Mix, Origin, Properties, PropertyErrors, RatePart, RateProfile, RawLog, RunError,
+    RunSpec, Workload,
+};
 
-use crate::arguments::{YcsbArguments, YcsbPhase};
+use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
 
@@ -26,12 +35,23 @@ const SERIES_INTERVALS: u32 = 60;
 
 pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let properties = properties(arguments)?;
-    let workload = properties.workload().map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))?;
+    let workload = properties.workload().map_err(mistaken)?;
+    let options = OutputOptions::of(&properties).map_err(mistaken)?;
+    let directory_given = given_directory(arguments, &properties);
     for unknown in properties.unknown() {
+        if unknown.property.name == ROCKSDB_DIRECTORY && directory_given.is_some() {
+            continue;
+        }
         let hint = unknown.suggestion.map_or_else(String::new, |name| format!("; did you mean {name}?"));
         eprintln!(
             "note: {}: '{}' is no CoreWorkload property{hint}",
             unknown.property.origin, unknown.property.name
+        );
+    }
+    for one in properties.without_effect() {
+        eprintln!(
+            "note: {}: '{}' changes nothing here: {}",
+            one.property.origin, one.property.name, one.reason
         );
     }
     let system = underlay_systems::find(&arguments.system).ok_or_else(|| {
@@ -39,11 +59,18 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         Failure::Mistake(format!("there is no system '{}': expected one of {known}", arguments.system))
     })?;
     let spec = spec(arguments, workload)?;
+    let wanted = search::wanted(arguments)?;
     let settings = settings(arguments, system, &spec.workload)?;
-    std::fs::create_dir_all(&arguments.dir)
-        .map_err(|error| Failure::Mistake(format!("cannot make {}: {error}", arguments.dir.display())))?;
+    let has_workers = !arguments.from.workers.is_empty();
+    let data = if has_workers { Vec::new() } else { directory(arguments, directory_given)? };
     if spec.mix.scans() && !system.capabilities().scan {
         return Err(Failure::Mistake(format!("the mix scans, and {} cannot", system.name())));
+    }
+    refuse_what_does_not_go_together(arguments, system, &spec.workload, &options)?;
+    results::check_places(&options, &[arguments.hlog.as_deref(), arguments.raw.as_deref()])?;
+    let elsewhere = super::worker::coordinate::elsewhere;
+    if let Some(code) = elsewhere(arguments, &properties, &spec, &settings.values, &options)? {
+        return Ok(code);
     }
 
     let stop = signals::stop_flag()?;
@@ -61,51 +88,152 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         }
         Err(other) => return Err(other.into()),
     };
-    let paths = StoragePaths {
-        data: vec![absolute(&arguments.dir)?],
-        scratch: scratch.path().to_path_buf(),
-        ..StoragePaths::default()
-    };
+    let budget_of_data = (!data.is_empty()).then_some(budget_bytes);
+    let paths = StoragePaths { data, scratch: scratch.path().to_path_buf(), ..StoragePaths::default() };
     let cgroup_procs = budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default();
     // Pages of its files that others have read are not charged to the budget.
     underlay_attach::memory_budget::drop_file_caches(&paths.data)?;
     let running = system.start(&paths, &Memory { budget_bytes, cgroup_procs }, &settings)?;
 
-    let control = Control::with_stop(Arc::clone(&stop));
     let connect = |_thread: u32| running.connect().map_err(|error| ClientError::Lost(error.to_string()));
-    let outcome = underlay_workload::run(&spec, &connect, &control);
-    let measured = match outcome {
-        Ok(measured) => measured,
-        Err(RunError::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
-        Err(RunError::Spec { problems }) => return Err(Failure::Mistake(problems.join("; "))),
-        Err(error) => {
-            running.health()?;
-            return Err(Failure::Failed(error.to_string()));
+    if let Some(wanted) = wanted {
+        let outcome = search::search(&spec, wanted, &connect, &stop);
+        let found = match outcome {
+            Ok(found) => found,
+            Err(error) => return ended(error, running.as_ref()),
+        };
+        finish(arguments, running)?;
+        if let Some(budget) = &mut budget {
+            budget.remove()?;
         }
-    };
-    finish(arguments, running)?;
-    if let Some(budget) = &mut budget {
-        budget.remove()?;
+        if let Some(measured) = &found.measured {
+            results::print(measured, RunFacts::default(), SystemTime::now(), &options)?;
+            let at_that_rate = RunSpec { rate_per_s: found.found.holds_per_s, ..spec.clone() };
+            caution(measured, &at_that_rate, &options, budget_of_data);
+        }
+        search::print(&found.found);
+        let is_sound = found.measured.as_ref().is_none_or(|measured| mismatches(measured) == 0);
+        let is_found = found.found.holds_per_s.is_some();
+        return Ok(if is_found && is_sound { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) });
     }
-    show(arguments, &measured, &spec.workload);
+
+    let began = OnceLock::new();
+    let mut control = Control::with_stop(Arc::clone(&stop));
+    control.keeps_intervals = results::needs_intervals(&options, arguments.hlog.as_deref());
+    control.keeps_particulars = true;
+    control.on_measurement_started = Some(Box::new(|| {
+        began.get_or_init(SystemTime::now);
+    }));
+    let raw = arguments.raw.clone().map(|file| {
+        let (log, operations) = RawLog::new();
+        control.log_operations(log);
+        std::thread::spawn(move || underlay_rawlog::write(operations, &file))
+    });
+    let points = results::gather_points(&control, &options);
+    let outcome =
+        results::with_status(&control, &options, || underlay_workload::run(&spec, &connect, &control));
+    let written = raw.map(JoinHandle::join).transpose();
+    let written = written.map_err(|_| Failure::Failed("the raw log's writer panicked".to_owned()))?;
+    let points = points.map(JoinHandle::join).transpose();
+    let points = points.map_err(|_| Failure::Failed("the reader of single latencies panicked".to_owned()))?;
+    let mut measured = match outcome {
+        Ok(measured) => measured,
+        Err(error) => return ended(error, running.as_ref()),
+    };
+    // What was measured is said even where the system fails on its way out.
+    let finished = finish(arguments, running).and_then(|()| match &mut budget {
+        Some(budget) => Ok(budget.remove()?),
+        None => Ok(()),
+    });
+    let intervals = control.intervals();
+    let began = began.get().copied().unwrap_or_else(SystemTime::now);
+    if !system.capabilities().keeps_nothing {
+        measured.generator.ceiling_per_s = underlay_workload::null_ceiling(&spec).ok();
+    }
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&measured).expect("a measurement is plain data"));
+    } else {
+        let particulars = control.particulars();
+        let facts = RunFacts { particulars: Some(&particulars), points: points.as_ref() };
+        results::print(&measured, facts, began, &options)?;
+        sum_up(&measured);
+    }
+    caution(&measured, &spec, &options, budget_of_data);
+    // What was measured is not lost with a file.
+    results::write_logs(&intervals, began, &options, arguments.hlog.as_deref())?;
+    written.transpose().map_err(|error| Failure::Failed(error.to_string()))?;
+    finished?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    Ok(if measured.errors > 0 { ExitCode::from(INCOMPLETE) } else { ExitCode::SUCCESS })
+    Ok(if measured.errors + mismatches(&measured) > 0 {
+        ExitCode::from(INCOMPLETE)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Each is right by itself.
+fn refuse_what_does_not_go_together(
+    arguments: &YcsbArguments,
+    system: &dyn System,
+    workload: &Workload,
+    options: &OutputOptions,
+) -> Result<(), Failure> {
+    let mistake = |text: String| Err(Failure::Mistake(text));
+    if workload.data_integrity && system.capabilities().keeps_nothing {
+        return mistake(format!("dataintegrity checks what is read, and {} keeps nothing", system.name()));
+    }
+    if !options.measurement.needs_points() {
+        return Ok(());
+    }
+    let kind = "this measurementtype takes every single operation";
+    if arguments.raw.is_some() {
+        return mistake(format!("{kind}, and so does --raw: ask for one of them"));
+    }
+    if arguments.find_rate.is_some() {
+        return mistake(format!("{kind}, which --find-rate does not keep: leave one of them out"));
+    }
+    Ok(())
+}
+
+/// A run that brought nothing back.
+fn ended(error: RunError, running: &dyn Running) -> Result<ExitCode, Failure> {
+    match error {
+        RunError::Stopped => Ok(ExitCode::from(INTERRUPTED)),
+        RunError::Spec { problems } => Err(Failure::Mistake(problems.join("; "))),
+        error => {
+            running.health()?;
+            Err(Failure::Failed(error.to_string()))
+        }
+    }
+}
+
+/// Several mistakes begin on a line of their own.
+fn mistaken(mistakes: PropertyErrors) -> Failure {
+    let begin = if mistakes.0.len() > 1 { "\n" } else { "" };
+    Failure::Mistake(format!("{begin}{mistakes}"))
 }
 
 fn properties(arguments: &YcsbArguments) -> Result<Properties, Failure> {
     let mut properties = Properties::new();
     for file in &arguments.property_files {
-        properties.read_file(file).map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))?;
+        properties.read_file(file).map_err(mistaken)?;
     }
     for argument in &arguments.properties {
-        properties.add_argument(argument).map_err(|mistakes| Failure::Mistake(mistakes.to_string()))?;
+        properties.add_argument(argument).map_err(mistaken)?;
+    }
+    if arguments.status {
+        properties.add("status", "true", Origin::Argument("-s".to_owned()));
+    }
+    if let Some(label) = &arguments.label {
+        properties.add("label", label, Origin::Argument(format!("--label {label}")));
     }
     Ok(properties)
 }
 
 fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failure> {
+    let workload = if arguments.mix.is_none() { workload.with_core_defaults() } else { workload };
     let mix = match (arguments.phase, &arguments.mix) {
         (YcsbPhase::Load, None) => Mix::parse("load"),
         (YcsbPhase::Load, Some(_)) => {
@@ -127,17 +255,67 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
         (None, None) if limited => Duration::MAX,
         (None, None) => DEFAULT_DURATION,
     };
+    let warmup = seconds("warmup", arguments.warmup)?.max(workload.warmup_time);
+    let (rate_per_s, rate_profile) = match &arguments.rate {
+        None => (workload.target_rate_per_s, None),
+        Some(RateArgument::Constant(rate)) => (Some(*rate), None),
+        Some(changing) => {
+            let parts = rate_parts(changing, warmup, duration)?;
+            (None, Some(RateProfile::of(&parts).map_err(Failure::Mistake)?))
+        }
+    };
+    let has_rate = rate_per_s.is_some() || rate_profile.is_some();
     Ok(RunSpec {
         threads: arguments.threads.unwrap_or(workload.threads),
-        rate_per_s: arguments.rate.or(workload.target_rate_per_s),
-        arrivals: Arrivals::Constant,
-        warmup: seconds("warmup", arguments.warmup)?.max(workload.warmup_time),
+        rate_per_s,
+        rate_profile,
+        arrivals: match arguments.arrivals {
+            Some(_) if !has_rate => {
+                return Err(Failure::Mistake(
+                    "--arrivals says how operations of a rate follow one another: expected --rate beside it"
+                        .into(),
+                ));
+            }
+            None | Some(YcsbArrivals::Constant) => Arrivals::Constant,
+            Some(YcsbArrivals::Poisson) => Arrivals::Poisson,
+        },
+        warmup,
         duration,
         operation_limit,
         series_intervals: SERIES_INTERVALS,
         workload: Arc::new(workload),
         ..RunSpec::new(Arc::new(Workload::new(1, 1, 1)), mix)
     })
+}
+
+/// A rate that changes over the measured time; the warm-up has the first one.
+pub(super) fn rate_parts(
+    rate: &RateArgument,
+    warmup: Duration,
+    duration: Duration,
+) -> Result<Vec<RatePart>, Failure> {
+    if duration == Duration::MAX {
+        return Err(Failure::Mistake(
+            "--rate has several rates: expected --duration, over which they are spread".to_owned(),
+        ));
+    }
+    let mut parts = Vec::new();
+    if !warmup.is_zero() {
+        parts.push(RatePart::Steady { rate_per_s: rate.first_per_s(), length: warmup });
+    }
+    match rate {
+        RateArgument::Constant(rate_per_s) => {
+            parts.push(RatePart::Steady { rate_per_s: *rate_per_s, length: duration });
+        }
+        RateArgument::Ramp(from_per_s, to_per_s) => {
+            parts.push(RatePart::Ramp { from_per_s: *from_per_s, to_per_s: *to_per_s, length: duration });
+        }
+        RateArgument::Steps(rates) => {
+            let length = duration.div_f64(rates.len().max(1) as f64);
+            parts.extend(rates.iter().map(|&rate_per_s| RatePart::Steady { rate_per_s, length }));
+        }
+    }
+    Ok(parts)
 }
 
 fn settings(
@@ -147,10 +325,7 @@ fn settings(
 ) -> Result<Settings, Failure> {
     let mut settings = Settings {
         fields: workload.field_count,
-        field_bytes: match workload.field_length {
-            FieldLength::Constant(bytes) => bytes,
-            FieldLength::Uniform(_, most) | FieldLength::Zipfian(_, most) => most,
-        },
+        field_bytes: workload.field_length.max_bytes(),
         timeout: CLIENT_TIMEOUT,
         ..Settings::default()
     };
@@ -169,6 +344,30 @@ fn settings(
     Err(Failure::Mistake(lines.join("\n")))
 }
 
+/// What YCSB's own binding calls `--dir`.
+const ROCKSDB_DIRECTORY: &str = "rocksdb.dir";
+
+fn given_directory(arguments: &YcsbArguments, properties: &Properties) -> Option<PathBuf> {
+    let by_property = || properties.get(ROCKSDB_DIRECTORY).filter(|_| arguments.system == "rocksdb");
+    arguments.dir.clone().or_else(|| by_property().map(|property| PathBuf::from(&property.value)))
+}
+
+/// Where the system keeps its data: one directory, which is made, or none where nothing is kept.
+fn directory(arguments: &YcsbArguments, given: Option<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    let Some(directory) = given else {
+        if arguments.system == "null" {
+            return Ok(Vec::new());
+        }
+        return Err(Failure::Mistake(format!(
+            "--dir is missing: expected the directory where {} keeps its data",
+            arguments.system
+        )));
+    };
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| Failure::Mistake(format!("cannot make {}: {error}", directory.display())))?;
+    Ok(vec![absolute(&directory)?])
+}
+
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| Failure::Mistake(format!("cannot open {}: {error}", path.display())))
 }
@@ -182,12 +381,25 @@ fn finish(arguments: &YcsbArguments, running: Box<dyn Running>) -> Result<(), Fa
     Ok(running.stop()?)
 }
 
-fn show(arguments: &YcsbArguments, measured: &Measured, workload: &Workload) {
-    if arguments.json {
-        output::print(&serde_json::to_string_pretty(measured).expect("a measurement is plain data"));
-        return;
+/// Says where the measurement is weak.
+pub(super) fn caution(
+    measured: &Measured,
+    spec: &RunSpec,
+    options: &OutputOptions,
+    budget_bytes: Option<u64>,
+) {
+    let circumstances = cautions::Circumstances { spec, percentiles: &options.percentiles, budget_bytes };
+    for caution in cautions::about(measured, &circumstances) {
+        eprintln!("note: {caution}");
     }
-    output::print(&underlay_workload::ycsb_output::summary(measured, &workload.output_percentiles));
+}
+
+/// Records that were not what was written.
+fn mismatches(measured: &Measured) -> u64 {
+    measured.integrity.map_or(0, |integrity| integrity.mismatches)
+}
+
+pub(super) fn sum_up(measured: &Measured) {
     eprintln!(
         "{} operations in {}: {}/s, mean {}, p99 {}",
         measured.operations,
@@ -196,7 +408,20 @@ fn show(arguments: &YcsbArguments, measured: &Measured, workload: &Workload) {
         quantity::latency(measured.latency.us.mean),
         quantity::latency(measured.latency.us.p99)
     );
+    if let Some(integrity) = measured.integrity.filter(|integrity| integrity.mismatches > 0) {
+        let (wrong, checked) = (integrity.mismatches, integrity.checked);
+        eprintln!("wrong values: {wrong} of {checked} records that were read are not what was written");
+        if wrong > checked / 2 {
+            eprintln!(
+                "so many: were they loaded with dataintegrity=true and the same fieldcount, fieldlength and \
+                 compressibility?"
+            );
+        }
+    }
     for sample in &measured.error_samples {
-        eprintln!("error: {sample}");
+        match sample.strip_prefix("data integrity: ") {
+            Some(wrong) => eprintln!("wrong value: {wrong}"),
+            None => eprintln!("error: {sample}"),
+        }
     }
 }

@@ -1,0 +1,61 @@
+//! An offered rate as it is written: one, several steps, or a ramp.
+
+use std::str::FromStr;
+
+/// Operations per second.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RateArgument {
+    Constant(f64),
+    /// `1000,2000,4000`: one after the other, each as long as the others.
+    Steps(Vec<f64>),
+    /// `1000..4000`: evenly from the first to the second.
+    Ramp(f64, f64),
+}
+
+impl RateArgument {
+    /// The rate that it begins with.
+    pub fn first_per_s(&self) -> f64 {
+        match self {
+            RateArgument::Constant(rate) | RateArgument::Ramp(rate, _) => *rate,
+            RateArgument::Steps(rates) => rates.first().copied().unwrap_or_default(),
+        }
+    }
+}
+
+impl FromStr for RateArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rate = |part: &str| match part.trim().replace('_', "").parse::<f64>() {
+            Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+            _ => Err(format!("'{part}' is no rate: expected a number of operations per second above 0")),
+        };
+        if let Some((from, to)) = text.split_once("..") {
+            return Ok(RateArgument::Ramp(rate(from)?, rate(to)?));
+        }
+        let rates = text.split(',').map(rate).collect::<Result<Vec<f64>, String>>()?;
+        Ok(match rates[..] {
+            [one] => RateArgument::Constant(one),
+            _ => RateArgument::Steps(rates),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_in_their_three_forms() {
+        let read = |text: &str| text.parse::<RateArgument>();
+        assert_eq!(read("20_000"), Ok(RateArgument::Constant(20_000.0)));
+        assert_eq!(read("0.5"), Ok(RateArgument::Constant(0.5)));
+        assert_eq!(read("1000, 2000,4e3"), Ok(RateArgument::Steps(vec![1000.0, 2000.0, 4000.0])));
+        assert_eq!(read("1000..50_000"), Ok(RateArgument::Ramp(1000.0, 50_000.0)));
+        for wrong in ["", "max", "0", "-5", "1000,", "..5", "5..", "1..2..3", "inf"] {
+            assert!(read(wrong).unwrap_err().contains("expected a number of operations"), "{wrong}");
+        }
+        assert_eq!(read("1000..50_000").unwrap().first_per_s(), 1000.0);
+        assert_eq!(read("7,5").unwrap().first_per_s(), 7.0);
+    }
+}

@@ -1,0 +1,50 @@
+//! `underlay worker`, and what `underlay ycsb` says of workers.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub struct WorkerArguments {
+    /// Listen here: 0.0.0.0:7400 for everybody who knows the token or holds a certificate
+    #[arg(long, value_name = "HOST:PORT", required_unless_present = "stdio")]
+    pub listen: Option<String>,
+    /// Speak with the coordinator by standard input and output, as over ssh, and end with it
+    #[arg(long, conflicts_with_all = ["listen", "token_file", "authority", "end_when_idle"])]
+    pub stdio: bool,
+    #[command(flatten)]
+    pub trust: TrustArguments,
+    /// End when no coordinator came for so long
+    #[arg(long, value_name = "SECONDS")]
+    pub end_when_idle: Option<f64>,
+}
+
+/// How workers and their coordinator know each other.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TrustArguments {
+    /// A file whose first line workers and coordinator share: `openssl rand -hex 32 > token; chmod 600 token`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["authority", "certificate", "key"])]
+    pub token_file: Option<PathBuf>,
+    /// In place of a token, mutual TLS: the authority's certificates in PEM form, of which both sides have one
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub authority: Option<PathBuf>,
+    /// This host's certificate in PEM form, with those between it and the authority
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub certificate: Option<PathBuf>,
+    /// Its private key in PEM form
+    #[arg(long, value_name = "FILE", requires = "authority")]
+    pub key: Option<PathBuf>,
+}
+
+/// Where a load comes from when it does not come from here.
+#[derive(Clone, Debug, Default, Args)]
+pub struct WorkersArguments {
+    /// Generate the load on these hosts, where `underlay worker` listens, or which ssh reaches: a:7400,ssh:me@b
+    #[arg(long, value_name = "WORKER,...", value_delimiter = ',', conflicts_with_all = ["dir", "find_rate", "hlog", "raw"])]
+    pub workers: Vec<String>,
+    #[command(flatten)]
+    pub trust: TrustArguments,
+    /// Where underlay is on hosts that ssh reaches [default: underlay]
+    #[arg(long, value_name = "PATH", requires = "workers")]
+    pub remote_program: Option<String>,
+}

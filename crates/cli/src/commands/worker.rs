@@ -1,0 +1,87 @@
+//! `underlay worker`: a part of a load that another host coordinates.
+
+pub mod coordinate;
+#[cfg(test)]
+mod manifest_tests;
+mod shared;
+
+use std::io::{Write as _, stderr, stdin, stdout};
+use std::os::fd::AsFd as _;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use underlay_attach::Registry;
+use underlay_hosts::{Certificates, Door, HostError, Token, Trust, Worker};
+
+use crate::arguments::{TrustArguments, WorkerArguments};
+use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::{output, signals};
+
+pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
+    let idle_limit = arguments.end_when_idle.map(|seconds| {
+        Duration::try_from_secs_f64(seconds).map_err(|_| {
+            Failure::Mistake(format!("--end-when-idle is {seconds}: expected a number of seconds"))
+        })
+    });
+    let idle_limit = idle_limit.transpose()?;
+    let door = match (&arguments.listen, trust(&arguments.trust)?) {
+        (None, _) => None,
+        (Some(address), Some(trust)) => Some(Door::open(address, &trust)?),
+        (Some(_), None) => {
+            return Err(Failure::Mistake(
+                "a worker that listens does as whoever it trusts says: expected --token-file, \
+                 or --authority, --certificate and --key"
+                    .to_owned(),
+            ));
+        }
+    };
+    let registry = Registry::open()?;
+    let stop = signals::stop_flag()?;
+    let worker = Worker::new(shared::connector(registry));
+    match door {
+        None => {
+            // Frames end with no line break, at which the standard library's own output would wait.
+            let copied = stdout().as_fd().try_clone_to_owned();
+            let output = copied.map_err(|error| Failure::Failed(format!("no standard output: {error}")))?;
+            let served = worker.serve_streams(stdin(), std::fs::File::from(output), &stop);
+            served.map_err(|error| Failure::Failed(format!("the coordinator is gone: {error}")))?;
+        }
+        Some(door) => {
+            let address = door.address().map_err(|error| Failure::Failed(error.to_string()))?;
+            output::print(&format!("listens on {address}; Ctrl-C ends it"));
+            // It goes on where nobody reads what it says.
+            let said = |words: &str| {
+                let _ = writeln!(stderr(), "{words}");
+            };
+            worker.serve(&door, idle_limit, &stop, &said);
+        }
+    }
+    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// `None` where neither a token nor certificates are given.
+fn trust(arguments: &TrustArguments) -> Result<Option<Trust>, Failure> {
+    if let Some(file) = &arguments.token_file {
+        return Ok(Some(Trust::Token(Token::read(file)?)));
+    }
+    let (Some(authority), Some(certificate), Some(key)) =
+        (&arguments.authority, &arguments.certificate, &arguments.key)
+    else {
+        return Ok(None);
+    };
+    Ok(Some(Trust::Certificates(Certificates {
+        authority: authority.clone(),
+        certificate: certificate.clone(),
+        key: key.clone(),
+    })))
+}
+
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::Job(_) | HostError::Trust(_) => Failure::Mistake(error.to_string()),
+            _ => Failure::Failed(error.to_string()),
+        }
+    }
+}

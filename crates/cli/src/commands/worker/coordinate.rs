@@ -1,0 +1,287 @@
+//! `underlay ycsb ... --workers`: the load comes from several hosts.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+use underlay_hosts::{Coordinator, HostAddress, HostError, HostReport, Job, Report, Together};
+use underlay_record::Measured;
+use underlay_workload::ycsb::{Exporter, OutputOptions, RunFacts, Status};
+use underlay_workload::{Properties, RunSpec};
+
+use super::{shared, trust};
+use crate::arguments::{TrustArguments, YcsbArguments, YcsbPhase};
+use crate::commands::ycsb::{caution, rate_parts, results, sum_up};
+use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
+use crate::{output, signals};
+
+/// Where workers are given, the load comes from them; `None` where none are.
+pub fn elsewhere(
+    arguments: &YcsbArguments,
+    properties: &Properties,
+    spec: &RunSpec,
+    settings: &BTreeMap<String, String>,
+    options: &OutputOptions,
+) -> Result<Option<ExitCode>, Failure> {
+    if !arguments.from.workers.is_empty() {
+        return coordinate(arguments, properties, spec, settings, options).map(Some);
+    }
+    let TrustArguments { token_file, authority, .. } = &arguments.from.trust;
+    if token_file.is_some() || authority.is_some() {
+        return Err(Failure::Mistake(
+            "a token or certificates are for workers: expected --workers".to_owned(),
+        ));
+    }
+    Ok(None)
+}
+
+fn coordinate(
+    arguments: &YcsbArguments,
+    properties: &Properties,
+    spec: &RunSpec,
+    settings: &BTreeMap<String, String>,
+    options: &OutputOptions,
+) -> Result<ExitCode, Failure> {
+    refuse_what_workers_do_not_send(options)?;
+    shared::check(&arguments.system, settings).map_err(Failure::Mistake)?;
+    let job = job(arguments, properties, spec, settings)?;
+    let from = &arguments.from;
+    let program = from.remote_program.as_deref().unwrap_or("underlay");
+    let workers: Vec<HostAddress> =
+        from.workers.iter().map(|text| HostAddress::parse(text, program)).collect::<Result<_, _>>()?;
+    // What can't be divided is said before anybody is connected to.
+    job.divided(u32::try_from(workers.len()).unwrap_or(u32::MAX))?;
+    let stop = signals::stop_flag()?;
+    let began = SystemTime::now();
+    let coordinator = Coordinator::connect(&workers, trust(&from.trust)?.as_ref())?;
+    let progress = Mutex::new(Progress::new(options, spec.operation_limit));
+    let reported = |report: &Report| {
+        if let Ok(mut progress) = progress.lock() {
+            progress.show(report);
+        }
+    };
+    let together = match coordinator.run(&job, &stop, &reported) {
+        Ok(together) => together,
+        Err(HostError::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
+        Err(error) => return Err(error.into()),
+    };
+    if arguments.json {
+        let record = serde_json::to_string_pretty(&WithHosts::of(&together));
+        output::print(&record.expect("a measurement is plain data"));
+    } else {
+        let facts = RunFacts { particulars: Some(&together.particulars), points: None };
+        results::print(&together.measured, facts, began, options)?;
+        // In JSON, only YCSB's own objects are expected.
+        if options.exporter == Exporter::Text || options.export_file.is_some() {
+            output::print(&in_lines(&together));
+        }
+        sum_up(&together.measured);
+    }
+    // Where the data are, and how much memory there is, is the system's own matter.
+    caution(&together.measured, spec, options, None);
+    for lost in &together.lost {
+        eprintln!(
+            "note: {}; the {} operations that it had told of are not among those above",
+            lost.error, lost.last.operations
+        );
+    }
+    if let Some(lost) = together.lost.first() {
+        return Err(Failure::Failed(format!(
+            "{}; what the other {} of {} workers measured was kept",
+            lost.error,
+            together.hosts.len(),
+            workers.len()
+        )));
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let mismatches = together.measured.integrity.map_or(0, |integrity| integrity.mismatches);
+    let is_good = together.measured.errors + mismatches == 0 && together.lost_threads == 0;
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+}
+
+fn refuse_what_workers_do_not_send(options: &OutputOptions) -> Result<(), Failure> {
+    let refused =
+        |what: &str| Err(Failure::Mistake(format!("{what}, which workers don't send: run it on one host")));
+    if options.measurement.needs_points() {
+        return refused("this measurementtype needs every single operation");
+    }
+    if options.histogram_logs.is_some() {
+        return refused("hdrhistogram.fileoutput needs the latencies of every interval");
+    }
+    Ok(())
+}
+
+fn job(
+    arguments: &YcsbArguments,
+    properties: &Properties,
+    spec: &RunSpec,
+    settings: &BTreeMap<String, String>,
+) -> Result<Job, Failure> {
+    let changes = match (&arguments.rate, &spec.rate_profile) {
+        (Some(rate), Some(_)) => rate_parts(rate, spec.warmup, spec.duration)?,
+        _ => Vec::new(),
+    };
+    Ok(Job {
+        system: arguments.system.clone(),
+        settings: settings.clone(),
+        properties: properties.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
+        mix: match arguments.phase {
+            YcsbPhase::Load => Some("load".to_owned()),
+            YcsbPhase::Run => arguments.mix.clone(),
+        },
+        threads: spec.threads,
+        rate_per_s: spec.rate_per_s,
+        rate_changes: changes.into_iter().map(Into::into).collect(),
+        arrivals: spec.arrivals.name().to_owned(),
+        warmup: spec.warmup,
+        duration: spec.duration,
+        operation_limit: spec.operation_limit,
+        series_intervals: spec.series_intervals,
+        seed: spec.seed,
+        ..Job::default()
+    })
+}
+
+/// YCSB's line on standard error now and then, of all workers together.
+struct Progress<'a> {
+    options: &'a OutputOptions,
+    operation_limit: Option<u64>,
+    /// Since it was first told of something, which is when all have been told when to begin.
+    began: Option<Instant>,
+    before: (Duration, u64),
+}
+
+impl<'a> Progress<'a> {
+    fn new(options: &'a OutputOptions, operation_limit: Option<u64>) -> Self {
+        Progress { options, operation_limit, began: None, before: (Duration::ZERO, 0) }
+    }
+
+    fn show(&mut self, report: &Report) {
+        let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
+        let (elapsed_before, operations_before) = self.before;
+        let is_due = elapsed >= elapsed_before + self.options.status_interval || report.has_ended;
+        if !(self.options.status && is_due) {
+            return;
+        }
+        let span_s = (elapsed - elapsed_before).as_secs_f64().max(1e-9);
+        let mean_per_s = report.operations as f64 / elapsed.as_secs_f64().max(1e-9);
+        let left = self.operation_limit.map(|limit| limit.saturating_sub(report.operations) as f64);
+        let remaining_s =
+            left.filter(|left| report.operations > 0 && *left > 0.0).map(|left| left / mean_per_s);
+        let status = Status {
+            label: self.options.label.clone(),
+            time: jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M:%S:%3f").to_string(),
+            elapsed,
+            operations: report.operations,
+            current_per_s: report.operations.saturating_sub(operations_before) as f64 / span_s,
+            remaining: remaining_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+            ..Status::default()
+        };
+        eprintln!("{}", status.line());
+        self.before = (elapsed, report.operations);
+    }
+}
+
+/// A measurement as JSON, as of one host, and what was special about several.
+#[derive(Serialize)]
+struct WithHosts<'a> {
+    #[serde(flatten)]
+    measured: &'a Measured,
+    hosts: Hosts,
+}
+
+#[derive(Serialize)]
+struct Hosts {
+    /// How far apart the workers may have begun.
+    start_spread_us: f64,
+    unstarted: u64,
+    reconnections: u32,
+    lost_threads: u32,
+    workers: Vec<OneHost>,
+    lost: Vec<OneLost>,
+}
+
+#[derive(Serialize)]
+struct OneHost {
+    worker: String,
+    cores: u32,
+    threads: u32,
+    operations: u64,
+    start_uncertainty_us: f64,
+    start_lateness_us: f64,
+    clock_gain_us: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct OneLost {
+    problem: String,
+    /// The last number that it told, warm-up included.
+    operations: u64,
+    errors: u64,
+}
+
+fn us(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e6
+}
+
+impl From<&HostReport> for OneHost {
+    fn from(host: &HostReport) -> Self {
+        OneHost {
+            worker: host.worker.clone(),
+            cores: host.cores,
+            threads: host.threads,
+            operations: host.operations,
+            start_uncertainty_us: us(host.start_uncertainty),
+            start_lateness_us: us(host.start_lateness),
+            clock_gain_us: host.clock_gain_ns.map(|ns| ns as f64 / 1e3),
+        }
+    }
+}
+
+impl<'a> WithHosts<'a> {
+    fn of(together: &'a Together) -> Self {
+        let lost = together.lost.iter().map(|lost| OneLost {
+            problem: lost.error.to_string(),
+            operations: lost.last.operations,
+            errors: lost.last.errors,
+        });
+        WithHosts {
+            measured: &together.measured,
+            hosts: Hosts {
+                start_spread_us: us(together.start_spread),
+                unstarted: together.unstarted,
+                reconnections: together.reconnections,
+                lost_threads: together.lost_threads,
+                workers: together.hosts.iter().map(OneHost::from).collect(),
+                lost: lost.collect(),
+            },
+        }
+    }
+}
+
+/// In the form of YCSB's text, after YCSB's own lines.
+fn in_lines(together: &Together) -> String {
+    let mut lines = vec![
+        format!("[HOSTS], Workers, {}", together.hosts.len()),
+        format!("[HOSTS], Lost, {}", together.lost.len()),
+        format!("[HOSTS], StartSpread(us), {:.1}", us(together.start_spread)),
+    ];
+    for host in together.hosts.iter().map(OneHost::from) {
+        let mut say =
+            |name: &str, value: String| lines.push(format!("[WORKER {}], {name}, {value}", host.worker));
+        say("Operations", host.operations.to_string());
+        say("Threads", host.threads.to_string());
+        say("StartUncertainty(us)", format!("{:.1}", host.start_uncertainty_us));
+        say("StartLateness(us)", format!("{:.1}", host.start_lateness_us));
+        if let Some(gain_us) = host.clock_gain_us {
+            // Without a sign where it is nothing.
+            say("ClockGain(us)", format!("{:.1}", (gain_us * 10.0).round() / 10.0 + 0.0));
+        }
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,88 @@
+//! Systems that several hosts reach: those that run elsewhere, and the one that does nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use underlay_attach::{OwnFolder, Registry};
+use underlay_hosts::{Connect, Connector, Job};
+use underlay_systems::system::{Memory, Running, Settings, StoragePaths};
+use underlay_workload::client::{Client, ClientError};
+
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The systems that can run elsewhere, each with the setting that says where.
+const ELSEWHERE: [(&str, &str); 2] = [("cassandra", "endpoints"), ("accumulo", "zookeepers")];
+
+/// A system that would be started for one host is no system that others reach.
+pub fn check(system: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
+    let key = ELSEWHERE.iter().find(|(name, _)| *name == system).map(|(_, key)| *key);
+    let is_shared = system == "null"
+        || key.is_some_and(|key| settings.get(key).is_some_and(|value| !value.trim().is_empty()));
+    if is_shared {
+        return Ok(());
+    }
+    let ways: Vec<String> =
+        ELSEWHERE.iter().map(|(name, key)| format!("{name} with --set {key}=...")).collect();
+    Err(format!("workers reach a system that runs already: expected {}, or null", ways.join(", ")))
+}
+
+/// What is held while a worker asks a system. It goes with the last connection.
+struct Reached {
+    running: Box<dyn Running>,
+    _scratch: OwnFolder,
+}
+
+/// How a worker reaches what it is told to.
+pub fn connector(registry: Registry) -> Connector {
+    let count = AtomicU64::new(0);
+    Box::new(move |job: &Job| -> Result<Connect, String> {
+        check(&job.system, &job.settings)?;
+        let known = underlay_systems::names().join(", ");
+        let system = underlay_systems::find(&job.system)
+            .ok_or_else(|| format!("there is no system '{}': expected one of {known}", job.system))?;
+        if let Some((key, expected)) = system.check_settings(&job.settings).into_iter().next() {
+            return Err(format!("setting '{key}': {expected}"));
+        }
+        let workload = job.workload()?;
+        let settings = Settings {
+            values: job.settings.clone(),
+            fields: workload.field_count,
+            field_bytes: workload.field_length.max_bytes(),
+            timeout: CLIENT_TIMEOUT,
+            ..Settings::default()
+        };
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let name = format!("underlay-worker-{}-{number}", std::process::id());
+        let scratch = OwnFolder::make(&std::env::temp_dir().join(name), &registry)
+            .map_err(|error| error.to_string())?;
+        let paths = StoragePaths { scratch: scratch.path().to_path_buf(), ..StoragePaths::default() };
+        let running =
+            system.start(&paths, &Memory::unlimited(), &settings).map_err(|error| error.to_string())?;
+        let reached = Arc::new(Reached { running, _scratch: scratch });
+        Ok(Box::new(move |_thread| -> Result<Box<dyn Client>, ClientError> {
+            reached.running.connect().map_err(|error| ClientError::Lost(error.to_string()))
+        }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_systems_that_all_hosts_reach_are_asked() {
+        let settings = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+        assert_eq!(check("null", &BTreeMap::new()), Ok(()));
+        assert_eq!(check("cassandra", &settings("endpoints", "10.0.0.1:9042")), Ok(()));
+        assert_eq!(check("accumulo", &settings("zookeepers", "10.0.0.1:2181")), Ok(()));
+        let refused = [("cassandra", settings("endpoints", " ")), ("rocksdb", settings("endpoints", "a:1"))];
+        for (system, settings) in refused {
+            assert_eq!(
+                check(system, &settings).unwrap_err(),
+                "workers reach a system that runs already: expected cassandra with --set endpoints=..., \
+                 accumulo with --set zookeepers=..., or null"
+            );
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Where a measurement is weak: said on standard error after it, so that the output stays YCSB's.
+
+use underlay_record::Measured;
+use underlay_report::quantity;
+use underlay_report::statistics::quantile::is_measurable;
+use underlay_report::steadiness::{Figure, WarmUp};
+use underlay_workload::RunSpec;
+
+/// The generator alone is to reach so many times what was measured.
+const HEADROOM: f64 = 2.0;
+/// The generator's own lateness may be this part of the latency, or so many microseconds.
+const LATENESS_PART: f64 = 0.1;
+const LATENESS_US: f64 = 100.0;
+
+/// What a measurement is held against.
+pub struct Circumstances<'a> {
+    pub spec: &'a RunSpec,
+    /// That are printed, in percent.
+    pub percentiles: &'a [f64],
+    /// What the system and its page cache may take; absent where the data are on no storage of this host.
+    pub budget_bytes: Option<u64>,
+}
+
+/// Each caution with what to try.
+pub fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> Vec<String> {
+    let spec = circumstances.spec;
+    let has_rate = spec.rate_per_s.is_some() || spec.rate_profile.is_some();
+    let cautions = [
+        headroom(measured),
+        lateness(measured).filter(|_| has_rate),
+        few(measured, circumstances.percentiles),
+        warm_up(measured, spec, has_rate),
+        circumstances.budget_bytes.and_then(|budget_bytes| fits(spec, budget_bytes)),
+    ];
+    cautions.into_iter().flatten().collect()
+}
+
+fn headroom(measured: &Measured) -> Option<String> {
+    let ceiling_per_s = measured.generator.ceiling_per_s?;
+    let headroom = ceiling_per_s / measured.throughput_per_s.max(f64::MIN_POSITIVE);
+    (headroom < HEADROOM).then(|| {
+        format!(
+            "the generator alone reaches {}/s here, {} times what was measured: it may be the limit, and not the system. \
+             Try more threads, or more hosts (--workers)",
+            quantity::rate(ceiling_per_s),
+            quantity::number(headroom, 2)
+        )
+    })
+}
+
+fn lateness(measured: &Measured) -> Option<String> {
+    let (late_us, p99_us) = (measured.generator.lateness_p99_us?, measured.latency.us.p99);
+    (late_us > (LATENESS_PART * p99_us).max(LATENESS_US)).then(|| {
+        format!(
+            "the generator itself sent operations up to {} late (p99), beside a p99 of {} from the intended start: try fewer \
+             threads, a lower rate, or a machine that does nothing else",
+            quantity::latency(late_us),
+            quantity::latency(p99_us)
+        )
+    })
+}
+
+/// Percentiles that so few operations don't carry.
+fn few(measured: &Measured, percentiles: &[f64]) -> Option<String> {
+    let lacks = |percentile: &f64| {
+        let lacking = measured.by_operation.iter().filter(|(_, stats)| {
+            let count = stats.latency.us.count;
+            count > 0 && !is_measurable(count, percentile / 100.0)
+        });
+        let names: Vec<&str> = lacking.map(|(name, _)| name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("p{percentile} of {}", names.join(", ")))
+    };
+    let lacking: Vec<String> = percentiles.iter().filter_map(lacks).collect();
+    (!lacking.is_empty()).then(|| {
+        let lacking = lacking.join("; ");
+        format!("too few operations for {lacking}: fewer than ten lie beyond. Measure longer")
+    })
+}
+
+fn warm_up(measured: &Measured, spec: &RunSpec, has_rate: bool) -> Option<String> {
+    // A rate that changes is meant to, and so is a data set that grows or shrinks.
+    if spec.rate_profile.is_some() || spec.mix.visits_every_record() {
+        return None;
+    }
+    let figure = if has_rate { Figure::MeanLatency } else { Figure::Throughput };
+    let warm_up = WarmUp::of_measurement(measured, figure, spec.dilation)?;
+    let figure = figure.in_words();
+    let Some(difference) = warm_up.difference else {
+        return Some(format!(
+            "{figure} still changed in the second half of what was measured: try a longer --warmup"
+        ));
+    };
+    let direction = if difference > 0.0 { "higher" } else { "lower" };
+    let enough_s = (spec.warmup.as_secs_f64() + warm_up.lacking_wall_s).ceil();
+    Some(format!(
+        "still warming up when the measurement began: {figure} was {} {direction} at first. Try --warmup {enough_s}",
+        quantity::percent(difference.abs())
+    ))
+}
+
+fn fits(spec: &RunSpec, budget_bytes: u64) -> Option<String> {
+    let data_bytes = spec.workload.record_count as f64 * spec.workload.record_bytes();
+    (!spec.mix.visits_every_record() && data_bytes <= budget_bytes as f64).then(|| {
+        format!(
+            "the data ({}) fits in the memory budget ({}): reads come from there, and not from the storage. Four times as much \
+             data as --memory shows what a storage does",
+            quantity::bytes(data_bytes),
+            quantity::memory(budget_bytes as f64)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use underlay_record::{Generator, Histogram, Latency, OperationStats, SeriesPoint};
+    use underlay_workload::{Mix, Workload};
+
+    use super::*;
+
+    fn spec(rate_per_s: Option<f64>) -> RunSpec {
+        let workload = Arc::new(Workload::new(1_000_000, 10, 100));
+        RunSpec {
+            rate_per_s,
+            warmup: Duration::from_secs(1),
+            ..RunSpec::new(workload, Mix::parse("c").unwrap())
+        }
+    }
+
+    /// So many reads of 1 ms in 60 seconds, of which each had a throughput.
+    fn measured(reads: u64, throughput_per_s: impl Fn(usize) -> f64) -> Measured {
+        let mut histogram = Histogram::default();
+        histogram.record_n_ns(1_000_000, reads);
+        let latency = Latency::of(histogram);
+        let point = |second: usize| SeriesPoint {
+            t_s: second as f64 + 1.0,
+            throughput_per_s: throughput_per_s(second),
+            mean_us: 1_000.0,
+            ..SeriesPoint::default()
+        };
+        let read = OperationStats { count: reads, latency: latency.clone(), ..OperationStats::default() };
+        Measured {
+            throughput_per_s: reads as f64 / 60.0,
+            latency,
+            by_operation: [("read".to_owned(), read)].into(),
+            series: (0..60).map(point).collect(),
+            ..Measured::default()
+        }
+    }
+
+    fn cautions(measured: &Measured, spec: &RunSpec) -> Vec<String> {
+        about(measured, &Circumstances { spec, percentiles: &[95.0, 99.0], budget_bytes: Some(256 << 20) })
+    }
+
+    #[test]
+    fn a_sound_measurement_needs_no_caution() {
+        let mut measured = measured(60_000, |second| 1_000.0 + (second % 7) as f64);
+        measured.generator =
+            Generator { ceiling_per_s: Some(1e6), lateness_p99_us: Some(60.0), ..Generator::default() };
+        assert_eq!(cautions(&measured, &spec(None)), [""; 0]);
+        assert_eq!(cautions(&measured, &spec(Some(1_000.0))), [""; 0]);
+    }
+
+    #[test]
+    fn every_weakness_is_said_with_what_to_try() {
+        let mut measured = measured(600, |second| if second < 6 { 2.0 } else { 10.0 + (second % 3) as f64 });
+        measured.generator =
+            Generator { ceiling_per_s: Some(15.0), lateness_p99_us: Some(800.0), ..Generator::default() };
+        let mut spec = spec(None);
+        let said = cautions(&measured, &spec);
+        assert!(
+            said[0].starts_with("the generator alone reaches 15.0/s here, 1.5 times what was measured"),
+            "{said:?}"
+        );
+        assert!(said[1].starts_with("too few operations for p99 of read: fewer than ten"), "{said:?}");
+        assert!(said[2].ends_with("lower at first. Try --warmup 7"), "{said:?}");
+        assert_eq!(said.len(), 3);
+        spec.rate_per_s = Some(10.0);
+        let said = cautions(&measured, &spec);
+        assert!(
+            said[1].starts_with("the generator itself sent operations up to 800 µs late (p99)"),
+            "{said:?}"
+        );
+        spec.workload = Arc::new(Workload::new(100_000, 10, 100));
+        let said = cautions(&measured, &spec);
+        assert!(said.last().unwrap().contains("fits in the memory budget (256 MiB)"), "{said:?}");
+    }
+}

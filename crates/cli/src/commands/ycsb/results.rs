@@ -1,0 +1,403 @@
+//! What a YCSB run leaves behind: YCSB's text or ours, logs of its intervals, and a line on standard error now and then.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use underlay_record::{Histogram, IntervalLog, Measured};
+use underlay_workload::ycsb::{
+    Intervals, MeasurementType, OutputOptions, Points, RunFacts, Status, entries, export, summary,
+};
+use underlay_workload::{Control, IntervalLatencies, OperationKind, RawLog};
+
+use crate::exit_codes::Failure;
+use crate::output;
+
+/// Whether anything that is asked for needs the latencies of each interval.
+pub fn needs_intervals(options: &OutputOptions, hlog: Option<&Path>) -> bool {
+    options.histogram_logs.is_some() || hlog.is_some()
+}
+
+/// Takes every operation of the next run where the type of measurement needs them.
+pub fn gather_points(control: &Control<'_>, options: &OutputOptions) -> Option<JoinHandle<Points>> {
+    options.measurement.needs_points().then(|| {
+        let (log, operations) = RawLog::new();
+        control.log_operations(log);
+        let options = options.clone();
+        std::thread::spawn(move || Points::of(operations, &options))
+    })
+}
+
+/// Prints the measurement as YCSB does, where it does.
+pub fn print(
+    measured: &Measured,
+    facts: RunFacts<'_>,
+    began: SystemTime,
+    options: &OutputOptions,
+) -> Result<(), Failure> {
+    if let Some(points) = facts.points.filter(|_| options.measurement.is_raw()) {
+        let began_ms = began.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let list = points.list(options, i64::try_from(began_ms).unwrap_or(i64::MAX));
+        match &options.raw_file {
+            None => output::print(list.trim_end()),
+            Some(file) => {
+                let appended = OpenOptions::new().create(true).append(true).open(file);
+                let written = appended.and_then(|mut file| file.write_all(list.as_bytes()));
+                written.map_err(|error| cannot_write(file, &error))?;
+            }
+        }
+    }
+    let text = export(&entries(measured, facts, options), options.exporter);
+    match &options.export_file {
+        None => {
+            output::print(&text);
+            Ok(())
+        }
+        Some(file) => std::fs::write(file, text).map_err(|error| cannot_write(file, &error)),
+    }
+}
+
+/// Files that something is written to at the end of a run are opened before it, so that nothing is measured in vain.
+pub fn check_places(options: &OutputOptions, further: &[Option<&Path>]) -> Result<(), Failure> {
+    let own = [
+        options.export_file.as_deref(),
+        options.raw_file.as_deref().filter(|_| options.measurement.is_raw()),
+    ];
+    for file in own.iter().chain(further).flatten() {
+        let opened = OpenOptions::new().create(true).append(true).open(file);
+        opened.map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", file.display())))?;
+    }
+    if let Some(path) = &options.histogram_logs {
+        let directory = path.rfind('/').map_or(".", |end| &path[..=end]);
+        if !Path::new(directory).is_dir() {
+            return Err(Failure::Mistake(format!(
+                "hdrhistogram.output.path is {path}: expected a directory that is there, and there is no {directory}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("cannot write {}: {error}", file.display()))
+}
+
+/// Writes the logs that were asked for: ours with all kinds of operation in one file, YCSB's with a file for each.
+pub fn write_logs(
+    intervals: &[IntervalLatencies],
+    began: SystemTime,
+    options: &OutputOptions,
+    hlog: Option<&Path>,
+) -> Result<(), Failure> {
+    let mut lines = lines(intervals);
+    if let Some(path) = &options.histogram_logs {
+        let mut files: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+        for line in &lines {
+            let Some(name) = &line.tag else { continue };
+            let own = Line { tag: None, latencies: in_microseconds(&line.latencies), ..*line };
+            files.entry(name.clone()).or_default().push(own);
+        }
+        for (name, own) in files {
+            let file = format!("{path}{name}.hdr");
+            write_log(Path::new(&file), &format!("[Logging for: {name}]"), began, own)?;
+        }
+    }
+    if let Some(file) = hlog {
+        add_totals(&mut lines, intervals);
+        write_log(file, "underlay ycsb", began, lines)?;
+    }
+    Ok(())
+}
+
+/// An interval of one kind of latency, or of all.
+struct Line {
+    tag: Option<String>,
+    begin: Duration,
+    length: Duration,
+    latencies: Histogram,
+}
+
+/// The same latencies with a microsecond as the unit, which YCSB counts in.
+fn in_microseconds(latencies: &Histogram) -> Histogram {
+    let mut counted = Histogram::default();
+    latencies.values_ns().for_each(|(ns, count)| counted.record_n_ns(ns / 1000, count));
+    counted
+}
+
+/// Adds a line without a tag to each interval: all that was answered in it, from its intended start. Viewers that know no
+/// tags show it, and the library's own log processor fails without one.
+fn add_totals(lines: &mut Vec<Line>, intervals: &[IntervalLatencies]) {
+    for of_one_time in intervals.chunk_by(|left, right| left.begin_ns == right.begin_ns) {
+        let mut latencies = Histogram::default();
+        of_one_time.iter().for_each(|interval| latencies.merge(&interval.latency));
+        let (begin, length) = times(&of_one_time[0]);
+        lines.push(Line { tag: None, begin, length, latencies });
+    }
+    // It is stable: totals come after the parts.
+    lines.sort_by_key(|line| line.begin);
+}
+
+fn times(interval: &IntervalLatencies) -> (Duration, Duration) {
+    (Duration::from_nanos(interval.begin_ns), Duration::from_nanos(interval.length_ns))
+}
+
+fn lines(intervals: &[IntervalLatencies]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for interval in intervals {
+        let name = name(interval.kind);
+        let mut add = |tag: String, latencies: &Histogram| {
+            let (begin, length) = times(interval);
+            lines.push(Line { tag: Some(tag), begin, length, latencies: latencies.clone() });
+        };
+        match &interval.service {
+            None => add(name, &interval.latency),
+            Some(service) => {
+                add(name.clone(), service);
+                add(format!("Intended-{name}"), &interval.latency);
+            }
+        }
+    }
+    lines
+}
+
+fn write_log(file: &Path, comment: &str, began: SystemTime, lines: Vec<Line>) -> Result<(), Failure> {
+    let write = || -> std::io::Result<()> {
+        let mut log = IntervalLog::begin(BufWriter::new(File::create(file)?), comment, began)?;
+        for line in lines {
+            log.write(line.tag.as_deref(), line.begin, line.length, &line.latencies)?;
+        }
+        log.finish().map(drop)
+    };
+    write().map_err(|error| cannot_write(file, &error))
+}
+
+/// Runs `work`, and meanwhile says how far it is: at its begin, as often as the options ask for, and at its end.
+pub fn with_status<T>(control: &Control<'_>, options: &OutputOptions, work: impl FnOnce() -> T) -> T {
+    if !options.status {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        let (ended, ends) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            let began = std::time::Instant::now();
+            let mut before = Before::default();
+            loop {
+                let line = status(control, options, began.elapsed(), &mut before).line();
+                // Whoever has read enough of them must not end the run.
+                let _ = writeln!(std::io::stderr(), "{line}");
+                // As YCSB does, for whoever draws a picture of standard output.
+                if options.measurement == MeasurementType::TimeSeries {
+                    output::print(&line);
+                }
+                if before.is_last {
+                    return;
+                }
+                before.is_last = ends.recv_timeout(options.status_interval) != Err(RecvTimeoutError::Timeout);
+            }
+        });
+        let result = work();
+        drop(ended);
+        result
+    })
+}
+
+/// What the last line had seen.
+#[derive(Default)]
+struct Before {
+    elapsed: Duration,
+    operations: u64,
+    latencies: BTreeMap<String, Histogram>,
+    is_last: bool,
+}
+
+fn status(control: &Control<'_>, options: &OutputOptions, elapsed: Duration, before: &mut Before) -> Status {
+    let progress = control.progress();
+    let operations = progress.operations;
+    let span_s = elapsed.saturating_sub(before.elapsed).as_secs_f64();
+    let mean_per_s = operations as f64 / elapsed.as_secs_f64().max(1e-9);
+    let left =
+        progress.operation_limit.map(|limit| limit.saturating_sub(operations)).filter(|&left| left > 0);
+    let remaining_s = left.map(|left| if operations > 0 { left as f64 / mean_per_s } else { 0.0 });
+    let new_operations = operations.saturating_sub(before.operations);
+    (before.elapsed, before.operations) = (elapsed, operations);
+    Status {
+        label: options.label.clone(),
+        time: jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M:%S:%3f").to_string(),
+        elapsed,
+        operations,
+        current_per_s: new_operations as f64 / span_s.max(1e-9),
+        remaining: remaining_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        summaries: summaries(control, options, &mut before.latencies),
+    }
+}
+
+/// What each kind of operation took since the last line, those from the actual start before those from the intended one.
+fn summaries(
+    control: &Control<'_>,
+    options: &OutputOptions,
+    before: &mut BTreeMap<String, Histogram>,
+) -> Vec<String> {
+    let (mut actual, mut intended) = (Vec::new(), Vec::new());
+    for one in control.latencies_so_far() {
+        let name = name(one.kind);
+        let is_open_loop = one.service.is_some();
+        let service = one.service.unwrap_or_else(|| one.latency.clone());
+        match options.intervals {
+            Intervals::Service => actual.push((name, service)),
+            Intervals::Intended => actual.push((name, one.latency)),
+            Intervals::BothWhereTheyDiffer if !is_open_loop => actual.push((name, service)),
+            Intervals::Both | Intervals::BothWhereTheyDiffer => {
+                intended.push((format!("Intended-{name}"), one.latency));
+                actual.push((name, service));
+            }
+        }
+    }
+    let mut texts = Vec::new();
+    for (name, latencies) in actual.into_iter().chain(intended) {
+        let mut new = latencies.clone();
+        if let Some(seen) = before.insert(name.clone(), latencies) {
+            new.subtract(&seen);
+        }
+        texts.push(summary(options.measurement, &name, &new));
+    }
+    texts
+}
+
+fn name(kind: OperationKind) -> String {
+    kind.name().to_uppercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use underlay_workload::ycsb::Exporter;
+    use underlay_workload::{MemoryStore, Mix, RunSpec, Workload};
+
+    use super::*;
+
+    /// A run on a map in memory, printed into files.
+    #[test]
+    fn single_latencies_and_figures_are_written_where_they_are_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = OutputOptions {
+            measurement: MeasurementType::HdrHistogramAndRaw,
+            raw_file: Some(folder.path().join("raw")),
+            export_file: Some(folder.path().join("figures")),
+            exporter: Exporter::JsonArray,
+            ..OutputOptions::default()
+        };
+        let store = MemoryStore::new();
+        let run_on = |mix: &str, operation_limit| {
+            let spec = RunSpec {
+                duration: Duration::MAX,
+                operation_limit,
+                ..RunSpec::new(Arc::new(Workload::new(50, 1, 20)), Mix::parse(mix).unwrap())
+            };
+            let mut control = Control::new();
+            control.keeps_particulars = true;
+            let points = gather_points(&control, &options);
+            let measured =
+                underlay_workload::run(&spec, &|_| Ok(Box::new(store.client())), &control).unwrap();
+            let points = points.map(|points| points.join().unwrap());
+            let particulars = control.particulars();
+            let facts = RunFacts { particulars: Some(&particulars), points: points.as_ref() };
+            print(&measured, facts, UNIX_EPOCH, &options).unwrap();
+            measured
+        };
+        run_on("load", None);
+        let measured = run_on("f", Some(200));
+        let lines = std::fs::read_to_string(folder.path().join("raw")).unwrap();
+        let count = |head: &str| lines.lines().filter(|line| line.starts_with(head)).count() as u64;
+        let modified = measured.by_operation["read-modify-write"].count;
+        // The load's lines are still there: a run's are appended.
+        assert_eq!(count("RawINSERT,"), 50);
+        assert_eq!(count("RawREAD,"), 200);
+        assert_eq!((count("RawUPDATE,"), count("RawREAD-MODIFY-WRITE,")), (modified, modified));
+        let text = std::fs::read_to_string(folder.path().join("figures")).unwrap();
+        let figures: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        let figure = |metric: &str, measurement: &str| {
+            let found =
+                figures.iter().find(|one| one["metric"] == metric && one["measurement"] == measurement);
+            found.and_then(|one| one["value"].as_u64())
+        };
+        assert_eq!(figure("HdrREAD", "Operations"), Some(200));
+        assert_eq!(figure("HdrREAD", "Return=OK"), Some(200));
+        assert_eq!(figure("RawUPDATE", "Total Operations"), Some(modified));
+        assert_eq!(figure("HdrCLEANUP", "Operations"), Some(1));
+    }
+
+    fn intervals() -> Vec<IntervalLatencies> {
+        let histogram = |ns| {
+            let mut histogram = Histogram::default();
+            histogram.record_ns(ns);
+            histogram
+        };
+        let closed = IntervalLatencies {
+            begin_ns: 0,
+            length_ns: 1_000_000_000,
+            kind: OperationKind::Read,
+            latency: histogram(90_000),
+            service: None,
+        };
+        let open = IntervalLatencies {
+            kind: OperationKind::ReadModifyWrite,
+            service: Some(histogram(50_000)),
+            ..closed.clone()
+        };
+        vec![closed, open]
+    }
+
+    #[test]
+    fn logs_are_written_where_they_are_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let hlog = folder.path().join("run.hlog");
+        let options = OutputOptions {
+            histogram_logs: Some(format!("{}/", folder.path().display())),
+            ..OutputOptions::default()
+        };
+        assert!(needs_intervals(&options, None) && needs_intervals(&OutputOptions::default(), Some(&hlog)));
+        write_logs(&intervals(), SystemTime::UNIX_EPOCH, &options, Some(&hlog)).unwrap();
+        // Tag, largest latency and all latencies of each line.
+        let logged = |name: &str| {
+            let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+            let logged = |line: &str| {
+                let (tag, rest) = match line.strip_prefix("Tag=") {
+                    Some(tagged) => tagged.split_once(',').unwrap(),
+                    None => ("", line),
+                };
+                let [begin, length, max, histogram] = rest.split(',').collect::<Vec<_>>()[..] else {
+                    panic!("{line}")
+                };
+                assert_eq!((begin, length), ("0.000", "1.000"));
+                let values = Histogram::decode(histogram).unwrap().values_ns().collect::<Vec<_>>();
+                (tag.to_owned(), max.to_owned(), values)
+            };
+            let lines = text.lines().filter(|line| !line.starts_with(['#', '"']));
+            lines.map(logged).collect::<Vec<_>>()
+        };
+        let line = |tag: &str, max: &str, values_ns: &[u64]| {
+            let mut histogram = Histogram::default();
+            values_ns.iter().for_each(|&ns| histogram.record_ns(ns));
+            (tag.to_owned(), max.to_owned(), histogram.values_ns().collect::<Vec<_>>())
+        };
+        let all = [
+            line("READ", "0.090", &[90_000]),
+            line("READ-MODIFY-WRITE", "0.050", &[50_000]),
+            line("Intended-READ-MODIFY-WRITE", "0.090", &[90_000]),
+            // Both, from their intended start.
+            line("", "0.090", &[90_000, 90_000]),
+        ];
+        assert_eq!(logged("run.hlog"), all);
+        assert_eq!(logged("READ.hdr"), [line("", "0.000", &[90])]);
+        assert_eq!(logged("Intended-READ-MODIFY-WRITE.hdr"), [line("", "0.000", &[90])]);
+        let nowhere = folder.path().join("there/is/none.hlog");
+        let error =
+            write_logs(&intervals(), SystemTime::UNIX_EPOCH, &OutputOptions::default(), Some(&nowhere));
+        assert!(error.unwrap_err().to_string().starts_with("cannot write "));
+    }
+}

@@ -1,0 +1,142 @@
+//! `underlay ycsb run --find-rate`: the highest rate under a latency, step by step.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use underlay_report::quantity;
+use underlay_study::units;
+use underlay_workload::runner::Connect;
+use underlay_workload::search::{
+    Bound, Ending, Found, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate,
+};
+use underlay_workload::{RunError, RunSpec};
+
+use crate::arguments::{RateArgument, YcsbArguments};
+use crate::exit_codes::Failure;
+use crate::output;
+
+/// What `--find-rate` asks for, where it is given.
+pub fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, StepTimes)>, Failure> {
+    let Some(text) = &arguments.find_rate else { return Ok(None) };
+    let bounds = bounds(text)?;
+    let mistake = |text: String| Err(Failure::Mistake(text));
+    let Some(RateArgument::Constant(from_per_s)) = arguments.rate else {
+        return mistake("--find-rate begins with one rate: expected it as --rate 1000".to_owned());
+    };
+    let step_s = arguments.step;
+    let measure = Duration::try_from_secs_f64(step_s).ok().filter(|step| !step.is_zero());
+    let Some(measure) = measure else {
+        return mistake(format!("--step is {step_s}: expected a number of seconds above 0"));
+    };
+    let search = SearchSpec::new(bounds, from_per_s).with_steps_of(step_s);
+    let lowest_per_s = search.lowest_per_s(step_s).ceil();
+    if from_per_s < lowest_per_s {
+        return mistake(format!(
+            "--rate {from_per_s} has too few operations in a step of {}, even lengthened {} times, to show anything of {}: expected \
+             {lowest_per_s} at least, or a longer --step",
+            quantity::duration(step_s),
+            search.extensions,
+            search.bounds.iter().map(Bound::to_string).collect::<Vec<_>>().join(" and "),
+        ));
+    }
+    Ok(Some((search, StepTimes::of(measure))))
+}
+
+/// `p99=10ms,p99.9=50 ms`.
+fn bounds(text: &str) -> Result<Vec<Bound>, Failure> {
+    let bound = |part: &str| {
+        let mistaken = || {
+            Failure::Mistake(format!(
+                "--find-rate {text}: '{part}' is no bound: expected a percentile and a time, such as p99=10ms"
+            ))
+        };
+        let (name, limit) = part.split_once('=').ok_or_else(mistaken)?;
+        let quantile = Bound::quantile_of(name.trim()).ok_or_else(mistaken)?;
+        let limit = units::parse_duration(limit.trim()).map_err(|_| mistaken())?;
+        let limit_ns = u64::try_from(limit.as_nanos()).ok().filter(|&ns| ns > 0).ok_or_else(mistaken)?;
+        Ok(Bound { quantile, limit_ns })
+    };
+    text.split(',').map(bound).collect()
+}
+
+/// Searches, saying on standard error what each step showed.
+pub fn search(
+    spec: &RunSpec,
+    (search, times): (SearchSpec, StepTimes),
+    connect: Connect<'_>,
+    stop: &Arc<AtomicBool>,
+) -> Result<FoundRate, RunError> {
+    let stepped = |tried: &Tried| eprintln!("{}", line(tried));
+    find_rate(spec, search, times, connect, stop, &stepped)
+}
+
+fn line(tried: &Tried) -> String {
+    let verdict = match &tried.verdict {
+        Verdict::Holds => "holds".to_owned(),
+        Verdict::Undecided => "undecided, once more".to_owned(),
+        Verdict::Fails(reason) => format!("fails: {reason}"),
+    };
+    let again = if tried.confirms { " again" } else { "" };
+    format!("{}/s{again}: {verdict}", quantity::rate(tried.rate_per_s))
+}
+
+/// Prints what was found.
+pub fn print(found: &Found) {
+    let rate = |rate: Option<f64>| match rate {
+        None => "none".to_owned(),
+        Some(rate) if rate < 100.0 => format!("{rate:.2}"),
+        Some(rate) => format!("{rate:.0}"),
+    };
+    let (held, of) = found.confirmed;
+    let ending = match found.ending {
+        Ending::Closed => "found",
+        Ending::MostHolds => "the highest rate that was to be tried holds",
+        Ending::NothingHolds => "no rate holds",
+        Ending::OutOfSteps => "not found: the steps were used up",
+    };
+    output::print(&format!(
+        "[SEARCH], Rate(ops/sec), {}\n[SEARCH], FailsAt(ops/sec), {}\n[SEARCH], FailsBecause, {}\n\
+         [SEARCH], Confirmed, {held} of {of}\n[SEARCH], Outcome, {ending}",
+        rate(found.holds_per_s),
+        rate(found.fails_per_s),
+        found.reason.as_deref().unwrap_or("none"),
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_percentiles_and_times() {
+        let read = |text: &str| bounds(text).map_err(|failure| failure.to_string());
+        let expected = [
+            Bound { quantile: 0.99, limit_ns: 10_000_000 },
+            Bound { quantile: 0.999, limit_ns: 2_000_000_000 },
+        ];
+        let found = read("p99=10ms, p99.9 = 2 s").unwrap();
+        assert_eq!(found.len(), 2);
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found.quantile - expected.quantile).abs() < 1e-12);
+            assert_eq!(found.limit_ns, expected.limit_ns);
+        }
+        for wrong in ["", "p99", "99=10ms", "p100=1s", "p99=fast", "p0=1s", "p99=0ms", "p99=-1ms", "p99=10kg"]
+        {
+            assert!(read(wrong).unwrap_err().contains("such as p99=10ms"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn steps_are_said_in_a_line() {
+        let tried = |verdict, confirms| Tried {
+            rate_per_s: 20_000.0,
+            counts: underlay_workload::search::StepCounts::default(),
+            verdict,
+            confirms,
+        };
+        assert!(line(&tried(Verdict::Holds, true)).ends_with("/s again: holds"));
+        let failed = line(&tried(Verdict::Fails("not sustained".to_owned()), false));
+        assert!(failed.ends_with("/s: fails: not sustained"), "{failed}");
+    }
+}
