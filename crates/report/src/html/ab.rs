@@ -7,7 +7,7 @@ use plotters::style::Color;
 use super::drawing::{
     Anchor, Axis, FINE, Frame, GRID, INK, MUTED, Margins, Words, line, picture, series_colour, text, x_axis,
 };
-use super::{OPEN_FOR_PRINT, figure, prose};
+use super::{OPEN_FOR_PRINT, figure, head, prose};
 use crate::ab::{AbComparison, Change, Figure, cell_name};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Estimate;
@@ -25,14 +25,7 @@ pub fn render(ab: &AbComparison) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="description" content=(ab.sentence());
-                title { (title) }
-                style { (PreEscaped(include_str!("report.css"))) }
-            }
+            (head(&title, &ab.sentence()))
             body {
                 header.top {
                     h1 { "Two runs" }

@@ -131,6 +131,20 @@ fn figure(caption: &str, svg: String) -> Markup {
     html! { figure { figcaption { (caption) } (PreEscaped(svg)) } }
 }
 
+/// What every page says of itself, and how it looks.
+fn head(title: &str, description: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="description" content=(description);
+            title { (title) }
+            style { (PreEscaped(include_str!("report.css"))) }
+        }
+    }
+}
+
 /// The report of a run.
 pub fn render(loaded: &LoadedRun) -> String {
     let comparison = Comparison::of(loaded);
@@ -163,14 +177,7 @@ pub fn render(loaded: &LoadedRun) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="description" content=(answer);
-                title { (title) }
-                style { (PreEscaped(include_str!("report.css"))) }
-            }
+            (head(title, &answer))
             body {
                 header.top {
                     h1 { (title) }
