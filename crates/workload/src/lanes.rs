@@ -22,3 +22,38 @@ pub(crate) fn widest<T>(step: impl FnOnce() -> T) -> T {
     }
     step()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::distribution::KeyRange;
+    use crate::distribution::ScrambledZipfian;
+    use crate::keys::{InsertOrder, KeyNaming, Names};
+
+    proptest! {
+        /// Records and their names, whatever the processor can do.
+        #[test]
+        fn wide_vectors_change_nothing(
+            bits in prop::collection::vec(any::<u64>(), 1..65),
+            records in 1u64..1 << 60,
+            order in prop::sample::select(vec![InsertOrder::Hashed, InsertOrder::Ordered]),
+            zero_padding in 0u32..40,
+        ) {
+            let zipfian = ScrambledZipfian::new(KeyRange::new(0, records).unwrap());
+            let mut names = Names::new(KeyNaming { order, zero_padding }, records, bits.len());
+            let mut narrow = bits.clone();
+            zipfian.replace_all(&mut narrow);
+            let mut wide = bits;
+            widest(#[inline(always)] || zipfian.replace_all(&mut wide));
+            prop_assert_eq!(&narrow, &wide);
+            let made = |names: &Names| (0..wide.len()).map(|place| names.get(place).to_vec()).collect::<Vec<_>>();
+            names.write_all(&mut narrow);
+            let narrow_names = made(&names);
+            let mut numbers = wide.clone();
+            widest(#[inline(always)] || names.write_all(&mut numbers));
+            prop_assert_eq!(made(&names), narrow_names);
+        }
+    }
+}
