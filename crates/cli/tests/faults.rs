@@ -154,12 +154,18 @@ vanish = true
     assert!(fault["what"].as_str().unwrap().contains("4 times"), "{fault}");
     let warnings = hdd["warnings"].to_string();
     assert!(warnings.contains("faults on command: slow-disk from 100 ms for 200 ms"), "{warnings}");
-    // A database on a stripe that lost a disk has failed, and the reason names the fault.
+    // A database on a stripe that lost a disk fails, or errs until the end, as the moment strikes it. Either names the fault.
     let flash = record("flash");
-    assert_eq!(flash["status"]["state"], "failed", "{flash}");
-    let reason = flash["status"]["reason"].as_str().unwrap();
-    assert!(reason.contains("faults on command: pulled on device 1 from 250 ms"), "{reason}");
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let pulled = "faults on command: pulled on device 1 from 250 ms";
+    if flash["status"]["state"] == "failed" {
+        let reason = flash["status"]["reason"].as_str().unwrap();
+        assert!(reason.contains(pulled), "{reason}");
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    } else {
+        assert!(flash["warnings"].to_string().contains(pulled), "{flash}");
+        assert!(flash["measured"]["errors"].as_u64().unwrap() > 0, "{flash}");
+        assert_eq!(flash["certificate"]["verdict"], "doubtful", "{flash}");
+    }
     let page = fs::read_to_string(playground.path("run/report.html")).unwrap_or_else(|_| {
         underlay(&playground, &["report", "run"]);
         fs::read_to_string(playground.path("run/report.html")).unwrap()
