@@ -1,10 +1,13 @@
 //! Whole runs against clients in memory: what they leave behind, count and refuse. Nothing here depends on speed.
 
+mod reading;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use reading::Reading;
 use underlay_record::{Histogram, Measured};
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
 use underlay_workload::{
@@ -490,26 +493,11 @@ fn a_run_begins_when_it_is_told_to() {
     let mut control = Control::new();
     control.on_connected = Some(Box::new(move || Some(begin)));
     let started = Arc::new(Mutex::new(Vec::new()));
-    struct Timing(Arc<Mutex<Vec<std::time::Instant>>>);
-    impl Client for Timing {
-        fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
-            self.0.lock().unwrap().push(std::time::Instant::now());
-            Ok(Outcome::Found)
-        }
-        fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
-            Ok((Outcome::Found, limit))
-        }
-        fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-            Ok(Outcome::Found)
-        }
-        fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-            Ok(Outcome::Found)
-        }
-        fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
-            Ok(Outcome::Found)
-        }
-    }
-    run(&spec, &|_| Ok(Box::new(Timing(Arc::clone(&started)))), &control).unwrap();
+    let timing = |_| -> Result<Box<dyn Client>, ClientError> {
+        let started = Arc::clone(&started);
+        Ok(Box::new(Reading(move || started.lock().unwrap().push(std::time::Instant::now()))))
+    };
+    run(&spec, &timing, &control).unwrap();
     // The two clocks were read one after the other.
     let tolerated = Duration::from_micros(500);
     assert!(started.lock().unwrap().iter().all(|&at| at + tolerated >= begin), "nothing comes before");

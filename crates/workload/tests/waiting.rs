@@ -1,39 +1,25 @@
 //! A system that stands still for a moment of real time. What is asserted holds on a machine of any speed: a slower one only
 //! makes everybody wait longer.
 
+mod reading;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
+use reading::Reading;
+use underlay_workload::client::{Client, ClientError};
 use underlay_workload::{Control, Mix, RawLog, RawOperation, RunSpec, Workload, run};
 
 const STALL: Duration = Duration::from_secs(1);
 
-/// Answers at once, but for one read.
-struct Stalling {
-    reads_before: u32,
-}
-
-impl Client for Stalling {
-    fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
-        if self.reads_before == 0 {
+/// Answers at once, but for one read, after so many others.
+fn stalling(mut reads_before: u32) -> impl Client {
+    Reading(move || {
+        if reads_before == 0 {
             std::thread::sleep(STALL);
         }
-        self.reads_before = self.reads_before.wrapping_sub(1);
-        Ok(Outcome::Found)
-    }
-    fn scan(&mut self, _: &[u8], limit: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
-        Ok((Outcome::Found, limit))
-    }
-    fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-        Ok(Outcome::Found)
-    }
-    fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
-        Ok(Outcome::Found)
-    }
-    fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
-        Ok(Outcome::Found)
-    }
+        reads_before = reads_before.wrapping_sub(1);
+    })
 }
 
 #[test]
@@ -48,8 +34,7 @@ fn everything_that_is_due_during_a_stall_waits_for_its_end() {
     control.log_operations(log);
     let (measured, raw) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| operations.flatten().collect::<Vec<RawOperation>>());
-        let connect =
-            |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Stalling { reads_before: 50 })) };
+        let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(stalling(50))) };
         let measured = run(&spec, &connect, &control).unwrap();
         (measured, reader.join().unwrap())
     });

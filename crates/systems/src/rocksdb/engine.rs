@@ -332,18 +332,12 @@ impl Engine {
     ) -> Result<(), StoreError> {
         scratch.clear();
         if self.store.read(request.key, request.fields, scratch)? {
-            let append = |out: &mut Vec<u8>| {
-                out.extend_from_slice(scratch);
-                Ok(())
-            };
-            Ok(encode_reply(reply, request.id, Status::Found, 0, append)?)
+            Ok(encode_reply(reply, request.id, Status::Found, 0, copying(scratch))?)
         } else {
             Ok(encode_reply(reply, request.id, Status::Missing, 0, no_values)?)
         }
     }
-}
 
-impl Engine {
     fn answer_scan_records(
         &self,
         request: &Request<'_>,
@@ -355,11 +349,15 @@ impl Engine {
         let count = self.store.scan_records(request.key, request.number, request.fields, &mut records)?;
         records.finish();
         let status = if count > 0 { Status::Found } else { Status::Missing };
-        let append = |out: &mut Vec<u8>| {
-            out.extend_from_slice(scratch);
-            Ok(())
-        };
-        Ok(encode_reply(reply, request.id, status, count, append)?)
+        Ok(encode_reply(reply, request.id, status, count, copying(scratch))?)
+    }
+}
+
+/// Values that are encoded already.
+fn copying(values: &[u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), FrameError> + '_ {
+    |out| {
+        out.extend_from_slice(values);
+        Ok(())
     }
 }
 

@@ -119,6 +119,13 @@ fn assert_same_names(what: &str, [ours, theirs]: &[Vec<Asked>; 2]) {
     assert_eq!(names(ours), names(theirs), "names of {what}");
 }
 
+/// A mix, and the keys of a distribution by which every record comes many times.
+fn assert_alike(workload: &str, distribution: &str, asked: &[Vec<Asked>; 2]) {
+    assert_same_mix(&format!("workload {workload}"), asked);
+    assert_same_keys(distribution, asked);
+    assert_same_names(distribution, asked);
+}
+
 /// How far behind the newest record the records asked for are, where names are numbers.
 fn ages(asked: &[Asked], records: u64) -> BTreeMap<u64, u64> {
     let number = |one: &Asked| one.key.strip_prefix("user").unwrap().parse::<u64>().unwrap();
@@ -177,9 +184,7 @@ fn workload_a_and_uniform_keys_are_ycsbs() {
         "requestdistribution=uniform",
         "readallfields=false",
     ]);
-    assert_same_mix("workload A", &asked);
-    assert_same_keys("uniform", &asked);
-    assert_same_names("uniform", &asked);
+    assert_alike("A", "uniform", &asked);
     assert_same_by("fields", &asked, |one| one.field.clone());
 }
 
@@ -191,9 +196,7 @@ fn workload_b_and_zipfian_keys_are_ycsbs() {
         "updateproportion=0.05",
         "requestdistribution=zipfian",
     ]);
-    assert_same_mix("workload B", &asked);
-    assert_same_keys("zipfian", &asked);
-    assert_same_names("zipfian", &asked);
+    assert_alike("B", "zipfian", &asked);
 }
 
 #[test]
@@ -207,9 +210,7 @@ fn workload_c_and_hotspot_keys_are_ycsbs() {
         "hotspotdatafraction=0.1",
         "hotspotopnfraction=0.7",
     ]);
-    assert_same_mix("workload C", &asked);
-    assert_same_keys("hotspot", &asked);
-    assert_same_names("hotspot", &asked);
+    assert_alike("C", "hotspot", &asked);
 }
 
 #[test]

@@ -22,7 +22,6 @@ pub use counter::Counter;
 pub use exponential::Exponential;
 pub use hotspot::Hotspot;
 pub use latest::Latest;
-pub use remainder::Remainder;
 pub use scrambled::ScrambledZipfian;
 pub use sequential::Sequential;
 pub use uniform::Uniform;

@@ -23,10 +23,6 @@ impl Remainder {
         Remainder { divisor, reciprocal, shift: ceiling - 1 }
     }
 
-    pub fn divisor(self) -> u64 {
-        self.divisor
-    }
-
     /// The remainder of a number below 2^63.
     #[inline]
     pub fn of(self, number: u64) -> u64 {
