@@ -7,6 +7,7 @@
 mod association;
 mod controller;
 mod device;
+mod dialer;
 mod discovery;
 mod error;
 mod exchange;
@@ -18,6 +19,7 @@ mod unflushed;
 
 pub use controller::Controller;
 pub use device::RemoteDevice;
+pub use dialer::Dialer;
 pub use discovery::discover;
 pub use error::InitiatorError;
 pub use options::Options;

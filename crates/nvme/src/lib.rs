@@ -12,5 +12,6 @@ pub mod initiator;
 pub mod log_page;
 pub mod pdu;
 pub mod status;
+pub mod stream;
 pub mod target;
 mod wire;

@@ -13,24 +13,25 @@ mod housekeeper;
 mod io;
 mod outbox;
 mod queue;
-mod stream;
 mod subsystems;
 mod transfer;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use underlay_sync::Instant;
+use underlay_sync::thread::JoinHandle;
+use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use crate::stream::{ByteStream, Recorded, Socket};
 use connection::Connection;
 use housekeeper::Housekeeper;
 use queue::Queue;
-use stream::{ByteStream, Recorded, Socket};
 
 pub use counters::{ConnectionSnapshot, NamespaceCounters, QueueSnapshot};
 pub use subsystems::{
@@ -92,14 +93,14 @@ struct Shared {
     addresses: Vec<SocketAddr>,
     is_stopping: AtomicBool,
     last_number: AtomicU64,
-    connections: Mutex<HashMap<u64, Arc<Queue>>>,
+    connections: Mutex<BTreeMap<u64, Arc<Queue>>>,
     /// Told when a connection has ended.
     ended: Condvar,
 }
 
 impl Shared {
-    fn map(&self) -> MutexGuard<'_, HashMap<u64, Arc<Queue>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn map(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Queue>>> {
+        self.connections.lock()
     }
 
     fn addresses(&self) -> Vec<SocketAddr> {
@@ -218,7 +219,8 @@ impl Target {
     }
 
     fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), TargetError> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(body);
+        let thread =
+            underlay_sync::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(body);
         self.threads.push(thread.map_err(TargetError::Thread)?);
         Ok(())
     }
@@ -235,6 +237,11 @@ impl Target {
 
     pub fn connections(&self) -> Vec<ConnectionSnapshot> {
         self.shared.connections().iter().map(|queue| queue.snapshot()).collect()
+    }
+
+    /// Serves a host that is connected by this stream, on a thread of its own.
+    pub fn serve(&self, stream: Arc<dyn ByteStream>) {
+        serve(&self.shared, stream);
     }
 
     /// Serves a host that says this and nothing more, and gives back all that it was answered. It ends when everything
@@ -269,11 +276,11 @@ impl Target {
             && let Some(left) = deadline.checked_duration_since(Instant::now())
         {
             let waited = self.shared.ended.wait_timeout(connections, left);
-            connections = waited.unwrap_or_else(PoisonError::into_inner).0;
+            connections = waited;
         }
         drop(connections);
         while queues.iter().any(|queue| queue.commands_at_device() > 0) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
+            underlay_sync::thread::sleep(Duration::from_millis(1));
         }
         self.shared.subsystems.end_controllers();
     }
@@ -296,7 +303,7 @@ fn listen(shared: &Arc<Shared>, listener: &TcpListener, stop: &OwnedFd) {
             Ok((stream, _)) => take(shared, stream),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             // No descriptors left, for one.
-            Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+            Err(_) => underlay_sync::thread::sleep(ACCEPT_PAUSE),
         }
     }
 }
@@ -305,10 +312,15 @@ fn take(shared: &Arc<Shared>, stream: TcpStream) {
     if stream.set_nonblocking(false).is_err() {
         return;
     }
-    let Ok(socket) = Socket::new(stream) else { return };
-    let Some(queue) = shared.add(Arc::new(socket)) else { return };
+    if let Ok(socket) = Socket::new(stream) {
+        serve(shared, Arc::new(socket));
+    }
+}
+
+fn serve(shared: &Arc<Shared>, stream: Arc<dyn ByteStream>) {
+    let Some(queue) = shared.add(Arc::clone(&stream)) else { return stream.close() };
     let running = (Arc::clone(shared), Arc::clone(&queue));
-    let thread = std::thread::Builder::new().name("nvme-queue".to_owned()).stack_size(STACK_BYTES);
+    let thread = underlay_sync::thread::Builder::new().name("nvme-queue".to_owned()).stack_size(STACK_BYTES);
     let spawned = thread.spawn(move || {
         let (shared, queue) = running;
         shared.run(&queue);

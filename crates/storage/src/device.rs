@@ -1,6 +1,6 @@
 //! A block device: what layers are built from and what an attachment shows to a program.
 
-use std::sync::mpsc;
+use underlay_sync::channel;
 
 /// The sizes that a user of a device must respect or may exploit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub trait BlockDevice: Send + Sync {
 
     /// Submits and waits: for callers that have nothing else to do.
     fn execute(&self, request: Request) -> Completion {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = channel();
         self.submit(
             request,
             Box::new(move |completion| {

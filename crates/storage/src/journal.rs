@@ -34,9 +34,9 @@
 pub mod format;
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::Arc;
+use underlay_sync::{Mutex, MutexGuard, channel};
 
 use crate::device::{BlockDevice, DeviceError, Request};
 use format::{BLOCK_BYTES, Content, Header, HeaderBlock, Kind};
@@ -198,7 +198,7 @@ impl Journal {
     /// Says where snapshots come from. Without a source a journal that is full fails its commits. A source
     /// that owns the journal should hold itself weakly.
     pub fn set_source(&self, source: impl Fn() -> Snapshot + Send + Sync + 'static) {
-        *self.inner.source.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(source));
+        *self.inner.source.lock() = Some(Arc::new(source));
     }
 
     /// Adds a record, and says its number, counted from 1 since the journal was opened. It is not durable
@@ -243,7 +243,7 @@ impl Journal {
 }
 
 fn wait(ask: impl FnOnce(CommitDone)) -> Result<(), DeviceError> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = channel();
     ask(Box::new(move |result| {
         let _ = sender.send(result);
     }));
@@ -293,7 +293,7 @@ fn make(
     kind: Kind,
 ) -> Result<(Journal, Recovered), JournalError> {
     // Unlike any other journal's; nothing is kept secret by it.
-    let identity = RandomState::new().hash_one(start_bytes);
+    let identity = underlay_sync::random_u64();
     let header = Header { generation: 1, ..void(kind, identity) };
     // The first area's header makes it a journal: it comes last.
     for (offset_bytes, header) in [(start_bytes + area_bytes, void(kind, identity)), (start_bytes, header)] {
@@ -332,7 +332,7 @@ impl Inner {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn wait_for(self: &Arc<Self>, checkpoint: bool, done: CommitDone) {
@@ -405,7 +405,7 @@ impl Inner {
     }
 
     fn begin_checkpoint(self: &Arc<Self>) {
-        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let source = self.source.lock().clone();
         let Some(source) = source else {
             return self
                 .fail(&DeviceError::Io("the journal is full and has no snapshot to begin anew".into()));

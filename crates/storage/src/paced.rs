@@ -3,9 +3,10 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use underlay_record::Wear;
@@ -208,7 +209,7 @@ impl Paced {
             }
             state.changing_to = Some(pace);
             while !state.in_flight.is_empty() && !state.closed {
-                state = self.core.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.core.drained.wait(state);
             }
         }
         let answers = self.core.guarded(|state, answers| self.core.change_pace(state, answers));
@@ -310,7 +311,7 @@ impl Core {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // `guarded` catches what could panic under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Runs what calls the model, under the lock. When that panics, nobody knows what state the model is in
@@ -376,7 +377,7 @@ impl Core {
     }
 
     pub(crate) fn set_waker(&self, waker: Arc<Waker>) {
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+        *self.waker.lock() = Some(waker);
     }
 
     /// Carries the model on to `now` and answers what has finished.
@@ -413,7 +414,7 @@ impl Core {
     }
 
     fn wake_pacer(&self) {
-        if let Some(waker) = self.waker.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(waker) = self.waker.lock().as_ref() {
             waker.wake(self.next_ns());
         }
     }

@@ -34,8 +34,9 @@ mod space;
 pub mod unflushed;
 mod volume;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
+use underlay_sync::{MutexGuard, channel};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Request};
 
@@ -71,7 +72,7 @@ impl Pool {
     }
 
     fn admin(&self) -> Result<MutexGuard<'_, ()>, PoolError> {
-        let admin = self.core.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        let admin = self.core.admin.lock();
         if self.core.closed.load(Ordering::Acquire) {
             return Err(PoolError::Device(DeviceError::Gone));
         }
@@ -79,7 +80,7 @@ impl Pool {
     }
 
     fn find(&self, name: &str) -> Result<Arc<VolumeCore>, PoolError> {
-        let volumes = self.core.volumes.read().unwrap_or_else(PoisonError::into_inner);
+        let volumes = self.core.volumes.read();
         let found = volumes.values().find(|volume| volume.name() == name).cloned();
         found.ok_or_else(|| PoolError::NoVolume(name.into()))
     }
@@ -166,7 +167,7 @@ impl Pool {
                 wait(|done| self.core.flush(Some(Arc::clone(&volume)), done))?;
             }
             let header = {
-                let mut header = volume.header.write().unwrap_or_else(PoisonError::into_inner);
+                let mut header = volume.header.write();
                 header.spec.capacity_bytes = capacity_bytes;
                 header.clone()
             };
@@ -197,7 +198,7 @@ impl Pool {
                 }
                 shared.push(piece);
             }
-            let spec = source.header.read().unwrap_or_else(PoisonError::into_inner).spec;
+            let spec = source.header.read().spec;
             let header = Header { name: name.into(), spec, access, origin: Some(source.number) };
             let number = self.core.log.with_tables(|tables| tables.next_volume);
             let volume = self.core.new_volume(number, &header, &extents);
@@ -220,7 +221,7 @@ impl Pool {
         // A flush that has taken changes of it along is over after this one, however it ends. And if the process ends before
         // the journal knows that the volume is gone, it is there with everything that was answered.
         let _ = self.core.flush_and_wait();
-        self.core.volumes.write().unwrap_or_else(PoisonError::into_inner).remove(&volume.number);
+        self.core.volumes.write().remove(&volume.number);
         for (_, done) in volume.gate.shut() {
             done(Err(DeviceError::Gone));
         }
@@ -240,12 +241,11 @@ impl Pool {
         let _admin = self.admin()?;
         let volume = self.find(name)?;
         let header = {
-            let mut header = volume.header.write().unwrap_or_else(PoisonError::into_inner);
+            let mut header = volume.header.write();
             header.spec.limits = limits;
             header.clone()
         };
-        *volume.limiter.lock().unwrap_or_else(PoisonError::into_inner) =
-            Limiter::new(limits, self.core.clock.now());
+        *volume.limiter.lock() = Limiter::new(limits, self.core.clock.now());
         volume.limited.store(!limits.is_unlimited(), Ordering::Relaxed);
         self.core.log.append([Record::Volume { volume: volume.number, header: Box::new(header) }]);
         self.commit()
@@ -324,12 +324,12 @@ impl Pool {
     }
 
     fn insert(&self, volume: &Arc<VolumeCore>) {
-        let mut volumes = self.core.volumes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut volumes = self.core.volumes.write();
         volumes.insert(volume.number, Arc::clone(volume));
     }
 
     fn commit(&self) -> Result<(), PoolError> {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = channel();
         self.core.log.commit(Box::new(move |result| {
             let _ = sender.send(result);
         }));
@@ -366,7 +366,7 @@ fn check_capacity(capacity_bytes: u64) -> Result<(), PoolError> {
 }
 
 fn wait(ask: impl FnOnce(Done)) -> Completion {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = channel();
     ask(Box::new(move |completion| {
         let _ = sender.send(completion);
     }));

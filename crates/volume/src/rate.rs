@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 use std::time::Duration;
+use underlay_sync::thread::{self, JoinHandle};
+use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use underlay_storage::clock::Clock;
@@ -135,7 +136,7 @@ impl Timer {
     /// Runs `job` at `instant`, or at once where no thread can be had or the timer has ended.
     pub fn run_at(&self, instant: Time, job: Job) {
         let started = {
-            let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut thread = self.thread.lock();
             if thread.is_none() {
                 let shared = Arc::clone(&self.shared);
                 *thread =
@@ -159,7 +160,7 @@ impl Timer {
     pub fn end(&self) {
         self.shared.lock().ended = true;
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
             // A panic of a job has been printed.
             let _ = thread.join();
@@ -175,7 +176,7 @@ impl Drop for Timer {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn work(&self) {
@@ -195,9 +196,9 @@ impl Shared {
                 }
                 self.lock()
             } else if wait == Duration::MAX {
-                self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+                self.changed.wait(state)
             } else {
-                self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
+                self.changed.wait_timeout(state, wait)
             };
         }
     }
@@ -257,9 +258,9 @@ mod tests {
         let far = clock.now() + Duration::from_secs(3600);
         for (name, at) in [(2, far), (1, clock.now()), (3, far)] {
             let ran = Arc::clone(&ran);
-            timer.run_at(at, Box::new(move || ran.lock().unwrap().push(name)));
+            timer.run_at(at, Box::new(move || ran.lock().push(name)));
         }
         timer.end();
-        assert_eq!(*ran.lock().unwrap(), [1, 2, 3]);
+        assert_eq!(*ran.lock(), [1, 2, 3]);
     }
 }

@@ -17,8 +17,9 @@ mod real_device;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use underlay_sync::Mutex;
 
 use underlay_storage::stack::Pace;
 
@@ -124,8 +125,7 @@ impl Service {
     }
 
     fn obey(&self, command: Command) -> Reply {
-        let _one_at_a_time =
-            command.changes().then(|| self.changing.lock().unwrap_or_else(PoisonError::into_inner));
+        let _one_at_a_time = command.changes().then(|| self.changing.lock());
         self.try_obey(command).unwrap_or_else(ServerError::into_reply)
     }
 

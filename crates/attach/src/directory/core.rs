@@ -21,9 +21,10 @@ mod tree;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use underlay_sync::{Condvar, Mutex, MutexGuard};
+use underlay_sync::{Receiver, RecvTimeoutError, Sender, channel};
 
 use rustix::io::Errno;
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
@@ -245,7 +246,7 @@ impl Core {
             discarding_blocks: 0,
         };
         state.remove_orphans().map_err(|errno| damaged(&errno))?;
-        let (jobs, received) = mpsc::channel();
+        let (jobs, received) = channel();
         let core = Arc::new_cyclic(|itself| Core {
             itself: Weak::clone(itself),
             device,
@@ -264,7 +265,7 @@ impl Core {
             None => Snapshot::default(),
         });
         let weak = Arc::downgrade(&core);
-        std::thread::Builder::new()
+        underlay_sync::thread::Builder::new()
             .name("directory-commit".into())
             .spawn(move || work(&weak, &received))
             .map_err(OpenError::Thread)?;
@@ -273,7 +274,7 @@ impl Core {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic ends the daemon; in a test the one that panicked tells.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What the journal begins anew with: everything, the running transaction included.
@@ -285,7 +286,7 @@ impl Core {
 
     /// Makes every change durable that was made before. Waits for the device.
     pub fn commit(&self) -> Result<(), Errno> {
-        let _one = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.committing.lock();
         self.check_alive()?;
         let nothing_new = {
             let mut state = self.state();
@@ -357,10 +358,7 @@ impl Core {
     fn wait_for_discards(&self) {
         let mut state = self.state();
         while state.discarding_blocks > 0 && self.check_alive().is_ok() {
-            state = match self.committed.wait_timeout(state, Duration::from_secs(1)) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = self.committed.wait_timeout(state, Duration::from_secs(1));
         }
     }
 
@@ -370,7 +368,7 @@ impl Core {
     }
 
     fn send(&self, job: Job) {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let jobs = self.jobs.lock().clone();
         match (jobs, job) {
             (Some(jobs), job) => {
                 // The thread lives as long as this value does.
@@ -414,19 +412,16 @@ impl Core {
         }
         let limit = Duration::from_secs(1);
         while state.transaction.operations.len() > 2 * FULL_TRANSACTION_BYTES && self.check_alive().is_ok() {
-            state = match self.committed.wait_timeout(state, limit) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = self.committed.wait_timeout(state, limit);
         }
         self.check_alive()
     }
 
     /// Makes everything durable and ends. Waits for the device.
     pub fn close(&self) -> Result<(), Errno> {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let jobs = self.jobs.lock().take();
         if let Some(jobs) = jobs {
-            let (stopped, wait) = mpsc::channel();
+            let (stopped, wait) = channel();
             if jobs.send(Job::Stop(stopped)).is_ok() {
                 let _ = wait.recv();
             }
@@ -546,8 +541,8 @@ fn work(core: &Weak<Core>, jobs: &Receiver<Job>) {
     loop {
         let first = match jobs.recv_timeout(COMMIT_INTERVAL) {
             Ok(job) => Some(job),
-            Err(mpsc::RecvTimeoutError::Timeout) => None,
-            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
         };
         let Some(core) = core.upgrade() else { return };
         let asked: Vec<Job> = first.into_iter().chain(jobs.try_iter()).collect();

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use underlay_sync::Instant;
 
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use serde::{Deserialize, Serialize};
@@ -100,7 +101,7 @@ impl Serving {
             }
             let deadline = Instant::now() + Duration::from_secs(2);
             while !session.guard.is_finished() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(2));
+                underlay_sync::thread::sleep(Duration::from_millis(2));
             }
         }
         outcome

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use underlay_sync::Instant;
 
 use super::error::InitiatorError;
 use super::exchange::{Answer, Data, Exchange, Payload};
@@ -277,7 +278,7 @@ fn enable(options: &Options, admin: &Queue) -> Result<(), InitiatorError> {
         if Instant::now() >= deadline {
             return Err(InitiatorError::TimedOut { what: "enabling the controller" });
         }
-        std::thread::sleep(READY_POLL);
+        underlay_sync::thread::sleep(READY_POLL);
     }
 }
 

@@ -1,9 +1,11 @@
 //! A controller and whoever keeps the connection to it: keep-alive, events, and finding it again when it is lost.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use underlay_sync::Instant;
+use underlay_sync::thread::{self, JoinHandle};
+use underlay_sync::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::association::{Association, identify_page, succeed};
 use super::device::{Namespace, RemoteDevice};
@@ -169,7 +171,7 @@ impl Inner {
     }
 
     fn lock_manager(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.manager.lock().unwrap_or_else(PoisonError::into_inner)
+        self.manager.lock()
     }
 }
 
@@ -221,11 +223,11 @@ impl Shared {
     }
 
     fn current(&self) -> Option<Arc<Association>> {
-        self.association.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.association.read().clone()
     }
 
     fn take_association(&self) -> Option<Arc<Association>> {
-        self.association.write().unwrap_or_else(PoisonError::into_inner).take()
+        self.association.write().take()
     }
 
     fn connected(&self) -> Result<Arc<Association>, InitiatorError> {
@@ -234,11 +236,11 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn lock_namespaces(&self) -> MutexGuard<'_, BTreeMap<u32, Weak<Namespace>>> {
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.namespaces.lock()
     }
 
     fn establish(self: &Arc<Shared>, number: u64) -> Result<Association, InitiatorError> {
@@ -249,7 +251,7 @@ impl Shared {
     fn install(self: &Arc<Shared>, association: Association) {
         let association = Arc::new(association);
         self.listen_for_event(&association);
-        *self.association.write().unwrap_or_else(PoisonError::into_inner) = Some(association);
+        *self.association.write() = Some(association);
     }
 
     fn namespace_list(&self, association: &Association) -> Result<Vec<u32>, InitiatorError> {
@@ -321,7 +323,7 @@ impl Shared {
             match state.phase {
                 Phase::Closed => return Work::End,
                 Phase::Gone => {
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state = self.changed.wait(state);
                     continue;
                 }
                 Phase::Connected | Phase::Reconnecting => {}
@@ -348,9 +350,9 @@ impl Shared {
             state = match next {
                 Some(at) => {
                     let waited = self.changed.wait_timeout(state, at.saturating_duration_since(now));
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    waited
                 }
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self.changed.wait(state),
             };
         }
     }
@@ -402,7 +404,7 @@ impl Shared {
             if left.is_zero() {
                 return;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, left);
         }
     }
 

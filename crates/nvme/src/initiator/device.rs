@@ -1,7 +1,8 @@
 //! A namespace as a block device.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
@@ -117,7 +118,7 @@ impl Namespace {
     }
 
     fn lock_unflushed(&self) -> Option<MutexGuard<'_, Unflushed>> {
-        self.unflushed.as_ref().map(|unflushed| unflushed.lock().unwrap_or_else(PoisonError::into_inner))
+        self.unflushed.as_ref().map(|unflushed| unflushed.lock())
     }
 
     fn keep(self: &Arc<Namespace>, write: Kept) {
@@ -382,7 +383,7 @@ impl Gather {
         let gather = Arc::clone(gather);
         Box::new(move |completion| {
             let over = {
-                let mut state = gather.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = gather.state.lock();
                 state.left -= 1;
                 match completion {
                     Ok(part) => state.buffer[place..place + part.len()].copy_from_slice(&part),

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use underlay_sync::Instant;
+use underlay_sync::{Receiver, RecvTimeoutError, channel};
 
 use crate::command::{Command, Completion};
 
@@ -83,7 +84,7 @@ impl Exchange {
 
     /// One whose answer is waited for.
     pub(super) fn awaited(command: Command, payload: Payload) -> (Exchange, Waiting) {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = channel();
         let done = Box::new(move |outcome| {
             let _ = sender.send(outcome);
         });
@@ -91,7 +92,7 @@ impl Exchange {
     }
 }
 
-pub(super) struct Waiting(mpsc::Receiver<Result<Answer, Lost>>);
+pub(super) struct Waiting(Receiver<Result<Answer, Lost>>);
 
 impl Waiting {
     /// The answer; `None` when there is none in time.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use super::dialer::Dialer;
 use super::error::InitiatorError;
 use crate::auth::HostSecrets;
 use crate::fabrics::NQN_BYTES;
@@ -38,6 +39,8 @@ pub struct Options {
     pub loss_timeout: Duration,
     /// For DH-HMAC-CHAP, where the subsystem asks for it.
     pub secrets: Option<HostSecrets>,
+    /// TCP, unless told.
+    pub dialer: Dialer,
 }
 
 impl Options {
@@ -55,6 +58,7 @@ impl Options {
             connect_timeout: Duration::from_secs(10),
             loss_timeout: Duration::from_secs(600),
             secrets: None,
+            dialer: Dialer::default(),
         }
         .with_host_nqn(this_host_nqn())
     }

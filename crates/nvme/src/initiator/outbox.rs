@@ -9,14 +9,14 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::{Shutdown, TcpStream};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Condvar, Mutex, MutexGuard};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{SendAncillaryBuffer, SendFlags};
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::exchange::Data;
 use crate::pdu::{DIGEST_BYTES, Head};
+use crate::stream::ByteStream;
 
 /// A PDU as it is sent.
 pub(super) struct Frame {
@@ -45,7 +45,7 @@ thread_local! {
 }
 
 pub(super) struct Outbox {
-    socket: TcpStream,
+    stream: Arc<dyn ByteStream>,
     state: Mutex<State>,
     /// Signalled for the waiting thread.
     changed: Condvar,
@@ -64,8 +64,8 @@ struct State {
 }
 
 impl Outbox {
-    pub(super) fn new(socket: TcpStream) -> Outbox {
-        Outbox { socket, state: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn new(stream: Arc<dyn ByteStream>) -> Outbox {
+        Outbox { stream, state: Mutex::default(), changed: Condvar::new() }
     }
 
     pub(super) fn send(&self, frames: impl IntoIterator<Item = Frame>) {
@@ -103,7 +103,7 @@ impl Outbox {
         state.is_closed = true;
         state.frames.clear();
         drop(state);
-        let _ = self.socket.shutdown(Shutdown::Both);
+        self.stream.close();
         self.changed.notify_all();
     }
 
@@ -112,16 +112,14 @@ impl Outbox {
         let mut state = self.lock();
         while !state.is_closed {
             if !state.is_stuck {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state);
                 continue;
             }
             drop(state);
-            let mut ready = [PollFd::new(&self.socket, PollFlags::OUT)];
-            // A closed socket is ready; the limit is for a close that came just before the wait.
-            let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
-            let outcome = rustix::event::poll(&mut ready, Some(&limit));
+            // A closed stream is ready; the limit is for a close that came just before the wait.
+            let _ = self.stream.wait(false, true, Some(Duration::from_secs(1)));
             state = self.lock();
-            if matches!(outcome, Ok(1..)) && state.is_stuck && !state.is_closed {
+            if state.is_stuck && !state.is_closed {
                 state.is_stuck = false;
                 state = self.pump(state);
             }
@@ -136,7 +134,7 @@ impl Outbox {
             batch.extend(state.frames.drain(..count));
             let skip = std::mem::take(&mut state.sent_bytes);
             drop(state);
-            let outcome = send_now(&self.socket, &batch, skip);
+            let outcome = send_now(&*self.stream, &batch, skip);
             state = self.lock();
             match outcome {
                 Ok(sent) => {
@@ -162,7 +160,7 @@ impl Outbox {
                     // Whoever reads the connection learns of its end and tells.
                     state.is_closed = true;
                     state.frames.clear();
-                    let _ = self.socket.shutdown(Shutdown::Both);
+                    self.stream.close();
                     self.changed.notify_all();
                     break;
                 }
@@ -173,7 +171,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -188,7 +186,7 @@ fn put_back(state: &mut State, batch: &mut Vec<Frame>) {
 }
 
 /// How many bytes were taken.
-fn send_now(socket: &TcpStream, frames: &[Frame], mut skip: usize) -> io::Result<usize> {
+fn send_now(stream: &dyn ByteStream, frames: &[Frame], mut skip: usize) -> io::Result<usize> {
     let mut places = Vec::with_capacity(frames.len() * 3);
     for part in frames.iter().flat_map(|frame| frame.parts()) {
         let skipped = skip.min(part.len());
@@ -198,10 +196,9 @@ fn send_now(socket: &TcpStream, frames: &[Frame], mut skip: usize) -> io::Result
         }
     }
     loop {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match rustix::net::sendmsg(socket, &places, &mut SendAncillaryBuffer::default(), flags) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => return Ok(other?),
+        match stream.send(&places) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
         }
     }
 }
@@ -209,11 +206,14 @@ fn send_now(socket: &TcpStream, frames: &[Frame], mut skip: usize) -> io::Result
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::net::TcpListener;
-    use std::sync::Arc;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::pdu::{Framing, Pdu};
+
+    fn stream(socket: TcpStream) -> Arc<dyn ByteStream> {
+        Arc::new(crate::stream::Socket::new(socket).unwrap())
+    }
 
     /// Far more than a socket takes at once: everything arrives, in order, and `send` never waited for it.
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
-        let outbox = Arc::new(Outbox::new(sender));
+        let outbox = Arc::new(Outbox::new(stream(sender)));
         let waiting = {
             let outbox = Arc::clone(&outbox);
             std::thread::spawn(move || outbox.wait_for_socket())
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn what_the_receiving_thread_puts_off_goes_when_it_flushes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let outbox = Outbox::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let outbox = Outbox::new(stream(TcpStream::connect(listener.local_addr().unwrap()).unwrap()));
         let (mut receiver, _) = listener.accept().unwrap();
         let frame = || Frame {
             head: Framing::default().head(&Pdu::CapsuleCmd([7; 64]), 0),

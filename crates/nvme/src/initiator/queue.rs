@@ -1,12 +1,13 @@
 //! One queue pair on one connection: commands out, answers in.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut, Read};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::Duration;
+use underlay_sync::Instant;
+use underlay_sync::thread::{self, JoinHandle};
+use underlay_sync::{Mutex, MutexGuard};
 
 use super::error::InitiatorError;
 use super::exchange::{Answer, Exchange, Payload};
@@ -19,6 +20,7 @@ use crate::pdu::{
     ProtocolError, R2t, ReceiveError, Receiver, Side,
 };
 use crate::status::Status;
+use crate::stream::ByteStream;
 
 /// Commands of the admin queue and those that make a queue carry up to so much.
 const ADMIN_CAPSULE_DATA_BYTES: usize = 8192;
@@ -59,19 +61,36 @@ pub(super) struct Queue {
 
 /// The receiving half of the connection. What its thread has put off is sent before it waits.
 struct Inlet {
-    socket: TcpStream,
+    stream: Arc<dyn ByteStream>,
     outbox: Arc<Outbox>,
+    /// How long the other side may be silent, while the connection is made.
+    patience: Option<Duration>,
+}
+
+impl Inlet {
+    fn await_bytes(&self) -> io::Result<()> {
+        self.outbox.flush();
+        let Some(patience) = self.patience else { return Ok(()) };
+        let deadline = Instant::now() + patience;
+        // A wait may end early without a reason.
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            if self.stream.wait(true, false, Some(left))?.can_receive {
+                return Ok(());
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the other side says nothing"))
+    }
 }
 
 impl Read for Inlet {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.outbox.flush();
-        self.socket.read(into)
+        self.await_bytes()?;
+        self.stream.receive(&mut [IoSliceMut::new(into)])
     }
 
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.outbox.flush();
-        self.socket.read_vectored(into)
+        self.await_bytes()?;
+        self.stream.receive(into)
     }
 }
 
@@ -100,10 +119,7 @@ impl Queue {
         member: Membership,
     ) -> Result<Arc<Queue>, InitiatorError> {
         let unreachable = |source| InitiatorError::Unreachable { address: options.address.clone(), source };
-        let socket = connect(options)?;
-        socket.set_nodelay(true).map_err(unreachable)?;
-        let reading = socket.try_clone().map_err(unreachable)?;
-        reading.set_read_timeout(Some(options.connect_timeout)).map_err(unreachable)?;
+        let stream = options.dialer.dial(&options.address, options.connect_timeout).map_err(unreachable)?;
         let arriving = Arriving {
             side: Side::Host,
             digests: Default::default(),
@@ -111,12 +127,12 @@ impl Queue {
             max_capsule_data_bytes: 0,
             max_data_bytes: u32::MAX,
         };
-        let outbox = Arc::new(Outbox::new(socket));
-        let inlet = Inlet { socket: reading, outbox: Arc::clone(&outbox) };
+        let outbox = Arc::new(Outbox::new(Arc::clone(&stream)));
+        let inlet = Inlet { stream, outbox: Arc::clone(&outbox), patience: Some(options.connect_timeout) };
         let mut receiver = Receiver::new(inlet, arriving, RECEIVE_BUFFER_BYTES);
         let (framing, max_h2c_data_bytes) = greet(options, &mut receiver)?;
         receiver.set_arriving(Arriving { digests: framing.digests, ..arriving });
-        receiver.stream().socket.set_read_timeout(None).map_err(unreachable)?;
+        receiver.stream_mut().patience = None;
         let table = Table {
             entries: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
@@ -348,8 +364,7 @@ impl Queue {
         if let ReceiveError::Protocol(error) = error {
             let head = self.framing.head(&Pdu::H2cTermReq(error.term_req()), error.header.len());
             let bytes = [head.as_bytes(), &error.header].concat();
-            let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
-            let _ = rustix::net::send(&receiver.stream().socket, &bytes, flags);
+            let _ = receiver.stream().stream.send(&[IoSlice::new(&bytes)]);
         }
     }
 
@@ -380,11 +395,11 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     fn lock_threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        self.threads.lock()
     }
 }
 
@@ -425,28 +440,16 @@ fn wrong(status: FatalStatus, what: &'static str) -> ProtocolError {
     ProtocolError::new(status, 0, &[], what)
 }
 
-/// The first of the name's addresses that answers.
-fn connect(options: &Options) -> Result<TcpStream, InitiatorError> {
-    let unreachable = |source| InitiatorError::Unreachable { address: options.address.clone(), source };
-    let addresses = options.address.to_socket_addrs().map_err(unreachable)?;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, options.connect_timeout) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => last = error,
-        }
-    }
-    Err(unreachable(last))
-}
-
 /// Exchanges ICReq and ICResp.
 fn greet(options: &Options, receiver: &mut Receiver<Inlet>) -> Result<(Framing, usize), InitiatorError> {
-    use std::io::Write;
     let protocol = |problem: String| InitiatorError::Protocol { address: options.address.clone(), problem };
     let request =
         IcReq { format_version: 0, data_alignment_bytes: 4, digests: options.digests, max_r2t: MOST_R2T };
-    (&receiver.stream().socket)
-        .write_all(&Framing::default().encode(&Pdu::IcReq(request), &[]))
+    // The first bytes of a connection find room.
+    receiver
+        .stream()
+        .stream
+        .send(&[IoSlice::new(&Framing::default().encode(&Pdu::IcReq(request), &[]))])
         .map_err(|source| InitiatorError::Unreachable { address: options.address.clone(), source })?;
     let answer = receiver.next().map_err(|error| InitiatorError::received(&options.address, error))?;
     let response = match answer {
@@ -458,7 +461,7 @@ fn greet(options: &Options, receiver: &mut Receiver<Inlet>) -> Result<(Framing, 
     let digests = response.digests;
     let unasked = (digests.header && !options.digests.header) || (digests.data && !options.digests.data);
     if response.format_version != 0 || unasked || response.max_h2c_data_bytes < LEAST_MAX_H2C_DATA_BYTES {
-        let _ = receiver.stream().socket.shutdown(Shutdown::Both);
+        receiver.stream().stream.close();
         return Err(protocol(format!("its ICResp can't be used: {response:?}")));
     }
     let framing = Framing { digests, data_alignment_bytes: response.data_alignment_bytes };

@@ -1,8 +1,8 @@
 //! What a controller was used for, and how long its answers took.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use underlay_sync::{Mutex, MutexGuard};
 
 use hdrhistogram::Histogram;
 
@@ -91,7 +91,7 @@ impl Stats {
 }
 
 fn lock(histogram: &Mutex<Histogram<u64>>) -> MutexGuard<'_, Histogram<u64>> {
-    histogram.lock().unwrap_or_else(PoisonError::into_inner)
+    histogram.lock()
 }
 
 fn record(histogram: &Mutex<Histogram<u64>>, latency: Duration) {

@@ -1,6 +1,6 @@
 //! Buffers of reads that are used again: a fresh one costs its pages.
 
-use std::sync::{Mutex, PoisonError};
+use underlay_sync::Mutex;
 
 /// Keeps buffers of one connection, by powers of two of their size, and no more than so many bytes in all.
 pub(super) struct Buffers {
@@ -22,7 +22,7 @@ impl Buffers {
     /// A buffer of that length. What it holds is of an earlier request of the same connection, or zeros.
     pub(super) fn take(&self, length_bytes: usize) -> Vec<u8> {
         let kept = {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.kept.lock();
             let found = kept.by_power.get_mut(power_of(length_bytes)).and_then(Vec::pop);
             if let Some(found) = &found {
                 kept.total_bytes -= found.capacity();
@@ -43,7 +43,7 @@ impl Buffers {
         if capacity == 0 {
             return;
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.total_bytes + capacity <= self.limit_bytes {
             // By its length, since that is what it was taken for.
             let Kept { by_power, total_bytes } = &mut *kept;

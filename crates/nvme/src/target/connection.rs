@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, Read};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use underlay_sync::Instant;
 
 use super::fabric::Authenticating;
 use super::outbox::Sent;

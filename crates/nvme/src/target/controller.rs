@@ -1,9 +1,11 @@
 //! A controller: what one host and one subsystem have between them, from the Connect of its admin queue until that connection ends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use underlay_sync::Instant;
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::Request;
 
@@ -99,7 +101,7 @@ impl Controller {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn subsystem_nqn(&self) -> &str {

@@ -1,7 +1,8 @@
 //! Commands of I/O queues (NVM 3.2), handed to the device that the namespace is.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use underlay_sync::Mutex;
 
 use underlay_storage::device::{DeviceError, Request};
 
@@ -336,12 +337,12 @@ impl Together {
 
     fn one_is_done(&self, outcome: Result<(), DeviceError>) {
         if let Err(error) = outcome {
-            let mut first = self.first_error.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = self.first_error.lock();
             first.get_or_insert(error);
         }
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            let error = self.first_error.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let over = self.over.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let error = self.first_error.lock().take();
+            let over = self.over.lock().take();
             if let Some(over) = over {
                 over(error.map_or(Ok(()), Err));
             }

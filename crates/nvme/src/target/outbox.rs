@@ -7,10 +7,10 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Mutex, MutexGuard};
 
-use super::stream::ByteStream;
 use crate::pdu::{DIGEST_BYTES, Head};
+use crate::stream::ByteStream;
 
 /// A response capsule with its digest, behind a data digest.
 const TAIL_BYTES: usize = DIGEST_BYTES + 24 + DIGEST_BYTES;
@@ -99,7 +99,7 @@ impl Outbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Adds what `make` makes. It is called under the outbox's lock, so that what it numbers goes out in order. On a

@@ -2,17 +2,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use underlay_sync::Instant;
 
 use super::Shared;
 use super::buffers::Buffers;
 use super::controller::Controller;
 use super::counters::{ConnectionSnapshot, QueueSnapshot, count};
 use super::outbox::{Added, Entry, Outbox, Sent};
-use super::stream::ByteStream;
 use crate::command::Completion;
 use crate::pdu::{DataTransfer, Framing, Pdu};
 use crate::status::Status;
+use crate::stream::ByteStream;
 
 /// Buffers that an idle connection may keep.
 const KEPT_BYTES: usize = 4 << 20;

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use underlay_sync::Instant;
+use underlay_sync::{Mutex, MutexGuard, RwLock};
 
 use underlay_storage::device::{BlockDevice, Geometry};
 
@@ -128,7 +130,7 @@ impl Discovery {
     }
 
     fn controllers(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
-        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.controllers.lock()
     }
 }
 
@@ -211,7 +213,7 @@ impl Subsystem {
             counting: Counting::default(),
         });
         {
-            let mut namespaces = self.namespaces.write().unwrap_or_else(PoisonError::into_inner);
+            let mut namespaces = self.namespaces.write();
             if namespaces.contains_key(&nsid) {
                 return Err(SubsystemError::NamespaceExists(nsid));
             }
@@ -226,7 +228,7 @@ impl Subsystem {
     /// # Errors
     /// When it isn't there.
     pub fn remove_namespace(&self, nsid: u32) -> Result<(), SubsystemError> {
-        let removed = self.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&nsid);
+        let removed = self.namespaces.write().remove(&nsid);
         if removed.is_none() {
             return Err(SubsystemError::NoNamespace(nsid));
         }
@@ -250,18 +252,18 @@ impl Subsystem {
     }
 
     pub fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
-        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).get(&nsid).cloned()
+        self.namespaces.read().get(&nsid).cloned()
     }
 
     /// By ID, ascending.
     pub fn namespaces(&self) -> Vec<Arc<Namespace>> {
-        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.namespaces.read().values().cloned().collect()
     }
 
     /// Changes which hosts may connect. Those that may no longer lose their connections.
     pub fn set_hosts(&self, hosts: Hosts) {
         let refused: Vec<Arc<Controller>> = {
-            let mut held = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.hosts.write();
             *held = hosts;
             self.controllers()
                 .by_id
@@ -295,7 +297,7 @@ impl Subsystem {
 
     /// Whether a host may connect, and what it has to prove.
     pub(super) fn admit(&self, host_nqn: &str) -> Option<Option<ControllerSecrets>> {
-        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        let hosts = self.hosts.read();
         hosts.admit(host_nqn).map(Option::<&ControllerSecrets>::cloned)
     }
 
@@ -307,7 +309,7 @@ impl Subsystem {
     }
 
     fn controllers(&self) -> MutexGuard<'_, Controllers> {
-        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.controllers.lock()
     }
 
     pub(super) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
@@ -335,7 +337,7 @@ impl Subsystem {
     }
 
     fn former(&self) -> MutexGuard<'_, Vec<Former>> {
-        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+        self.former.lock()
     }
 
     pub(super) fn remember_former(&self, host_nqn: &str, host_id: &[u8; 16], queue: &Arc<Queue>) {
@@ -366,7 +368,7 @@ impl Subsystem {
             if is_free || Instant::now() >= deadline {
                 return is_free;
             }
-            std::thread::sleep(INTERVAL);
+            underlay_sync::thread::sleep(INTERVAL);
         }
     }
 
@@ -408,7 +410,7 @@ impl Subsystems {
         if !is_name {
             return Err(SubsystemError::InvalidName(config.nqn));
         }
-        let mut by_nqn = self.by_nqn.write().unwrap_or_else(PoisonError::into_inner);
+        let mut by_nqn = self.by_nqn.write();
         if config.nqn == DISCOVERY_NQN || by_nqn.contains_key(&config.nqn) {
             return Err(SubsystemError::SubsystemExists(config.nqn));
         }
@@ -424,19 +426,19 @@ impl Subsystems {
     /// # Errors
     /// When it isn't there.
     pub fn remove(&self, nqn: &str) -> Result<(), SubsystemError> {
-        let removed = self.by_nqn.write().unwrap_or_else(PoisonError::into_inner).remove(nqn);
+        let removed = self.by_nqn.write().remove(nqn);
         removed.ok_or_else(|| SubsystemError::NoSubsystem(nqn.to_owned()))?.end_controllers();
         self.discovery.changed();
         Ok(())
     }
 
     pub fn get(&self, nqn: &str) -> Option<Arc<Subsystem>> {
-        self.by_nqn.read().unwrap_or_else(PoisonError::into_inner).get(nqn).cloned()
+        self.by_nqn.read().get(nqn).cloned()
     }
 
     /// By name.
     pub fn list(&self) -> Vec<Arc<Subsystem>> {
-        self.by_nqn.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.by_nqn.read().values().cloned().collect()
     }
 
     pub(super) fn generation(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! Memory, taken only where something was written.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Mutex, MutexGuard};
 
 use super::Backing;
 use crate::device::DeviceError;
@@ -25,7 +25,7 @@ impl MemoryBacking {
 
     fn shard(&self, chunk: u64) -> MutexGuard<'_, Chunks> {
         // A chunk is whole at every moment, so a panic elsewhere left nothing broken.
-        self.shards[(chunk % SHARDS) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[(chunk % SHARDS) as usize].lock()
     }
 }
 

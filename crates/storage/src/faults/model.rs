@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use underlay_sync::Mutex;
 
 use rand::{RngExt as _, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -21,12 +21,12 @@ pub struct ModelFaults {
 
 impl ModelFaults {
     pub fn set(&self, faults: Vec<(FaultId, Fault)>) {
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+        *self.wanted.lock() = faults;
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
     fn get(&self) -> Vec<(FaultId, Fault)> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.wanted.lock().clone()
     }
 }
 

@@ -5,7 +5,8 @@
 //! that do not survive are undone by it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use underlay_sync::{Mutex, MutexGuard};
 
 use rand::{RngExt as _, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -111,7 +112,7 @@ impl Power {
 
     pub fn lock(&self) -> MutexGuard<'_, Log> {
         // Nothing below panics halfway through a change.
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock()
     }
 
     pub fn write(&self, offset_bytes: u64, data: &[u8], fua: bool) -> Result<Ticket, DeviceError> {

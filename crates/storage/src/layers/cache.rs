@@ -6,8 +6,9 @@ mod writes;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
@@ -255,7 +256,7 @@ impl Cache {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn slot_offset(&self, slot: u32) -> u64 {

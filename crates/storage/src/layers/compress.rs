@@ -7,7 +7,8 @@ mod space;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use underlay_sync::{Mutex, MutexGuard};
 
 use super::flushes::Flushes;
 use super::join::Gather;
@@ -215,7 +216,7 @@ impl Compress {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn unit_offset(&self, unit: u32) -> u64 {

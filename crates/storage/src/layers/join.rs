@@ -1,7 +1,8 @@
 //! Waiting for the parts of one request, and for one step after another.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use underlay_sync::Mutex;
 
 /// Calls its end when every part has arrived, with what each of them brought, in the order of the parts.
 pub struct Gather<T> {
@@ -27,12 +28,12 @@ impl<T: Send + 'static> Gather<T> {
 
     /// Each part arrives once.
     pub fn arrive(&self, part: usize, brought: T) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)[part] = Some(brought);
+        self.parts.lock()[part] = Some(brought);
         if self.remaining.fetch_sub(1, Ordering::SeqCst) > 1 {
             return;
         }
-        let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let parts = std::mem::take(&mut *self.parts.lock());
+        let end = self.end.lock().take();
         if let Some(end) = end {
             end(parts.into_iter().flatten().collect());
         }
@@ -67,7 +68,7 @@ impl Next {
         }
         loop {
             let next = Next { sequence: Arc::clone(&sequence) };
-            sequence.step.lock().unwrap_or_else(PoisonError::into_inner)(next);
+            sequence.step.lock()(next);
             if sequence.turns.fetch_sub(1, Ordering::SeqCst) == 1 {
                 return;
             }
@@ -77,13 +78,13 @@ impl Next {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use underlay_sync::channel;
 
     use super::*;
 
     #[test]
     fn a_million_steps_at_once_need_no_more_stack_than_one() {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = channel();
         let mut left = 1_000_000;
         repeat(move |next| match left {
             0 => sender.send(()).unwrap(),
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_step_may_go_on_later_from_another_thread() {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = channel();
         repeat(move |next| sender.send(next).unwrap());
         for _ in 0..3 {
             let next = receiver.recv().unwrap();

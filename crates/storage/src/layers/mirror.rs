@@ -5,8 +5,9 @@ mod roles;
 mod state;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Mutex, MutexGuard};
 
 use super::join::Gather;
 use super::ranges::Ranges;
@@ -252,7 +253,7 @@ impl Mirror {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn region_extent(&self, region: u32) -> (u64, u64) {

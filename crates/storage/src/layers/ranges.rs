@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use underlay_sync::{Mutex, MutexGuard};
 
 /// Grants claims on ranges of numbered units. Shared claims overlap each other, exclusive ones nothing.
 /// Claims that overlap are granted in the order in which they were asked for.
@@ -42,7 +43,7 @@ pub struct Claim {
 
 impl Ranges {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Calls `start` once nobody holds or waits for anything in the way: perhaps before this returns.
@@ -107,16 +108,16 @@ mod tests {
 
     fn ask(ranges: &Arc<Ranges>, log: &Log, name: u32, units: Range<u64>, shared: bool) {
         let log = Arc::clone(log);
-        ranges.claim(units, shared, move |claim| log.lock().unwrap().push((name, claim)));
+        ranges.claim(units, shared, move |claim| log.lock().push((name, claim)));
     }
 
     fn names(log: &Log) -> Vec<u32> {
-        log.lock().unwrap().iter().map(|(name, _)| *name).collect()
+        log.lock().iter().map(|(name, _)| *name).collect()
     }
 
     fn release(log: &Log, name: u32) {
         let claim = {
-            let mut log = log.lock().unwrap();
+            let mut log = log.lock();
             let at = log.iter().position(|(held, _)| *held == name).unwrap();
             log.remove(at)
         };

@@ -1,6 +1,7 @@
 //! RAID-0: chunks dealt out over equal devices.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use underlay_sync::Mutex;
 
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
@@ -131,7 +132,7 @@ impl Join {
 
     /// Takes one part's answer; the last one answers the request.
     fn arrive(&self, completion: Completion, place: impl FnOnce(&mut Vec<u8>, Vec<u8>)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         match completion {
             Ok(bytes) => place(&mut state.buffer, bytes),
             Err(error) => {

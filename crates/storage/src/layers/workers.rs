@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use underlay_sync::thread::{self, JoinHandle};
+use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -46,7 +47,7 @@ impl Workers {
         for _ in 0..threads {
             let queue = Arc::clone(&queue);
             let thread = thread::Builder::new().name("layer-worker".into()).spawn(move || queue.work())?;
-            pool.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+            pool.threads.lock().push(thread);
         }
         Ok(Workers { pool: Some(pool) })
     }
@@ -55,7 +56,7 @@ impl Workers {
     pub fn stop(&self) {
         let Some(pool) = &self.pool else { return };
         pool.queue.end();
-        let threads = std::mem::take(&mut *pool.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *pool.threads.lock());
         for thread in threads {
             if thread.thread().id() != thread::current().id() {
                 // A panic in a job has been printed.
@@ -83,7 +84,7 @@ impl Workers {
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn end(&self) {
@@ -101,7 +102,7 @@ impl Queue {
             } else if state.ended {
                 return;
             } else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state);
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use underlay_sync::Mutex;
 
 use underlay_record::LayerActivity;
 
@@ -66,11 +67,11 @@ impl Layer {
             begin();
         }
         let figures = (self.read)().into_iter().map(|figure| (figure.name, figure.value)).collect();
-        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+        *self.began.lock() = figures;
     }
 
     fn activity(&self) -> LayerActivity {
-        let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = self.began.lock();
         let since = |figure: Figure| {
             let before = if figure.counts { began.get(figure.name).copied().unwrap_or(0) } else { 0 };
             (figure.name.to_owned(), figure.value.saturating_sub(before) as f64)

@@ -1,7 +1,8 @@
 //! Devices that are elsewhere: what opens them, and what they did.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+use underlay_sync::Mutex;
 
 use underlay_record::{DeviceActivity, DeviceDescription};
 
@@ -76,13 +77,13 @@ impl Remote {
 
     pub(super) fn begin_measurement(&self, interval: Duration) {
         let now = self.clock.now();
-        self.activity.lock().unwrap_or_else(PoisonError::into_inner).begin(now, interval);
+        self.activity.lock().begin(now, interval);
     }
 
     /// Nothing of it is modelled here.
     pub(super) fn end_measurement(&self) -> DeviceActivity {
         let now = self.clock.now();
-        let measurement = self.activity.lock().unwrap_or_else(PoisonError::into_inner).end(now);
+        let measurement = self.activity.lock().end(now);
         DeviceActivity {
             description: self.description.clone(),
             duration_s: measurement.duration.as_secs_f64(),
@@ -122,12 +123,12 @@ impl BlockDevice for Remote {
         };
         let (_, length_bytes) = request.extent();
         let submitted = self.clock.now();
-        self.activity.lock().unwrap_or_else(PoisonError::into_inner).arrived(submitted);
+        self.activity.lock().arrived(submitted);
         let (clock, activity) = (Arc::clone(&self.clock), Arc::clone(&self.activity));
         let recorded = move |completion: Completion| {
             let now = clock.now();
             {
-                let mut activity = activity.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut activity = activity.lock();
                 match &completion {
                     Ok(_) => activity.replied(now, operation, length_bytes, None, now.since(submitted)),
                     Err(_) => activity.abandoned(now),

@@ -1,7 +1,8 @@
 //! Who may touch which part of an extent at the same time, without blocking anyone.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use underlay_sync::{Mutex, MutexGuard};
 
 use super::map::Hashing;
 
@@ -49,7 +50,7 @@ impl Default for Claims {
 
 impl Claims {
     fn shard(&self, extent: u32) -> MutexGuard<'_, HashMap<u32, Slot, Hashing>> {
-        self.shards[extent as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[extent as usize % SHARDS].lock()
     }
 
     /// Calls `start` once nobody holds or waits for anything in the way: perhaps before this returns.
@@ -119,12 +120,12 @@ mod tests {
 
     fn ask(claims: &Arc<Claims>, log: &Log, name: u32, parts: u64, shared: bool) {
         let log = Arc::clone(log);
-        claims.claim(7, parts, shared, move |claim| log.lock().unwrap().push((name, claim)));
+        claims.claim(7, parts, shared, move |claim| log.lock().push((name, claim)));
     }
 
     fn release(log: &Log, name: u32) {
         let claim = {
-            let mut log = log.lock().unwrap();
+            let mut log = log.lock();
             let at = log.iter().position(|(held, _)| *held == name).unwrap();
             log.remove(at)
         };
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn writers_exclude_and_readers_share_in_order_of_asking() {
         let (claims, log) = (Arc::new(Claims::default()), Log::default());
-        let names = || log.lock().unwrap().iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        let names = || log.lock().iter().map(|(name, _)| *name).collect::<Vec<_>>();
         ask(&claims, &log, 1, 0b0011, true);
         ask(&claims, &log, 2, 0b0110, true);
         ask(&claims, &log, 3, 0b0010, false);
@@ -148,10 +149,7 @@ mod tests {
         assert_eq!(names(), [5, 3]);
         release(&log, 3);
         assert_eq!(names(), [5, 4]);
-        log.lock().unwrap().clear();
-        assert!(
-            claims.shards.iter().all(|shard| shard.lock().unwrap().is_empty()),
-            "nothing is left of them"
-        );
+        log.lock().clear();
+        assert!(claims.shards.iter().all(|shard| shard.lock().is_empty()), "nothing is left of them");
     }
 }

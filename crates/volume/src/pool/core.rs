@@ -1,8 +1,9 @@
 //! What all parts of a pool share.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use underlay_sync::{Mutex, RwLock};
 
 use underlay_storage::clock::Clock;
 use underlay_storage::device::{Completion, DeviceError};
@@ -65,12 +66,12 @@ pub struct VolumeCore {
 
 impl Core {
     pub fn volumes(&self) -> Vec<Arc<VolumeCore>> {
-        self.volumes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.volumes.read().values().cloned().collect()
     }
 
     /// Of all volumes.
     pub fn map_bytes(&self) -> u64 {
-        let volumes = self.volumes.read().unwrap_or_else(PoisonError::into_inner);
+        let volumes = self.volumes.read();
         volumes.values().map(|volume| volume.map.taken().map_bytes + VOLUME_MAP_BYTES).sum()
     }
 
@@ -129,12 +130,12 @@ impl Core {
         let again = Arc::new(Mutex::new(Some(again)));
         let slot = Arc::clone(&again);
         let freed = Box::new(move || {
-            if let Some(again) = slot.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Some(again) = slot.lock().take() {
                 again(Ok(()));
             }
         });
         if self.space.when_freed(freed).is_some() {
-            let again = again.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let again = again.lock().take();
             if let Some(again) = again {
                 again(if attempt < 2 { Ok(()) } else { Err(DeviceError::NoSpace) });
             }
@@ -144,6 +145,6 @@ impl Core {
 
 impl VolumeCore {
     pub fn name(&self) -> String {
-        self.header.read().unwrap_or_else(PoisonError::into_inner).name.clone()
+        self.header.read().name.clone()
     }
 }

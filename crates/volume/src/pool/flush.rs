@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use underlay_sync::MutexGuard;
 
 use underlay_storage::device::{DeviceError, Done};
 use underlay_storage::layers::join::{Next, repeat};
@@ -32,7 +32,7 @@ struct Waiter {
 
 impl Core {
     fn lock_flusher(&self) -> MutexGuard<'_, Flusher> {
-        self.flusher.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flusher.lock()
     }
 
     /// Makes durable what had been written when it was called.

@@ -1,6 +1,6 @@
 //! Keeps requests out of a volume while what they work on is exchanged under them.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 use underlay_storage::device::{Done, Request};
 
@@ -29,7 +29,7 @@ pub enum Entry {
 
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub fn enter(&self, request: Request, done: Done) -> Entry {
@@ -58,7 +58,7 @@ impl Gate {
         let mut state = self.lock();
         state.closed = true;
         while state.under_way > 0 {
-            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.drained.wait(state);
         }
     }
 

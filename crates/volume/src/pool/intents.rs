@@ -4,7 +4,8 @@
 //! anything in it is written over, and opening the pool makes its copies alike again.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::DeviceError;
 
@@ -36,7 +37,7 @@ struct Region {
 
 impl Intents {
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Region, Hashing>> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.regions.lock()
     }
 
     /// Appends the clearing of regions that are quiet. What was written to them is durable on both members.

@@ -1,6 +1,7 @@
 //! The journal of a pool, and the tables that its records add up to.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::journal::{CommitDone, Journal, Recovered, Snapshot};
 
@@ -30,14 +31,14 @@ impl Log {
         let kept = Arc::new(Mutex::new(Kept { tables, appended: 0 }));
         let source = Arc::clone(&kept);
         journal.set_source(move || {
-            let kept = source.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = source.lock();
             Snapshot { state: kept.tables.encode(), covers: kept.appended }
         });
         Ok(Log { journal, kept })
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     /// Adds records, in this order. They are durable after a later commit, or earlier.

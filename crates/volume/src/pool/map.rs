@@ -5,8 +5,9 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::DeviceError;
 
@@ -89,11 +90,11 @@ impl Map {
     }
 
     fn shard(&self, index: u32) -> MutexGuard<'_, Shard> {
-        self.shards[index as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[index as usize % SHARDS].lock()
     }
 
     fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+        self.shards.iter().map(|shard| shard.lock())
     }
 
     pub fn get(&self, index: u32) -> Option<Extent> {

@@ -1,7 +1,8 @@
 //! The members' devices: where a unit is, which copy is read, who is left out.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use underlay_sync::Mutex;
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use underlay_storage::layers::join::Gather;
@@ -122,7 +123,7 @@ impl Members {
     /// Leaves a member out: its copies of mirrored data are not used any more. One at a time; false if another one is out,
     /// or if it can't be noted: a killed process must not take the member's old copies for good when it comes back.
     pub fn leave_out(&self, index: usize) -> bool {
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.changes.lock();
         let others = self.list.iter().enumerate().filter(|(other, _)| *other != index);
         if self.list.len() < 2 || others.into_iter().any(|(_, member)| member.state() != MemberState::InUse) {
             return self.list[index].state() == MemberState::Out;
@@ -143,7 +144,7 @@ impl Members {
 
     /// False if the member's state was another one, or the change can't be noted.
     pub fn change(&self, index: usize, from: MemberState, to: MemberState) -> bool {
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.changes.lock();
         if self.list[index].state() != from || !self.note(index, to != MemberState::InUse) {
             return false;
         }
@@ -155,7 +156,7 @@ impl Members {
 
     pub fn take_changed(&self) -> bool {
         // Not between a note and the change that it is about: the flush is to know of it.
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.changes.lock();
         self.changed.swap(false, Ordering::AcqRel)
     }
 

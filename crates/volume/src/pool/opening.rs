@@ -1,8 +1,8 @@
 //! Opening a pool, or making one.
 
-use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
+use underlay_sync::{Mutex, RwLock, channel};
 
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
 use underlay_storage::journal::Journal;
@@ -100,12 +100,12 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         .volumes
         .iter()
         .map(|(number, table)| (*number, core.new_volume(*number, &table.header, &table.extents)));
-    core.volumes.write().unwrap_or_else(PoisonError::into_inner).extend(volumes);
+    core.volumes.write().extend(volumes);
     core.make_again(left_over).map_err(PoolError::Map)?;
     make_alike(&core, &tables)?;
     // The journal knows all of it before it says that older notes are void.
     core.flush_and_wait()?;
-    let session = RandomState::new().hash_one(identity);
+    let session = underlay_sync::random_u64();
     core.log.append([Record::Session { number: session }]);
     core.flush_and_wait()?;
     if let Some(memory) = &memory {
@@ -204,7 +204,7 @@ fn make(
         }
     }
     // Unlike any other pool's; nothing is kept secret by it.
-    let identity = RandomState::new().hash_one(devices.len());
+    let identity = underlay_sync::random_u64();
     let capacities: Vec<u64> = devices.iter().map(|device| device.geometry().capacity_bytes).collect();
     let labels = label::lay_out(&capacities, map_bytes, identity)?;
     for (device, label) in devices.iter().zip(&labels) {
@@ -278,7 +278,7 @@ fn make_alike(core: &Arc<Core>, tables: &Tables) -> Result<(), PoolError> {
     if cleared.is_empty() {
         return Ok(());
     }
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = channel();
     core.members.flush(move |results| {
         let _ = sender.send(results.into_iter().collect::<Result<Vec<()>, DeviceError>>());
     });
@@ -319,7 +319,7 @@ fn make_region_alike(core: &Arc<Core>, volume: &VolumeCore, region: u32) -> Resu
 
 fn copy_slab(core: &Arc<Core>, plain: &Plain, from: u32, to: u32) -> Result<(), DeviceError> {
     let from = places(&Plain { slab: from, copy: None, ..*plain }, 0);
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = channel();
     copy_to(core, from, first_unit(to), plain.valid, move |result| {
         let _ = sender.send(result);
     });

@@ -57,7 +57,7 @@ impl Core {
         let volumes = self.volumes();
         for ((number, index), new) in left.extents {
             let Some(volume) = volumes.iter().find(|volume| volume.number == number) else { continue };
-            let end = volume.header.read().unwrap_or_else(std::sync::PoisonError::into_inner).extents();
+            let end = volume.header.read().extents();
             let old = volume.map.get(index);
             if index >= end || old == new {
                 continue;

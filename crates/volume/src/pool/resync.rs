@@ -1,8 +1,9 @@
 //! Bringing a member that was left out up to date.
 
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
+use underlay_sync::channel;
+use underlay_sync::thread;
 
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
 
@@ -206,7 +207,7 @@ impl Core {
     }
 
     pub fn flush_and_wait(self: &Arc<Self>) -> Result<(), DeviceError> {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = channel();
         let tell = move |completion| {
             let _ = sender.send(completion);
         };
@@ -237,7 +238,7 @@ impl VolumeCore {
         extent: u32,
         act: impl FnOnce(&Arc<Core>, &Arc<VolumeCore>, Option<Extent>, Then) + Send + 'static,
     ) -> Copied {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = channel();
         let (core, volume) = (Arc::clone(core), Arc::clone(self));
         self.claims.claim(extent, u64::MAX, false, move |claim| {
             let mapped = volume.map.get(extent);

@@ -27,7 +27,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::DeviceError;
 
@@ -189,7 +189,7 @@ struct Turns {
 
 impl Unflushed {
     fn lock(&self) -> MutexGuard<'_, Option<Turns>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turns.lock()
     }
 
     /// Forgets what older sessions noted, and keeps notes from now on. The journal has this session durably.

@@ -1,8 +1,8 @@
 //! A volume as a device: requests in, parts of extents out.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use underlay_storage::layers::join::Gather;
@@ -57,11 +57,10 @@ fn parts(offset_bytes: u64, length_bytes: u64) -> impl Iterator<Item = Part> {
 
 impl Volume {
     pub fn info(&self) -> VolumeInfo {
-        let header = self.volume.header.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let header = self.volume.header.read().clone();
         let volumes = self.core.volumes();
         let origin = volumes.iter().find(|volume| Some(volume.number) == header.origin);
-        let origin =
-            origin.map(|origin| origin.header.read().unwrap_or_else(PoisonError::into_inner).name.clone());
+        let origin = origin.map(|origin| origin.header.read().name.clone());
         let taken = self.volume.map.taken();
         let members_short = self.core.members.in_use() < self.core.members.list.len();
         VolumeInfo {
@@ -91,7 +90,7 @@ impl Volume {
         }
         let now = self.core.clock.now();
         let at = {
-            let mut limiter = self.volume.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut limiter = self.volume.limiter.lock();
             limiter.admit(bytes as u64, now)
         };
         if at <= now {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use underlay_sync::Instant;
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_nvme::auth::{ControllerSecrets, Secret};
 use underlay_nvme::target::{
@@ -59,7 +60,7 @@ impl Exports {
         if let Some(&taken) = target.addresses().first() {
             let _ = self.address.set(taken);
         }
-        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
+        *self.target.lock() = Some(target);
         Ok(())
     }
 
@@ -135,14 +136,14 @@ impl Exports {
 
     /// Ends all connections.
     pub(super) fn stop(&self) {
-        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let target = self.target.lock().take();
         if let Some(target) = target {
             target.stop();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Exported>> {
-        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.volumes.lock()
     }
 }
 

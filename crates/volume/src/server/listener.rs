@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
+use underlay_sync::thread::JoinHandle;
 
 use super::protocol::{Command, FailureKind, LONGEST_LINE_BYTES, Reply, parse};
 
@@ -52,12 +52,12 @@ impl Listener {
                     let _ = serve(stream, obey.as_ref());
                     counter.fetch_sub(1, Ordering::SeqCst);
                 };
-                if std::thread::Builder::new().name("control".into()).spawn(serve).is_err() {
+                if underlay_sync::thread::Builder::new().name("control".into()).spawn(serve).is_err() {
                     spare.fetch_sub(1, Ordering::SeqCst);
                 }
             }
         };
-        let accept = std::thread::Builder::new().name("control-accept".into()).spawn(accept)?;
+        let accept = underlay_sync::thread::Builder::new().name("control-accept".into()).spawn(accept)?;
         Ok(Listener { path: path.to_owned(), ended, accept: Some(accept) })
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::clock::RealClock;
 use underlay_storage::device::BlockDevice;
@@ -257,7 +258,7 @@ impl OpenPool {
     }
 
     fn admissions(&self) -> MutexGuard<'_, Admissions> {
-        self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.admissions.lock()
     }
 }
 

@@ -4,9 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
-use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use underlay_sync::Mutex;
+use underlay_sync::thread::JoinHandle;
+use underlay_sync::{SendError, Sender, channel};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
@@ -48,17 +49,17 @@ impl RealDevice {
             Err(errno) => return Err(errno.into()),
         }
         let capacity_bytes = file.seek(SeekFrom::End(0))? / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
-        let (queue, received) = mpsc::channel::<(Request, Done)>();
+        let (queue, received) = channel::<(Request, Done)>();
         let (file, received) = (Arc::new(file), Arc::new(Mutex::new(received)));
         let mut threads = Vec::new();
         for _ in 0..THREADS {
             let (file, received) = (Arc::clone(&file), Arc::clone(&received));
             let work = move || loop {
-                let next = received.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                let next = received.lock().recv();
                 let Ok((request, done)) = next else { return };
                 done(carry_out(&file, request));
             };
-            threads.push(std::thread::Builder::new().name("member".into()).spawn(work)?);
+            threads.push(underlay_sync::thread::Builder::new().name("member".into()).spawn(work)?);
         }
         let geometry = Geometry { capacity_bytes, block_bytes: BLOCK_BYTES, optimal_io_bytes: BLOCK_BYTES };
         Ok(RealDevice { geometry, queue: Some(queue), threads })
@@ -88,7 +89,7 @@ impl BlockDevice for RealDevice {
             return done(Err(error));
         }
         let Some(queue) = &self.queue else { return done(Err(DeviceError::Gone)) };
-        if let Err(mpsc::SendError((_, done))) = queue.send((request, done)) {
+        if let Err(SendError((_, done))) = queue.send((request, done)) {
             done(Err(DeviceError::Gone));
         }
     }

@@ -2,7 +2,8 @@
 //! these allow. Nothing here waits; the last answer of the device answers the caller.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use underlay_sync::Mutex;
 
 use rustix::io::Errno;
 use underlay_storage::device::{Completion, Request};
@@ -58,7 +59,7 @@ impl Join {
 
     /// `place` is where a read's bytes go in the buffer.
     fn arrive(&self, completion: Completion, place: Option<usize>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         match (completion, place) {
             (Ok(bytes), Some(at)) => state.buffer[at..at + bytes.len()].copy_from_slice(&bytes),
             (Ok(_), None) => {}

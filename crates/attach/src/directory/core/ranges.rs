@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use underlay_sync::{Mutex, MutexGuard};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -51,7 +52,7 @@ fn conflict(a: (&Range<u64>, Access), b: (&Range<u64>, Access)) -> bool {
 
 impl Ranges {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Calls `then` with the range, now or once nobody who came before is in the way.
@@ -128,12 +129,12 @@ mod tests {
         let ask = |name: &'static str, range: Range<u64>, access| {
             let (order, kept) = (Arc::clone(&order), Arc::clone(&held));
             ranges.lock(7, range, access, move |lock| {
-                order.lock().unwrap().push(name);
-                kept.lock().unwrap().push((name, lock));
+                order.lock().push(name);
+                kept.lock().push((name, lock));
             });
         };
         let release = |name: &str| {
-            let mut kept = held.lock().unwrap();
+            let mut kept = held.lock();
             let index = kept.iter().position(|(held, _)| *held == name).unwrap();
             let lock = kept.remove(index);
             drop(kept);
@@ -145,12 +146,12 @@ mod tests {
         // It could go on now, but then a writer might wait for ever.
         ask("late reader", 0..10, Access::Shared);
         ask("elsewhere", 20..30, Access::Exclusive);
-        assert_eq!(*order.lock().unwrap(), ["reader a", "reader b", "elsewhere"]);
+        assert_eq!(*order.lock(), ["reader a", "reader b", "elsewhere"]);
         release("reader a");
         release("reader b");
-        assert_eq!(order.lock().unwrap().last(), Some(&"writer"));
+        assert_eq!(order.lock().last(), Some(&"writer"));
         release("writer");
-        assert_eq!(order.lock().unwrap().last(), Some(&"late reader"));
+        assert_eq!(order.lock().last(), Some(&"late reader"));
         release("late reader");
         release("elsewhere");
         assert!(ranges.state().files.is_empty());

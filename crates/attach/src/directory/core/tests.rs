@@ -5,7 +5,7 @@ mod power_cut;
 mod reference;
 
 use std::collections::BTreeSet;
-use std::sync::mpsc;
+use underlay_sync::channel;
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ const CAPACITY_BYTES: u64 = 8 << 20;
 
 /// Waits for what an operation answers.
 pub(super) fn wait<T: Send + 'static>(ask: impl FnOnce(Done<T>)) -> Result<T, Errno> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = channel();
     ask(Box::new(move |outcome| {
         let _ = sender.send(outcome);
     }));
@@ -111,7 +111,7 @@ proptest! {
         let core = Core::format(device.clone(), (1, 1)).unwrap();
         let inode = file(&core, "a");
         device.hold();
-        let (sender, answered) = mpsc::channel();
+        let (sender, answered) = channel();
         let mut expected = Vec::new();
         let mut at = Vec::new();
         for (index, length) in lengths.iter().enumerate() {

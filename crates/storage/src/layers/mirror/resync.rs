@@ -48,7 +48,7 @@ impl Inner {
                 state.kept.marked.clear();
             }
         }
-        let (sender, receiver) = std::sync::mpsc::channel();
+        let (sender, receiver) = underlay_sync::channel();
         let tell = move |result| {
             let _ = sender.send(result);
         };

@@ -1,7 +1,8 @@
 //! Devices for the tests: one that answers at once, one that answers when it is told to, one that loses its power.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use underlay_sync::Mutex;
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -72,7 +73,7 @@ pub fn memory(capacity_bytes: u64) -> Arc<Memory> {
 impl Memory {
     /// The device after a power cut at this moment: of what was not flushed any part is there.
     pub fn after_power_cut(&self, seed: u64) -> Arc<Memory> {
-        let state = self.state.lock().unwrap();
+        let state = self.state.lock();
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut left = state.durable.clone();
         // A device may also have got around to all of it, or to nothing.
@@ -88,7 +89,7 @@ impl Memory {
 
     fn answer(&self, mut request: Request) -> Completion {
         request.check(&self.geometry())?;
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let changes = changes(&request);
         for (block, bytes) in &changes {
             state.now.put(*block, bytes.as_deref());
@@ -138,11 +139,11 @@ impl Delayed {
     }
 
     pub fn hold(&self) {
-        *self.held.lock().unwrap() = Some(Vec::new());
+        *self.held.lock() = Some(Vec::new());
     }
 
     pub fn release(&self) {
-        *self.held.lock().unwrap() = None;
+        *self.held.lock() = None;
     }
 
     /// Answers what is held, and what that leads to, until nothing is.
@@ -150,7 +151,7 @@ impl Delayed {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         loop {
             let next = {
-                let mut held = self.held.lock().unwrap();
+                let mut held = self.held.lock();
                 let Some(held) = held.as_mut().filter(|held| !held.is_empty()) else { return };
                 let index = random.next_u64() as usize % held.len();
                 held.swap_remove(index)
@@ -167,7 +168,7 @@ impl BlockDevice for Delayed {
     }
 
     fn submit(&self, request: Request, done: Done) {
-        let mut held = self.held.lock().unwrap();
+        let mut held = self.held.lock();
         if let Some(held) = held.as_mut() {
             return held.push((request, done));
         }

@@ -3,8 +3,9 @@
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
+use underlay_sync::Mutex;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
@@ -17,14 +18,14 @@ const PROBES: u32 = 6;
 
 /// What a waiting thread was woken by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Readiness {
+pub struct Readiness {
     /// Something can be received, or the other side is gone.
     pub can_receive: bool,
     pub is_woken: bool,
 }
 
 /// A stream of bytes in both directions. One thread receives; any may send, one at a time.
-pub(super) trait ByteStream: Send + Sync {
+pub trait ByteStream: Send + Sync {
     /// Waits for bytes. 0 is the end.
     fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
@@ -52,7 +53,7 @@ pub(super) trait ByteStream: Send + Sync {
     fn addresses(&self) -> Option<(SocketAddr, SocketAddr)>;
 }
 
-pub(super) struct Socket {
+pub struct Socket {
     stream: TcpStream,
     addresses: (SocketAddr, SocketAddr),
     /// Made when somebody first waits for more than the socket: few connections ever do.
@@ -60,7 +61,9 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Socket> {
+    /// # Errors
+    /// When the socket is none any more.
+    pub fn new(stream: TcpStream) -> io::Result<Socket> {
         // Each answer is sent as a whole; holding it back for more would only cost time.
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
@@ -148,28 +151,28 @@ impl ByteStream for Socket {
 }
 
 /// A host that has said everything already, and whose answers are kept.
-pub(super) struct Recorded {
+pub(crate) struct Recorded {
     said: Mutex<io::Cursor<Vec<u8>>>,
     answered: Mutex<Vec<u8>>,
 }
 
 impl Recorded {
-    pub(super) fn new(said: &[u8]) -> Recorded {
+    pub(crate) fn new(said: &[u8]) -> Recorded {
         Recorded { said: Mutex::new(io::Cursor::new(said.to_vec())), answered: Mutex::default() }
     }
 
-    pub(super) fn into_answer(self: std::sync::Arc<Self>) -> Vec<u8> {
-        std::mem::take(&mut self.answered.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn into_answer(self: std::sync::Arc<Self>) -> Vec<u8> {
+        std::mem::take(&mut self.answered.lock())
     }
 }
 
 impl ByteStream for Recorded {
     fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).read_vectored(into)
+        self.said.lock().read_vectored(into)
     }
 
     fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answered = self.answered.lock();
         let before = answered.len();
         from.iter().for_each(|piece| answered.extend_from_slice(piece));
         Ok(answered.len() - before)
@@ -182,7 +185,7 @@ impl ByteStream for Recorded {
     fn wake(&self) {}
 
     fn close(&self) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock();
         said.set_position(u64::MAX);
     }
 

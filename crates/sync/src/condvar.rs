@@ -1,0 +1,72 @@
+//! Waiting for a condition.
+
+use std::sync::{self, PoisonError};
+use std::time::Duration;
+
+use crate::mutex::MutexGuard;
+use crate::simulation::{Waker, current};
+
+#[derive(Debug, Default)]
+pub struct Condvar {
+    inner: sync::Condvar,
+    /// Threads of a simulation that wait.
+    simulated: sync::Mutex<Vec<Waker>>,
+}
+
+impl Condvar {
+    pub const fn new() -> Condvar {
+        Condvar { inner: sync::Condvar::new(), simulated: sync::Mutex::new(Vec::new()) }
+    }
+
+    fn waiters(&self) -> sync::MutexGuard<'_, Vec<Waker>> {
+        self.simulated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// May return without a reason, as `std`'s.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.wait_at_most(guard, None)
+    }
+
+    /// May return early without a reason, as `std`'s.
+    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+        self.wait_at_most(guard, Some(timeout))
+    }
+
+    fn wait_at_most<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Option<Duration>) -> MutexGuard<'a, T> {
+        let (mutex, inner) = guard.into_parts();
+        if let Some(task) = current() {
+            let waker = task.waker();
+            self.waiters().push(waker);
+            MutexGuard::release(mutex, inner);
+            task.block(timeout);
+            self.waiters().retain(|other| *other != waker);
+            return mutex.lock();
+        }
+        let inner = match timeout {
+            None => self.inner.wait(inner).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                self.inner.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        MutexGuard::from_parts(mutex, inner)
+    }
+
+    pub fn notify_one(&self) {
+        self.inner.notify_one();
+        if let Some(task) = current() {
+            let first = {
+                let mut waiters = self.waiters();
+                (!waiters.is_empty()).then(|| waiters.remove(0))
+            };
+            first.into_iter().for_each(|waker| task.wake(waker));
+        }
+    }
+
+    pub fn notify_all(&self) {
+        self.inner.notify_all();
+        if let Some(task) = current() {
+            let all = std::mem::take(&mut *self.waiters());
+            all.into_iter().for_each(|waker| task.wake(waker));
+        }
+    }
+}

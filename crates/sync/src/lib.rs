@@ -1,0 +1,24 @@
+//! Locks, channels, threads and time as `std` has them, which a simulation can take over.
+//!
+//! The storage stack waits, locks and looks at the clock through this crate alone. Ordinarily that is `std` with one
+//! branch on top. On a thread of a [`simulation::World`] the same calls run one thread at a time in virtual time, in an
+//! order that a seed decides: so the code that is simulated is the code that is shipped.
+//!
+//! Locks do not poison: a thread that panicked has said so, and what it guarded is checked elsewhere.
+
+mod channel;
+mod condvar;
+mod mutex;
+pub mod planted;
+mod random;
+mod rwlock;
+pub mod simulation;
+pub mod thread;
+mod time;
+
+pub use channel::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, channel};
+pub use condvar::Condvar;
+pub use mutex::{Mutex, MutexGuard};
+pub use random::random_u64;
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use time::Instant;

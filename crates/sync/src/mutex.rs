@@ -1,0 +1,100 @@
+//! Mutual exclusion.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{self, PoisonError, TryLockError};
+
+use crate::simulation::current;
+
+#[derive(Debug, Default)]
+pub struct Mutex<T: ?Sized> {
+    inner: sync::Mutex<T>,
+}
+
+/// Unlocks when it is dropped.
+pub struct MutexGuard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    /// Present until the guard is dropped or given to a condition.
+    inner: Option<sync::MutexGuard<'a, T>>,
+}
+
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex { inner: sync::Mutex::new(value) }
+    }
+
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let inner = match current() {
+            None => self.inner.lock().unwrap_or_else(PoisonError::into_inner),
+            Some(task) => {
+                task.may_yield();
+                loop {
+                    match self.inner.try_lock() {
+                        Ok(guard) => break guard,
+                        Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                        Err(TryLockError::WouldBlock) => task.wait_for_lock(self.address()),
+                    }
+                }
+            }
+        };
+        MutexGuard { mutex: self, inner: Some(inner) }
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>().addr()
+    }
+}
+
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// Takes the guard apart, for a condition that lets go of the lock while it waits.
+    pub(crate) fn into_parts(mut self) -> (&'a Mutex<T>, sync::MutexGuard<'a, T>) {
+        let inner = self.inner.take().expect("a guard holds its lock until it is dropped");
+        (self.mutex, inner)
+    }
+
+    pub(crate) fn from_parts(mutex: &'a Mutex<T>, inner: sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        MutexGuard { mutex, inner: Some(inner) }
+    }
+
+    /// Unlocks, and tells whoever waits for that in a simulation.
+    pub(crate) fn release(mutex: &'a Mutex<T>, inner: sync::MutexGuard<'a, T>) {
+        drop(MutexGuard::from_parts(mutex, inner));
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.inner.take().is_some()
+            && let Some(task) = current()
+        {
+            task.unlocked(self.mutex.address());
+        }
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect("a guard holds its lock until it is dropped")
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect("a guard holds its lock until it is dropped")
+    }
+}

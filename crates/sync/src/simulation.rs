@@ -1,0 +1,25 @@
+//! Threads that take turns in virtual time, in an order that a seed decides.
+//!
+//! A [`World`] runs its tasks (threads that were started inside of it) one at a time. Whoever waits (for a lock, a
+//! condition, a time, another task's end) hands the turn to a task that can go on, picked by the seed. When nobody can, time
+//! goes on to the next thing that is due. So a run repeats itself exactly, and an hour of waiting takes no time.
+//!
+//! ```text
+//! let outcome = World::new(seed).run(|world| {
+//!     world.call_after(Duration::from_micros(80), world.own_group(), || ...);   // a device's answer
+//!     let server = world.new_group();
+//!     world.enter(server, || start the server);                                // its threads belong to the group
+//!     world.kill(server);                                                      // and never run again
+//! });
+//! ```
+//!
+//! A killed task is never woken: its thread and what it holds stay until the process ends. Whoever runs many worlds
+//! does it in several processes.
+
+mod random;
+mod scheduler;
+mod task;
+
+pub use random::Random;
+pub use scheduler::{Failure, Group, Statistics, World};
+pub use task::{Task, TaskId, Waker, current};
