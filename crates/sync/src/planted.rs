@@ -33,6 +33,43 @@ pub enum Bug {
     FirstWriteMissesResync,
 }
 
+impl Bug {
+    pub const ALL: [Bug; 12] = [
+        Bug::LostWritesForgotten,
+        Bug::CommitOutcomeDropped,
+        Bug::StaleCopyServed,
+        Bug::HealthyMemberLeftOut,
+        Bug::FailedSyncForgotten,
+        Bug::FlushedWithOneCopy,
+        Bug::OtherVolumeAccepted,
+        Bug::SecondHostWrites,
+        Bug::LateWriteLands,
+        Bug::CheckpointRecurses,
+        Bug::KeptWithoutBound,
+        Bug::FirstWriteMissesResync,
+    ];
+
+    pub fn name(self) -> String {
+        format!("{self:?}")
+    }
+
+    pub fn of_name(name: &str) -> Option<Bug> {
+        Bug::ALL.into_iter().find(|bug| bug.name() == name)
+    }
+
+    /// The part of the stack where it shows.
+    pub fn subject(self) -> Option<&'static str> {
+        Some(match self {
+            Bug::CommitOutcomeDropped => "directory",
+            Bug::StaleCopyServed | Bug::FailedSyncForgotten | Bug::FlushedWithOneCopy => "pool",
+            Bug::FirstWriteMissesResync => "pool",
+            Bug::LostWritesForgotten | Bug::OtherVolumeAccepted | Bug::SecondHostWrites => "remote",
+            Bug::LateWriteLands | Bug::KeptWithoutBound => "remote",
+            Bug::HealthyMemberLeftOut | Bug::CheckpointRecurses => return None,
+        })
+    }
+}
+
 #[cfg(feature = "planted")]
 static PLANTED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 

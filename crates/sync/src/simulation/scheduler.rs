@@ -209,7 +209,16 @@ impl World {
         let Some(task) = current() else { return body() };
         let before = std::mem::replace(&mut self.shared.lock().tasks[task.id.0].group, group);
         let result = body();
-        self.shared.lock().tasks[task.id.0].group = before;
+        let is_dead = {
+            let mut state = self.shared.lock();
+            state.tasks[task.id.0].group = before;
+            state.killed.contains(&before)
+        };
+        if is_dead {
+            // Its own group died while it was away: it has no turn any more.
+            task.waker();
+            task.block(None);
+        }
         result
     }
 

@@ -1,0 +1,112 @@
+//! As many seeds as there is time for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::child::Player;
+use crate::run::Report;
+use crate::script::{Script, generate, generate_subject};
+
+/// A process plays so many scripts and then makes way for another one: each leaves threads behind.
+const SCRIPTS_A_PROCESS: u64 = 25;
+
+/// What a campaign is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub first_seed: u64,
+    /// At most so many.
+    pub seeds: u64,
+    pub time: Duration,
+    pub jobs: usize,
+    /// `pool`, `remote`, `layers` or `directory`; all of them in turn when it is left out.
+    pub subject: Option<String>,
+    /// A bug that is planted.
+    pub bug: Option<String>,
+    pub stop_at_failure: bool,
+}
+
+/// What it found.
+#[derive(Debug, Default)]
+pub struct Summary {
+    pub seeds: u64,
+    pub steps: u64,
+    pub crashes: u64,
+    pub acknowledged: u64,
+    pub refused: u64,
+    pub turns: u64,
+    pub virtual_s: f64,
+    pub took: Duration,
+    pub failures: Vec<(Script, Report)>,
+}
+
+impl Summary {
+    fn add(&mut self, script: Script, report: Report) {
+        self.seeds += 1;
+        self.steps += report.steps;
+        self.crashes += report.crashes;
+        self.acknowledged += report.acknowledged;
+        self.refused += report.refused;
+        self.turns += report.turns;
+        self.virtual_s += report.virtual_s;
+        if report.failure.is_some() {
+            self.failures.push((script, report));
+        }
+    }
+}
+
+/// The script of a seed, of one subject or of any.
+pub fn script_of(subject: Option<&str>, seed: u64) -> Script {
+    match subject {
+        None => generate(seed),
+        Some(subject) => generate_subject(seed, subject),
+    }
+}
+
+/// Plays scripts until the time or the seeds are used up. `start` gives processes, `progress` is told now and then.
+///
+/// # Errors
+/// When no process can be had.
+pub fn run(
+    plan: &Plan,
+    start: impl Fn(Option<&str>) -> anyhow::Result<Player> + Sync,
+    progress: impl Fn(&Summary) + Sync,
+) -> anyhow::Result<Summary> {
+    let began = Instant::now();
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let summary = Mutex::new(Summary::default());
+    let work = || -> anyhow::Result<()> {
+        loop {
+            let mut player = start(plan.bug.as_deref())?;
+            for _ in 0..SCRIPTS_A_PROCESS {
+                let number = next.fetch_add(1, Ordering::SeqCst);
+                let is_over = number >= plan.seeds || began.elapsed() >= plan.time;
+                if is_over || stop.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+                let script = script_of(plan.subject.as_deref(), plan.first_seed + number);
+                let report = player.play(&script);
+                let has_failed = report.failure.is_some();
+                let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
+                summary.add(script, report);
+                summary.took = began.elapsed();
+                progress(&summary);
+                drop(summary);
+                if has_failed {
+                    stop.fetch_or(plan.stop_at_failure, Ordering::SeqCst);
+                    // The process may be no more.
+                    break;
+                }
+            }
+        }
+    };
+    let outcome: anyhow::Result<()> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..plan.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| anyhow::bail!("a panic")))
+    });
+    outcome?;
+    let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    summary.took = began.elapsed();
+    Ok(summary)
+}

@@ -1,0 +1,367 @@
+//! A disk of a simulated world: it has a volatile cache, and fails as it is told.
+//!
+//! It outlives the processes that use it. Each of them has a [`Handle`]: what a process that was killed had asked for still
+//! happens, in part or whole, before anybody else sees the disk; its answers reach nobody.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_sync::simulation::{Group, Random, World};
+
+use crate::content::BLOCK_BYTES;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+type Content = Arc<[u8]>;
+
+#[derive(Clone)]
+pub struct Disk {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    world: World,
+    hardware: Group,
+    capacity_bytes: u64,
+    /// A flush that fails has lost what it was to write, as the page cache of Linux does: the next one succeeds.
+    forgets_failed_flush: bool,
+    state: Mutex<State>,
+}
+
+/// A part of a request's life that may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    Read,
+    Write,
+    Flush,
+}
+
+#[derive(Default)]
+struct State {
+    durable: BTreeMap<u64, Content>,
+    /// By block: what was written since it was durable, oldest first, with the number of the write. Nothing for zeros.
+    cached: BTreeMap<u64, Vec<(u64, Option<Content>)>>,
+    writes: u64,
+    requests: BTreeMap<u64, UnderWay>,
+    next_request: u64,
+    failing: BTreeMap<What, u32>,
+    slow: u32,
+    lies: bool,
+    is_gone: bool,
+}
+
+struct UnderWay {
+    request: Request,
+    /// Writes that had completed when it was submitted: what a flush covers.
+    covers: u64,
+    user: Group,
+    done: Done,
+}
+
+/// A disk as a process sees it.
+pub struct Handle {
+    disk: Disk,
+    user: Group,
+}
+
+impl Disk {
+    pub fn new(world: &World, capacity_bytes: u64, forgets_failed_flush: bool) -> Disk {
+        let state = State { slow: 1, ..State::default() };
+        Disk {
+            shared: Arc::new(Shared {
+                world: world.clone(),
+                hardware: world.own_group(),
+                capacity_bytes,
+                forgets_failed_flush,
+                state: Mutex::new(state),
+            }),
+        }
+    }
+
+    pub fn handle(&self, user: Group) -> Arc<dyn BlockDevice> {
+        Arc::new(Handle { disk: self.clone(), user })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next so many requests of this kind fail.
+    pub fn fail(&self, what: What, count: u32) {
+        *self.lock().failing.entry(what).or_default() += count;
+    }
+
+    /// So many times slower from now on.
+    pub fn set_slow(&self, factor: u32) {
+        self.lock().slow = factor.max(1);
+    }
+
+    /// Flushes are answered and do nothing.
+    pub fn set_lies(&self, lies: bool) {
+        self.lock().lies = lies;
+    }
+
+    pub fn lies(&self) -> bool {
+        self.lock().lies
+    }
+
+    /// The cable is pulled: everything is answered with `Gone`.
+    pub fn vanish(&self) {
+        let requests = {
+            let mut state = self.lock();
+            state.is_gone = true;
+            std::mem::take(&mut state.requests)
+        };
+        for (_, under_way) in requests {
+            self.shared.world.with_random(|random| self.lock().perform_partly(&under_way, random));
+            self.answer(under_way.user, under_way.done, Err(DeviceError::Gone));
+        }
+    }
+
+    /// It is there again, with all that it had acknowledged.
+    pub fn come_back(&self) {
+        self.lock().is_gone = false;
+    }
+
+    /// What fails, is slow or lies does so no longer.
+    pub fn heal(&self) {
+        let mut state = self.lock();
+        state.is_gone = false;
+        state.failing.clear();
+        state.slow = 1;
+        state.lies = false;
+    }
+
+    /// A process is over: what it had asked for happens now, or partly, or not.
+    pub fn abandon(&self, user: Group) {
+        self.shared.world.with_random(|random| {
+            let mut state = self.lock();
+            let numbers: Vec<u64> = state
+                .requests
+                .iter()
+                .filter(|(_, one)| one.user == user)
+                .map(|(number, _)| *number)
+                .collect();
+            for number in numbers {
+                let Some(under_way) = state.requests.remove(&number) else { continue };
+                state.perform_partly(&under_way, random);
+                // What the answer holds belongs to the dead.
+                std::mem::forget(under_way.done);
+            }
+        });
+    }
+
+    /// The power is cut, for whoever uses it: it keeps what was flushed, and any part of the rest.
+    pub fn cut_power(&self) {
+        self.shared.world.with_random(|random| {
+            let mut state = self.lock();
+            for (_, under_way) in std::mem::take(&mut state.requests) {
+                state.perform_partly(&under_way, random);
+                std::mem::forget(under_way.done);
+            }
+            state.lose_cache(random);
+        });
+    }
+
+    fn answer(&self, user: Group, done: Done, completion: Completion) {
+        if self.shared.world.is_killed(user) {
+            std::mem::forget(done);
+            return;
+        }
+        self.shared.world.enter(user, || done(completion));
+    }
+
+    fn submit(&self, user: Group, request: Request, done: Done) {
+        let world = &self.shared.world;
+        let geometry = Geometry {
+            capacity_bytes: self.shared.capacity_bytes,
+            block_bytes: BLOCK as u32,
+            optimal_io_bytes: BLOCK as u32,
+        };
+        if world.is_killed(user) {
+            std::mem::forget(done);
+            return;
+        }
+        if let Err(error) = request.check(&geometry) {
+            return done(Err(error));
+        }
+        let (base_us, spread_us) = match &request {
+            Request::Flush => (50, 2000),
+            _ => (20, 200),
+        };
+        let wait_us = base_us + world.with_random(|random| random.below(spread_us));
+        let (number, wait_us) = {
+            let mut state = self.lock();
+            if state.is_gone {
+                drop(state);
+                return done(Err(DeviceError::Gone));
+            }
+            let number = state.next_request;
+            state.next_request += 1;
+            let covers = state.writes;
+            state.requests.insert(number, UnderWay { request, covers, user, done });
+            (number, wait_us * u64::from(state.slow))
+        };
+        let disk = self.clone();
+        world
+            .call_after(Duration::from_micros(wait_us), self.shared.hardware, move || disk.carry_out(number));
+    }
+
+    fn carry_out(&self, number: u64) {
+        let (user, done, completion) = {
+            let mut state = self.lock();
+            // It was taken away by a cut.
+            let Some(under_way) = state.requests.remove(&number) else { return };
+            let what = match &under_way.request {
+                Request::Read { .. } => What::Read,
+                Request::Write { .. } | Request::Discard { .. } => What::Write,
+                Request::Flush => What::Flush,
+            };
+            let fails = state.failing.get_mut(&what).is_some_and(|left| {
+                let fails = *left > 0;
+                *left -= u32::from(fails);
+                fails
+            });
+            if fails {
+                if what == What::Flush && self.shared.forgets_failed_flush {
+                    state.forget_dirty();
+                }
+                self.shared.world.with_random(|random| state.perform_partly(&under_way, random));
+                let error = DeviceError::Io(format!("the simulated disk fails a {what:?}").to_lowercase());
+                (under_way.user, under_way.done, Err(error))
+            } else {
+                let UnderWay { request, covers, user, done } = under_way;
+                (user, done, Ok(state.perform(request, covers)))
+            }
+        };
+        self.answer(user, done, completion);
+    }
+}
+
+impl State {
+    fn content(&self, block: u64) -> Option<Content> {
+        match self.cached.get(&block).and_then(|versions| versions.last()) {
+            Some((_, content)) => content.clone(),
+            None => self.durable.get(&block).cloned(),
+        }
+    }
+
+    fn settle(&mut self, block: u64, content: Option<Content>) {
+        match content {
+            Some(content) => self.durable.insert(block, content),
+            None => self.durable.remove(&block),
+        };
+    }
+
+    fn put(&mut self, block: u64, content: Option<Content>, fua: bool) {
+        self.writes += 1;
+        if fua {
+            self.cached.remove(&block);
+            self.settle(block, content);
+        } else {
+            self.cached.entry(block).or_default().push((self.writes, content));
+        }
+    }
+
+    fn perform(&mut self, request: Request, covers: u64) -> Vec<u8> {
+        match request {
+            Request::Read { offset_bytes, mut buffer } => {
+                for (block, into) in (offset_bytes / BLOCK..).zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
+                    match self.content(block) {
+                        Some(content) => into.copy_from_slice(&content),
+                        None => into.fill(0),
+                    }
+                }
+                return buffer;
+            }
+            Request::Write { offset_bytes, data, fua } => {
+                for (block, bytes) in (offset_bytes / BLOCK..).zip(data.chunks_exact(BLOCK_BYTES)) {
+                    self.put(block, content_of(bytes), fua);
+                }
+            }
+            Request::Discard { offset_bytes, length_bytes } => {
+                let blocks = offset_bytes / BLOCK..(offset_bytes + length_bytes) / BLOCK;
+                blocks.for_each(|block| self.put(block, None, false));
+            }
+            Request::Flush if self.lies => {}
+            Request::Flush => {
+                for (block, mut versions) in std::mem::take(&mut self.cached) {
+                    let covered = versions.iter().rposition(|(number, _)| *number <= covers);
+                    let newer = versions.split_off(covered.map_or(0, |at| at + 1));
+                    if covered.is_some()
+                        && let Some((_, content)) = versions.pop()
+                    {
+                        self.settle(block, content);
+                    }
+                    if !newer.is_empty() {
+                        self.cached.insert(block, newer);
+                    }
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Some of its blocks are written, the others are not.
+    fn perform_partly(&mut self, under_way: &UnderWay, random: &mut Random) {
+        match &under_way.request {
+            Request::Write { offset_bytes, data, .. } => {
+                let all = random.one_in(3);
+                for (block, bytes) in (offset_bytes / BLOCK..).zip(data.chunks_exact(BLOCK_BYTES)) {
+                    if all || random.one_in(2) {
+                        self.put(block, content_of(bytes), false);
+                    }
+                }
+            }
+            Request::Discard { offset_bytes, length_bytes } => {
+                for block in offset_bytes / BLOCK..(offset_bytes + length_bytes) / BLOCK {
+                    if random.one_in(2) {
+                        self.put(block, None, false);
+                    }
+                }
+            }
+            Request::Read { .. } | Request::Flush => {}
+        }
+    }
+
+    /// Any version of a block that was written since it was durable, or the durable one.
+    fn lose_cache(&mut self, random: &mut Random) {
+        for (block, mut versions) in std::mem::take(&mut self.cached) {
+            let kept = random.below(versions.len() as u64 + 1) as usize;
+            if kept < versions.len() {
+                let (_, content) = versions.swap_remove(kept);
+                self.settle(block, content);
+            }
+        }
+    }
+
+    /// What is dirty is read as before, and never gets durable by itself.
+    fn forget_dirty(&mut self) {
+        for versions in self.cached.values_mut() {
+            if let Some(last) = versions.pop() {
+                *versions = vec![(u64::MAX, last.1)];
+            }
+        }
+    }
+}
+
+fn content_of(bytes: &[u8]) -> Option<Content> {
+    (bytes.iter().any(|byte| *byte != 0)).then(|| Arc::from(bytes))
+}
+
+impl BlockDevice for Handle {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            capacity_bytes: self.disk.shared.capacity_bytes,
+            block_bytes: BLOCK as u32,
+            optimal_io_bytes: BLOCK as u32,
+        }
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        self.disk.submit(self.user, request, done);
+    }
+}

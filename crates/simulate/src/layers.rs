@@ -1,0 +1,258 @@
+//! A stack of layers under test: opened, used, crashed and opened again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use underlay_storage::device::BlockDevice;
+use underlay_storage::layers::cache::{CacheMode, CacheSettings};
+use underlay_storage::layers::compress::{Codec, CompressSettings};
+use underlay_storage::layers::mirror::MirrorSettings;
+use underlay_storage::layers::workers::Workers;
+use underlay_storage::layers::{Cache, Compress, Mirror, Stripe};
+use underlay_sync::simulation::{Group, Random, World};
+use underlay_sync::thread;
+
+use crate::disk::Disk;
+use crate::faults::{Faults, power_lost};
+use crate::model::VolumeModel;
+use crate::script::{Layers, Step};
+use crate::slot::Slot;
+use crate::user::{Events, User, await_answer, wait_until};
+
+const DISK_BYTES: u64 = 3 << 20;
+
+/// What is built over disks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tree {
+    Disk,
+    Stripe(Vec<Tree>),
+    Mirror(Vec<Tree>),
+    Compress(Box<Tree>),
+    /// The fast one, then the slow one.
+    ReadCache(Box<[Tree; 2]>),
+    WriteBack(Box<[Tree; 2]>),
+}
+
+impl Tree {
+    pub fn draw(random: &mut Random) -> Tree {
+        let inner = |random: &mut Random| match random.below(4) {
+            0 => Tree::Mirror(vec![Tree::Disk, Tree::Disk]),
+            _ => Tree::Disk,
+        };
+        match random.below(6) {
+            0 | 1 => {
+                let count = 2 + random.below(2);
+                Tree::Mirror((0..count).map(|_| Tree::Disk).collect())
+            }
+            2 => Tree::Stripe(vec![inner(random), inner(random)]),
+            3 => Tree::Compress(Box::new(inner(random))),
+            4 => Tree::WriteBack(Box::new([inner(random), inner(random)])),
+            _ => Tree::ReadCache(Box::new([Tree::Disk, inner(random)])),
+        }
+    }
+
+    pub fn disks(&self) -> usize {
+        match self {
+            Tree::Disk => 1,
+            Tree::Stripe(members) | Tree::Mirror(members) => members.iter().map(Tree::disks).sum(),
+            Tree::Compress(member) => member.disks(),
+            Tree::ReadCache(members) | Tree::WriteBack(members) => members.iter().map(Tree::disks).sum(),
+        }
+    }
+
+    /// Waits for the disks.
+    ///
+    /// # Errors
+    /// What a layer says.
+    pub fn open(
+        &self,
+        disks: &mut impl Iterator<Item = Arc<dyn BlockDevice>>,
+    ) -> Result<Arc<dyn BlockDevice>, String> {
+        let mut all = |members: &[Tree]| -> Result<Vec<Arc<dyn BlockDevice>>, String> {
+            members.iter().map(|member| member.open(disks)).collect()
+        };
+        let said = |error: &dyn std::fmt::Display| error.to_string();
+        Ok(match self {
+            Tree::Disk => disks.next().ok_or("there are too few disks")?,
+            Tree::Stripe(members) => {
+                Arc::new(Stripe::new(all(members)?, 8192).map_err(|error| said(&error))?)
+            }
+            Tree::Mirror(members) => {
+                let settings = MirrorSettings { region_bytes: 16 << 10, marked_regions: 2 };
+                Arc::new(Mirror::open(all(members)?, settings).map_err(|error| said(&error))?)
+            }
+            Tree::Compress(member) => {
+                let codec = Codec::Lz4;
+                let settings = CompressSettings { codec, chunk_bytes: 16 << 10, capacity_bytes: None };
+                let member = member.open(disks)?;
+                let opened = Compress::open(member, settings, Workers::at_once());
+                Arc::new(opened.map_err(|error| said(&error))?)
+            }
+            Tree::ReadCache(members) | Tree::WriteBack(members) => {
+                let mode = match self {
+                    Tree::ReadCache(_) => CacheMode::Read,
+                    _ => CacheMode::WriteBack,
+                };
+                let opened = all(&members[..])?;
+                let settings = CacheSettings { bypass_bytes: 8 * 4096, ..CacheSettings::new(mode) };
+                let [fast, slow] = &opened[..] else { return Err("a cache has two members".into()) };
+                let cache = Cache::open(Arc::clone(fast), Arc::clone(slow), settings);
+                Arc::new(cache.map_err(|error| said(&error))?)
+            }
+        })
+    }
+}
+
+type Opened = Result<Arc<dyn BlockDevice>, String>;
+
+struct Rig {
+    world: World,
+    setup: Layers,
+    disks: Vec<Disk>,
+    user: Arc<User>,
+    process: Group,
+    opened: Slot<Opened>,
+}
+
+/// Runs a script.
+pub fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) {
+    let disks = (0..setup.tree.disks()).map(|_| Disk::new(world, DISK_BYTES, false)).collect();
+    let user = User::new("the stack", events, VolumeModel::new(setup.blocks));
+    let mut rig = Rig {
+        world: world.clone(),
+        setup: setup.clone(),
+        disks,
+        user,
+        process: world.new_group(),
+        opened: Slot::default(),
+    };
+    rig.open();
+    rig.await_opened().unwrap_or_else(|problem| panic!("new disks can't be opened: {problem}"));
+    let faults = Faults::new(&rig.disks);
+    for step in steps {
+        rig.step(step, &faults);
+    }
+    rig.finish(&faults);
+}
+
+impl Rig {
+    fn open(&mut self) {
+        self.process = self.world.new_group();
+        self.opened = Slot::default();
+        let handles: Vec<_> = self.disks.iter().map(|disk| disk.handle(self.process)).collect();
+        let (tree, slot) = (self.setup.tree.clone(), self.opened.clone());
+        let task = self.world.spawn(self.process, move || slot.fill(tree.open(&mut handles.into_iter())));
+        task.expect("a thread can be had");
+    }
+
+    fn await_opened(&self) -> Opened {
+        wait_until(&self.world, || "the stack opens".into(), || self.opened.is_full());
+        self.opened.get().expect("it was just filled")
+    }
+
+    /// The device, if it is open; a stack that could not be opened is tried again.
+    fn device(&mut self) -> Option<Arc<dyn BlockDevice>> {
+        match self.opened.get()? {
+            Ok(device) => Some(device),
+            Err(_) => {
+                self.crash(false);
+                None
+            }
+        }
+    }
+
+    /// Ends the process, with the disks' power or without. What it had not flushed may be lost either way.
+    fn crash(&mut self, takes_power: bool) {
+        self.world.kill(self.process);
+        let now = self.user.events.next();
+        self.user.abandon();
+        for disk in &self.disks {
+            if takes_power {
+                disk.cut_power();
+            } else {
+                disk.abandon(self.process);
+            }
+        }
+        if takes_power {
+            power_lost(&self.user.events);
+        }
+        self.user.with_model(|model| model.lose_unflushed(now));
+        self.open();
+    }
+
+    fn step(&mut self, step: &Step, faults: &Faults) {
+        match *step {
+            Step::Write { block, count, fua, .. } => {
+                if let Some(device) = self.device() {
+                    self.enter(|user| user.write(&*device, block, count, fua));
+                }
+            }
+            Step::Read { block, count, .. } => {
+                if let Some(device) = self.device() {
+                    self.enter(|user| user.read(&*device, block, count));
+                }
+            }
+            Step::Discard { block, count, .. } => {
+                if let Some(device) = self.device() {
+                    self.enter(|user| user.discard(&*device, block, count));
+                }
+            }
+            Step::Flush { .. } => {
+                if let Some(device) = self.device() {
+                    self.enter(|user| user.flush(&*device));
+                }
+            }
+            Step::Pause { us } => thread::sleep(Duration::from_micros(us)),
+            Step::Settle => self.settle(),
+            Step::KillServer => self.crash(false),
+            Step::CutPower => self.crash(true),
+            _ => faults.strike(step, &self.user.events),
+        }
+    }
+
+    /// As the process that uses the stack.
+    fn enter(&self, act: impl FnOnce(&Arc<User>)) {
+        self.world.enter(self.process, || act(&self.user));
+    }
+
+    fn settle(&self) {
+        let user = &self.user;
+        wait_until(&self.world, || user.unanswered().join(", "), || user.is_idle());
+    }
+
+    /// All faults are over: what was acknowledged must be there, now and after another power cut.
+    fn finish(&mut self, faults: &Faults) {
+        faults.heal();
+        self.settle();
+        for last in [false, true] {
+            // A new beginning: what failed to open may be opened now.
+            self.crash(last);
+            let opened = self.await_opened();
+            if self.user.events.anything_goes.load(Ordering::Relaxed) {
+                return;
+            }
+            let device = opened.unwrap_or_else(|problem| panic!("sound disks can't be opened: {problem}"));
+            let blocks = self.user.blocks();
+            let read = await_answer(&self.world, "a last read", |then| {
+                self.enter(|user| user.read_and(&*device, 0, blocks, then));
+            });
+            assert_eq!(read, Ok(()), "everything can be read once all faults are over");
+            self.enter(|user| user.write(&*device, 0, 8, false));
+            self.settle();
+            let flushed = await_answer(&self.world, "a last flush", |then| {
+                self.enter(|user| user.flush_and(&*device, then));
+            });
+            assert_eq!(flushed, Ok(()), "a flush succeeds once all faults are over");
+        }
+        self.crash(true);
+        let device = self.await_opened().unwrap_or_else(|problem| panic!("it can't be opened: {problem}"));
+        let blocks = self.user.blocks();
+        let read = await_answer(&self.world, "a last read", |then| {
+            self.enter(|user| user.read_and(&*device, 0, blocks, then));
+        });
+        assert_eq!(read, Ok(()), "what was flushed can be read");
+    }
+}

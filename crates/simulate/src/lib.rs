@@ -1,0 +1,25 @@
+//! The volume stack in virtual time, under faults in any combination, held against the contract of a block device.
+//!
+//! A [`script::Script`] says what is set up and what happens; a seed decides everything else. [`run`] plays it on the
+//! real code: initiator, target, pool, layers, journal and the directory's core, as threads of one
+//! [`underlay_sync::simulation::World`]. [`campaign`] does that for as many seeds as there is time for, and [`shrink`]
+//! makes a failing script short.
+
+pub mod campaign;
+pub mod child;
+pub mod cli;
+pub mod content;
+mod directory;
+pub mod disk;
+mod faults;
+mod layers;
+pub mod model;
+mod network;
+mod run;
+pub mod script;
+pub mod shrink;
+mod slot;
+mod user;
+mod volumes;
+
+pub use run::{Report, run};

@@ -1,0 +1,314 @@
+//! What a volume may hold, by the contract of a block device alone.
+//!
+//! For each block the model keeps the writes that a read may still find. It knows when each write was submitted and ended,
+//! and whether it was acknowledged, but nothing of how the stack works.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Counts events: what has a smaller one happened before.
+pub type Moment = u64;
+
+/// A write or discard of one block.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    tag: u64,
+    submitted: Moment,
+    ended: Option<Moment>,
+    acknowledged: bool,
+    /// A flush that came after it was acknowledged, or it was written with FUA.
+    durable: bool,
+    /// Its acknowledgement promises nothing any more: the power was cut before a flush.
+    may_be_lost: bool,
+    /// A read that began and ended then found it.
+    observed: Option<(Moment, Moment)>,
+}
+
+impl Version {
+    fn initial(tag: u64) -> Version {
+        Version {
+            tag,
+            submitted: 0,
+            ended: Some(0),
+            acknowledged: true,
+            durable: true,
+            may_be_lost: false,
+            observed: None,
+        }
+    }
+
+    fn ended_before(&self, moment: Moment) -> bool {
+        self.ended.is_some_and(|ended| ended < moment)
+    }
+
+    /// Whether a read that begins at `moment` can't find `older` any more because of this one.
+    fn hides(&self, older: &Version, moment: Moment) -> bool {
+        let written = self.acknowledged
+            && !self.may_be_lost
+            && self.ended_before(moment)
+            && older.ended_before(self.submitted);
+        let seen = self.observed.is_some_and(|(began, ended)| ended < moment && older.ended_before(began));
+        written || seen
+    }
+}
+
+/// A change of blocks that is under way or over.
+#[derive(Clone, Debug)]
+struct Change {
+    blocks: Vec<u32>,
+    fua: bool,
+}
+
+/// The model of one volume.
+#[derive(Clone, Debug, Default)]
+pub struct VolumeModel {
+    blocks: Vec<Vec<Version>>,
+    under_way: BTreeMap<Moment, Change>,
+    /// Reads under way: what they may find is not forgotten.
+    reads: BTreeSet<Moment>,
+}
+
+impl VolumeModel {
+    /// A new volume reads as zeros.
+    pub fn new(blocks: u32) -> VolumeModel {
+        VolumeModel {
+            blocks: (0..blocks).map(|_| vec![Version::initial(0)]).collect(),
+            under_way: BTreeMap::new(),
+            reads: BTreeSet::new(),
+        }
+    }
+
+    fn oldest_read(&self) -> Moment {
+        self.reads.first().copied().unwrap_or(Moment::MAX)
+    }
+
+    pub fn begin_read(&mut self, moment: Moment) {
+        self.reads.insert(moment);
+    }
+
+    pub fn end_read(&mut self, moment: Moment) {
+        self.reads.remove(&moment);
+    }
+
+    pub fn blocks(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    /// A write (or, with tag 0, a discard) begins. `submitted` names it from now on.
+    pub fn submit(&mut self, submitted: Moment, first: u32, tags: &[u64], fua: bool) {
+        let blocks: Vec<u32> = (first..first + tags.len() as u32).collect();
+        for (block, tag) in blocks.iter().zip(tags) {
+            let version = Version {
+                tag: *tag,
+                submitted,
+                ended: None,
+                acknowledged: false,
+                durable: false,
+                may_be_lost: false,
+                observed: None,
+            };
+            self.blocks[*block as usize].push(version);
+        }
+        self.under_way.insert(submitted, Change { blocks, fua });
+    }
+
+    /// It was answered, or its host is gone (`acknowledged` is false then).
+    pub fn end(&mut self, submitted: Moment, now: Moment, acknowledged: bool, counts_as_durable: bool) {
+        let Some(change) = self.under_way.remove(&submitted) else { return };
+        let oldest_read = self.oldest_read();
+        for block in change.blocks {
+            let Some(versions) = self.blocks.get_mut(block as usize) else { continue };
+            if let Some(version) = versions.iter_mut().find(|version| version.submitted == submitted) {
+                version.ended = Some(now);
+                version.acknowledged = acknowledged;
+                version.durable = acknowledged && change.fua && counts_as_durable;
+            }
+            forget(versions, oldest_read);
+        }
+    }
+
+    /// Everything under way ends without an answer.
+    pub fn end_all(&mut self, now: Moment) {
+        let submitted: Vec<Moment> = self.under_way.keys().copied().collect();
+        submitted.into_iter().for_each(|submitted| self.end(submitted, now, false, false));
+        self.reads.clear();
+    }
+
+    /// A flush that began at `submitted` was acknowledged.
+    pub fn flushed(&mut self, submitted: Moment) {
+        let oldest_read = self.oldest_read();
+        for versions in &mut self.blocks {
+            let mut changed = false;
+            for version in versions.iter_mut() {
+                if version.acknowledged && !version.may_be_lost && version.ended_before(submitted) {
+                    changed |= !version.durable;
+                    version.durable = true;
+                }
+            }
+            if changed {
+                forget(versions, oldest_read);
+            }
+        }
+    }
+
+    /// The power is cut: what no flush has covered may be there or not.
+    pub fn lose_unflushed(&mut self, now: Moment) {
+        self.end_all(now);
+        for version in self.blocks.iter_mut().flatten() {
+            version.observed = None;
+            version.may_be_lost |= !version.durable;
+        }
+    }
+
+    /// Checks what a read found that began at `began`.
+    ///
+    /// # Errors
+    /// What it may not find.
+    pub fn check_read(&mut self, first: u32, tags: &[u64], began: Moment, now: Moment) -> Result<(), String> {
+        for (block, tag) in (first..).zip(tags) {
+            let Some(versions) = self.blocks.get_mut(block as usize) else { continue };
+            let is_possible = |version: &Version| {
+                let others = versions.iter().filter(|other| other.submitted != version.submitted);
+                version.tag == *tag && others.into_iter().all(|other| !other.hides(version, began))
+            };
+            let Some(at) = versions.iter().position(is_possible) else {
+                return Err(format!("block {block} reads as write {tag}; it was {}", describe(versions)));
+            };
+            // Of two that look the same (zeros) nobody knows which was seen.
+            if versions.iter().filter(|version| version.tag == *tag).count() == 1 {
+                versions[at].observed = Some((began, now));
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy as a snapshot that was taken between the two moments may hold it.
+    #[must_use]
+    pub fn snapshot(&self, began: Moment, ended: Moment) -> VolumeModel {
+        let freeze = |versions: &Vec<Version>| {
+            let is_possible = |version: &&Version| {
+                let mut others = versions.iter().filter(|other| other.submitted != version.submitted);
+                version.submitted < ended && others.all(|other| !other.hides(version, began))
+            };
+            let frozen = versions.iter().filter(is_possible).map(|version| Version {
+                submitted: 0,
+                ended: Some(ended),
+                acknowledged: false,
+                durable: true,
+                may_be_lost: false,
+                observed: None,
+                ..*version
+            });
+            // Moments tell versions apart: these lie before everything that happens to the snapshot.
+            frozen
+                .enumerate()
+                .map(|(number, version)| Version { submitted: number as u64, ..version })
+                .collect()
+        };
+        VolumeModel { blocks: self.blocks.iter().map(freeze).collect(), ..VolumeModel::default() }
+    }
+
+    /// The volume has this many blocks now; new ones read as zeros.
+    pub fn resize(&mut self, blocks: u32) {
+        self.blocks.resize(blocks as usize, vec![Version::initial(0)]);
+    }
+
+    /// Blocks from `first` on may have become zeros, by a change that nobody answered.
+    pub fn may_be_zeroed(&mut self, first: u32, submitted: Moment, now: Moment) {
+        let count = self.blocks().saturating_sub(first) as usize;
+        self.submit(submitted, first, &vec![0; count], false);
+        self.end(submitted, now, false, false);
+    }
+}
+
+/// Drops what no read can find any more, whatever happens.
+fn forget(versions: &mut Vec<Version>, oldest_read: Moment) {
+    let sure: Vec<(Moment, Moment)> = versions
+        .iter()
+        .filter(|version| version.durable && version.acknowledged && version.ended_before(oldest_read))
+        .filter_map(|version| Some((version.submitted, version.ended?)))
+        .collect();
+    versions.retain(|version| {
+        !sure.iter().any(|(submitted, _)| version.submitted != *submitted && version.ended_before(*submitted))
+    });
+}
+
+fn describe(versions: &[Version]) -> String {
+    let one = |version: &Version| {
+        let state = match version.ended {
+            None => "under way".to_owned(),
+            Some(ended) if !version.acknowledged => format!("ended {ended} unacknowledged"),
+            Some(ended) => format!("acknowledged {ended}"),
+        };
+        let more = [
+            version.durable.then_some(", durable"),
+            version.may_be_lost.then_some(", may be lost"),
+            version.observed.map(|_| ", was read"),
+        ];
+        let more: String = more.into_iter().flatten().collect();
+        format!("write {} (submitted {}, {state}{more})", version.tag, version.submitted)
+    };
+    versions.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledged_write_hides_what_ended_before_it_began() {
+        let mut model = VolumeModel::new(1);
+        model.submit(1, 0, &[5], false);
+        assert!(model.check_read(0, &[0], 2, 3).is_ok() && model.check_read(0, &[5], 2, 3).is_ok());
+        model.end(1, 4, true, true);
+        assert!(model.clone().check_read(0, &[0], 5, 6).is_err());
+        // One that overlaps another hides nothing of it.
+        model.submit(7, 0, &[6], false);
+        model.submit(8, 0, &[7], false);
+        model.end(7, 9, true, true);
+        model.end(8, 10, true, true);
+        assert!(model.clone().check_read(0, &[6], 11, 12).is_ok());
+        assert!(model.clone().check_read(0, &[7], 11, 12).is_ok());
+        assert!(model.clone().check_read(0, &[5], 11, 12).is_err());
+    }
+
+    #[test]
+    fn a_power_cut_takes_what_was_not_flushed_and_nothing_else() {
+        let mut model = VolumeModel::new(2);
+        model.submit(1, 0, &[5, 6], false);
+        model.end(1, 2, true, true);
+        model.flushed(3);
+        model.submit(4, 0, &[7], false);
+        model.end(4, 5, true, true);
+        model.lose_unflushed(6);
+        for tag in [5, 7] {
+            assert!(model.clone().check_read(0, &[tag], 7, 8).is_ok());
+        }
+        assert!(model.clone().check_read(0, &[0], 7, 8).is_err());
+        assert!(model.clone().check_read(1, &[0], 7, 8).is_err());
+        // What was seen stays.
+        model.check_read(0, &[5], 7, 8).unwrap();
+        assert!(model.check_read(0, &[7], 9, 10).is_err());
+    }
+
+    #[test]
+    fn a_flush_does_not_cover_what_was_acknowledged_after_it_began() {
+        let mut model = VolumeModel::new(1);
+        model.submit(1, 0, &[5], false);
+        model.end(1, 3, true, true);
+        model.flushed(2);
+        model.lose_unflushed(4);
+        assert!(model.check_read(0, &[0], 5, 6).is_ok());
+    }
+
+    #[test]
+    fn a_failed_write_may_have_happened() {
+        let mut model = VolumeModel::new(1);
+        model.submit(1, 0, &[5], false);
+        model.end(1, 2, false, true);
+        for tag in [0, 5] {
+            assert!(model.clone().check_read(0, &[tag], 3, 4).is_ok());
+        }
+        model.check_read(0, &[5], 3, 4).unwrap();
+        assert!(model.check_read(0, &[0], 5, 6).is_err());
+    }
+}

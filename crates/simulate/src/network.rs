@@ -1,0 +1,290 @@
+//! A network of a simulated world: connections that are slow, stall, break, or lead to another server.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
+use std::time::Duration;
+
+use underlay_nvme::initiator::Dialer;
+use underlay_nvme::stream::{ByteStream, Readiness};
+use underlay_nvme::target::Target;
+use underlay_sync::simulation::{Group, World};
+use underlay_sync::{Condvar, Instant, Mutex, thread};
+
+/// One way, in virtual time.
+const LATENCY_US: u64 = 40;
+const JITTER_US: u64 = 60;
+
+#[derive(Clone)]
+pub struct Network {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    world: World,
+    hardware: Group,
+    state: StdMutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Who listens.
+    server: Option<(Group, Arc<Target>)>,
+    wires: Vec<Weak<Wire>>,
+    /// Nothing gets through, and nobody is told.
+    is_stalled: bool,
+}
+
+struct Wire {
+    network: Network,
+    host: Group,
+    server: Group,
+    state: Mutex<Ends>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Ends {
+    /// What the host and the server have yet to receive.
+    arrived: [VecDeque<u8>; 2],
+    /// On its way while the network stalls.
+    held: [Vec<Arriving>; 2],
+    /// When the last bytes arrive: later ones do not overtake them.
+    last_arrival: [Duration; 2],
+    has_ended: [bool; 2],
+    is_woken: [bool; 2],
+    is_broken: bool,
+}
+
+enum Arriving {
+    Bytes(Vec<u8>),
+    End,
+}
+
+const HOST: usize = 0;
+const SERVER: usize = 1;
+
+/// One end of a connection.
+struct End {
+    wire: Arc<Wire>,
+    side: usize,
+}
+
+impl Network {
+    pub fn new(world: &World) -> Network {
+        let (hardware, state) = (world.own_group(), StdMutex::default());
+        Network { shared: Arc::new(Shared { world: world.clone(), hardware, state }) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn listen(&self, server: Group, target: Arc<Target>) {
+        self.lock().server = Some((server, target));
+    }
+
+    pub fn stop_listening(&self) {
+        // The target belongs to a process that may be dead: it is not to end itself.
+        std::mem::forget(self.lock().server.take());
+    }
+
+    /// For the initiators of a host.
+    pub fn dialer(&self, host: Group) -> Dialer {
+        let network = self.clone();
+        Dialer::new(move |_, patience| network.dial(host, patience))
+    }
+
+    fn dial(&self, host: Group, patience: Duration) -> io::Result<Arc<dyn ByteStream>> {
+        let world = &self.shared.world;
+        let trip_us = LATENCY_US + world.with_random(|random| random.below(JITTER_US));
+        thread::sleep(Duration::from_micros(2 * trip_us));
+        if self.lock().is_stalled {
+            thread::sleep(patience);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let server = self.lock().server.as_ref().map(|(group, target)| (*group, Arc::clone(target)));
+        let Some((server, target)) = server else { return Err(io::ErrorKind::ConnectionRefused.into()) };
+        let wire = Arc::new(Wire {
+            network: self.clone(),
+            host,
+            server,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        self.lock().wires.push(Arc::downgrade(&wire));
+        let end = Arc::new(End { wire: Arc::clone(&wire), side: SERVER });
+        world.enter(server, || target.serve(end));
+        Ok(Arc::new(End { wire, side: HOST }))
+    }
+
+    fn wires(&self) -> Vec<Arc<Wire>> {
+        let mut state = self.lock();
+        state.wires.retain(|wire| wire.strong_count() > 0);
+        state.wires.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// One connection breaks, or all do; both ends learn of it.
+    pub fn break_connections(&self, which: Option<u64>) {
+        let wires = self.wires();
+        let count = wires.len().max(1) as u64;
+        for (number, wire) in wires.iter().enumerate() {
+            if which.is_none_or(|which| which % count == number as u64) {
+                wire.state.lock().is_broken = true;
+                wire.changed.notify_all();
+            }
+        }
+    }
+
+    /// Nothing gets through until it is released.
+    pub fn set_stalled(&self, stalled: bool) {
+        self.lock().is_stalled = stalled;
+        if stalled {
+            return;
+        }
+        for wire in self.wires() {
+            let held = std::mem::take(&mut wire.state.lock().held);
+            for (side, items) in held.into_iter().enumerate() {
+                items.into_iter().for_each(|item| wire.arrive(side, item));
+            }
+        }
+    }
+
+    /// A process has ended: the kernel of its host closes its connections.
+    pub fn process_ended(&self, process: Group) {
+        for wire in self.wires() {
+            for (side, of) in [(HOST, wire.host), (SERVER, wire.server)] {
+                if of == process {
+                    wire.hang_up(side);
+                }
+            }
+        }
+    }
+}
+
+impl Wire {
+    /// Bytes from a side, or its end, on their way to the other one.
+    fn send(self: &Arc<Wire>, from: usize, item: Arriving) {
+        let world = &self.network.shared.world;
+        let trip_us = LATENCY_US + world.with_random(|random| random.below(JITTER_US));
+        let to = 1 - from;
+        let now = world.now();
+        let at = {
+            let mut ends = self.state.lock();
+            let at =
+                (now + Duration::from_micros(trip_us)).max(ends.last_arrival[to] + Duration::from_nanos(1));
+            ends.last_arrival[to] = at;
+            at
+        };
+        let wire = Arc::clone(self);
+        world.call_after(at.saturating_sub(now), self.network.shared.hardware, move || {
+            if wire.network.lock().is_stalled {
+                wire.state.lock().held[to].push(item);
+            } else {
+                wire.arrive(to, item);
+            }
+        });
+    }
+
+    fn arrive(&self, side: usize, item: Arriving) {
+        {
+            let mut ends = self.state.lock();
+            if !ends.held[side].is_empty() {
+                return ends.held[side].push(item);
+            }
+            match item {
+                Arriving::Bytes(bytes) => ends.arrived[side].extend(bytes),
+                Arriving::End => ends.has_ended[side] = true,
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    fn hang_up(self: &Arc<Wire>, side: usize) {
+        self.state.lock().has_ended[side] = true;
+        self.changed.notify_all();
+        self.send(side, Arriving::End);
+    }
+}
+
+impl ByteStream for End {
+    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut ends = self.wire.state.lock();
+        loop {
+            if ends.is_broken {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            if !ends.arrived[self.side].is_empty() {
+                return io::Read::read_vectored(&mut ends.arrived[self.side], into);
+            }
+            if ends.has_ended[self.side] {
+                return Ok(0);
+            }
+            ends = self.wire.changed.wait(ends);
+        }
+    }
+
+    fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        {
+            let ends = self.wire.state.lock();
+            if ends.is_broken || ends.has_ended[self.side] {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+        }
+        let bytes: Vec<u8> = from.iter().flat_map(|piece| piece.iter().copied()).collect();
+        let length = bytes.len();
+        self.wire.send(self.side, Arriving::Bytes(bytes));
+        Ok(length)
+    }
+
+    fn wait(&self, to_receive: bool, to_send: bool, at_most: Option<Duration>) -> io::Result<Readiness> {
+        let deadline = at_most.map(|time| Instant::now() + time);
+        let mut ends = self.wire.state.lock();
+        loop {
+            let has_some = !ends.arrived[self.side].is_empty() || ends.has_ended[self.side] || ends.is_broken;
+            let is_woken = std::mem::take(&mut ends.is_woken[self.side]);
+            let readiness = Readiness { can_receive: to_receive && has_some, is_woken };
+            if readiness.can_receive || is_woken || to_send {
+                return Ok(readiness);
+            }
+            ends = match deadline {
+                None => self.wire.changed.wait(ends),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(readiness);
+                    }
+                    self.wire.changed.wait_timeout(ends, left)
+                }
+            };
+        }
+    }
+
+    fn wake(&self) {
+        self.wire.state.lock().is_woken[self.side] = true;
+        self.wire.changed.notify_all();
+    }
+
+    fn close(&self) {
+        self.wire.hang_up(self.side);
+    }
+
+    fn close_sending(&self) {
+        self.wire.send(self.side, Arriving::End);
+    }
+
+    fn is_hung_up(&self) -> bool {
+        let ends = self.wire.state.lock();
+        ends.has_ended[self.side] || ends.is_broken
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
+}

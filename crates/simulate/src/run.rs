@@ -1,0 +1,65 @@
+//! Playing a script.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+use underlay_sync::simulation::{Failure, World};
+
+use crate::script::{Script, Setup, Step};
+use crate::user::Events;
+use crate::{directory, layers, volumes};
+
+/// Far more than a sound run takes.
+const MOST_TURNS: u64 = 20_000_000;
+
+/// What came of a script.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What is wrong, in words.
+    pub failure: Option<String>,
+    pub steps: u64,
+    pub crashes: u64,
+    /// Requests that were answered with success, and with an error.
+    pub acknowledged: u64,
+    pub refused: u64,
+    pub turns: u64,
+    pub virtual_s: f64,
+    /// Two runs of one script have the same.
+    pub trace: u64,
+}
+
+/// Plays a script. What it leaves behind (threads that wait for ever) ends with the process.
+pub fn run(script: &Script) -> Report {
+    let (setup, steps) = (script.setup.clone(), script.steps.clone());
+    let events = Arc::<Events>::default();
+    let of_run = Arc::clone(&events);
+    let yield_every = match &setup {
+        Setup::Volumes(volumes) => volumes.yield_every,
+        Setup::Layers(layers) => layers.yield_every,
+        Setup::Directory(directory) => directory.yield_every,
+    };
+    let world = World::new(script.seed).with_most_turns(MOST_TURNS).with_yields(yield_every);
+    let (outcome, statistics) = world.run(move |world| match &setup {
+        Setup::Volumes(volumes) => volumes::run(world, volumes, &steps, &of_run),
+        Setup::Layers(layers) => layers::run(world, layers, &steps, &of_run),
+        Setup::Directory(directory) => directory::run(world, directory, &steps, &of_run),
+    });
+    let failure = outcome.err().map(|failure| match failure {
+        Failure::Panic(words) => words,
+        Failure::Deadlock => "nobody can go on: every thread waits for another one".into(),
+        Failure::Endless => format!("it did not end within {MOST_TURNS} turns"),
+    });
+    let is_crash =
+        |step: &&Step| matches!(step, Step::KillServer | Step::CutPower | Step::KillHost | Step::OtherServer);
+    Report {
+        failure,
+        steps: script.steps.len() as u64,
+        crashes: script.steps.iter().filter(is_crash).count() as u64,
+        acknowledged: events.acknowledged.load(Ordering::Relaxed),
+        refused: events.refused.load(Ordering::Relaxed),
+        turns: statistics.turns,
+        virtual_s: statistics.virtual_time.as_secs_f64(),
+        trace: statistics.trace,
+    }
+}

@@ -1,0 +1,381 @@
+//! What happens in a simulation, as a text that can be shortened and kept.
+
+use serde::{Deserialize, Serialize};
+use underlay_sync::simulation::Random;
+
+use crate::disk::What;
+use crate::layers::Tree;
+
+/// A run, to the last detail: the same script does the same each time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Script {
+    /// Decides every latency and the order of what happens at once.
+    pub seed: u64,
+    pub setup: Setup,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "subject")]
+pub enum Setup {
+    /// A pool and its volumes, in the process of who uses them or behind NVMe/TCP.
+    Volumes(Volumes),
+    /// A stack of layers.
+    Layers(Layers),
+    /// The file system of the directory attachment.
+    Directory(Directory),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Volumes {
+    pub members: u32,
+    /// Of each member, in extents of 256 KiB: a small pool gets full.
+    pub extents: u32,
+    pub volumes: Vec<Volume>,
+    /// Reached by initiator and target, not directly.
+    pub is_remote: bool,
+    /// What was answered outlives the server's process.
+    pub has_host_memory: bool,
+    /// A failed flush has lost what it was to write, and the next one succeeds.
+    pub forgets_failed_flush: bool,
+    /// A lock is preceded by somebody else's turn once in so many times; 0 is never.
+    pub yield_every: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Volume {
+    pub blocks: u32,
+    pub mirror: bool,
+    pub compress: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Layers {
+    pub tree: Tree,
+    pub blocks: u32,
+    pub yield_every: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Directory {
+    pub tree: Tree,
+    pub files: u32,
+    pub yield_every: u64,
+}
+
+/// Numbers are taken modulo what there is, so that a script stays one when steps are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    // Of the user; none of them waits.
+    Write {
+        volume: u32,
+        block: u32,
+        count: u32,
+        fua: bool,
+    },
+    Read {
+        volume: u32,
+        block: u32,
+        count: u32,
+    },
+    Discard {
+        volume: u32,
+        block: u32,
+        count: u32,
+    },
+    Flush {
+        volume: u32,
+    },
+    /// A host of another name writes.
+    Intrude {
+        volume: u32,
+        block: u32,
+    },
+    // Of files.
+    WriteFile {
+        file: u32,
+        block: u32,
+        count: u32,
+    },
+    SyncFile {
+        file: u32,
+    },
+    ReplaceFile {
+        file: u32,
+        by: u32,
+    },
+    RemoveFile {
+        file: u32,
+    },
+    TruncateFile {
+        file: u32,
+        blocks: u32,
+    },
+    // Of the administrator; in a task of their own.
+    Snapshot {
+        volume: u32,
+        writable: bool,
+    },
+    Delete {
+        volume: u32,
+    },
+    Resize {
+        volume: u32,
+        blocks: u32,
+    },
+    Resync {
+        member: u32,
+    },
+    // Time.
+    Pause {
+        us: u64,
+    },
+    Settle,
+    // Faults.
+    Fail {
+        member: u32,
+        what: What,
+        count: u32,
+    },
+    Vanish {
+        member: u32,
+    },
+    Return {
+        member: u32,
+    },
+    Slow {
+        member: u32,
+        factor: u32,
+    },
+    Lie {
+        member: u32,
+    },
+    Break {
+        which: u64,
+    },
+    BreakAll,
+    Stall,
+    Release,
+    /// The server's process dies, and another one begins.
+    KillServer,
+    /// The server's host loses power, and comes back.
+    CutPower,
+    KillHost,
+    /// Another pool is served under the same name.
+    OtherServer,
+}
+
+/// A script that the seed decides.
+pub fn generate(seed: u64) -> Script {
+    let mut random = Random::new(seed);
+    let setup = match random.below(10) {
+        0..=5 => Setup::Volumes(some_volumes(&mut random)),
+        6 | 7 => Setup::Layers(some_layers(&mut random)),
+        _ => Setup::Directory(some_directory(&mut random)),
+    };
+    generate_for(seed, setup, &mut random)
+}
+
+/// As [`generate`], for one kind of subject.
+pub fn generate_subject(seed: u64, subject: &str) -> Script {
+    let mut random = Random::new(seed);
+    let setup = match subject {
+        "pool" => Setup::Volumes(Volumes { is_remote: false, ..some_volumes(&mut random) }),
+        "remote" => Setup::Volumes(Volumes { is_remote: true, ..some_volumes(&mut random) }),
+        "layers" => Setup::Layers(some_layers(&mut random)),
+        _ => Setup::Directory(some_directory(&mut random)),
+    };
+    generate_for(seed, setup, &mut random)
+}
+
+fn generate_for(seed: u64, setup: Setup, random: &mut Random) -> Script {
+    let count = 20 + random.below(160);
+    // Each script has its own mixture: what all of them had in moderation none would have in excess.
+    let mixture = Mixture::draw(random);
+    let steps = (0..count).map(|_| mixture.step(&setup, random)).collect();
+    Script { seed, setup, steps }
+}
+
+fn some_yields(random: &mut Random) -> u64 {
+    *random.pick(&[0, 0, 0, 40, 400])
+}
+
+fn some_volumes(random: &mut Random) -> Volumes {
+    let members = 1 + random.below(4) as u32;
+    let mirrors = members > 1 && !random.one_in(5);
+    let count = 1 + random.below(2);
+    let volumes = (0..count).map(|_| Volume {
+        blocks: *random.pick(&[64, 200, 512, 1100]),
+        mirror: mirrors && !random.one_in(4),
+        compress: random.one_in(3),
+    });
+    Volumes {
+        volumes: volumes.collect(),
+        members,
+        extents: *random.pick(&[6, 12, 24, 48]),
+        is_remote: random.one_in(2),
+        has_host_memory: !random.one_in(4),
+        forgets_failed_flush: random.one_in(3),
+        yield_every: some_yields(random),
+    }
+}
+
+fn some_layers(random: &mut Random) -> Layers {
+    Layers { tree: Tree::draw(random), blocks: 96, yield_every: some_yields(random) }
+}
+
+fn some_directory(random: &mut Random) -> Directory {
+    let tree = if random.one_in(3) { Tree::Mirror(vec![Tree::Disk, Tree::Disk]) } else { Tree::Disk };
+    Directory { tree, files: 1 + random.below(6) as u32, yield_every: some_yields(random) }
+}
+
+/// How often each kind of step comes.
+struct Mixture {
+    changes: u64,
+    reads: u64,
+    flushes: u64,
+    administration: u64,
+    member_faults: u64,
+    connection_faults: u64,
+    crashes: u64,
+    pauses: u64,
+    settles: u64,
+    /// Writes go to so many blocks only, so that they meet.
+    blocks: u32,
+    longest: u32,
+}
+
+impl Mixture {
+    fn draw(random: &mut Random) -> Mixture {
+        let mut weight = |most: u64| if random.one_in(4) { 0 } else { 1 + random.below(most) };
+        Mixture {
+            reads: weight(10),
+            flushes: weight(12),
+            administration: weight(4),
+            member_faults: weight(6),
+            connection_faults: weight(4),
+            crashes: weight(4),
+            pauses: weight(12),
+            settles: weight(4),
+            changes: 20,
+            blocks: *random.pick(&[2, 8, 64, 100_000]),
+            longest: *random.pick(&[1, 4, 20, 150]),
+        }
+    }
+
+    fn step(&self, setup: &Setup, random: &mut Random) -> Step {
+        let weights = [
+            self.changes,
+            self.reads,
+            self.flushes,
+            self.administration,
+            self.member_faults,
+            self.connection_faults,
+            self.crashes,
+            self.pauses,
+            self.settles,
+        ];
+        let mut at = random.below(weights.iter().sum());
+        let kind = weights.iter().position(|weight| match at.checked_sub(*weight) {
+            Some(left) => {
+                at = left;
+                false
+            }
+            None => true,
+        });
+        match kind.unwrap_or(0) {
+            0 => self.change(setup, random),
+            1 => self.read(random),
+            2 => match setup {
+                Setup::Directory(_) => Step::SyncFile { file: random.next_u32() },
+                _ => Step::Flush { volume: random.next_u32() },
+            },
+            3 => self.administer(setup, random),
+            4 => member_fault(random),
+            5 => connection_fault(setup, random),
+            6 => crash(setup, random),
+            7 => Step::Pause { us: *random.pick(&[10, 100, 1_000, 10_000, 1_000_000, 6_000_000]) },
+            _ => Step::Settle,
+        }
+    }
+
+    fn place(&self, random: &mut Random) -> (u32, u32) {
+        (random.next_u32() % self.blocks, 1 + random.below(u64::from(self.longest)) as u32)
+    }
+
+    fn change(&self, setup: &Setup, random: &mut Random) -> Step {
+        let (block, count) = self.place(random);
+        let volume = random.next_u32();
+        if matches!(setup, Setup::Directory(_)) {
+            let file = random.next_u32();
+            return match random.below(12) {
+                0 => Step::ReplaceFile { file, by: random.next_u32() },
+                1 => Step::RemoveFile { file },
+                2 => Step::TruncateFile { file, blocks: block % 40 },
+                _ => Step::WriteFile { file, block: block % 40, count: count.min(20) },
+            };
+        }
+        match random.below(8) {
+            0 => Step::Discard { volume, block, count },
+            1 => Step::Write { volume, block, count, fua: true },
+            _ => Step::Write { volume, block, count, fua: false },
+        }
+    }
+
+    fn read(&self, random: &mut Random) -> Step {
+        let (block, count) = self.place(random);
+        Step::Read { volume: random.next_u32(), block, count }
+    }
+
+    fn administer(&self, setup: &Setup, random: &mut Random) -> Step {
+        if !matches!(setup, Setup::Volumes(_)) {
+            return Step::Settle;
+        }
+        let volume = random.next_u32();
+        match random.below(8) {
+            0 | 1 => Step::Snapshot { volume, writable: random.one_in(2) },
+            2 => Step::Delete { volume },
+            3 => Step::Resize { volume, blocks: *random.pick(&[1, 63, 64, 65, 300, 1200]) },
+            _ => Step::Resync { member: random.next_u32() },
+        }
+    }
+}
+
+fn member_fault(random: &mut Random) -> Step {
+    let member = random.next_u32();
+    match random.below(16) {
+        0..=2 => Step::Vanish { member },
+        3..=6 => Step::Return { member },
+        7 => Step::Slow { member, factor: *random.pick(&[1, 10, 300]) },
+        8 if random.one_in(8) => Step::Lie { member },
+        _ => {
+            let what = *random.pick(&[What::Read, What::Write, What::Flush]);
+            Step::Fail { member, what, count: 1 + random.below(3) as u32 }
+        }
+    }
+}
+
+fn connection_fault(setup: &Setup, random: &mut Random) -> Step {
+    if !matches!(setup, Setup::Volumes(Volumes { is_remote: true, .. })) {
+        return member_fault(random);
+    }
+    match random.below(12) {
+        0..=3 => Step::Break { which: random.next_u64() },
+        4..=6 => Step::BreakAll,
+        7 | 8 => Step::Stall,
+        9 | 10 => Step::Release,
+        _ => Step::Intrude { volume: random.next_u32(), block: random.next_u32() % 64 },
+    }
+}
+
+fn crash(setup: &Setup, random: &mut Random) -> Step {
+    let is_remote = matches!(setup, Setup::Volumes(Volumes { is_remote: true, .. }));
+    match random.below(10) {
+        0..=3 => Step::KillServer,
+        4..=6 => Step::CutPower,
+        7 | 8 if is_remote => Step::KillHost,
+        9 if is_remote && random.one_in(4) => Step::OtherServer,
+        _ => Step::CutPower,
+    }
+}

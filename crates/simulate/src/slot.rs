@@ -1,0 +1,37 @@
+//! A place for what a task brings.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub struct Slot<T>(Arc<Mutex<Option<T>>>);
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot(Arc::default())
+    }
+}
+
+impl<T> Clone for Slot<T> {
+    fn clone(&self) -> Slot<T> {
+        Slot(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Slot<T> {
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn fill(&self, item: T) {
+        *self.lock() = Some(item);
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.lock().is_some()
+    }
+}
+
+impl<T: Clone> Slot<T> {
+    pub fn get(&self) -> Option<T> {
+        self.lock().clone()
+    }
+}

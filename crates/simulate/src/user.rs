@@ -1,0 +1,255 @@
+//! Who uses a block device, and holds every answer against the model.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_sync::simulation::World;
+use underlay_sync::thread;
+
+use crate::content::{BLOCK_BYTES, block, tag_of};
+use crate::model::{Moment, VolumeModel};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Requests that one user has under way at once.
+const MOST_UNDER_WAY: usize = 64;
+/// In virtual time, after which a request will never be answered.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// What all users of a run share.
+#[derive(Default)]
+pub struct Events {
+    moment: AtomicU64,
+    tag: AtomicU64,
+    /// A flush means nothing: a disk has lied.
+    pub flushes_are_void: AtomicBool,
+    /// A disk lied and then lost its power: nobody promises anything.
+    pub anything_goes: AtomicBool,
+    pub acknowledged: AtomicU64,
+    pub refused: AtomicU64,
+}
+
+impl Events {
+    pub fn next(&self) -> Moment {
+        self.moment.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn next_tag(&self) -> u64 {
+        self.tag.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// A device under test and what is known of it.
+pub struct User {
+    pub name: String,
+    pub events: Arc<Events>,
+    state: Mutex<State>,
+}
+
+struct State {
+    model: VolumeModel,
+    /// What was asked and is not answered, in words.
+    under_way: BTreeMap<Moment, String>,
+}
+
+impl User {
+    pub fn new(name: &str, events: &Arc<Events>, model: VolumeModel) -> Arc<User> {
+        let state = State { model, under_way: BTreeMap::new() };
+        Arc::new(User { name: name.to_owned(), events: Arc::clone(events), state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn with_model<T>(&self, act: impl FnOnce(&mut VolumeModel) -> T) -> T {
+        act(&mut self.lock().model)
+    }
+
+    pub fn blocks(&self) -> u32 {
+        self.lock().model.blocks()
+    }
+
+    /// The process that asked is no more: nothing will be answered.
+    pub fn abandon(&self) {
+        let now = self.events.next();
+        let mut state = self.lock();
+        state.under_way.clear();
+        state.model.end_all(now);
+    }
+
+    fn begin(&self, what: String) -> Option<Moment> {
+        let mut state = self.lock();
+        if state.under_way.len() >= MOST_UNDER_WAY {
+            return None;
+        }
+        let moment = self.events.next();
+        state.under_way.insert(moment, what);
+        Some(moment)
+    }
+
+    /// False if nobody waits for it any more.
+    fn end(&self, moment: Moment) -> bool {
+        self.lock().under_way.remove(&moment).is_some()
+    }
+
+    /// Where a request of a script falls: nothing on a volume of no blocks.
+    fn clamp(&self, first: u32, count: u32) -> Option<(u32, u32)> {
+        let blocks = self.blocks();
+        let first = first.checked_rem(blocks)?;
+        Some((first, count.clamp(1, blocks - first)))
+    }
+
+    pub fn write(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32, fua: bool) {
+        let Some((first, count)) = self.clamp(first, count) else { return };
+        let tags: Vec<u64> = (0..count).map(|_| self.events.next_tag()).collect();
+        let data = tags.iter().flat_map(|tag| block(*tag)).collect();
+        let request = Request::Write { offset_bytes: u64::from(first) * BLOCK, data, fua };
+        self.change(device, request, first, &tags, fua);
+    }
+
+    pub fn discard(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32) {
+        let Some((first, count)) = self.clamp(first, count) else { return };
+        let (offset_bytes, length_bytes) = (u64::from(first) * BLOCK, u64::from(count) * BLOCK);
+        let request = Request::Discard { offset_bytes, length_bytes };
+        self.change(device, request, first, &vec![0; count as usize], false);
+    }
+
+    fn change(
+        self: &Arc<User>,
+        device: &dyn BlockDevice,
+        request: Request,
+        first: u32,
+        tags: &[u64],
+        fua: bool,
+    ) {
+        let what = format!("a change of {} blocks at {first} of {}", tags.len(), self.name);
+        let Some(moment) = self.begin(what) else { return };
+        self.with_model(|model| model.submit(moment, first, tags, fua));
+        let user = Arc::clone(self);
+        let answered = move |completion: Result<Vec<u8>, DeviceError>| {
+            if !user.end(moment) {
+                return;
+            }
+            let now = user.events.next();
+            let is_durable = !user.events.flushes_are_void.load(Ordering::Relaxed);
+            user.count(completion.is_ok());
+            user.with_model(|model| model.end(moment, now, completion.is_ok(), is_durable));
+        };
+        device.submit(request, Box::new(answered));
+    }
+
+    fn count(&self, is_acknowledged: bool) {
+        let counter = if is_acknowledged { &self.events.acknowledged } else { &self.events.refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn read(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32) {
+        self.read_and(device, first, count, |_| {});
+    }
+
+    /// Reads, checks what was read, and then says whether it could be read.
+    pub fn read_and(
+        self: &Arc<User>,
+        device: &dyn BlockDevice,
+        first: u32,
+        count: u32,
+        then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
+    ) {
+        let Some((first, count)) = self.clamp(first, count) else { return then(Ok(())) };
+        let Some(moment) = self.begin(format!("a read of {count} blocks at {first} of {}", self.name)) else {
+            return then(Ok(()));
+        };
+        self.with_model(|model| model.begin_read(moment));
+        let user = Arc::clone(self);
+        let answered = move |completion: Result<Vec<u8>, DeviceError>| {
+            if !user.end(moment) {
+                return;
+            }
+            user.count(completion.is_ok());
+            if let Ok(bytes) = &completion {
+                user.check(first, bytes, moment);
+            }
+            user.with_model(|model| model.end_read(moment));
+            then(completion.map(drop));
+        };
+        let buffer = vec![0; count as usize * BLOCK_BYTES];
+        device.submit(Request::Read { offset_bytes: u64::from(first) * BLOCK, buffer }, Box::new(answered));
+    }
+
+    fn check(&self, first: u32, bytes: &[u8], began: Moment) {
+        if self.events.anything_goes.load(Ordering::Relaxed) {
+            return;
+        }
+        let tags: Result<Vec<u64>, String> = bytes.chunks_exact(BLOCK_BYTES).map(tag_of).collect();
+        let now = self.events.next();
+        let outcome =
+            tags.and_then(|tags| self.with_model(|model| model.check_read(first, &tags, began, now)));
+        if let Err(problem) = outcome {
+            panic!("wrong data in {} (read {began} to {now}): {problem}", self.name);
+        }
+    }
+
+    pub fn flush(self: &Arc<User>, device: &dyn BlockDevice) {
+        self.flush_and(device, |_| {});
+    }
+
+    pub fn flush_and(
+        self: &Arc<User>,
+        device: &dyn BlockDevice,
+        then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
+    ) {
+        let Some(moment) = self.begin(format!("a flush of {}", self.name)) else { return then(Ok(())) };
+        let was_void = self.events.flushes_are_void.load(Ordering::Relaxed);
+        let user = Arc::clone(self);
+        let answered = move |completion: Result<Vec<u8>, DeviceError>| {
+            if !user.end(moment) {
+                return;
+            }
+            user.count(completion.is_ok());
+            let is_void = was_void || user.events.flushes_are_void.load(Ordering::Relaxed);
+            if completion.is_ok() && !is_void {
+                user.with_model(|model| model.flushed(moment));
+            }
+            then(completion.map(drop));
+        };
+        device.submit(Request::Flush, Box::new(answered));
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.lock().under_way.is_empty()
+    }
+
+    /// What is not answered, in words.
+    pub fn unanswered(&self) -> Vec<String> {
+        self.lock().under_way.values().cloned().collect()
+    }
+}
+
+/// Waits until a condition holds, in steps of virtual time.
+///
+/// # Panics
+/// When it never does: `what` says what was waited for.
+pub fn wait_until(world: &World, what: impl Fn() -> String, is_so: impl Fn() -> bool) {
+    let deadline = world.now() + PATIENCE;
+    while !is_so() {
+        assert!(world.now() < deadline, "it never ends: {}", what());
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Does something that answers later, and waits for the answer.
+pub fn await_answer<T: Send + 'static>(
+    world: &World,
+    what: &str,
+    ask: impl FnOnce(Box<dyn FnOnce(T) + Send>),
+) -> T {
+    let slot = Arc::new(Mutex::new(None));
+    let filled = Arc::clone(&slot);
+    ask(Box::new(move |answer| *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer)));
+    wait_until(world, || what.to_owned(), || slot.lock().unwrap_or_else(PoisonError::into_inner).is_some());
+    let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    answer.expect("it was just there")
+}

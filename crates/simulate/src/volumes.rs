@@ -1,0 +1,650 @@
+//! A pool and its volumes under test, used directly or from a host by NVMe/TCP.
+
+mod host;
+mod server;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use underlay_storage::device::{BlockDevice, DeviceError};
+use underlay_sync::simulation::World;
+use underlay_sync::thread;
+use underlay_volume::Pool;
+use underlay_volume::pool::{Access, MemberState, PoolError};
+
+use crate::disk::Disk;
+use crate::faults::{Faults, power_lost};
+use crate::model::VolumeModel;
+use crate::network::Network;
+use crate::script::{Step, Volumes};
+use crate::user::{Events, User, await_answer, wait_until};
+use host::Host;
+use server::Server;
+
+const EXTENT_BYTES: u64 = 256 << 10;
+/// What the label and the journal of a small pool take, with something to spare.
+const RESERVED_EXTENTS: u64 = 5;
+const MOST_SNAPSHOTS: usize = 4;
+const BLOCK: u64 = 4096;
+
+/// Volumes by name, as the model has them.
+type Known = Arc<Mutex<BTreeMap<String, Arc<User>>>>;
+
+/// An administrator's command under way: what it would leave behind if the server died now.
+enum Unfinished {
+    Snapshot { name: String, began: u64, source: Arc<User> },
+    Delete { name: String },
+    Resize { name: String, blocks: u32 },
+}
+
+struct Rig {
+    world: World,
+    setup: Volumes,
+    events: Arc<Events>,
+    network: Network,
+    disks: Vec<Disk>,
+    /// Of another pool with volumes of the same names.
+    other_disks: Vec<Disk>,
+    folder: tempfile::TempDir,
+    boot: u32,
+    serves_other: bool,
+    server: Server,
+    host: Option<Host>,
+    known: Known,
+    unfinished: Arc<Mutex<Vec<Unfinished>>>,
+    snapshots: u32,
+    /// What was acknowledged may be in the host's memory alone.
+    is_at_risk: bool,
+}
+
+fn name_of(number: usize) -> String {
+    format!("volume-{number}")
+}
+
+/// Runs a script.
+pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>) {
+    let capacity_bytes = (u64::from(setup.extents) + RESERVED_EXTENTS) * EXTENT_BYTES;
+    let new_disks = || -> Vec<Disk> {
+        (0..setup.members).map(|_| Disk::new(world, capacity_bytes, setup.forgets_failed_flush)).collect()
+    };
+    let (disks, other_disks) = (new_disks(), new_disks());
+    let folder = tempfile::tempdir().expect("a folder can be had");
+    let network = Network::new(world);
+    let server = Server::start(world, setup, &disks, folder.path(), 0, &network, true);
+    let known: BTreeMap<String, Arc<User>> = (0..setup.volumes.len())
+        .map(|number| {
+            let name = name_of(number);
+            let user = User::new(&name, events, VolumeModel::new(setup.volumes[number].blocks));
+            (name, user)
+        })
+        .collect();
+    let mut rig = Rig {
+        world: world.clone(),
+        setup: setup.clone(),
+        events: Arc::clone(events),
+        network,
+        disks,
+        other_disks,
+        folder,
+        boot: 0,
+        serves_other: false,
+        server,
+        host: None,
+        known: Arc::new(Mutex::new(known)),
+        unfinished: Arc::default(),
+        snapshots: 0,
+        is_at_risk: false,
+    };
+    rig.await_server().unwrap_or_else(|problem| panic!("a pool can't be made on new disks: {problem}"));
+    rig.start_host();
+    rig.await_host();
+    let faults = Faults::new(&rig.disks);
+    for step in steps {
+        rig.step(step, &faults);
+    }
+    rig.finish(&faults);
+}
+
+impl Rig {
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<User>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unfinished(&self) -> std::sync::MutexGuard<'_, Vec<Unfinished>> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The volumes that a script uses, snapshots that are not exported left out.
+    fn users(&self) -> Vec<Arc<User>> {
+        let is_used = |name: &str| !self.setup.is_remote || name.starts_with("volume-");
+        self.known().iter().filter(|(name, _)| is_used(name)).map(|(_, user)| Arc::clone(user)).collect()
+    }
+
+    fn user(&self, number: u32) -> Option<Arc<User>> {
+        let users = self.users();
+        users.get((number as usize).checked_rem(users.len())?).cloned()
+    }
+
+    fn pool(&mut self) -> Option<Pool> {
+        match self.server.opened.get()? {
+            Ok(pool) => {
+                self.take_stock(&pool);
+                Some(pool)
+            }
+            Err(_) => {
+                // It could not be opened; somebody tries again.
+                self.restart_server(false);
+                None
+            }
+        }
+    }
+
+    fn await_server(&mut self) -> Result<Pool, String> {
+        wait_until(&self.world, || "the pool opens".into(), || self.server.opened.is_full());
+        let opened = self.server.opened.get().expect("it was just filled");
+        if let Ok(pool) = &opened {
+            self.take_stock(pool);
+        }
+        opened
+    }
+
+    /// After a crash: which of the commands that nobody answered have happened.
+    fn take_stock(&mut self, pool: &Pool) {
+        if self.server.has_taken_stock || self.serves_other {
+            return;
+        }
+        self.server.has_taken_stock = true;
+        let there = pool.list();
+        let now = self.events.next();
+        let missed: Vec<Unfinished> = std::mem::take(&mut *self.server.missed.lock().unwrap());
+        let mut known = self.known();
+        for one in missed {
+            match one {
+                Unfinished::Snapshot { name, source, began } => {
+                    if there.iter().any(|volume| volume.name == name) {
+                        // Its model was made when the server died, and waits in the source's place.
+                        let model = source.with_model(|model| model.snapshot(began, now));
+                        known.insert(name.clone(), User::new(&name, &self.events, model));
+                    }
+                }
+                Unfinished::Delete { name } => {
+                    if there.iter().all(|volume| volume.name != name) {
+                        known.remove(&name);
+                    }
+                }
+                Unfinished::Resize { name, blocks } => {
+                    if let Some(user) = known.get(&name) {
+                        let moment = self.events.next();
+                        user.with_model(|model| model.may_be_zeroed(blocks, moment, moment));
+                    }
+                }
+            }
+        }
+        for (name, user) in known.iter() {
+            let found = there.iter().find(|volume| volume.name == *name);
+            let Some(found) = found else {
+                panic!("the volume {name} is gone after the pool was opened again");
+            };
+            user.with_model(|model| model.resize((found.capacity_bytes / BLOCK) as u32));
+        }
+        for volume in &there {
+            assert!(known.contains_key(&volume.name), "nobody made the volume {}", volume.name);
+        }
+    }
+
+    fn start_host(&mut self) {
+        if self.setup.is_remote {
+            let names: Vec<String> = (0..self.setup.volumes.len()).map(name_of).collect();
+            self.host = Some(Host::start(&self.world, &self.network, "a", &names));
+        }
+    }
+
+    fn await_host(&mut self) {
+        let Some(host) = &self.host else { return };
+        wait_until(&self.world, || "the host connects".into(), || host.opened.is_full());
+        if let Some(Err(problem)) = host.opened.get() {
+            panic!("a host can't connect to a sound server: {problem}");
+        }
+    }
+
+    /// The process that uses volumes, and a volume as it sees it.
+    fn device(&mut self, user: &User) -> Option<(Arc<dyn BlockDevice>, underlay_sync::simulation::Group)> {
+        if !self.setup.is_remote {
+            let pool = self.pool()?;
+            let volume = pool.volume(&user.name).ok()?;
+            return Some((Arc::new(volume), self.server.process));
+        }
+        let host = self.host.as_ref()?;
+        match host.opened.get()? {
+            Ok(devices) => {
+                let device = devices.get(&user.name)?;
+                Some((Arc::clone(device), host.process))
+            }
+            Err(_) => {
+                self.kill_host();
+                None
+            }
+        }
+    }
+
+    fn use_volume(&mut self, number: u32, act: impl FnOnce(&Arc<User>, &dyn BlockDevice)) {
+        let Some(user) = self.user(number) else { return };
+        if let Some((device, process)) = self.device(&user) {
+            self.world.enter(process, || act(&user, &*device));
+        }
+    }
+
+    fn step(&mut self, step: &Step, faults: &Faults) {
+        match *step {
+            Step::Write { volume, block, count, fua } => {
+                if !self.is_read_only(volume) {
+                    self.use_volume(volume, |user, device| user.write(device, block, count, fua));
+                }
+            }
+            Step::Read { volume, block, count } => {
+                self.use_volume(volume, |user, device| user.read(device, block, count));
+            }
+            Step::Discard { volume, block, count } => {
+                if !self.is_read_only(volume) {
+                    self.use_volume(volume, |user, device| user.discard(device, block, count));
+                }
+            }
+            Step::Flush { volume } => self.use_volume(volume, |user, device| user.flush(device)),
+            Step::Snapshot { volume, writable } => self.snapshot(volume, writable),
+            Step::Delete { volume } => self.delete(volume),
+            Step::Resize { volume, blocks } => self.resize(volume, blocks),
+            Step::Resync { member } => self.administer(move |pool, members| {
+                let _ = pool.resync(member as usize % members);
+            }),
+            Step::Pause { us } => thread::sleep(Duration::from_micros(us)),
+            Step::Settle => self.settle_for_a_while(),
+            Step::Break { which } => self.network.break_connections(Some(which)),
+            Step::BreakAll => self.network.break_connections(None),
+            Step::Stall => self.network.set_stalled(true),
+            Step::Release => self.network.set_stalled(false),
+            Step::KillServer => self.restart_server(false),
+            Step::CutPower => self.restart_server(true),
+            Step::KillHost => self.kill_host(),
+            Step::OtherServer => self.serve_other(),
+            Step::Intrude { volume, block } => self.intrude(volume, block),
+            _ => faults.strike(step, &self.events),
+        }
+    }
+
+    fn is_read_only(&self, number: u32) -> bool {
+        self.user(number).is_some_and(|user| user.name.starts_with("frozen-"))
+    }
+
+    /// Does something to the pool in a task of its server.
+    fn administer(&mut self, act: impl FnOnce(&Pool, usize) + Send + 'static) {
+        if self.serves_other {
+            return;
+        }
+        let Some(pool) = self.pool() else { return };
+        let members = self.disks.len();
+        let task = self.world.spawn(self.server.process, move || act(&pool, members));
+        task.expect("a thread can be had");
+    }
+
+    fn begin(&self, what: Unfinished) -> impl FnOnce() + Send + 'static {
+        let is_same = {
+            let name = what.name().to_owned();
+            move |other: &Unfinished| other.name() == name
+        };
+        self.unfinished().push(what);
+        let unfinished = Arc::clone(&self.unfinished);
+        move || unfinished.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !is_same(one))
+    }
+
+    fn is_being_changed(&self, name: &str) -> bool {
+        self.unfinished().iter().any(|one| one.name() == name)
+    }
+
+    fn snapshot(&mut self, volume: u32, writable: bool) {
+        let Some(source) = self.user(volume) else { return };
+        let snapshots = self.known().len().saturating_sub(self.setup.volumes.len());
+        if snapshots >= MOST_SNAPSHOTS || self.is_being_changed(&source.name) || self.pool().is_none() {
+            return;
+        }
+        self.snapshots += 1;
+        let (kind, access) = if writable { ("copy", Access::Writable) } else { ("frozen", Access::ReadOnly) };
+        let name = format!("{kind}-{}", self.snapshots);
+        let began = self.events.next();
+        let end = self.begin(Unfinished::Snapshot { name: name.clone(), began, source: Arc::clone(&source) });
+        let (events, known, is_remote) =
+            (Arc::clone(&self.events), Arc::clone(&self.known), self.setup.is_remote);
+        self.administer(move |pool, _| {
+            // Why it was refused does not matter: it may be there all the same.
+            let _ = pool.snapshot(&source.name, &name, access);
+            if pool.volume(&name).is_ok() {
+                let ended = events.next();
+                let model = source.with_model(|model| {
+                    let mut model = model.clone();
+                    if is_remote {
+                        // What the host was told may have to be written again by it: the server may not have it yet.
+                        model.lose_unflushed(ended);
+                    }
+                    model.snapshot(began, ended)
+                });
+                let user = User::new(&name, &events, model);
+                known.lock().unwrap_or_else(PoisonError::into_inner).insert(name, user);
+            }
+            end();
+        });
+    }
+
+    fn delete(&mut self, volume: u32) {
+        let names: Vec<String> = self.known().keys().cloned().collect();
+        let of_script = |name: &&String| !name.starts_with("volume-");
+        let deletable: Vec<&String> = names.iter().filter(of_script).collect();
+        let Some(at) = (volume as usize).checked_rem(deletable.len()) else { return };
+        let name = deletable[at].clone();
+        if self.is_being_changed(&name) || self.pool().is_none() {
+            return;
+        }
+        let end = self.begin(Unfinished::Delete { name: name.clone() });
+        let known = Arc::clone(&self.known);
+        self.administer(move |pool, _| {
+            if pool.delete(&name).is_ok() {
+                known.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                end();
+            }
+            // Else it is gone until the pool is opened again, and nobody knows whether for good.
+        });
+    }
+
+    fn resize(&mut self, volume: u32, blocks: u32) {
+        // A host learns of it some time later, and until then it asks for what is not there.
+        let Some(user) = self.user(volume).filter(|_| !self.setup.is_remote) else { return };
+        if self.is_being_changed(&user.name) || self.is_read_only(volume) || self.pool().is_none() {
+            return;
+        }
+        let name = user.name.clone();
+        let end = self.begin(Unfinished::Resize { name: name.clone(), blocks });
+        let events = Arc::clone(&self.events);
+        self.administer(move |pool, _| {
+            let outcome = pool.resize(&name, u64::from(blocks) * BLOCK);
+            let Ok(volume) = pool.volume(&name) else { return };
+            let moment = events.next();
+            let found = (volume.info().capacity_bytes / BLOCK) as u32;
+            user.with_model(|model| {
+                if outcome.is_err() {
+                    model.may_be_zeroed(blocks, moment, moment);
+                }
+                model.resize(found);
+            });
+            end();
+        });
+    }
+
+    /// The server's process dies, or its host loses its power; another one begins.
+    fn restart_server(&mut self, takes_power: bool) {
+        self.stop_server(takes_power);
+        self.serves_other = false;
+        let (world, setup) = (self.world.clone(), self.setup.clone());
+        self.server =
+            Server::start(&world, &setup, &self.disks, self.folder.path(), self.boot, &self.network, false);
+        let missed = std::mem::take(&mut *self.unfinished());
+        self.server.missed.lock().unwrap().extend(missed);
+    }
+
+    fn stop_server(&mut self, takes_power: bool) {
+        let died = self.events.next();
+        self.world.kill(self.server.process);
+        self.network.stop_listening();
+        // A host without power tells nobody; its connections are noticed by their silence.
+        if !takes_power || self.world.with_random(|random| random.one_in(2)) {
+            self.network.process_ended(self.server.process);
+        }
+        // What an earlier server left to be found out stays to be found out.
+        let missed = std::mem::take(&mut *self.server.missed.lock().unwrap());
+        self.unfinished().extend(missed);
+        if self.serves_other {
+            self.other_disks.iter().for_each(|disk| disk.abandon(self.server.process));
+            return;
+        }
+        for disk in &self.disks {
+            if takes_power {
+                disk.cut_power();
+            } else {
+                disk.abandon(self.server.process);
+            }
+        }
+        if takes_power {
+            self.boot += 1;
+            power_lost(&self.events);
+        }
+        let loses = takes_power || !self.setup.has_host_memory;
+        let users: Vec<Arc<User>> = self.known().values().cloned().collect();
+        if !self.setup.is_remote {
+            for user in users {
+                user.abandon();
+                if loses {
+                    user.with_model(|model| model.lose_unflushed(died));
+                }
+            }
+        } else if loses {
+            self.is_at_risk = true;
+        }
+    }
+
+    fn kill_host(&mut self) {
+        let Some(host) = self.host.take() else { return };
+        if self.serves_other {
+            // A new host would find the other pool, and use it with good reason.
+            self.restart_server(false);
+        }
+        self.world.kill(host.process);
+        if self.world.with_random(|random| random.one_in(2)) {
+            self.network.process_ended(host.process);
+        }
+        let died = self.events.next();
+        let is_at_risk = std::mem::take(&mut self.is_at_risk);
+        for user in self.users() {
+            user.abandon();
+            if is_at_risk {
+                user.with_model(|model| model.lose_unflushed(died));
+            }
+        }
+        std::mem::forget(host);
+        self.start_host();
+    }
+
+    fn serve_other(&mut self) {
+        if !self.setup.is_remote || self.serves_other {
+            return;
+        }
+        self.stop_server(false);
+        self.serves_other = true;
+        // Who is still looking for the first pool will not find it: its memory of unflushed writes goes with it.
+        self.is_at_risk |= !self.setup.has_host_memory;
+        let other = self.folder.path().join("other");
+        let _ = std::fs::create_dir(&other);
+        let (world, setup) = (self.world.clone(), self.setup.clone());
+        self.server = Server::start(&world, &setup, &self.other_disks, &other, 0, &self.network, true);
+        let missed = std::mem::take(&mut *self.unfinished());
+        self.server.missed.lock().unwrap().extend(missed);
+    }
+
+    /// A second host writes while the first one has the volume.
+    fn intrude(&mut self, volume: u32, block: u32) {
+        if !self.setup.is_remote || self.serves_other {
+            return;
+        }
+        let Some(user) = self.user(volume) else { return };
+        let Some(host) = &self.host else { return };
+        let blocks = user.blocks();
+        if blocks == 0 || !matches!(host.opened.get(), Some(Ok(_))) {
+            return;
+        }
+        Host::intrude(&self.world, &self.network, &user.name, u64::from(block % blocks) * BLOCK);
+    }
+
+    /// Waits for answers, though not for those that need a fault to end.
+    fn settle_for_a_while(&self) {
+        let deadline = self.world.now() + Duration::from_secs(20);
+        while self.world.now() < deadline && !self.users().iter().all(|user| user.is_idle()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn settle(&self) {
+        let unanswered =
+            || self.users().iter().flat_map(|user| user.unanswered()).collect::<Vec<_>>().join(", ");
+        wait_until(&self.world, unanswered, || self.users().iter().all(|user| user.is_idle()));
+    }
+
+    /// All faults are over: everything acknowledged must be there, now and after another power cut.
+    fn finish(&mut self, faults: &Faults) {
+        faults.heal();
+        self.network.set_stalled(false);
+        if self.serves_other {
+            self.restart_server(false);
+            // What it was connected to is not what is there now.
+            self.kill_host();
+        }
+        self.settle();
+        let unfinished = || self.unfinished().iter().map(|one| one.name().to_owned()).collect::<Vec<_>>();
+        let deadline = self.world.now() + Duration::from_secs(600);
+        while self.world.now() < deadline && !unfinished().is_empty() && self.server.opened.is_full() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        for round in 0..2 {
+            // A device that failed a flush has to be opened again.
+            self.restart_server(round == 1);
+            let pool = self.await_server();
+            if self.events.anything_goes.load(Ordering::Relaxed) {
+                return;
+            }
+            let pool = pool.unwrap_or_else(|problem| panic!("sound disks can't be opened: {problem}"));
+            if round == 0 {
+                // Whoever could not be told that it is well again.
+                let is_gone = matches!(self.host.as_ref().and_then(|host| host.opened.get()), Some(Err(_)));
+                if is_gone {
+                    self.kill_host();
+                }
+            }
+            self.await_host();
+            self.check_pool(&pool);
+            self.read_and_flush_all(&pool);
+        }
+        self.restart_server(true);
+        let pool = self.await_server().unwrap_or_else(|problem| panic!("it can't be opened: {problem}"));
+        self.read_all(&pool);
+        self.check_other();
+    }
+
+    fn check_pool(&self, pool: &Pool) {
+        let (own, members) = (pool.clone(), self.disks.len());
+        let problems = self.in_server("resync and check", move || {
+            for member in 0..members {
+                match own.resync(member) {
+                    Ok(()) | Err(PoolError::Device(DeviceError::NoSpace)) => {}
+                    Err(PoolError::MemberFails(_, DeviceError::NoSpace)) => {}
+                    Err(error) => panic!("a sound member can't be taken back: {error}"),
+                }
+            }
+            let states = own.info().members;
+            assert!(
+                states.iter().all(|member| member.state == MemberState::InUse),
+                "a sound member is not in use: {states:?}"
+            );
+            own.check().unwrap_or_else(|error| panic!("a sound pool can't be checked: {error}")).problems
+        });
+        assert_eq!(problems, Vec::<String>::new(), "the pool is not consistent");
+    }
+
+    fn in_server<T: Send + 'static>(&self, what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
+        await_answer(&self.world, what, |then| {
+            let task = self.world.spawn(self.server.process, move || then(act()));
+            task.expect("a thread can be had");
+        })
+    }
+
+    fn read_and_flush_all(&mut self, pool: &Pool) {
+        for user in self.users() {
+            let Some((device, process)) = self.device(&user) else { panic!("{} is not there", user.name) };
+            let flushed = await_answer(&self.world, "a last flush", |then| {
+                self.world.enter(process, || user.flush_and(&*device, then));
+            });
+            if let Err(error) = flushed {
+                self.rewrite(&user, &*device, process, &error);
+            }
+        }
+        self.read_all(pool);
+    }
+
+    /// The host was told that writes are lost: once they are written again, all is well.
+    fn rewrite(
+        &self,
+        user: &Arc<User>,
+        device: &dyn BlockDevice,
+        process: underlay_sync::simulation::Group,
+        error: &DeviceError,
+    ) {
+        assert!(self.setup.is_remote, "a flush of a sound pool fails: {error}");
+        let again = await_answer(&self.world, "another flush", |then| {
+            self.world.enter(process, || user.flush_and(device, then));
+        });
+        assert!(again.is_err(), "a flush succeeds after one that told of lost writes ({error})");
+        let mut first = 0;
+        while first < user.blocks() {
+            self.world.enter(process, || user.discard(device, first, 64));
+            first += 64;
+            if first % 1024 == 0 {
+                self.settle();
+            }
+        }
+        self.settle();
+        let flushed = await_answer(&self.world, "a flush after writing again", |then| {
+            self.world.enter(process, || user.flush_and(device, then));
+        });
+        assert_eq!(flushed, Ok(()), "everything was written again");
+    }
+
+    fn read_all(&mut self, pool: &Pool) {
+        let users: Vec<Arc<User>> = self.known().values().cloned().collect();
+        for user in users {
+            let found = pool.volume(&user.name);
+            let volume = found.unwrap_or_else(|error| panic!("{} is not there: {error}", user.name));
+            let mut first = 0;
+            while first < user.blocks() {
+                let read = await_answer(&self.world, "a last read", |then| {
+                    self.world.enter(self.server.process, || user.read_and(&volume, first, 64, then));
+                });
+                assert_eq!(read, Ok(()), "everything can be read once all faults are over: {}", user.name);
+                first += 64;
+            }
+        }
+    }
+
+    /// Nothing meant for the first pool may have come to the other one.
+    fn check_other(&mut self) {
+        if !self.folder.path().join("other").exists() {
+            return;
+        }
+        self.stop_server(false);
+        self.serves_other = true;
+        let other = self.folder.path().join("other");
+        let (world, setup) = (self.world.clone(), self.setup.clone());
+        self.server = Server::start(&world, &setup, &self.other_disks, &other, 0, &self.network, false);
+        let pool = self.await_server().unwrap_or_else(|problem| panic!("the other pool: {problem}"));
+        for number in 0..self.setup.volumes.len() {
+            let Ok(volume) = pool.volume(&name_of(number)) else { continue };
+            let used = volume.info().used_bytes;
+            assert_eq!(used, 0, "writes for one pool's volume {} came to another's", name_of(number));
+        }
+    }
+}
+
+impl Unfinished {
+    fn name(&self) -> &str {
+        match self {
+            Unfinished::Snapshot { name, .. }
+            | Unfinished::Delete { name }
+            | Unfinished::Resize { name, .. } => name,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The process that uses volumes over the network.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use underlay_nvme::initiator::{Controller, Options};
+use underlay_storage::device::{BlockDevice, Request};
+use underlay_sync::simulation::{Group, World};
+
+use super::server::nqn;
+use crate::content::block;
+use crate::network::Network;
+use crate::slot::Slot;
+
+/// A lost server is looked for so long, in virtual time.
+const LOSS_TIMEOUT: Duration = Duration::from_secs(120);
+/// No write of a script has this number.
+const INTRUDER_TAG: u64 = (1 << 40) - 1;
+
+pub type Devices = BTreeMap<String, Arc<dyn BlockDevice>>;
+
+pub struct Host {
+    pub process: Group,
+    pub opened: Slot<Result<Devices, String>>,
+}
+
+fn options(network: &Network, process: Group, host: &str, volume: &str) -> Options {
+    let options = Options {
+        dialer: network.dialer(process),
+        loss_timeout: LOSS_TIMEOUT,
+        queue_depth: 16,
+        ..Options::new("server:4420", nqn(volume))
+    };
+    options.with_host_nqn(format!("nqn.2014-08.org.nvmexpress:uuid:simulated-{host}"))
+}
+
+fn connect(options: Options) -> Result<Arc<dyn BlockDevice>, String> {
+    let controller = Controller::connect(options).map_err(|error| error.to_string())?;
+    Ok(Arc::new(controller.namespace(1).map_err(|error| error.to_string())?))
+}
+
+impl Host {
+    /// Begins to connect to the volumes.
+    pub fn start(world: &World, network: &Network, host: &str, volumes: &[String]) -> Host {
+        let process = world.new_group();
+        let opened = Slot::default();
+        let all: Vec<(String, Options)> =
+            volumes.iter().map(|name| (name.clone(), options(network, process, host, name))).collect();
+        let slot = opened.clone();
+        let begin = move || {
+            let deadline = underlay_sync::Instant::now() + LOSS_TIMEOUT;
+            let mut devices = Devices::new();
+            for (name, options) in all {
+                loop {
+                    match connect(options.clone()) {
+                        Ok(device) => {
+                            devices.insert(name, device);
+                            break;
+                        }
+                        // As whoever mounts a volume at boot: the server may not be there yet.
+                        Err(_) if underlay_sync::Instant::now() < deadline => {
+                            underlay_sync::thread::sleep(Duration::from_millis(500));
+                        }
+                        Err(problem) => return slot.fill(Err(problem)),
+                    }
+                }
+            }
+            slot.fill(Ok(devices));
+        };
+        world.spawn(process, begin).expect("a thread can be had");
+        Host { process, opened }
+    }
+
+    /// Another host writes to a volume that is in use, and goes again. It must be refused.
+    pub fn intrude(world: &World, network: &Network, volume: &str, offset_bytes: u64) {
+        let process = world.new_group();
+        let options = options(network, process, "intruder", volume);
+        let name = volume.to_owned();
+        let write = move || {
+            // The server may be away, or have nobody's word yet that the volume is in use.
+            let Ok(device) = connect(Options { loss_timeout: Duration::ZERO, ..options }) else { return };
+            let request = Request::Write { offset_bytes, data: block(INTRUDER_TAG), fua: false };
+            let outcome = device.execute(request);
+            assert!(outcome.is_err(), "a second host has written to {name}, which is in use");
+        };
+        world.spawn(process, write).expect("a thread can be had");
+    }
+}

@@ -1,0 +1,106 @@
+//! The process that has the pool, and serves its volumes.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use underlay_nvme::target::{Hosts, NamespaceConfig, SubsystemConfig, Subsystems, Target, TargetConfig};
+use underlay_storage::device::BlockDevice;
+use underlay_storage::layers::compress::Codec;
+use underlay_sync::simulation::{Group, World};
+use underlay_volume::Pool;
+use underlay_volume::pool::{HostMemory, PoolSettings, VolumeInfo, VolumeSpec};
+
+use super::{BLOCK, Unfinished, name_of};
+use crate::disk::Disk;
+use crate::network::Network;
+use crate::script::Volumes;
+use crate::slot::Slot;
+
+/// So little that flushes come for want of room, too.
+const LONG_BYTES: u64 = 8 << 10;
+
+pub struct Server {
+    pub process: Group,
+    pub opened: Slot<Result<Pool, String>>,
+    /// What the server before it had been asked for and had not answered.
+    pub missed: Arc<Mutex<Vec<Unfinished>>>,
+    pub has_taken_stock: bool,
+}
+
+impl Server {
+    /// Begins to open the pool; `is_new` makes its volumes.
+    pub fn start(
+        world: &World,
+        setup: &Volumes,
+        disks: &[Disk],
+        directory: &Path,
+        boot: u32,
+        network: &Network,
+        is_new: bool,
+    ) -> Server {
+        let process = world.new_group();
+        let opened = Slot::default();
+        let handles: Vec<Arc<dyn BlockDevice>> = disks.iter().map(|disk| disk.handle(process)).collect();
+        let host_memory = setup.has_host_memory.then(|| HostMemory {
+            directory: directory.to_owned(),
+            boot: format!("boot {boot}"),
+            long_bytes: LONG_BYTES,
+        });
+        let settings = PoolSettings { host_memory, ..PoolSettings::default() };
+        let (setup, network, slot) = (setup.clone(), network.clone(), opened.clone());
+        let open = move || {
+            let outcome = open(handles, settings, &setup, is_new).and_then(|pool| {
+                if setup.is_remote {
+                    network.listen(process, Arc::new(serve(&pool, &setup)?));
+                }
+                Ok(pool)
+            });
+            slot.fill(outcome);
+        };
+        world.spawn(process, open).expect("a thread can be had");
+        Server { process, opened, missed: Arc::default(), has_taken_stock: is_new }
+    }
+}
+
+fn open(
+    handles: Vec<Arc<dyn BlockDevice>>,
+    settings: PoolSettings,
+    setup: &Volumes,
+    is_new: bool,
+) -> Result<Pool, String> {
+    let pool = Pool::open(handles, settings).map_err(|error| error.to_string())?;
+    if is_new {
+        for (number, volume) in setup.volumes.iter().enumerate() {
+            let spec = VolumeSpec {
+                compress: volume.compress.then_some(Codec::Lz4),
+                mirror: volume.mirror,
+                ..VolumeSpec::new(u64::from(volume.blocks) * BLOCK)
+            };
+            pool.create(&name_of(number), &spec).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(pool)
+}
+
+pub fn nqn(volume: &str) -> String {
+    format!("nqn.2025-11.internal.underlay:simulated:{volume}")
+}
+
+fn serve(pool: &Pool, setup: &Volumes) -> Result<Target, String> {
+    let subsystems = Arc::new(Subsystems::default());
+    for number in 0..setup.volumes.len() {
+        let volume = pool.volume(&name_of(number)).map_err(|error| error.to_string())?;
+        let info: VolumeInfo = volume.info();
+        let config = SubsystemConfig {
+            nqn: nqn(&info.name),
+            serial_number: format!("{:016x}", info.identity),
+            hosts: Hosts::Any(None),
+        };
+        let subsystem = subsystems.add(config).map_err(|error| error.to_string())?;
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&info.identity.to_be_bytes());
+        let namespace = NamespaceConfig { nsid: 1, uuid, device: Arc::new(volume) };
+        subsystem.add_namespace(namespace).map_err(|error| error.to_string())?;
+    }
+    Target::start_with(TargetConfig::default(), subsystems).map_err(|error| error.to_string())
+}
