@@ -36,9 +36,11 @@ pub mod format;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, MutexGuard, channel};
 
 use crate::device::{BlockDevice, DeviceError, Request};
+use crate::layers::join::repeat;
 use format::{BLOCK_BYTES, Content, Header, HeaderBlock, Kind};
 
 /// How much of a snapshot is written, or of an area read, by one request.
@@ -435,9 +437,9 @@ impl Inner {
             // The failed one's header must not vouch for what is written next.
             let data = Header { generation: generation - 2, ..void(self.kind, self.identity) }.encode();
             let next = Arc::clone(&checkpoint);
-            checkpoint.write(0, data, true, move || next.write_snapshot(snapshot.state, 0));
+            checkpoint.write(0, data, true, move || next.write_snapshot(snapshot.state));
         } else {
-            checkpoint.write_snapshot(snapshot.state, 0);
+            checkpoint.write_snapshot(snapshot.state);
         }
     }
 }
@@ -501,16 +503,41 @@ impl Checkpoint {
         self.inner.device.submit(request, Box::new(done));
     }
 
-    fn write_snapshot(self: &Arc<Self>, state: Vec<u8>, from: usize) {
+    fn write_snapshot(self: &Arc<Self>, state: Vec<u8>) {
+        if is_planted(Bug::CheckpointRecurses) {
+            return self.write_rest(state, 0);
+        }
+        let (checkpoint, mut from) = (Arc::clone(self), 0);
+        // In a loop where the device answers at once: a large snapshot has more pieces than a stack has room for.
+        repeat(move |next| {
+            if from >= state.len() {
+                return checkpoint.end_snapshot();
+            }
+            let at = from;
+            from = state.len().min(at + PIECE_BYTES as usize);
+            checkpoint.write_piece(at, &state[at..from], move || next.go_on());
+        });
+    }
+
+    /// As it was once, a call for each piece.
+    fn write_rest(self: &Arc<Self>, state: Vec<u8>, from: usize) {
         if from >= state.len() {
-            let checkpoint = Arc::clone(self);
-            return self.submit(Request::Flush, move || checkpoint.write_header());
+            return self.end_snapshot();
         }
         let to = state.len().min(from + PIECE_BYTES as usize);
-        let mut data = state[from..to].to_vec();
+        let (checkpoint, piece) = (Arc::clone(self), state[from..to].to_vec());
+        self.write_piece(from, &piece, move || checkpoint.write_rest(state, to));
+    }
+
+    fn write_piece(self: &Arc<Self>, at: usize, piece: &[u8], next: impl FnOnce() + Send + 'static) {
+        let mut data = piece.to_vec();
         data.resize(format::whole_blocks(data.len() as u64) as usize, 0);
+        self.write(BLOCK_BYTES + at as u64, data, false, next);
+    }
+
+    fn end_snapshot(self: &Arc<Self>) {
         let checkpoint = Arc::clone(self);
-        self.write(BLOCK_BYTES + from as u64, data, false, move || checkpoint.write_snapshot(state, to));
+        self.submit(Request::Flush, move || checkpoint.write_header());
     }
 
     fn write_header(self: &Arc<Self>) {

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use queued_device::{Pick, QueuedDevice};
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::device::{BlockDevice, DeviceError, Done, Geometry, Request};
 use underlay_storage::journal::{Journal, JournalError, Recovered, Snapshot};
+use underlay_storage::layers::Mirror;
+use underlay_storage::layers::mirror::MirrorSettings;
 
 const KIND: [u8; 8] = *b"testing ";
 const BLOCK: u64 = 4096;
@@ -255,4 +257,34 @@ fn a_lost_header_is_damage_and_not_a_new_journal() {
             "{error}"
         );
     }
+}
+
+/// A device that answers at once and keeps nothing.
+struct Sink;
+
+impl BlockDevice for Sink {
+    fn geometry(&self) -> Geometry {
+        Geometry { capacity_bytes: 1 << 30, block_bytes: 4096, optimal_io_bytes: 4096 }
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        done(Ok(match request {
+            Request::Read { buffer, .. } => buffer,
+            _ => Vec::new(),
+        }));
+    }
+}
+
+#[test]
+fn a_large_snapshot_needs_no_more_stack_than_a_small_one() {
+    let checkpoint = || {
+        // Between the two, as in a pool, for what a request takes of the stack there.
+        let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(Sink), Arc::new(Sink)];
+        let mirror = Arc::new(Mirror::open(members, MirrorSettings::default()).unwrap());
+        let (journal, _) = Journal::open(mirror, 0..1 << 29, KIND).unwrap();
+        journal.set_source(|| Snapshot { state: vec![0; 200 << 20], covers: 0 });
+        journal.checkpoint_and_wait()
+    };
+    let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(checkpoint).unwrap();
+    thread.join().unwrap().unwrap();
 }

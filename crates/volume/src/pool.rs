@@ -6,8 +6,8 @@
 //! | `extent`, `map` | what a volume's map says, and which of it the journal does not know yet |
 //! | `record`, `log` | what the journal keeps |
 //! | `unflushed`, `replay` | what was answered and is not in the journal, over the end of a process |
-//! | `space` | which slabs and units are free, and how many maps share one |
-//! | `member`, `resync` | reading and writing one or two copies; members that fail and come back |
+//! | `space`, `discards` | which slabs and units are free, and how many maps share one; what members may forget |
+//! | `member`, `unread`, `resync` | reading and writing one or two copies; members that fail and come back |
 //! | `volume`, `plain`, `packed` | requests, on volumes that are stored as they are or compressed |
 //! | `claims`, `gate`, `intents` | who may touch what at the same time |
 //! | `flush` | what becomes durable when |
@@ -16,6 +16,7 @@ mod check;
 mod claims;
 mod core;
 mod description;
+mod discards;
 pub mod extent;
 mod flush;
 mod gate;
@@ -32,6 +33,7 @@ mod replay;
 mod resync;
 mod space;
 pub mod unflushed;
+mod unread;
 mod volume;
 
 use std::sync::Arc;
@@ -131,7 +133,7 @@ impl Pool {
         let members = self.core.members.list.iter().zip(free).map(|(member, free)| MemberInfo {
             space_bytes: u64::from(member.label.slabs) * EXTENT_BYTES,
             free_bytes: u64::from(free) * EXTENT_BYTES,
-            state: member.state(),
+            state: member.shown_state(),
         });
         let members: Vec<MemberInfo> = members.collect();
         PoolInfo {
@@ -299,6 +301,8 @@ impl Pool {
             }
         }
         self.flush()?;
+        // Everything is durable on each member in use, so no copies will have to be made alike.
+        self.core.clear_quiet(u64::MAX);
         self.core.log.checkpoint_and_wait()?;
         self.core.outstanding.unflushed.end();
         Ok(())

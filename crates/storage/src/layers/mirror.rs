@@ -7,6 +7,7 @@ mod state;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, MutexGuard};
 
 use super::join::Gather;
@@ -49,6 +50,11 @@ pub enum MirrorError {
     TooSmall { capacity_bytes: u64, reserved_bytes: u64 },
     #[error("no member of the mirror that has data can be opened; the first says: {0}")]
     NoMember(JournalError),
+    #[error(
+        "member {number} of the mirror (counted from 1) was left out and lacks what was written since then, and the one that has \
+         it can't be had ({problem}): give that one back"
+    )]
+    OnlyStale { number: usize, problem: String },
     #[error(
         "member {number} of the mirror (counted from 1) belonged to a mirror with other members, or of another size: \
          give back the ones that it had, or begin with new devices"
@@ -112,12 +118,27 @@ fn layout(capacity_bytes: u64, members: usize, region_bytes: u64) -> (u64, u64) 
     (region_bytes, Journal::range_bytes(snapshot_bytes, 8 * snapshot_bytes))
 }
 
+type Found = Option<(Kept, (u64, u64))>;
+
+/// Whether a member has all data, as far as the journals tell that could be opened. It may say so of itself and not know
+/// that it was left out: one that is as new or newer does. The latest records alone are no sign: a member that is being
+/// brought up to date has them as well.
+fn has_data(index: usize, found: &[Found]) -> bool {
+    let Some((own, _)) = &found[index] else { return false };
+    if is_planted(Bug::StaleCopyServed) {
+        return !own.out[index];
+    }
+    let is_out = |other: &Kept| other.epoch >= own.epoch && other.out[index];
+    let is_blank = |other: &Kept| own.epoch == 0 && other.epoch > 0;
+    !found.iter().flatten().any(|(other, _)| is_out(other) || is_blank(other))
+}
+
 impl Mirror {
     /// Opens the members' journals and copies what may differ, so it waits for the devices. New members are
     /// taken to be alike, as devices that read as zeros are.
     ///
     /// # Errors
-    /// When the members are too few or too small, or none of them can be opened.
+    /// When the members are too few or too small, or none of them can be opened that has all data.
     pub fn open(devices: Vec<Arc<dyn BlockDevice>>, settings: MirrorSettings) -> Result<Mirror, MirrorError> {
         if !(2..256).contains(&devices.len()) {
             return Err(MirrorError::Members);
@@ -137,7 +158,7 @@ impl Mirror {
         let regions = capacity_bytes.div_ceil(region_bytes) as usize;
         let count = devices.len();
         let mut members = Vec::new();
-        let mut found: Vec<Option<(Kept, (u64, u64))>> = Vec::new();
+        let mut found: Vec<Found> = Vec::new();
         let mut first_error = None;
         for device in devices {
             let opened = Journal::open(Arc::clone(&device), 0..reserved_bytes, KIND);
@@ -160,16 +181,19 @@ impl Mirror {
             };
             members.push(Member { device, journal, under_way: AtomicUsize::new(0) });
         }
-        // A member that was being brought up to date has the latest records, but not the data.
-        let has_data = |index: usize, kept: &Kept| !kept.out[index];
+        let has_data: Vec<bool> = (0..count).map(|index| has_data(index, &found)).collect();
         let opened = || found.iter().enumerate().filter_map(|(index, found)| Some((index, found.as_ref()?)));
         let newest = opened()
-            .max_by_key(|(index, (kept, version))| (has_data(*index, kept), kept.epoch, *version))
-            .map(|(_, found)| found);
-        let Some((mut kept, _)) = newest.cloned() else {
+            .max_by_key(|(index, (kept, version))| (has_data[*index], kept.epoch, *version))
+            .map(|(index, found)| (index, found.clone()));
+        let Some((newest, (mut kept, _))) = newest else {
             let gone = JournalError::Device(DeviceError::Gone);
             return Err(MirrorError::NoMember(first_error.unwrap_or(gone)));
         };
+        if !has_data[newest] && !is_planted(Bug::StaleCopyServed) {
+            let problem = first_error.map_or("it was left out as well".into(), |error| error.to_string());
+            return Err(MirrorError::OnlyStale { number: newest + 1, problem });
+        }
         let fresh = kept.epoch == 0;
         if let Some(error) = first_error.filter(|_| fresh) {
             // The one that can't be opened may have all the data, and the new one has none.
@@ -184,7 +208,7 @@ impl Mirror {
             match found {
                 _ if fresh => {}
                 Some((other, _)) if other.epoch == 0 => kept.miss_all(index, regions as u32),
-                Some((other, _)) if other.epoch == kept.epoch && !kept.out[index] => {}
+                Some((other, _)) if has_data[index] && other.epoch == kept.epoch && !kept.out[index] => {}
                 _ => kept.out[index] = true,
             }
         }
@@ -357,9 +381,10 @@ impl Inner {
             let turn = self.requests.load(Ordering::Relaxed) as usize;
             let count = self.members.len();
             let in_turn = (0..count).map(|i| (i + turn) % count).filter(able);
-            in_turn.min_by_key(|index| self.members[*index].under_way.load(Ordering::Relaxed))
+            let idlest = in_turn.min_by_key(|index| self.members[*index].under_way.load(Ordering::Relaxed));
+            idlest.map(|index| (index, state.attempts[index]))
         };
-        let Some(index) = member else {
+        let Some((index, attempt)) = member else {
             return done(Err(DeviceError::Io("no member of the mirror can read this".into())));
         };
         let member = &self.members[index];
@@ -367,7 +392,9 @@ impl Inner {
         let (inner, length, mut tried) = (Arc::clone(self), buffer.len(), tried);
         let answered = move |completion: Completion| {
             inner.members[index].under_way.fetch_sub(1, Ordering::Relaxed);
-            match completion {
+            // Whoever was left out meanwhile may have lost what it had before it answered.
+            let stayed = inner.lock().attempts[index] == attempt;
+            match completion.and_then(|bytes| if stayed { Ok(bytes) } else { Err(DeviceError::Gone) }) {
                 Ok(bytes) => done(Ok(bytes)),
                 Err(error) => {
                     if error == DeviceError::Gone && inner.lock().leave_out(index) {

@@ -1,10 +1,30 @@
 //! What a mirror does when members fail, go and come back.
 
+use underlay_storage::layers::mirror::MirrorError;
+
 use super::*;
+
+/// Where the data begins on each member, behind the journal.
+fn data_start(device: &Arc<dyn BlockDevice>) -> u64 {
+    (DEVICE_BLOCKS * BLOCK) as u64 - device.geometry().capacity_bytes
+}
 
 fn mirrored(devices: &[QueuedDevice]) -> Mirror {
     let members = devices.iter().map(QueuedDevice::as_device).collect();
     Mirror::open(members, MirrorSettings { region_bytes: 16 << 10, marked_regions: 2 }).unwrap()
+}
+
+fn try_mirrored(devices: &[QueuedDevice]) -> Result<Mirror, MirrorError> {
+    let members = devices.iter().map(QueuedDevice::as_device).collect();
+    Mirror::open(members, MirrorSettings { region_bytes: 16 << 10, marked_regions: 2 })
+}
+
+fn again(images: Vec<Vec<u8>>) -> Vec<QueuedDevice> {
+    images.into_iter().map(QueuedDevice::new).collect()
+}
+
+fn images(devices: &[QueuedDevice]) -> Vec<Vec<u8>> {
+    devices.iter().map(QueuedDevice::image).collect()
 }
 
 fn devices() -> Vec<QueuedDevice> {
@@ -130,4 +150,102 @@ fn reads_go_to_the_member_with_less_to_do() {
     assert_eq!((devices[0].waiting(), devices[1].waiting()), (5, 5));
     let mut pick = Pick::new(1);
     devices.iter().for_each(|device| while device.step(&mut pick) {});
+}
+
+/// Member 1 was being brought up to date: it has heard that it was out, and lacks the first blocks.
+fn with_a_stale_one() -> Vec<Vec<u8>> {
+    let devices = devices();
+    let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
+    write(&device, 0, noise(60, 1)).unwrap();
+    device.execute(Request::Flush).unwrap();
+    devices[1].set_gone(true);
+    write(&device, 0, noise(60, 2)).unwrap();
+    device.execute(Request::Flush).unwrap();
+    devices[1].set_gone(false);
+    devices[1].set_at_once(false);
+    device.execute(Request::Flush).unwrap();
+    let mut pick = Pick::new(1);
+    assert!(devices[1].step(&mut pick), "it is looked for");
+    // A region is marked, which is noted on both.
+    let request = Request::Write { offset_bytes: 100 * BLOCK as u64, data: noise(1, 3), fua: false };
+    device.submit(request, Box::new(drop));
+    (0..6).for_each(|_| assert!(devices[1].step(&mut pick)));
+    images(&devices)
+}
+
+#[test]
+fn a_mirror_with_only_its_stale_member_is_refused() {
+    let stale = with_a_stale_one();
+    for blank in [false, true] {
+        let devices = again(stale.clone());
+        if blank {
+            // Someone gives a new device in the place of the one that has the data.
+            let devices = [QueuedDevice::new(vec![0; DEVICE_BLOCKS * BLOCK]), devices[1].clone()];
+            let refused = try_mirrored(&devices).map(|_| ()).unwrap_err();
+            assert!(matches!(refused, MirrorError::OnlyStale { .. }), "{refused}");
+            continue;
+        }
+        devices[0].set_gone(true);
+        let refused = try_mirrored(&devices).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, MirrorError::OnlyStale { number: 2, .. }), "{refused}");
+        devices[0].set_gone(false);
+        let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
+        devices[0].set_gone(true);
+        assert!(read(&device, 0, 60) == noise(60, 2), "it was brought up to date by the other one");
+    }
+}
+
+/// An opening was cut off when one member had written down that both are in, and the other had not. Then that one was used
+/// alone: the two are of the same epoch, and the one with more commits has the old data.
+#[test]
+fn a_member_that_another_one_was_used_without_does_not_rule() {
+    let devices = devices();
+    let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
+    devices[1].set_gone(true);
+    for block in 0..40 {
+        write(&device, block, noise(1, 1)).unwrap();
+        device.execute(Request::Flush).unwrap();
+    }
+    devices[1].set_gone(false);
+    device.execute(Request::Flush).unwrap();
+    drop(device);
+    let before = images(&devices);
+    let devices = again(before.clone());
+    drop(mirrored(&devices));
+    let first = devices[0].image();
+    let devices = again(vec![first.clone(), before[1].clone()]);
+    devices[0].set_gone(true);
+    let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
+    write(&device, 0, noise(4, 3)).unwrap();
+    device.execute(Request::Flush).unwrap();
+    let second = devices[1].image();
+    let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&again(vec![first, second])));
+    (0..4).for_each(|_| assert!(read(&device, 0, 4) == noise(4, 3)));
+}
+
+/// A region is marked, and one member can't read it or can't be written to when it is made alike.
+#[test]
+fn the_member_that_fails_when_regions_are_made_alike_is_the_one_that_goes() {
+    for failing in 0..2 {
+        for writes in [false, true] {
+            let devices = devices();
+            let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
+            write(&device, 0, noise(4, 1)).unwrap();
+            device.execute(Request::Flush).unwrap();
+            let start = data_start(&device);
+            let devices = again(images(&devices));
+            devices[failing].fail_when(move |request| match request {
+                Request::Read { offset_bytes, .. } => *offset_bytes >= start,
+                Request::Write { offset_bytes, .. } => writes && *offset_bytes >= start,
+                _ => false,
+            });
+            let device = Arc::new(mirrored(&devices));
+            let health = device.health();
+            // The first one is the source, if it can be read; and what can't be read is written anew.
+            let out = usize::from(writes);
+            assert_eq!((health.in_sync, health.out), (2 - out, out), "member {failing}, writes {writes}");
+            let device: Arc<dyn BlockDevice> = device;
+            assert!(read(&device, 0, 4) == noise(4, 1));
+        }
+    }
 }

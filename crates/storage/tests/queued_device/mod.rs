@@ -33,8 +33,12 @@ pub struct QueuedDevice {
 
 struct Shared {
     capacity_bytes: u64,
+    fails: Mutex<Option<Like>>,
     state: Mutex<State>,
 }
+
+/// Which requests something is said of.
+type Like = Box<dyn FnMut(&Request) -> bool + Send>;
 
 struct State {
     durable: Vec<u8>,
@@ -68,7 +72,9 @@ impl QueuedDevice {
             gone: false,
             noticed: false,
         };
-        QueuedDevice { shared: Arc::new(Shared { capacity_bytes, state: Mutex::new(state) }) }
+        QueuedDevice {
+            shared: Arc::new(Shared { capacity_bytes, fails: Mutex::new(None), state: Mutex::new(state) }),
+        }
     }
 
     pub fn as_device(&self) -> Arc<dyn BlockDevice> {
@@ -81,6 +87,11 @@ impl QueuedDevice {
 
     pub fn set_at_once(&self, at_once: bool) {
         self.lock().at_once = at_once;
+    }
+
+    /// Requests like that fail without any effect, until something else is said.
+    pub fn fail_when(&self, fails: impl FnMut(&Request) -> bool + Send + 'static) {
+        *self.shared.fails.lock().unwrap() = Some(Box::new(fails));
     }
 
     pub fn waiting(&self) -> usize {
@@ -249,6 +260,9 @@ impl BlockDevice for QueuedDevice {
     fn submit(&self, request: Request, done: Done) {
         if let Err(error) = request.check(&self.geometry()) {
             return done(Err(error));
+        }
+        if self.shared.fails.lock().unwrap().as_mut().is_some_and(|fails| fails(&request)) {
+            return done(Err(DeviceError::Io("a test says so".into())));
         }
         let mut state = self.lock();
         if state.gone {

@@ -13,6 +13,7 @@ use underlay_storage::layers::workers::Workers;
 
 use super::claims::Claims;
 use super::description::Access;
+use super::discards::Discards;
 use super::extent::{Piece, first_unit};
 use super::flush::Flusher;
 use super::gate::Gate;
@@ -31,6 +32,7 @@ pub struct Core {
     pub identity: u64,
     pub members: Arc<Members>,
     pub space: Space,
+    pub discards: Discards,
     pub log: Log,
     pub volumes: RwLock<BTreeMap<u32, Arc<VolumeCore>>>,
     pub flusher: Mutex<Flusher>,
@@ -93,15 +95,6 @@ impl Core {
             limiter: Mutex::new(Limiter::new(header.spec.limits, now)),
             header: RwLock::new(header.clone()),
         })
-    }
-
-    /// Gives back what no map of the journal points to.
-    pub fn release(self: &Arc<Self>, pieces: impl IntoIterator<Item = Piece>) {
-        for slab in pieces.into_iter().filter_map(|piece| self.space.release(piece)) {
-            let core = Arc::clone(self);
-            // The slab is nobody's until the member has forgotten it, or the discard could hit its next owner.
-            self.members.discard(slab, move || core.space.free(slab).into_iter().for_each(|job| job()));
-        }
     }
 
     pub fn member_of(&self, piece: Piece) -> usize {

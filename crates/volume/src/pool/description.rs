@@ -96,6 +96,9 @@ pub enum MemberState {
     Out,
     /// It is being brought up to date.
     Resyncing,
+    /// It could not be read when the pool was opened, beside another one that is out. It has missed nothing, and is used
+    /// as soon as it answers.
+    Unread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +187,12 @@ pub enum PoolError {
     NoMember(usize),
     #[error("member {0} is still failing: {1}")]
     MemberFails(usize, DeviceError),
+    #[error("member {0} could not be brought up to date and stays out: {1}")]
+    NotResynced(usize, DeviceError),
+    #[error(
+        "the two copies of a region of volume '{volume}' may differ, as it was written over when the pool was last in use, and          can't be made alike ({error}): see that members {} and {} answer, and open the pool again", members[0], members[1]
+    )]
+    NotAlike { volume: String, members: [usize; 2], error: DeviceError },
     #[error("what was answered and not flushed can't be kept in {}: {source}", directory.display())]
     HostMemory { directory: PathBuf, source: std::io::Error },
     #[error("a thread can't be had: {0}")]

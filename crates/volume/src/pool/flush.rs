@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use underlay_sync::MutexGuard;
+use underlay_sync::planted::{Bug, is_planted};
 
 use underlay_storage::device::{DeviceError, Done};
 use underlay_storage::layers::join::{Next, repeat};
@@ -92,27 +93,22 @@ impl Core {
         for (index, _) in results.iter().enumerate().filter(|(_, result)| result.is_err()) {
             self.members.leave_out(index);
         }
-        let failing = || results.iter().zip(&self.members.list).filter(|(result, _)| result.is_err());
-        let is_survived = failing().all(|(_, member)| member.state() == MemberState::Out);
         let failed = results.iter().find_map(|result| result.as_ref().err());
-        let holds = |piece: Piece| {
-            let member = self.member_of(piece);
-            results[member].is_ok()
-        };
         let (mut records, mut released, mut is_noted) = (Vec::new(), Vec::new(), true);
-        let changed = self.members.take_changed();
+        let (changed, states) = self.members.take_changed();
         if changed {
-            for (index, member) in self.members.list.iter().enumerate() {
-                let out = member.state() != MemberState::InUse;
+            for (index, state) in states.iter().enumerate() {
+                let out = *state != MemberState::InUse;
                 if out != self.log.with_tables(|tables| tables.out.contains(&(index as u8))) {
                     records.push(Record::Member { member: index as u8, out });
                 }
             }
         }
+        let durable = Durable { core: self, results, states: &states };
         for (volume, mut changes) in captured {
             if failed.is_some() {
                 let lost = |(_, extent): &mut (u32, Option<Extent>)| {
-                    extent.as_ref().is_some_and(|extent| !self.is_kept(extent, &holds))
+                    extent.as_ref().is_some_and(|extent| !durable.holds(extent))
                 };
                 let extents: Vec<_> = changes.extents.extract_if(.., lost).collect();
                 if !extents.is_empty() {
@@ -127,11 +123,7 @@ impl Core {
         }
         self.log.append(records);
         if failed.is_none() {
-            for volume in
-                self.volumes().into_iter().filter(|volume| volume.mirror && volume.compress.is_none())
-            {
-                volume.intents.clear_quiet(self, volume.number, epoch);
-            }
+            self.clear_quiet(epoch);
         }
         let hurt: Vec<Option<DeviceError>> = waiters
             .iter()
@@ -139,8 +131,8 @@ impl Core {
                 let volume = waiter.volume.as_ref()?;
                 let error = failed?;
                 // Of what is there twice only one copy can be on the member that is left out.
-                let twice = volume.mirror && volume.map.taken().single == 0 && is_survived;
-                let hurt = !twice && volume.map.any(|extent| !self.is_kept(extent, &holds));
+                let twice = volume.mirror && volume.map.taken().single == 0 && durable.is_survived();
+                let hurt = !twice && volume.map.any(|extent| !durable.holds(extent));
                 hurt.then(|| error.clone())
             })
             .collect();
@@ -154,23 +146,6 @@ impl Core {
             }
             core.end_flush(waiters, hurt, released, result, next);
         }));
-    }
-
-    /// Whether of everything in an extent a copy that is used is on a member that was flushed.
-    fn is_kept(&self, extent: &Extent, holds: &impl Fn(Piece) -> bool) -> bool {
-        let pair = |first: Piece, second: Option<Piece>| match second {
-            None => holds(first),
-            Some(second) => [first, second].into_iter().any(|piece| {
-                holds(piece) && self.members.list[self.member_of(piece)].state() == MemberState::InUse
-            }),
-        };
-        match extent {
-            Extent::Plain(plain) => pair(Piece::Slab(plain.slab), plain.copy.map(Piece::Slab)),
-            Extent::Packed(packed) => packed.stored().all(|(chunk, _)| {
-                let mut pieces = packed.pieces_of(chunk);
-                pieces.next().is_none_or(|first| pair(first, pieces.next()))
-            }),
-        }
     }
 
     fn end_flush(
@@ -205,5 +180,47 @@ impl Core {
         if again {
             next.go_on();
         }
+    }
+}
+
+/// What a flush of the members has made durable, once the journal has what it is told with it.
+struct Durable<'a> {
+    core: &'a Core,
+    results: &'a [Result<(), DeviceError>],
+    /// As the journal hears of them by this flush: who is left out later does not count as out.
+    states: &'a [MemberState],
+}
+
+impl Durable<'_> {
+    /// Whether at most one member failed, and it is out.
+    fn is_survived(&self) -> bool {
+        let mut failing = self.results.iter().zip(self.states).filter(|(result, _)| result.is_err());
+        failing.all(|(_, state)| *state == MemberState::Out)
+            && self.states.iter().filter(|state| **state == MemberState::Out).count() <= 1
+    }
+
+    fn is_flushed(&self, piece: Piece) -> bool {
+        self.results[self.core.member_of(piece)].is_ok()
+    }
+
+    /// Whether everything in an extent is durable on each member from which it may be read again.
+    fn holds(&self, extent: &Extent) -> bool {
+        match extent {
+            Extent::Plain(plain) => self.holds_both(Piece::Slab(plain.slab), plain.copy.map(Piece::Slab)),
+            Extent::Packed(packed) => packed.stored().all(|(chunk, _)| {
+                let mut pieces = packed.pieces_of(chunk);
+                pieces.next().is_none_or(|first| self.holds_both(first, pieces.next()))
+            }),
+        }
+    }
+
+    fn holds_both(&self, first: Piece, second: Option<Piece>) -> bool {
+        let Some(second) = second else { return self.is_flushed(first) };
+        let state = |piece| self.states[self.core.member_of(piece)];
+        let pair = [first, second];
+        let one_lasts = pair.into_iter().any(|p| self.is_flushed(p) && state(p) == MemberState::InUse);
+        // One durable copy is not enough while the other one is read: a power cut may make that old again.
+        let none_is_old = pair.into_iter().all(|p| self.is_flushed(p) || state(p) == MemberState::Out);
+        one_lasts && (none_is_old || is_planted(Bug::FlushedWithOneCopy))
     }
 }

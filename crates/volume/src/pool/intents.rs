@@ -32,6 +32,8 @@ struct Region {
     under_way: u32,
     /// The flush after which it was last written to.
     last_epoch: u64,
+    /// A write was answered with an error: the copies may differ until the pool is opened again.
+    has_failed: bool,
     waiting: Vec<Start>,
 }
 
@@ -41,16 +43,28 @@ impl Intents {
     }
 
     /// Appends the clearing of regions that are quiet. What was written to them is durable on both members.
-    pub fn clear_quiet(&self, core: &Core, volume: u32, epoch: u64) {
+    fn clear_quiet(&self, core: &Core, volume: u32, epoch: u64) {
         let mut regions = self.lock();
         regions.retain(|region, state| {
-            let quiet = state.set && state.under_way == 0 && state.last_epoch + QUIET_FLUSHES < epoch;
+            let quiet = state.set
+                && !state.has_failed
+                && state.under_way == 0
+                && state.last_epoch + QUIET_FLUSHES < epoch;
             if quiet {
                 // Under the lock, or it might overtake the next setting.
                 core.log.append([Record::Intent { volume, region: *region, set: false }]);
             }
             !quiet
         });
+    }
+}
+
+impl Core {
+    /// Of all volumes.
+    pub fn clear_quiet(&self, epoch: u64) {
+        for volume in self.volumes().iter().filter(|volume| volume.mirror && volume.compress.is_none()) {
+            volume.intents.clear_quiet(self, volume.number, epoch);
+        }
     }
 }
 
@@ -92,10 +106,11 @@ impl VolumeCore {
         }));
     }
 
-    pub fn end_overwrite(&self, extent: u32, epoch: u64) {
+    pub fn end_overwrite(&self, extent: u32, epoch: u64, succeeded: bool) {
         if let Some(state) = self.intents.lock().get_mut(&(extent / REGION_EXTENTS)) {
             state.under_way -= 1;
             state.last_epoch = epoch;
+            state.has_failed |= !succeeded;
         }
     }
 }

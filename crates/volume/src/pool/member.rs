@@ -1,14 +1,16 @@
 //! The members' devices: where a unit is, which copy is read, who is left out.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use underlay_sync::Mutex;
+use underlay_sync::planted::{Bug, is_planted};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use underlay_storage::layers::join::Gather;
 
 use super::description::MemberState;
-use super::extent::{BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Slab, Unit};
+use super::extent::{BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Slab, Unit, first_unit};
 use super::label::Label;
 use super::map::Outstanding;
 use super::record::Record;
@@ -39,10 +41,18 @@ impl BlockDevice for Part {
     }
 }
 
+fn no_copy() -> DeviceError {
+    DeviceError::Io("no copy of this is on a member in use: `volume list` shows those that are out".into())
+}
+
 pub struct Member {
     pub device: Arc<dyn BlockDevice>,
     pub label: Label,
     state: AtomicU8,
+    /// The turn in which it last went, or came back to be brought up to date.
+    moved: AtomicU64,
+    /// Its label has been read; absent where it was read at opening.
+    is_known: Option<Arc<AtomicBool>>,
     under_way: AtomicUsize,
     /// Something was written to it since its last flush began.
     written: AtomicBool,
@@ -52,7 +62,21 @@ const STATES: [MemberState; 3] = [MemberState::InUse, MemberState::Out, MemberSt
 
 impl Member {
     pub fn state(&self) -> MemberState {
-        STATES[usize::from(self.state.load(Ordering::Acquire)) % STATES.len()]
+        STATES[usize::from(self.state.load(Ordering::SeqCst)) % STATES.len()]
+    }
+
+    /// As it is told to people.
+    pub fn shown_state(&self) -> MemberState {
+        match self.state() {
+            MemberState::InUse if self.is_unread() => MemberState::Unread,
+            state => state,
+        }
+    }
+
+    /// It could not be read at opening and has not answered since. It has missed nothing: while it is so, what would
+    /// be written without it is answered with an error.
+    pub fn is_unread(&self) -> bool {
+        self.is_known.as_ref().is_some_and(|known| !known.load(Ordering::Acquire))
     }
 
     fn offset(&self, unit: Unit) -> u64 {
@@ -79,8 +103,24 @@ impl Places {
     }
 }
 
+/// A device of the pool, as it was found at opening.
+pub struct Found {
+    pub device: Arc<dyn BlockDevice>,
+    pub label: Label,
+    /// The journal, or what was noted beside it, says that its copies are old.
+    pub out: bool,
+    /// Absent if its label was read.
+    pub is_known: Option<Arc<AtomicBool>>,
+}
+
+/// A moment in the coming and going of members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn(u64);
+
 pub struct Members {
     pub list: Vec<Member>,
+    /// Counts how often a member went or came back.
+    turn: AtomicU64,
     /// Guards changes of states.
     changes: Mutex<()>,
     outstanding: Arc<Outstanding>,
@@ -89,21 +129,27 @@ pub struct Members {
 }
 
 impl Members {
-    pub fn new(
-        devices: Vec<(Arc<dyn BlockDevice>, Label)>,
-        out: impl Fn(usize) -> bool,
-        outstanding: Arc<Outstanding>,
-    ) -> Members {
-        let member = |(index, (device, label))| Member {
-            device,
-            label,
-            state: AtomicU8::new(u8::from(out(index))),
-            under_way: AtomicUsize::new(0),
-            // Of what was written before nobody knows.
-            written: AtomicBool::new(true),
+    pub fn new(found: Vec<Found>, outstanding: Arc<Outstanding>) -> Members {
+        let lacking = found.iter().filter(|found| found.out || found.is_known.is_some()).count();
+        let member = |found: Found| {
+            // One that could not be read is left out if it alone is lacking. Beside another one it can't be, and has
+            // missed nothing that was written before.
+            let alone = lacking == 1 || is_planted(Bug::StaleCopyServed);
+            let out = found.out || (found.is_known.is_some() && alone);
+            Member {
+                device: found.device,
+                label: found.label,
+                state: AtomicU8::new(u8::from(out)),
+                moved: AtomicU64::new(0),
+                is_known: found.is_known,
+                under_way: AtomicUsize::new(0),
+                // Of what was written before nobody knows.
+                written: AtomicBool::new(true),
+            }
         };
-        let list = devices.into_iter().enumerate().map(member).collect();
-        Members { list, changes: Mutex::new(()), outstanding, changed: AtomicBool::new(true) }
+        let list = found.into_iter().map(member).collect();
+        let (turn, changes) = (AtomicU64::new(0), Mutex::new(()));
+        Members { list, turn, changes, outstanding, changed: AtomicBool::new(true) }
     }
 
     pub fn index_of(&self, unit: Unit) -> usize {
@@ -120,22 +166,65 @@ impl Members {
         self.list[index].state() == MemberState::InUse
     }
 
+    fn state_of(&self, unit: Unit) -> MemberState {
+        self.list[self.index_of(unit)].state()
+    }
+
+    /// To be asked for before the states of members are looked at.
+    pub fn turn(&self) -> Turn {
+        Turn(self.turn.load(Ordering::SeqCst))
+    }
+
+    /// Whether a unit's member has neither gone nor come back since then.
+    fn has_stayed(&self, unit: Unit, since: Turn) -> bool {
+        self.list[self.index_of(unit)].moved.load(Ordering::SeqCst) <= since.0
+    }
+
+    /// Of places whose writing began after `since` and was answered with success, those that a map may list. A member that
+    /// went and came back meanwhile may lack its copy, and whoever brought it up to date has not seen it in the map. One
+    /// that is out gets it when it comes back, if the map lists it by then: so this is asked under the map's lock.
+    pub fn listed(&self, places: Places, since: Turn) -> Option<Places> {
+        let Some(second) = places.second.filter(|_| !is_planted(Bug::FirstWriteMissesResync)) else {
+            return Some(places);
+        };
+        let holds = |unit| self.has_stayed(unit, since) && self.state_of(unit) != MemberState::Out;
+        let may = |unit| self.has_stayed(unit, since) || self.state_of(unit) == MemberState::Out;
+        let once = |first| Some(Places { first, second: None });
+        match (places.first, second) {
+            (first, second) if !holds(first) && !holds(second) => None,
+            (first, second) if may(first) && may(second) => Some(places),
+            (first, second) => once(if may(first) { first } else { second }),
+        }
+    }
+
     /// Leaves a member out: its copies of mirrored data are not used any more. One at a time; false if another one is out,
-    /// or if it can't be noted: a killed process must not take the member's old copies for good when it comes back.
+    /// or has not answered since the opening, or if it can't be noted: a killed process must not take the member's old copies
+    /// for good when it comes back.
     pub fn leave_out(&self, index: usize) -> bool {
         let _changes = self.changes.lock();
-        let others = self.list.iter().enumerate().filter(|(other, _)| *other != index);
-        if self.list.len() < 2 || others.into_iter().any(|(_, member)| member.state() != MemberState::InUse) {
+        let lacks = |member: &Member| member.state() != MemberState::InUse || member.is_unread();
+        let mut others = self.list.iter().enumerate().filter(|(other, _)| *other != index);
+        if self.list.len() < 2 || others.any(|(_, member)| lacks(member)) {
             return self.list[index].state() == MemberState::Out;
         }
         if self.list[index].state() != MemberState::Out {
             if !self.note(index, true) {
                 return false;
             }
-            self.list[index].state.store(1, Ordering::Release);
-            self.changed.store(true, Ordering::Release);
+            self.set(index, MemberState::Out);
         }
         true
+    }
+
+    /// The state first: whoever knows the new turn must see it.
+    fn set(&self, index: usize, state: MemberState) {
+        let member = &self.list[index];
+        let number = STATES.iter().position(|known| *known == state).unwrap_or_default();
+        member.state.store(number as u8, Ordering::SeqCst);
+        if state != MemberState::InUse {
+            member.moved.store(self.turn.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        }
+        self.changed.store(true, Ordering::Release);
     }
 
     fn note(&self, index: usize, out: bool) -> bool {
@@ -148,16 +237,16 @@ impl Members {
         if self.list[index].state() != from || !self.note(index, to != MemberState::InUse) {
             return false;
         }
-        let state = STATES.iter().position(|state| *state == to).unwrap_or_default();
-        self.list[index].state.store(state as u8, Ordering::Release);
-        self.changed.store(true, Ordering::Release);
+        self.set(index, to);
         true
     }
 
-    pub fn take_changed(&self) -> bool {
+    /// Whether someone was left out or taken in that the journal has yet to hear of, and the states that it hears of now.
+    pub fn take_changed(&self) -> (bool, Vec<MemberState>) {
         // Not between a note and the change that it is about: the flush is to know of it.
         let _changes = self.changes.lock();
-        self.changed.swap(false, Ordering::AcqRel)
+        let states = self.list.iter().map(Member::state).collect();
+        (self.changed.swap(false, Ordering::AcqRel), states)
     }
 
     pub fn set_changed(&self) {
@@ -168,8 +257,10 @@ impl Members {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// Reads from the copy whose member has less to do, and from the other one if that fails.
+    /// Reads from the copy whose member has less to do, and from the other one if that fails. An error where neither copy is
+    /// used: what is there may be old.
     pub fn read(self: &Arc<Self>, places: Places, buffer: Vec<u8>, done: Done) {
+        let since = self.turn();
         let usable = |unit: &Unit| self.takes_data(self.index_of(*unit));
         let load = |unit: &Unit| self.list[self.index_of(*unit)].under_way.load(Ordering::Relaxed);
         let (unit, other) = match places.second {
@@ -177,24 +268,28 @@ impl Members {
             Some(second) => match (usable(&places.first), usable(&second)) {
                 (true, false) => (places.first, None),
                 (false, true) => (second, None),
+                (false, false) if !is_planted(Bug::StaleCopyServed) => return done(Err(no_copy())),
                 _ if load(&second) < load(&places.first) => (second, Some(places.first)),
                 _ => (places.first, Some(second)),
             },
         };
         let Some(other) = other else { return self.read_one(unit, buffer, done) };
         let (members, length) = (Arc::clone(self), buffer.len());
-        let answered = move |completion: Completion| match completion {
-            Ok(buffer) => done(Ok(buffer)),
-            Err(error) => {
-                if error == DeviceError::Gone {
-                    members.leave_out(members.index_of(unit));
-                }
-                // If the other one had to be left out meanwhile, there is nobody left who has it.
-                if members.takes_data(members.index_of(other)) {
-                    members.read_one(other, vec![0; length], done);
-                } else {
-                    done(Err(error));
-                }
+        let answered = move |completion: Completion| {
+            let error = match completion {
+                // What was left out meanwhile may have lost what it had before it answered.
+                Ok(_) if !members.has_stayed(unit, since) => no_copy(),
+                Ok(buffer) => return done(Ok(buffer)),
+                Err(error) => error,
+            };
+            if error == DeviceError::Gone {
+                members.leave_out(members.index_of(unit));
+            }
+            // If the other one had to be left out meanwhile, there is nobody left who has it.
+            if members.takes_data(members.index_of(other)) {
+                members.read_one(other, vec![0; length], done);
+            } else {
+                done(Err(error));
             }
         };
         self.read_one(unit, buffer, Box::new(answered));
@@ -213,31 +308,32 @@ impl Members {
         member.device.submit(request, Box::new(answered));
     }
 
-    /// Writes every copy that is used. A member that fails a copy of two is left out.
+    /// Writes every copy that is used. A member that fails a copy of two is left out; where it can't be, as it is the second
+    /// one, that is an error.
     pub fn write(self: &Arc<Self>, places: Places, data: Vec<u8>, fua: bool, done: Done) {
-        let used = |unit: &Unit| self.list[self.index_of(*unit)].state() != MemberState::Out;
         if places.second.is_none() {
             return self.write_one(places.first, data, fua, done);
         }
-        let mut targets: Vec<Unit> = places.units().filter(used).collect();
+        let since = self.turn();
+        let used = |unit: &Unit| self.state_of(*unit) != MemberState::Out;
+        let targets: Vec<Unit> = places.units().filter(used).collect();
         if targets.is_empty() {
-            targets.extend(places.units());
+            return done(Err(no_copy()));
         }
         let (members, units) = (Arc::clone(self), targets.clone());
         let gather = Gather::new(units.len(), move |completions: Vec<Completion>| {
-            let mut answer = Err(DeviceError::Gone);
-            let any = completions.iter().any(Result::is_ok);
-            for (unit, completion) in units.into_iter().zip(completions) {
-                let index = members.index_of(unit);
-                match completion {
-                    // What a member holds that was left out meanwhile nobody will read.
-                    Ok(_) if members.list[index].state() == MemberState::Out => {}
-                    Ok(_) => answer = answer.or(Ok(Vec::new())),
-                    Err(_) if any && members.leave_out(index) => {}
-                    Err(error) => return done(Err(error)),
+            // What a member holds that was left out meanwhile nobody will read.
+            let is_read =
+                |unit| members.takes_data(members.index_of(unit)) && members.has_stayed(unit, since);
+            let any = units.iter().zip(&completions).any(|(unit, done)| done.is_ok() && is_read(*unit));
+            for (unit, completion) in units.iter().zip(completions) {
+                if let Err(error) = completion
+                    && !(any && members.leave_out(members.index_of(*unit)))
+                {
+                    return done(Err(error));
                 }
             }
-            done(answer);
+            done(if any { Ok(Vec::new()) } else { Err(DeviceError::Gone) });
         });
         let mut data = Some(data);
         let count = targets.len();
@@ -266,20 +362,19 @@ impl Members {
         member.device.submit(request, Box::new(answered));
     }
 
-    /// Tells the member that nobody needs a slab's content.
-    pub fn discard(self: &Arc<Self>, slab: Slab, done: impl FnOnce() + Send + 'static) {
-        let index = self.index_of(u64::from(slab) * u64::from(BLOCKS));
+    /// Tells the member of these slabs, which is one, that nobody needs their content.
+    pub fn discard(self: &Arc<Self>, slabs: &Range<Slab>, done: impl FnOnce() + Send + 'static) {
+        let index = self.index_of(first_unit(slabs.start));
         let member = &self.list[index];
-        let offset_bytes = member.offset(u64::from(slab) * u64::from(BLOCKS));
+        let offset_bytes = member.offset(first_unit(slabs.start));
+        let length_bytes = u64::from(slabs.end - slabs.start) * EXTENT_BYTES;
         let members = Arc::clone(self);
         let answered = move |_| {
             // Whether it could or not: nobody reads what is there before writing.
             members.list[index].written.store(true, Ordering::Release);
             done();
         };
-        member
-            .device
-            .submit(Request::Discard { offset_bytes, length_bytes: EXTENT_BYTES }, Box::new(answered));
+        member.device.submit(Request::Discard { offset_bytes, length_bytes }, Box::new(answered));
     }
 
     /// Flushes every member that was written to; says by member what came of it.

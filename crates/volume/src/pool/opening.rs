@@ -2,26 +2,29 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, RwLock, channel};
 
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
 use underlay_storage::journal::Journal;
 use underlay_storage::layers::mirror::{Mirror, MirrorSettings};
 
 use super::core::{Core, VolumeCore};
 use super::description::{MemberState, PoolError, PoolSettings};
+use super::discards::Discards;
 use super::extent::{BLOCK_BYTES, Extent, Plain, first_unit};
 use super::flush::Flusher;
 use super::intents::REGION_EXTENTS;
 use super::label::{self, FirstBlock, JOURNAL_MEMBERS, Label};
 use super::log::Log;
 use super::map::Outstanding;
-use super::member::{Members, Part};
-use super::plain::{copy_to, places};
+use super::member::{Found, Members, Part, Places};
+use super::plain::read_runs;
 use super::record::{Record, Tables};
 use super::replay::LeftOver;
 use super::space::Space;
 use super::unflushed::{Owner, left_over};
+use super::unread::Unread;
 use crate::rate::Timer;
 
 const KIND: underlay_storage::journal::format::Kind = *b"volumes ";
@@ -50,6 +53,7 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
     };
     let map_limit_bytes = labels[0].map_bytes;
     let identity = labels[0].identity;
+    let (devices, known) = ask_unread(devices, &labels, &unreadable);
     let journal_mirror = open_mirror(&devices, &labels)?;
     let journal_device: Arc<dyn BlockDevice> = match &journal_mirror {
         Some(mirror) => Arc::clone(mirror) as Arc<dyn BlockDevice>,
@@ -76,13 +80,19 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
     let space = Space::new(&slabs);
     claim_all(&space, &tables).map_err(PoolError::Map)?;
     let outstanding = Arc::new(Outstanding::default());
-    let members = devices.into_iter().zip(labels).collect();
-    let is_out = |index: usize| out.contains(&(index as u8)) || unreadable[index];
-    let members = Members::new(members, is_out, Arc::clone(&outstanding));
+    let found = devices.into_iter().zip(labels).zip(known).enumerate();
+    let found = found.map(|(index, ((device, label), is_known))| Found {
+        device,
+        label,
+        out: out.contains(&(index as u8)),
+        is_known,
+    });
+    let members = Members::new(found.collect(), Arc::clone(&outstanding));
     let core = Arc::new(Core {
         identity,
         members: Arc::new(members),
         space,
+        discards: Discards::default(),
         log,
         volumes: RwLock::default(),
         flusher: Mutex::new(Flusher::default()),
@@ -187,6 +197,23 @@ fn known_labels(
         complete.push(label);
     }
     Ok((complete, unreadable))
+}
+
+/// Members whose label could not be read are asked for it again before anything else.
+fn ask_unread(
+    devices: Devices,
+    labels: &[Label],
+    unreadable: &[bool],
+) -> (Devices, Vec<Option<Arc<AtomicBool>>>) {
+    let ask = |((device, label), unreadable): ((Arc<dyn BlockDevice>, &Label), &bool)| {
+        if !*unreadable {
+            return (device, None);
+        }
+        let unread = Unread::new(device, *label);
+        let is_known = unread.is_known();
+        (Arc::new(unread) as Arc<dyn BlockDevice>, Some(is_known))
+    };
+    devices.into_iter().zip(labels).zip(unreadable).map(ask).unzip()
 }
 
 /// Labels all members as those of a pool that is being made.
@@ -303,25 +330,52 @@ fn make_region_alike(core: &Arc<Core>, volume: &VolumeCore, region: u32) -> Resu
             is_alike = false;
             continue;
         }
-        // Either copy will do: each block of it is as it was before an unanswered write or after it.
-        let [first, second] = slabs;
-        let copied =
-            copy_slab(core, &plain, first, second).or_else(|_| copy_slab(core, &plain, second, first));
-        if let Err(error) = copied {
+        if let Err((failed, error)) = copy_either(core, &plain, slabs) {
             is_alike = false;
-            if !core.members.leave_out(members[1]) {
-                return Err(error.into());
+            let gone = if is_planted(Bug::HealthyMemberLeftOut) { Some(1) } else { failed };
+            if !gone.is_some_and(|which| core.members.leave_out(members[which])) {
+                return Err(PoolError::NotAlike { volume: volume.name(), members, error });
             }
         }
     }
     Ok(is_alike)
 }
 
-fn copy_slab(core: &Arc<Core>, plain: &Plain, from: u32, to: u32) -> Result<(), DeviceError> {
-    let from = places(&Plain { slab: from, copy: None, ..*plain }, 0);
+/// Either copy will do: each block of it is as it was before an unanswered write or after it. Says which of the two failed a
+/// request that the other one could not make up for; none where both did.
+fn copy_either(core: &Arc<Core>, plain: &Plain, slabs: [u32; 2]) -> Result<(), (Option<usize>, DeviceError)> {
+    let mut error = DeviceError::Gone;
+    for from in [0, 1] {
+        let data = match read_slab(core, plain, slabs[from]) {
+            Ok(data) => data,
+            Err(unreadable) => {
+                error = unreadable;
+                continue;
+            }
+        };
+        let written = write_slab(core, slabs[1 - from], data);
+        return written.map_err(|error| (Some(1 - from), error));
+    }
+    Err((None, error))
+}
+
+fn read_slab(core: &Arc<Core>, plain: &Plain, slab: u32) -> Result<Vec<(u32, Vec<u8>)>, DeviceError> {
     let (sender, receiver) = channel();
-    copy_to(core, from, first_unit(to), plain.valid, move |result| {
-        let _ = sender.send(result);
+    read_runs(core, &Plain { slab, copy: None, ..*plain }, plain.valid, move |read| {
+        let _ = sender.send(read);
     });
     receiver.recv().unwrap_or(Err(DeviceError::Gone))
+}
+
+fn write_slab(core: &Arc<Core>, slab: u32, pieces: Vec<(u32, Vec<u8>)>) -> Result<(), DeviceError> {
+    for (block, data) in pieces {
+        let (sender, receiver) = channel();
+        let place = Places { first: first_unit(slab), second: None }.shifted(block);
+        let done = move |completion: Completion| {
+            let _ = sender.send(completion);
+        };
+        core.members.write(place, data, false, Box::new(done));
+        receiver.recv().unwrap_or(Err(DeviceError::Gone))?;
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use underlay_storage::layers::join::Gather;
 use super::claims::Claim;
 use super::core::{Core, VolumeCore};
 use super::extent::{BLOCK_BYTES, CHUNK_BYTES, CHUNKS, Extent, Packed, Piece, Stored, Unit, mask, slab_of};
-use super::member::Places;
+use super::member::{Places, Turn};
 use super::volume::{ChangeDone, Part};
 
 const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES) as u32;
@@ -199,15 +199,17 @@ impl VolumeCore {
             }
         }
         let members = Arc::clone(&core.members);
+        let since = members.turn();
         let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
-            let answer = written.and_then(|_| self.point_to(extent, &entries));
-            if answer.is_err() {
-                // No map ever pointed there.
-                core.release(pieces(&taken, &sizes));
-            }
+            let answer = written.and_then(|_| self.point_to(&core, extent, entries, since));
+            // To what is not listed no map ever pointed.
+            core.release(match &answer {
+                Ok(unlisted) => unlisted.clone(),
+                Err(_) => pieces(&taken, &sizes),
+            });
             drop(claim);
-            done(answer.map(|()| false));
+            done(answer.map(|_| false));
         });
         for (part, (places, data)) in writes.into_iter().enumerate() {
             let gather = Arc::clone(&gather);
@@ -215,12 +217,25 @@ impl VolumeCore {
         }
     }
 
+    /// Points the map to those copies that were written, and says which were not; an error where a member that went meanwhile
+    /// had the only one.
     fn point_to(
         &self,
+        core: &Core,
         extent: u32,
-        entries: &[(usize, Option<Stored>, Option<Unit>)],
-    ) -> Result<(), DeviceError> {
+        mut entries: Vec<(usize, Option<Stored>, Option<Unit>)>,
+        since: Turn,
+    ) -> Result<Vec<Piece>, DeviceError> {
+        let mut unlisted = Ok(Vec::new());
         self.map.change(extent, |old| {
+            unlisted = entries
+                .iter_mut()
+                .map(|(_, stored, copy)| list_written(core, stored, copy, since))
+                .filter_map(Result::transpose)
+                .collect();
+            if unlisted.is_err() {
+                return None;
+            }
             let mut packed = match old {
                 Some(Extent::Packed(packed)) => Arc::clone(packed),
                 _ => Arc::default(),
@@ -234,7 +249,8 @@ impl VolumeCore {
             entries.iter().for_each(|(chunk, stored, copy)| own.set(*chunk, *stored, *copy));
             let new = Some(Extent::Packed(packed)).filter(|new| !new.is_empty());
             Some((new, released))
-        })
+        })?;
+        unlisted
     }
 
     /// Room for runs of these sizes: together if there is such room, else wherever each one fits.
@@ -275,6 +291,24 @@ impl VolumeCore {
         }
         Some(taken)
     }
+}
+
+/// Leaves of a chunk's places those that were written, and says which was not.
+fn list_written(
+    core: &Core,
+    stored: &mut Option<Stored>,
+    copy: &mut Option<Unit>,
+    since: Turn,
+) -> Result<Option<Piece>, DeviceError> {
+    let (Some(chunk), Some(second)) = (*stored, *copy) else { return Ok(None) };
+    let places = Places { first: chunk.unit(), second: Some(second) };
+    let listed = core.members.listed(places, since).ok_or(DeviceError::Gone)?;
+    if listed == places {
+        return Ok(None);
+    }
+    let unlisted = if listed.first == second { chunk.unit() } else { second };
+    (*stored, *copy) = (Stored::new(listed.first, chunk.bytes()), listed.second);
+    Ok(Some(Piece::Run { unit: unlisted, units: chunk.units() }))
 }
 
 fn units(bytes: usize) -> u32 {

@@ -10,8 +10,9 @@ use super::claims::Claim;
 use super::core::{Core, VolumeCore};
 use super::extent::{
     BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Extent, PLAIN_MAP_BYTES, Piece, Plain, Unit, first_unit, mask, runs,
+    slab_of,
 };
-use super::member::Places;
+use super::member::{Places, Turn};
 use super::volume::{ChangeDone, Part};
 
 const WHOLE: u64 = u64::MAX;
@@ -122,7 +123,8 @@ impl VolumeCore {
             let written = move |completion: Completion| {
                 let answer = completion.and_then(|_| volume.map.mark_valid(part.extent, blocks));
                 if overwrites {
-                    volume.end_overwrite(part.extent, core.epoch.load(Ordering::Acquire));
+                    let epoch = core.epoch.load(Ordering::Acquire);
+                    volume.end_overwrite(part.extent, epoch, answer.is_ok());
                 }
                 let durable = fua && !volume.map.is_dirty(part.extent);
                 drop(claim);
@@ -208,23 +210,41 @@ impl VolumeCore {
         done: ChangeDone,
     ) {
         let members = Arc::clone(&core.members);
+        let since = members.turn();
         let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
             let released = old.as_ref().map(pieces).unwrap_or_default();
-            let answer =
-                written.and_then(|_| self.map.change(extent, |_| Some((Some(Extent::Plain(new)), released))));
-            if answer.is_err() {
-                // No map ever pointed there.
-                core.release(pieces(&new));
-            }
+            let listed = written.and_then(|_| self.list_new(&core, extent, new, since, released));
+            // To what is not listed no map ever pointed.
+            let kept = listed.as_ref().map(pieces).unwrap_or_default();
+            core.release(pieces(&new).into_iter().filter(|piece| !kept.contains(piece)));
             drop(claim);
-            done(answer.map(|()| false));
+            done(listed.map(|_| false));
         });
         for (part, (block, data)) in writes.into_iter().enumerate() {
             let gather = Arc::clone(&gather);
             let arrive = move |completion| gather.arrive(part, completion);
             members.write(places(&new, block), data, false, Box::new(arrive));
         }
+    }
+
+    /// Points the map to those copies that were written; an error where a member that went meanwhile had the only one.
+    fn list_new(
+        &self,
+        core: &Core,
+        extent: u32,
+        new: Plain,
+        since: Turn,
+        released: Vec<Piece>,
+    ) -> Result<Plain, DeviceError> {
+        let mut listed = Err(DeviceError::Gone);
+        self.map.change(extent, |_| {
+            let places = core.members.listed(places(&new, 0), since)?;
+            let plain = Plain { slab: slab_of(places.first), copy: places.second.map(slab_of), ..new };
+            listed = Ok(plain);
+            Some((Some(Extent::Plain(plain)), released))
+        })?;
+        listed
     }
 
     fn take_slabs(&self, core: &Core) -> Option<Plain> {

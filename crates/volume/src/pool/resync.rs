@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use underlay_sync::channel;
+use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::thread;
 
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
@@ -23,11 +24,12 @@ type Copied = Result<(), DeviceError>;
 impl Core {
     pub fn resync(self: &Arc<Self>, index: usize) -> Result<(), PoolError> {
         let member = self.members.list.get(index).ok_or(PoolError::NoMember(index))?;
+        // One that was never read since the opening shows its label by it.
+        let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
+        member.device.execute(probe).map_err(|error| PoolError::MemberFails(index, error))?;
         if member.state() == MemberState::InUse {
             return self.make_whole();
         }
-        let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
-        member.device.execute(probe).map_err(|error| PoolError::MemberFails(index, error))?;
         self.bring_back_journal(index)?;
         if !self.members.change(index, MemberState::Out, MemberState::Resyncing) {
             return Ok(());
@@ -38,7 +40,7 @@ impl Core {
         });
         if let Err(error) = copied {
             self.members.change(index, MemberState::Resyncing, MemberState::Out);
-            return Err(PoolError::MemberFails(index, error));
+            return Err(PoolError::NotResynced(index, error));
         }
         if !self.members.change(index, MemberState::Resyncing, MemberState::InUse) {
             let problem = DeviceError::Io("it failed again while it was brought up to date".into());
@@ -108,11 +110,22 @@ impl Core {
         match slabs {
             [Some(slab), Some(copy)] if of_member(&slab) || of_member(&copy) => {
                 let (from, to) = if of_member(&slab) { (copy, slab) } else { (slab, copy) };
-                let from = Places { first: first_unit(from), second: None };
-                copy_to(self, from, first_unit(to), plain.valid, done);
+                match self.source(first_unit(from)) {
+                    Ok(from) => copy_to(self, from, first_unit(to), plain.valid, done),
+                    Err(error) => done(Err(error)),
+                }
             }
             _ => done(Ok(())),
         }
+    }
+
+    /// Where to copy from: a member that is out as well has old data, which would take the place of better.
+    fn source(&self, unit: Unit) -> Result<Places, DeviceError> {
+        let index = self.members.index_of(unit);
+        if self.members.takes_data(index) || is_planted(Bug::StaleCopyServed) {
+            return Ok(Places { first: unit, second: None });
+        }
+        Err(DeviceError::Io(format!("member {index}, which has the other copy of something, is out as well")))
     }
 
     fn copy_packed(
@@ -129,6 +142,9 @@ impl Core {
             } else if self.members.index_of(stored.unit()) == index {
                 runs.push((copy, stored.unit(), stored.units()));
             }
+        }
+        if let Some(error) = runs.iter().find_map(|(from, ..)| self.source(*from).err()) {
+            return done(Err(error));
         }
         copy_runs(self, runs, done);
     }

@@ -49,8 +49,14 @@ struct Shared {
     capacity_bytes: u64,
     gone: AtomicBool,
     fails_writes: AtomicBool,
+    fails: Mutex<Option<Like>>,
+    holds: Mutex<Option<Like>>,
+    held: Mutex<Vec<(Request, u64, Done)>>,
     state: Mutex<State>,
 }
+
+/// Which requests something is said of.
+type Like = Box<dyn FnMut(&Request) -> bool + Send>;
 
 struct State {
     durable: Vec<u8>,
@@ -79,6 +85,9 @@ impl Supply {
                 capacity_bytes,
                 gone: AtomicBool::new(false),
                 fails_writes: AtomicBool::new(false),
+                fails: Mutex::new(None),
+                holds: Mutex::new(None),
+                held: Mutex::default(),
                 state: Mutex::new(state),
             }),
         }
@@ -138,6 +147,33 @@ impl PowerDevice {
         self.shared.fails_writes.store(fails, Ordering::SeqCst);
     }
 
+    /// Requests like that fail, until something else is said. A write has then reached some of its blocks.
+    pub fn fail_when(&self, fails: impl FnMut(&Request) -> bool + Send + 'static) {
+        *self.shared.fails.lock().unwrap() = Some(Box::new(fails));
+    }
+
+    /// Requests like that wait until [`PowerDevice::let_go`].
+    pub fn hold_when(&self, holds: impl FnMut(&Request) -> bool + Send + 'static) {
+        *self.shared.holds.lock().unwrap() = Some(Box::new(holds));
+    }
+
+    pub fn held(&self) -> usize {
+        self.shared.held.lock().unwrap().len()
+    }
+
+    /// Carries out what waits now.
+    pub fn let_go(&self) {
+        let held = std::mem::take(&mut *self.shared.held.lock().unwrap());
+        for (request, writes, done) in held {
+            self.shared.answer(request, writes, done);
+        }
+    }
+
+    /// It loses everything that was not flushed, as if its power had failed for a moment.
+    pub fn forget(&self) {
+        self.shared.lock().versions.clear();
+    }
+
     /// What is on the medium after a power cut: of what was not flushed any version of each block.
     pub fn image_after_cut(&self) -> Vec<u8> {
         let mut state = self.shared.lock();
@@ -176,7 +212,8 @@ impl Shared {
         if self.gone.load(Ordering::SeqCst) {
             return done(Err(DeviceError::Gone));
         }
-        if self.fails_writes.load(Ordering::SeqCst) && matches!(request, Request::Write { .. }) {
+        let fails = self.fails.lock().unwrap().as_mut().is_some_and(|fails| fails(&request));
+        if fails || self.fails_writes.load(Ordering::SeqCst) && matches!(request, Request::Write { .. }) {
             self.lock().perform_partly(&request, &mut self.supply.pick.lock().unwrap());
             return done(Err(DeviceError::Io("a test says so".into())));
         }
@@ -271,6 +308,10 @@ impl BlockDevice for PowerDevice {
         let supply = &self.shared.supply;
         supply.requests.fetch_add(1, Ordering::SeqCst);
         let writes = self.shared.lock().writes;
+        if self.shared.holds.lock().unwrap().as_mut().is_some_and(|holds| holds(&request)) {
+            self.shared.held.lock().unwrap().push((request, writes, done));
+            return;
+        }
         if supply.queued.load(Ordering::SeqCst) {
             supply.queue.lock().unwrap().push((Arc::clone(&self.shared), request, writes, done));
             return;

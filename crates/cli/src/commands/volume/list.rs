@@ -35,7 +35,12 @@ fn render(state: &PoolState) -> String {
         quantity::plural(state.members.len(), "device")
     );
     for member in state.members.iter().filter(|member| member.state != MemberState::InUse) {
-        let is = if member.state == MemberState::Out { "out of use" } else { "being brought up to date" };
+        let is = match member.state {
+            MemberState::InUse => "in use",
+            MemberState::Out => "out of use",
+            MemberState::Resyncing => "being brought up to date",
+            MemberState::Unread => "not answering since the pool was opened",
+        };
         text.push_str(&format!("{} is {is}\n", member.name));
     }
     if state.volumes.is_empty() {

@@ -1,9 +1,10 @@
 //! Bringing members up to date: at opening, and when one that was left out answers again.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use underlay_sync::planted::{Bug, is_planted};
 
 use super::{BLOCK_BYTES, Inner, PIECE_BYTES, Role};
 use crate::device::{Completion, DeviceError, Request};
@@ -12,37 +13,40 @@ use crate::layers::join::{Next, repeat};
 impl Inner {
     /// At opening: copies what may differ to every member that answers, and writes down who is in.
     pub(super) fn agree(self: &Arc<Self>) -> Result<(), DeviceError> {
-        let (source, kept) = {
+        let (mut in_sync, kept) = {
             let state = self.lock();
-            let source = state.roles.iter().position(|role| *role == Role::InSync);
-            (source.ok_or(DeviceError::Gone)?, state.kept.clone())
+            let is_in = |index: &usize| state.roles[*index] == Role::InSync;
+            ((0..self.members.len()).filter(is_in).collect::<Vec<usize>>(), state.kept.clone())
         };
-        for index in (0..self.members.len()).filter(|index| *index != source) {
-            if self.members[index].journal.is_none() {
-                self.lock().kept.missed[index].extend(&kept.marked);
-                continue;
-            }
-            let regions: BTreeSet<u32> = kept.marked.union(&kept.missed[index]).copied().collect();
-            let copied = regions.iter().try_for_each(|region| self.copy_and_wait(source, index, *region));
-            let copied = copied.and_then(|()| self.members[index].device.execute(Request::Flush).map(|_| ()));
+        if in_sync.is_empty() {
+            return Err(DeviceError::Gone);
+        }
+        kept.marked.iter().for_each(|region| self.make_alike(*region, &mut in_sync));
+        let could_return = |index: &usize| {
+            let missed = || kept.marked.union(&kept.missed[*index]);
+            let lacks_data = kept.out[*index] && self.members[*index].journal.is_some();
+            lacks_data && missed().all(|region| self.bring_up_to_date(*index, *region, &in_sync))
+        };
+        let mut returned: Vec<usize> = (0..self.members.len()).filter(could_return).collect();
+        let is_durable = |index: &usize| self.members[*index].device.execute(Request::Flush).is_ok();
+        returned.retain(is_durable);
+        // What was copied may have been read from a member's own cache. Of those that had everything one stays in any
+        // case, and as long as it has not made all of it durable, the marks stay as well.
+        let lasting: Vec<usize> = in_sync.iter().copied().filter(is_durable).collect();
+        let durable = !lasting.is_empty();
+        let stay = if durable { lasting } else { in_sync };
+        {
             let mut state = self.lock();
-            match copied {
-                Ok(()) => {
-                    state.roles[index] = Role::InSync;
-                    state.kept.out[index] = false;
+            for index in 0..self.members.len() {
+                let is_in = stay.contains(&index) || returned.contains(&index);
+                state.roles[index] = if is_in { Role::InSync } else { Role::Out { looking: false } };
+                state.kept.out[index] = !is_in;
+                if is_in {
                     state.kept.missed[index].clear();
-                }
-                Err(_) => {
-                    state.roles[index] = Role::Out { looking: false };
-                    state.kept.out[index] = true;
+                } else {
                     state.kept.missed[index].extend(&kept.marked);
                 }
             }
-        }
-        // What was copied may have been read from the source's own cache.
-        let durable = self.members[source].device.execute(Request::Flush).is_ok();
-        {
-            let mut state = self.lock();
             state.kept.epoch += 1;
             if durable {
                 state.kept.marked.clear();
@@ -56,19 +60,52 @@ impl Inner {
         receiver.recv().unwrap_or(Err(DeviceError::Gone))
     }
 
-    fn copy_and_wait(&self, from: usize, to: usize, region: u32) -> Result<(), DeviceError> {
-        let (offset_bytes, length_bytes) = self.region_extent(region);
-        let mut done = 0;
-        while done < length_bytes {
-            let piece = (length_bytes - done).min(PIECE_BYTES);
-            let offset_bytes = self.reserved_bytes + offset_bytes + done;
-            let read = Request::Read { offset_bytes, buffer: vec![0; piece as usize] };
-            let data = self.members[from].device.execute(read)?;
-            self.members[to].device.execute(Request::Write { offset_bytes, data, fua: false })?;
-            done += piece;
+    /// Makes a region alike on members that have all data. Any of them will do as the source: each block is as it was before
+    /// an unanswered write or after it. Whoever can't be written to is not among them any more. Where none can be read, one
+    /// is believed.
+    fn make_alike(&self, region: u32, in_sync: &mut Vec<usize>) {
+        for (offset_bytes, length) in self.pieces(region) {
+            let sources = if is_planted(Bug::HealthyMemberLeftOut) { 1 } else { in_sync.len() };
+            let Some((source, data)) = self.read_any(&in_sync[..sources], offset_bytes, length) else {
+                return in_sync.truncate(1);
+            };
+            in_sync.retain(|index| *index == source || self.write_piece(*index, offset_bytes, &data));
         }
-        self.resynced_bytes.fetch_add(length_bytes, Ordering::Relaxed);
-        Ok(())
+    }
+
+    /// Copies a region to a member that lacks it; false if that can't be.
+    fn bring_up_to_date(&self, to: usize, region: u32, sources: &[usize]) -> bool {
+        self.pieces(region).into_iter().all(|(offset_bytes, length)| {
+            let read = self.read_any(sources, offset_bytes, length);
+            read.is_some_and(|(_, data)| self.write_piece(to, offset_bytes, &data))
+        })
+    }
+
+    /// On the members: where each piece of a region begins, and how long it is.
+    fn pieces(&self, region: u32) -> Vec<(u64, usize)> {
+        let (offset_bytes, length_bytes) = self.region_extent(region);
+        let piece = |done: u64| {
+            let length = (length_bytes - done).min(PIECE_BYTES);
+            (self.reserved_bytes + offset_bytes + done, length as usize)
+        };
+        (0..length_bytes).step_by(PIECE_BYTES as usize).map(piece).collect()
+    }
+
+    fn read_any(&self, sources: &[usize], offset_bytes: u64, length: usize) -> Option<(usize, Vec<u8>)> {
+        sources.iter().find_map(|index| {
+            let read = Request::Read { offset_bytes, buffer: vec![0; length] };
+            let data = self.members[*index].device.execute(read).ok()?;
+            Some((*index, data))
+        })
+    }
+
+    fn write_piece(&self, to: usize, offset_bytes: u64, data: &[u8]) -> bool {
+        let write = Request::Write { offset_bytes, data: data.to_vec(), fua: false };
+        let written = self.members[to].device.execute(write).is_ok();
+        if written {
+            self.resynced_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        }
+        written
     }
 
     /// Looks whether members that are out answer again.
