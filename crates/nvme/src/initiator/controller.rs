@@ -45,6 +45,8 @@ pub(super) struct Inner {
 
 pub(super) struct Shared {
     options: Options,
+    /// Tells its associations from those of this host's other controllers.
+    instance: u64,
     stats: Arc<Stats>,
     /// Absent while a lost connection is looked for, and at the end.
     association: RwLock<Option<Arc<Association>>>,
@@ -97,6 +99,7 @@ impl Controller {
         options.check()?;
         let shared = Arc::new(Shared {
             options,
+            instance: underlay_sync::random_u64(),
             stats: Arc::default(),
             association: RwLock::new(None),
             state: Mutex::new(State {
@@ -253,7 +256,7 @@ impl Shared {
 
     fn establish(self: &Arc<Shared>, number: u64) -> Result<Association, InitiatorError> {
         let owner = Arc::new(Keeper(Arc::downgrade(self)));
-        Association::establish(&self.options, number, &self.stats, true, owner)
+        Association::establish(&self.options, (self.instance, number), &self.stats, true, owner)
     }
 
     fn install(self: &Arc<Shared>, association: Association) {
