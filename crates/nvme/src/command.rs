@@ -19,6 +19,9 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
     pub const KEEP_ALIVE: u8 = 0x18;
+    /// Of this vendor's, without data: this controller takes the place of those that its host made before it. Dwords 10 and 11 are an
+    /// instance of the host's, 12 and 13 a number that grows with each of its controllers.
+    pub const REPLACE_FORMER: u8 = 0xc0;
 }
 
 /// Opcodes of I/O queues (NVM 3.2).

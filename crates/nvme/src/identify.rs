@@ -3,6 +3,9 @@
 use crate::command::{Command, Sgl, admin};
 use crate::wire::{array_at, put, put_padded, put_terminated, text_at, u16_at, u32_at, u64_at, u128_at};
 
+/// By what this target's controllers are known, which have a command more than others.
+pub const MODEL_NUMBER: &str = "Underlay volume";
+
 /// Every structure has this size.
 pub const IDENTIFY_BYTES: usize = 4096;
 

@@ -11,9 +11,12 @@ mod dialer;
 mod discovery;
 mod error;
 mod exchange;
+mod identity;
+mod lost;
 mod options;
 mod outbox;
 mod queue;
+mod record;
 mod stats;
 mod unflushed;
 

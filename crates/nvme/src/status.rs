@@ -54,6 +54,7 @@ statuses! {
     LBA_OUT_OF_RANGE = GENERIC, 0x80, "LBA Out of Range";
     CAPACITY_EXCEEDED = GENERIC, 0x81, "Capacity Exceeded";
     NAMESPACE_NOT_READY = GENERIC, 0x82, "Namespace Not Ready";
+    RESERVATION_CONFLICT = GENERIC, 0x83, "Reservation Conflict";
     INVALID_QUEUE_ID = COMMAND_SPECIFIC, 0x01, "Invalid Queue Identifier";
     ABORT_LIMIT_EXCEEDED = COMMAND_SPECIFIC, 0x03, "Abort Command Limit Exceeded";
     EVENT_REQUEST_LIMIT_EXCEEDED = COMMAND_SPECIFIC, 0x05, "Asynchronous Event Request Limit Exceeded";

@@ -11,6 +11,7 @@ mod counters;
 mod fabric;
 mod housekeeper;
 mod io;
+mod lease;
 mod outbox;
 mod queue;
 mod subsystems;
@@ -34,6 +35,7 @@ use housekeeper::Housekeeper;
 use queue::Queue;
 
 pub use counters::{ConnectionSnapshot, NamespaceCounters, QueueSnapshot};
+pub use lease::{HostIdentity, LEASE_GRACE, LeaseStore, Writers};
 pub use subsystems::{
     Hosts, LARGEST_NSID, Namespace, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems,
 };

@@ -5,6 +5,7 @@ pub mod backing;
 pub mod catalogue;
 pub mod clock;
 pub mod device;
+pub mod failed_sync;
 pub mod faults;
 pub mod fit;
 pub mod journal;

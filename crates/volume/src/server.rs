@@ -14,6 +14,7 @@ pub mod nqn;
 mod opened;
 pub mod protocol;
 mod real_device;
+mod whole_file;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;

@@ -11,7 +11,7 @@ use super::options::Options;
 use super::queue::{Membership, Owner, Queue};
 use super::stats::Stats;
 use crate::auth::{Entropy, HostSession, HostStep, LONGEST_MESSAGE_BYTES};
-use crate::command::{Command, Completion};
+use crate::command::{self, Command, Completion, Sgl};
 use crate::fabrics::{
     ANY_CONTROLLER, Authentication, CATTR_NO_FLOW_CONTROL, CC_ENABLE, CC_ENTRY_SIZES, CC_SHUTDOWN_NORMAL,
     CSTS_FATAL, CSTS_READY, Connect, ConnectData, PropertyGet, PropertySet, property,
@@ -19,7 +19,7 @@ use crate::fabrics::{
 use crate::features::{
     ASYNC_EVENT_CONFIGURATION, EVENT_NAMESPACE_CHANGED, NUMBER_OF_QUEUES, QueueCount, SetFeatures,
 };
-use crate::identify::{ControllerData, IDENTIFY_BYTES, Identify, NvmControllerData, cns};
+use crate::identify::{ControllerData, IDENTIFY_BYTES, Identify, MODEL_NUMBER, NvmControllerData, cns};
 use crate::status::Status;
 
 /// As in the kernel's initiator: an admin queue over fabrics has at least so many entries.
@@ -67,7 +67,7 @@ impl Association {
     /// Connects the admin queue, enables the controller and connects its I/O queues; none to a discovery controller.
     pub(super) fn establish(
         options: &Options,
-        number: u64,
+        (instance, number): (u64, u64),
         stats: &Arc<Stats>,
         io_queues: bool,
         owner: Arc<dyn Owner>,
@@ -79,6 +79,9 @@ impl Association {
         let controller_id = connect_queue(options, &admin, ADMIN_DEPTH, ANY_CONTROLLER)?;
         enable(options, &admin)?;
         let limits = identify(options, &admin)?;
+        if io_queues && limits.identify.model_number.trim() == MODEL_NUMBER {
+            replace_former(options, &admin, instance, number)?;
+        }
         let mut io = Vec::new();
         if io_queues {
             let count = ask_for_queues(options, &admin)?;
@@ -315,6 +318,22 @@ fn identify(options: &Options, admin: &Queue) -> Result<Limits, InitiatorError> 
     let limits = [u64::from(nvm.dataset_range_blocks), nvm.dataset_blocks];
     let deallocate_blocks = limits.into_iter().filter(|blocks| *blocks > 0).min().unwrap_or(u64::MAX);
     Ok(Limits { identify, transfer_bytes, zeroes_bytes, deallocate_blocks })
+}
+
+/// Has the target end what is left of the associations before this one. Their connections may be open on its side still, with
+/// commands on their way that must not happen after what is sent now.
+fn replace_former(
+    options: &Options,
+    admin: &Queue,
+    instance: u64,
+    number: u64,
+) -> Result<(), InitiatorError> {
+    let mut command = Command::new(command::admin::REPLACE_FORMER, 0, 0, Sgl::none());
+    let halves = |wide: u64| [wide as u32, (wide >> 32) as u32];
+    command.dwords[..2].copy_from_slice(&halves(instance));
+    command.dwords[2..4].copy_from_slice(&halves(number));
+    let what = "taking the place of a lost connection";
+    succeed(admin, command, Payload::None, options.connect_timeout, what).map(drop)
 }
 
 /// How many I/O queues there may be.

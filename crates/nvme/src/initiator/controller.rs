@@ -11,12 +11,13 @@ use super::association::{Association, identify_page, succeed};
 use super::device::{Namespace, RemoteDevice};
 use super::error::InitiatorError;
 use super::exchange::{Answer, Exchange, Lost, Payload};
+use super::identity::Identity;
 use super::options::Options;
-use super::queue::{Owner, THREAD_PREFIX};
+use super::queue::{Owner, THREAD_PREFIX, may_pass};
 use super::stats::{Figures, Stats};
 use super::unflushed::Kept;
 use crate::command::{Command, Sgl, admin};
-use crate::identify::{Identify, NamespaceData, cns, decode_namespace_list};
+use crate::identify::{Identify, NamespaceData, NamespaceDescriptors, cns, decode_namespace_list};
 use crate::log_page::{CHANGED_NAMESPACES, Event, GetLogPage};
 
 /// How often the way to the target is measured, where the keep-alive timeout does not ask for more.
@@ -44,6 +45,8 @@ pub(super) struct Inner {
 
 pub(super) struct Shared {
     options: Options,
+    /// Tells its associations from those of this host's other controllers.
+    instance: u64,
     stats: Arc<Stats>,
     /// Absent while a lost connection is looked for, and at the end.
     association: RwLock<Option<Arc<Association>>>,
@@ -65,13 +68,15 @@ struct State {
     events: Vec<Event>,
     /// A keep-alive that has no answer yet.
     keep_alive_sent: Option<Instant>,
+    /// Why it was given up.
+    gone_because: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Connected,
     Reconnecting,
-    /// It was not found in time.
+    /// It was not found in time, or is not what it was.
     Gone,
     Closed,
 }
@@ -94,6 +99,7 @@ impl Controller {
         options.check()?;
         let shared = Arc::new(Shared {
             options,
+            instance: underlay_sync::random_u64(),
             stats: Arc::default(),
             association: RwLock::new(None),
             state: Mutex::new(State {
@@ -104,6 +110,7 @@ impl Controller {
                 retries: Vec::new(),
                 events: Vec::new(),
                 keep_alive_sent: None,
+                gone_because: None,
             }),
             changed: Condvar::new(),
             namespaces: Mutex::default(),
@@ -140,8 +147,9 @@ impl Controller {
         let namespace = match known {
             Some(namespace) => namespace,
             None => {
-                let data = shared.identify_namespace(&association, nsid)?;
-                let namespace = Namespace::new(nsid, &data, &association.limits, Arc::downgrade(shared));
+                let (data, identity) = shared.identify_namespace(&association, nsid)?;
+                let limits = &association.limits;
+                let namespace = Namespace::new(nsid, &data, identity, limits, Arc::downgrade(shared));
                 let namespace = Arc::new(namespace);
                 shared.lock_namespaces().insert(nsid, Arc::downgrade(&namespace));
                 namespace
@@ -231,8 +239,11 @@ impl Shared {
     }
 
     fn connected(&self) -> Result<Arc<Association>, InitiatorError> {
-        let reason = "it is being looked for".to_owned();
-        self.current().ok_or(InitiatorError::Lost { what: "an admin command", reason })
+        self.current().ok_or_else(|| {
+            let given_up = self.lock().gone_because.clone();
+            let reason = given_up.unwrap_or_else(|| "it is being looked for".to_owned());
+            InitiatorError::Lost { what: "an admin command", reason }
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -245,7 +256,7 @@ impl Shared {
 
     fn establish(self: &Arc<Shared>, number: u64) -> Result<Association, InitiatorError> {
         let owner = Arc::new(Keeper(Arc::downgrade(self)));
-        Association::establish(&self.options, number, &self.stats, true, owner)
+        Association::establish(&self.options, (self.instance, number), &self.stats, true, owner)
     }
 
     fn install(self: &Arc<Shared>, association: Association) {
@@ -264,7 +275,7 @@ impl Shared {
         &self,
         association: &Association,
         nsid: u32,
-    ) -> Result<NamespaceData, InitiatorError> {
+    ) -> Result<(NamespaceData, Identity), InitiatorError> {
         let asked = Identify::new(cns::NAMESPACE, nsid);
         let page = identify_page(association.admin(), ADMIN_LIMIT, asked, "identifying a namespace");
         let found = match page {
@@ -273,8 +284,26 @@ impl Shared {
             Err(error) => return Err(error),
         };
         match found {
-            Some(data) => Ok(data),
+            Some(data) => {
+                let descriptors = self.namespace_descriptors(association, nsid)?;
+                let identity = Identity::new(&association.limits.identify, &data, &descriptors);
+                Ok((data, identity))
+            }
             None => Err(InitiatorError::NoNamespace { nsid, there: self.namespace_list(association)? }),
+        }
+    }
+
+    fn namespace_descriptors(
+        &self,
+        association: &Association,
+        nsid: u32,
+    ) -> Result<NamespaceDescriptors, InitiatorError> {
+        let asked = Identify::new(cns::NAMESPACE_DESCRIPTORS, nsid);
+        match identify_page(association.admin(), ADMIN_LIMIT, asked, "asking who a namespace is") {
+            Ok(page) => Ok(NamespaceDescriptors::decode(&page)),
+            // Controllers of older versions don't know the page.
+            Err(InitiatorError::Command { .. }) => Ok(NamespaceDescriptors::default()),
+            Err(error) => Err(error),
         }
     }
 
@@ -377,22 +406,35 @@ impl Shared {
                 state.number
             };
             let is_looked_for = !self.options.loss_timeout.is_zero();
-            let may_try_again = is_looked_for
-                && match self.resume(number) {
-                    Ok(()) => return,
-                    Err(error) => error.is_passing(),
-                };
+            let failure = match is_looked_for.then(|| self.resume(number)) {
+                Some(Ok(())) => return,
+                Some(Err(error)) => Some(error),
+                None => None,
+            };
+            let may_try_again = failure.as_ref().is_some_and(InitiatorError::is_passing);
             if !may_try_again || Instant::now() >= deadline {
-                let mut state = self.lock();
-                if state.phase != Phase::Closed {
-                    state.phase = Phase::Gone;
-                }
-                drop(state);
-                return self.abandon();
+                let reason = failure.map_or("its connection was lost".into(), |error| error.to_string());
+                return self.give_up(reason);
             }
             self.pause(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// For good: everything is answered by an error from now on.
+    fn give_up(&self, reason: String) {
+        let mut state = self.lock();
+        if state.phase != Phase::Closed {
+            eprintln!("{} at {} is given up: {reason}", self.options.subsystem_nqn, self.options.address);
+            state.phase = Phase::Gone;
+            state.gone_because = Some(reason);
+        }
+        drop(state);
+        if let Some(association) = self.take_association() {
+            association.close();
+            association.join();
+        }
+        self.abandon();
     }
 
     /// Waits, unless nobody needs the controller any more.
@@ -433,15 +475,10 @@ impl Shared {
         let namespaces: Vec<Arc<Namespace>> =
             self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
         for namespace in namespaces {
-            let data = self.identify_namespace(association, namespace.nsid)?;
-            if !namespace.renew(&data) {
-                let problem = "the namespace has another block size than before".into();
-                return Err(InitiatorError::Options(problem));
-            }
+            let (data, identity) = self.identify_namespace(association, namespace.nsid)?;
+            namespace.renew(&data, &identity)?;
             for batch in namespace.unflushed_batches() {
-                if !repeat(association, batch)? {
-                    namespace.lose_writes();
-                }
+                repeat(association, &namespace, batch)?;
             }
         }
         Ok(())
@@ -487,8 +524,11 @@ impl Shared {
                 self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
             for namespace in namespaces {
                 // One that is gone answers its requests with errors.
-                if let Ok(data) = self.identify_namespace(&association, namespace.nsid) {
-                    namespace.renew(&data);
+                let Ok((data, identity)) = self.identify_namespace(&association, namespace.nsid) else {
+                    continue;
+                };
+                if let Err(error) = namespace.renew(&data, &identity) {
+                    return self.give_up(error.to_string());
                 }
             }
         }
@@ -507,27 +547,37 @@ impl Shared {
     }
 }
 
-/// Does writes again that touch different blocks. False when the target refuses one.
-fn repeat(association: &Association, batch: Vec<Kept>) -> Result<bool, InitiatorError> {
+/// Does writes again that touch different blocks. The namespace learns of those that the target refuses.
+///
+/// # Errors
+/// When the connection ends meanwhile, or the target can't do it now: then all of it has to be tried again.
+fn repeat(
+    association: &Association,
+    namespace: &Namespace,
+    batch: Vec<(u64, Kept)>,
+) -> Result<(), InitiatorError> {
     const WHAT: &str = "repeating what was not flushed";
     let mut under_way = Vec::new();
-    for Kept { command, data, .. } in batch {
-        let payload = data.map_or(Payload::None, Payload::Send);
-        let (exchange, waiting) = Exchange::awaited(command, payload);
+    for (number, write) in batch {
+        let payload = write.data.clone().map_or(Payload::None, Payload::Send);
+        let (exchange, waiting) = Exchange::awaited(write.command, payload);
         if association.pick().submit(exchange).is_err() {
             return Err(InitiatorError::Lost { what: WHAT, reason: "it ended again".into() });
         }
-        under_way.push(waiting);
+        under_way.push((number, write, waiting));
     }
-    let mut all_done = true;
-    for waiting in under_way {
+    for (number, write, waiting) in under_way {
         match waiting.wait(REPEAT_LIMIT) {
-            Some(Ok(answer)) => all_done &= answer.completion.status.is_success(),
+            Some(Ok(answer)) => match answer.completion.status {
+                status if status.is_success() => namespace.repeated(&write),
+                status if may_pass(status) => return Err(InitiatorError::Command { what: WHAT, status }),
+                status => namespace.lose(number, &write, status),
+            },
             Some(Err(lost)) => return Err(InitiatorError::lost(WHAT, lost)),
             None => return Err(InitiatorError::TimedOut { what: WHAT }),
         }
     }
-    Ok(all_done)
+    Ok(())
 }
 
 /// The queues' way to their controller, which may be gone before they are.

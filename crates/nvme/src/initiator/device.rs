@@ -1,23 +1,25 @@
 //! A namespace as a block device.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
 use super::association::Limits;
 use super::controller::{Inner, Shared};
+use super::error::InitiatorError;
 use super::exchange::{Answer, Data, Exchange, Lost, Payload};
-use super::unflushed::{Kept, Unflushed};
+use super::identity::Identity;
+use super::record::WriteRecord;
+use super::unflushed::Kept;
 use crate::command::{Command, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, FUA, Sgl, nvm};
 use crate::identify::{NamespaceData, oncs};
 use crate::status::Status;
 
 /// The block count of a command is 16 bits wide.
 const MOST_BLOCKS: u64 = 1 << 16;
-/// Of unflushed writes. When there are more, a flush is sent that nobody asked for.
-const MOST_UNFLUSHED_BYTES: usize = 64 << 20;
 
 /// How blocks become zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +58,10 @@ pub(super) struct Namespace {
     transfer_bytes: u64,
     zeroes_bytes: u64,
     deallocate_blocks: u64,
-    /// Absent where a completed write is durable.
-    unflushed: Option<Mutex<Unflushed>>,
-    /// A flush of our own is under way.
-    is_flushing: AtomicBool,
-    /// Answered writes are gone that could not be done again: the next flush has to say so.
-    has_lost_writes: AtomicBool,
+    identity: Identity,
+    record: Mutex<WriteRecord<(Piece, Done)>>,
+    /// How often it was found that answered writes are gone which could not be done again.
+    losses: AtomicU64,
     controller: Weak<Shared>,
 }
 
@@ -69,6 +69,7 @@ impl Namespace {
     pub(super) fn new(
         nsid: u32,
         data: &NamespaceData,
+        identity: Identity,
         limits: &Limits,
         controller: Weak<Shared>,
     ) -> Namespace {
@@ -88,25 +89,50 @@ impl Namespace {
             zeroes_bytes: in_blocks(limits.zeroes_bytes),
             // A range's length is 32 bits wide; a round number below that.
             deallocate_blocks: limits.deallocate_blocks.min(1 << 31),
-            unflushed: limits.identify.has_volatile_write_cache().then(Mutex::default),
-            is_flushing: AtomicBool::new(false),
-            has_lost_writes: AtomicBool::new(false),
+            identity,
+            record: Mutex::new(WriteRecord::new(limits.identify.has_volatile_write_cache())),
+            losses: AtomicU64::new(0),
             controller,
         }
     }
 
-    /// Takes over a new size. False when the namespace is another one than before.
-    pub(super) fn renew(&self, data: &NamespaceData) -> bool {
+    /// Takes over a new size.
+    ///
+    /// # Errors
+    /// When the namespace is another one than before.
+    pub(super) fn renew(&self, data: &NamespaceData, identity: &Identity) -> Result<(), InitiatorError> {
+        if let Some(difference) = self.identity.difference(identity)
+            && !is_planted(Bug::OtherVolumeAccepted)
+        {
+            return Err(InitiatorError::OtherNamespace { nsid: self.nsid, difference });
+        }
+        if data.block_bytes != self.block_bytes {
+            let difference = format!("blocks of {} bytes, not of {}", data.block_bytes, self.block_bytes);
+            return Err(InitiatorError::OtherNamespace { nsid: self.nsid, difference });
+        }
         self.capacity_bytes.store(capacity_bytes(data), Ordering::SeqCst);
-        data.block_bytes == self.block_bytes
+        self.record().forget_behind(data.size_blocks);
+        Ok(())
     }
 
-    pub(super) fn unflushed_batches(&self) -> Vec<Vec<Kept>> {
-        self.lock_unflushed().map(|unflushed| unflushed.batches()).unwrap_or_default()
+    /// Writes to do again, before anything else is sent.
+    pub(super) fn unflushed_batches(&self) -> Vec<Vec<(u64, Kept)>> {
+        let capacity_bytes = self.capacity_bytes.load(Ordering::SeqCst);
+        self.record().batches(capacity_bytes / u64::from(self.block_bytes))
     }
 
-    pub(super) fn lose_writes(&self) {
-        self.has_lost_writes.store(true, Ordering::SeqCst);
+    pub(super) fn repeated(&self, write: &Kept) {
+        self.record().repeated(write.blocks);
+    }
+
+    /// A kept write will not be there again.
+    pub(super) fn lose(&self, number: u64, write: &Kept, status: Status) {
+        self.losses.fetch_add(1, Ordering::SeqCst);
+        let mut record = self.record();
+        if !record.has_lost() {
+            eprintln!("namespace {}: {}", self.nsid, lost_writes(Some(status)));
+        }
+        record.lose(number, write.blocks, status);
     }
 
     fn geometry(&self) -> Geometry {
@@ -117,40 +143,68 @@ impl Namespace {
         }
     }
 
-    fn lock_unflushed(&self) -> Option<MutexGuard<'_, Unflushed>> {
-        self.unflushed.as_ref().map(|unflushed| unflushed.lock())
+    fn record(&self) -> MutexGuard<'_, WriteRecord<(Piece, Done)>> {
+        self.record.lock()
     }
 
-    fn keep(self: &Arc<Namespace>, write: Kept) {
-        let Some(mut unflushed) = self.lock_unflushed() else { return };
-        let kept_bytes = unflushed.keep(write);
-        drop(unflushed);
-        if kept_bytes > MOST_UNFLUSHED_BYTES && !self.is_flushing.swap(true, Ordering::SeqCst) {
-            let namespace = Arc::clone(self);
-            self.flush(Box::new(move |_| namespace.is_flushing.store(false, Ordering::SeqCst)));
-        }
-    }
-
-    fn flush(self: &Arc<Namespace>, done: Done) {
-        let mark = self.lock_unflushed().map_or(0, |unflushed| unflushed.mark());
+    /// Has the target flush, and forgets what that covers.
+    fn flush_target(self: &Arc<Namespace>, then: impl FnOnce(Result<(), DeviceError>) + Send + 'static) {
+        let mark = self.record().mark();
         let namespace = Arc::clone(self);
         let flushed = move |outcome: Result<Answer, Lost>| {
-            let completion = namespace.judge(outcome, 0).and_then(|_| {
-                if let Some(mut unflushed) = namespace.lock_unflushed() {
-                    unflushed.flushed(mark);
-                }
-                match namespace.has_lost_writes.swap(false, Ordering::SeqCst) {
-                    false => Ok(Vec::new()),
-                    true => Err(DeviceError::Io(
-                        "the target came back without writes that it had answered, and they could not be repeated"
-                            .into(),
-                    )),
-                }
-            });
-            done(completion);
+            let outcome = namespace.judge(outcome, 0).map(drop);
+            if outcome.is_ok() {
+                namespace.record().flushed(mark);
+            }
+            then(outcome);
+            namespace.send_waiting();
         };
         let command = Command::new(nvm::FLUSH, 0, self.nsid, Sgl::none());
         self.submit(Exchange::new(command, Payload::None, true, Box::new(flushed)));
+    }
+
+    /// A flush that succeeds says that everything answered before it is durable: not as long as something of that is
+    /// lost, nor when it was lost in the meantime.
+    fn flush(self: &Arc<Namespace>, done: Done) {
+        let losses = self.losses.load(Ordering::SeqCst);
+        let had_lost = self.record().has_lost();
+        let namespace = Arc::clone(self);
+        self.flush_target(move |outcome| {
+            let (has_lost, refusal) = {
+                let mut record = namespace.record();
+                let has_lost = had_lost || namespace.losses.load(Ordering::SeqCst) != losses;
+                if is_planted(Bug::LostWritesForgotten) {
+                    record.forget_lost();
+                }
+                (has_lost, record.refusal())
+            };
+            done(match outcome {
+                Ok(()) if has_lost => Err(DeviceError::Io(lost_writes(refusal))),
+                outcome => outcome.map(|()| Vec::new()),
+            });
+        });
+    }
+
+    /// Where too much is kept, flushes without being asked.
+    fn make_room(self: &Arc<Namespace>) {
+        if !self.record().begin_own_flush() {
+            return;
+        }
+        let namespace = Arc::clone(self);
+        self.flush_target(move |outcome| {
+            let refused = {
+                let mut record = namespace.record();
+                if is_planted(Bug::LostWritesForgotten) {
+                    record.forget_lost();
+                }
+                record.own_flush_ended(outcome.is_ok())
+            };
+            if let Err(error) = outcome {
+                refused.into_iter().for_each(|(_, done)| done(Err(error.clone())));
+            } else {
+                namespace.make_room();
+            }
+        });
     }
 
     fn submit(&self, exchange: Exchange) {
@@ -172,24 +226,22 @@ impl Namespace {
             ))),
             Status::CAPACITY_EXCEEDED => Err(DeviceError::NoSpace),
             Status::INVALID_NAMESPACE | Status::NAMESPACE_NOT_READY => Err(DeviceError::Gone),
+            Status::RESERVATION_CONFLICT => Err(DeviceError::Io(
+                "another host writes to this namespace, and one at a time may: end its use there first, or share it \
+                 (`shared = true`) for a cluster file system"
+                    .into(),
+            )),
             _ => Err(DeviceError::Io(format!("the target answered: {status}"))),
         }
     }
 
-    /// Sends a read, a write, or what empties blocks.
-    fn transfer(self: &Arc<Namespace>, piece: Piece, done: Done) {
+    fn read(self: &Arc<Namespace>, piece: Piece, done: Done) {
+        let losses = self.losses.load(Ordering::SeqCst);
         let Piece { command, payload, blocks } = piece;
-        let kept = self.unflushed.is_some().then_some(()).and_then(|()| match &payload {
-            Payload::Receive(_) => None,
-            Payload::Send(data) => Some(Some(data.clone())),
-            Payload::None => Some(None),
-        });
-        let kept = kept.map(|data| Kept {
-            command,
-            data,
-            blocks,
-            fua: command.opcode == nvm::WRITE && command.is_fua(),
-        });
+        let is_lost = |namespace: &Namespace| losses_matter(namespace) && namespace.record().is_lost(blocks);
+        if is_lost(self) {
+            return done(Err(DeviceError::Io(lost_blocks())));
+        }
         let expected_bytes = match &payload {
             Payload::Receive(buffer) => buffer.len(),
             Payload::Send(_) | Payload::None => 0,
@@ -197,10 +249,60 @@ impl Namespace {
         let namespace = Arc::clone(self);
         let answered = move |outcome: Result<Answer, Lost>| {
             let completion = namespace.judge(outcome, expected_bytes);
-            if let (Ok(_), Some(write)) = (&completion, kept) {
-                namespace.keep(write);
+            match completion {
+                // What was lost meanwhile may be what was read.
+                Ok(buffer) if namespace.losses.load(Ordering::SeqCst) != losses => {
+                    namespace.read(Piece { command, payload: Payload::Receive(buffer), blocks }, done);
+                }
+                completion => done(completion),
             }
+        };
+        self.submit(Exchange::new(command, payload, true, Box::new(answered)));
+    }
+
+    /// Sends a write or what empties blocks, or has it wait until it may be sent.
+    fn write(self: &Arc<Namespace>, piece: Piece, done: Done) {
+        {
+            let mut record = self.record();
+            if !record.begin(piece.blocks, piece.bytes()) {
+                let (blocks, bytes) = (piece.blocks, piece.bytes());
+                record.wait(blocks, bytes, (piece, done));
+                drop(record);
+                self.make_room();
+                // What it waits for may be over already.
+                return self.send_waiting();
+            }
+        }
+        self.send_write(piece, done);
+    }
+
+    fn send_waiting(self: &Arc<Namespace>) {
+        if !self.record().begin_admitting() {
+            return;
+        }
+        loop {
+            let next = self.record().next();
+            let Some((piece, done)) = next else { return };
+            self.send_write(piece, done);
+        }
+    }
+
+    fn send_write(self: &Arc<Namespace>, piece: Piece, done: Done) {
+        let bytes = piece.bytes();
+        let Piece { command, payload, blocks } = piece;
+        let data = match &payload {
+            Payload::Send(data) => Some(data.clone()),
+            Payload::Receive(_) | Payload::None => None,
+        };
+        let fua = command.opcode == nvm::WRITE && command.is_fua();
+        let namespace = Arc::clone(self);
+        let answered = move |outcome: Result<Answer, Lost>| {
+            let completion = namespace.judge(outcome, 0);
+            let kept = completion.is_ok().then_some(Kept { command, data, blocks, fua });
+            namespace.record().end(blocks, bytes, kept);
             done(completion);
+            namespace.make_room();
+            namespace.send_waiting();
         };
         self.submit(Exchange::new(command, payload, true, Box::new(answered)));
     }
@@ -266,6 +368,34 @@ struct Piece {
     blocks: (u64, u64),
 }
 
+impl Piece {
+    /// Of data that is sent.
+    fn bytes(&self) -> usize {
+        match &self.payload {
+            Payload::Send(data) => data.len(),
+            Payload::Receive(_) | Payload::None => 0,
+        }
+    }
+}
+
+/// Most namespaces never lose anything, and need not look.
+fn losses_matter(namespace: &Namespace) -> bool {
+    namespace.losses.load(Ordering::SeqCst) > 0
+}
+
+fn lost_writes(refusal: Option<Status>) -> String {
+    let status = refusal.map_or("nothing".to_owned(), |status| status.to_string());
+    format!(
+        "the target came back without writes that it had answered, and refused them when they were repeated ({status}): \
+         flushes fail until those blocks are written again"
+    )
+}
+
+fn lost_blocks() -> String {
+    "what was written here last was lost by the target: what it has is older, until these blocks are written again"
+        .into()
+}
+
 /// A namespace of a controller that is reached over a network.
 ///
 /// A request longer than the controller takes at once goes in several commands. A discarded range reads as zeros.
@@ -286,6 +416,11 @@ impl RemoteDevice {
 
     pub fn nsid(&self) -> u32 {
         self.namespace.nsid
+    }
+
+    /// Of data that is kept to be written again or is under way, for all handles together. What waits to be sent is not in it.
+    pub fn kept_bytes(&self) -> usize {
+        self.namespace.record().held_bytes()
     }
 
     fn count(&self, request: &Request) {
@@ -318,7 +453,7 @@ impl BlockDevice for RemoteDevice {
             _ if length_bytes == 0 => done(Ok(Vec::new())),
             Request::Read { buffer, .. } if length_bytes <= most => {
                 let payload = Payload::Receive(buffer);
-                namespace.transfer(namespace.piece(nvm::READ, offset_bytes, length_bytes, payload), done);
+                namespace.read(namespace.piece(nvm::READ, offset_bytes, length_bytes, payload), done);
             }
             Request::Read { buffer, .. } => {
                 let gather = Gather::start(buffer, length_bytes.div_ceil(most), done);
@@ -326,7 +461,7 @@ impl BlockDevice for RemoteDevice {
                     let payload = Payload::Receive(vec![0; length as usize]);
                     let piece = namespace.piece(nvm::READ, offset, length, payload);
                     let place = (offset - offset_bytes) as usize;
-                    namespace.transfer(piece, Gather::part(&gather, place));
+                    namespace.read(piece, Gather::part(&gather, place));
                 }
             }
             Request::Write { data, fua, .. } => {
@@ -349,11 +484,11 @@ impl BlockDevice for RemoteDevice {
 
 fn send_all(namespace: &Arc<Namespace>, mut pieces: Vec<Piece>, done: Done) {
     match pieces.pop() {
-        Some(only) if pieces.is_empty() => namespace.transfer(only, done),
+        Some(only) if pieces.is_empty() => namespace.write(only, done),
         Some(last) => {
             let gather = Gather::start(Vec::new(), pieces.len() as u64 + 1, done);
             for piece in pieces.into_iter().chain([last]) {
-                namespace.transfer(piece, Gather::part(&gather, 0));
+                namespace.write(piece, Gather::part(&gather, 0));
             }
         }
         None => done(Ok(Vec::new())),

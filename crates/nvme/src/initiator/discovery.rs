@@ -39,7 +39,7 @@ pub fn discover(options: &Options) -> Result<Vec<DiscoveryEntry>, InitiatorError
     let options = Options { subsystem_nqn: DISCOVERY_NQN.to_owned(), ..options.clone() };
     options.check()?;
     let stats = Arc::new(Stats::default());
-    let association = Association::establish(&options, 0, &stats, false, Arc::new(NobodyElse))?;
+    let association = Association::establish(&options, (0, 0), &stats, false, Arc::new(NobodyElse))?;
     let outcome = read_log(&options, &association);
     association.shut_down();
     association.close();

@@ -29,6 +29,10 @@ pub enum InitiatorError {
     Lost { what: &'static str, reason: String },
     #[error("the controller has no namespace {nsid}: there {}", said(.there))]
     NoNamespace { nsid: u32, there: Vec<u32> },
+    #[error(
+        "namespace {nsid} is another one than before ({difference}): nothing is sent to it that was meant for the old one"
+    )]
+    OtherNamespace { nsid: u32, difference: String },
     #[error("could not start a thread for a connection: {0}")]
     Thread(io::Error),
     #[error("the system gives no random bytes: {0}")]
@@ -75,6 +79,7 @@ impl InitiatorError {
             InitiatorError::Refused { .. } => true,
             InitiatorError::Command { status, .. } => !status.says_do_not_retry(),
             InitiatorError::Options(_)
+            | InitiatorError::OtherNamespace { .. }
             | InitiatorError::AuthenticationRequired(_)
             | InitiatorError::Authentication(_)
             | InitiatorError::Entropy(_) => false,

@@ -404,7 +404,7 @@ impl Queue {
 }
 
 /// Whether the same command may succeed a moment later.
-fn may_pass(status: Status) -> bool {
+pub(super) fn may_pass(status: Status) -> bool {
     let passing = [
         Status::ABORT_REQUESTED,
         Status::SUBMISSION_QUEUE_DELETED,

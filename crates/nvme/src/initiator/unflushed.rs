@@ -33,15 +33,32 @@ pub(super) struct Unflushed {
 }
 
 impl Unflushed {
-    /// In the order of the answers. Returns how many bytes are kept.
-    pub(super) fn keep(&mut self, write: Kept) -> usize {
+    /// In the order of the answers.
+    pub(super) fn keep(&mut self, write: Kept) {
         // What is durable by itself matters only to older writes of the same blocks, which must not come back over it.
         if !(write.fua && self.writes.is_empty()) {
             self.bytes += write.bytes();
             self.writes.push_back((self.next, write));
             self.next += 1;
         }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Those that will not be done again.
+    pub(super) fn forget(&mut self, is_one: impl Fn(u64, &Kept) -> bool) {
+        let bytes = &mut self.bytes;
+        self.writes.retain(|(number, write)| {
+            let goes = is_one(*number, write);
+            *bytes -= if goes { write.bytes() } else { 0 };
+            !goes
+        });
     }
 
     /// What a flush that is given to the target now covers.
@@ -57,19 +74,20 @@ impl Unflushed {
         }
     }
 
-    /// All of them, in batches: within a batch no two touch the same block, so that their order does not matter.
-    pub(super) fn batches(&self) -> Vec<Vec<Kept>> {
+    /// All of them with their numbers, in batches: within a batch no two touch the same block, so that their order does
+    /// not matter.
+    pub(super) fn batches(&self) -> Vec<Vec<(u64, Kept)>> {
         let mut batches = Vec::new();
         let mut batch = Vec::new();
         let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
-        for (_, write) in &self.writes {
+        for (number, write) in &self.writes {
             let (start, end) = write.blocks;
             if taken.range(..end).next_back().is_some_and(|(_, taken_end)| *taken_end > start) {
                 batches.push(std::mem::take(&mut batch));
                 taken.clear();
             }
             taken.insert(start, end);
-            batch.push(write.clone());
+            batch.push((*number, write.clone()));
         }
         batches.push(batch);
         batches.retain(|batch| !batch.is_empty());
@@ -93,11 +111,12 @@ mod tests {
         let mut unflushed = Unflushed::default();
         unflushed.keep(write(0, 8, false));
         let mark = unflushed.mark();
-        assert_eq!(unflushed.keep(write(8, 8, false)), 16);
+        unflushed.keep(write(8, 8, false));
+        assert_eq!(unflushed.bytes(), 16);
         unflushed.flushed(mark);
         assert_eq!(unflushed.batches().concat().len(), 1);
         unflushed.flushed(mark);
-        assert_eq!(unflushed.batches()[0][0].blocks, (8, 16));
+        assert_eq!(unflushed.batches()[0][0].1.blocks, (8, 16));
         unflushed.flushed(unflushed.mark());
         assert_eq!((unflushed.batches().len(), unflushed.bytes), (0, 0));
     }
@@ -105,9 +124,13 @@ mod tests {
     #[test]
     fn a_durable_write_is_kept_only_behind_one_that_is_not() {
         let mut unflushed = Unflushed::default();
-        assert_eq!(unflushed.keep(write(0, 8, true)), 0);
+        unflushed.keep(write(0, 8, true));
+        assert_eq!(unflushed.bytes(), 0);
         unflushed.keep(write(0, 8, false));
-        assert_eq!(unflushed.keep(write(0, 8, true)), 16);
+        unflushed.keep(write(0, 8, true));
+        assert_eq!(unflushed.bytes(), 16);
+        unflushed.forget(|number, _| number == 0);
+        assert_eq!((unflushed.len(), unflushed.bytes()), (1, 8));
     }
 
     proptest! {
@@ -125,7 +148,7 @@ mod tests {
                 expected[*start as usize..(start + length) as usize].fill(number as u64 + 1);
             }
             let mut found = [0_u64; 40];
-            for kept in unflushed.batches().iter().flat_map(|batch| batch.iter().rev()) {
+            for (_, kept) in unflushed.batches().iter().flat_map(|batch| batch.iter().rev()) {
                 found[kept.blocks.0 as usize..kept.blocks.1 as usize].fill(u64::from(kept.command.dwords[5]));
             }
             prop_assert_eq!(found, expected);

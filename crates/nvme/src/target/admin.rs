@@ -7,7 +7,7 @@ use super::Shared;
 use super::connection::{CAPSULE_DATA_BYTES, MDTS};
 use super::controller::{Controller, ERROR_ENTRIES, EVENT_REQUESTS, LARGEST_QUEUE, VERSION};
 use super::queue::Reply;
-use super::subsystems::{LARGEST_NSID, Namespace, Subsystem};
+use super::subsystems::{LARGEST_NSID, Namespace, Replaced, Subsystem};
 use crate::command::{ALL_NAMESPACES, Command, DatasetRange, admin, nvm};
 use crate::features::{self, GetFeatures, QueueCount, Select, SetFeatures};
 use crate::identify::{
@@ -20,7 +20,6 @@ use crate::log_page::{
 };
 use crate::status::Status;
 
-const MODEL_NUMBER: &str = "Underlay volume";
 const FIRMWARE_REVISION: &str = env!("CARGO_PKG_VERSION");
 const ABORTS: u8 = 3;
 /// How long a host waits for a shutdown: flushing may take long.
@@ -28,7 +27,7 @@ const SHUTDOWN_LATENCY_US: u32 = 30_000_000;
 /// 38 degrees: nothing here is warm, and no reading at all would look like a failing sensor.
 const TEMPERATURE_KELVIN: u16 = 311;
 
-const ADMIN_COMMANDS: [u8; 7] = [
+const ADMIN_COMMANDS: [u8; 8] = [
     admin::GET_LOG_PAGE,
     admin::IDENTIFY,
     admin::ABORT,
@@ -36,6 +35,7 @@ const ADMIN_COMMANDS: [u8; 7] = [
     admin::GET_FEATURES,
     admin::ASYNC_EVENT_REQUEST,
     admin::KEEP_ALIVE,
+    admin::REPLACE_FORMER,
 ];
 
 const IO_COMMANDS: [Effect; 6] = [
@@ -65,6 +65,7 @@ pub(super) fn execute(shared: &Shared, controller: &Arc<Controller>, command: &C
         },
         admin::ASYNC_EVENT_REQUEST => controller.request_event(reply),
         admin::KEEP_ALIVE => reply.success(),
+        admin::REPLACE_FORMER if !is_discovery => replace_former(controller, command, reply),
         admin::ABORT if !is_discovery => abort(controller, command, reply),
         _ => refuse(controller, command, reply, Status::INVALID_OPCODE.do_not_retry()),
     }
@@ -81,6 +82,21 @@ fn refuse(controller: &Controller, command: &Command, reply: Reply, status: Stat
     const ADMIN_QUEUE: u16 = 0;
     controller.log_error(ADMIN_QUEUE, command.cid, status, 0, command.nsid);
     reply.status(status.with_more());
+}
+
+/// The host has made this controller in the place of others, of whose end the target may not know yet.
+fn replace_former(controller: &Arc<Controller>, command: &Command, reply: Reply) {
+    let wide = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let [instance_low, instance_high, number_low, number_high, ..] = command.dwords;
+    let (instance, number) = (wide(instance_low, instance_high), wide(number_low, number_high));
+    let Some(subsystem) = controller.subsystem() else { return reply.status(INVALID_FIELD) };
+    match subsystem.replace_former(controller, instance, number) {
+        Ok(()) => reply.success(),
+        Err(Replaced::ByNewer) => {
+            refuse(controller, command, reply, Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+        }
+        Err(Replaced::NotYet) => reply.status(Status::NAMESPACE_NOT_READY),
+    }
 }
 
 /// A command that a device has runs to its end, which the specification allows (base 5.1); only a request for an
@@ -179,7 +195,7 @@ fn controller_data(controller: &Controller) -> ControllerData {
     const WRITE_CACHE: u8 = 1 | 3 << 1;
     let mut data = ControllerData {
         serial_number: DISCOVERY_SERIAL.to_owned(),
-        model_number: MODEL_NUMBER.to_owned(),
+        model_number: identify::MODEL_NUMBER.to_owned(),
         firmware_revision: FIRMWARE_REVISION.to_owned(),
         may_have_several_controllers: true,
         mdts: MDTS,

@@ -9,6 +9,7 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::Request;
 
+use super::lease::HostIdentity;
 use super::queue::{Queue, Reply};
 use super::subsystems::Subsystem;
 use crate::fabrics::{
@@ -54,6 +55,8 @@ pub(super) struct Controller {
 #[derive(Default)]
 struct State {
     is_over: bool,
+    /// Which of its host's controllers it is, if the host says so: an instance of the host's and a number in it.
+    instance: Option<(u64, u64)>,
     configuration: u32,
     status: u32,
     queues: BTreeMap<u16, Arc<Queue>>,
@@ -122,6 +125,28 @@ impl Controller {
         self.host_nqn == host_nqn && self.host_id == *host_id
     }
 
+    pub(super) fn host(&self) -> HostIdentity {
+        HostIdentity { nqn: self.host_nqn.clone(), id: self.host_id }
+    }
+
+    pub(super) fn set_instance(&self, instance: u64, number: u64) {
+        self.state().instance = Some((instance, number));
+    }
+
+    /// Its number among those of this instance of its host's, if it is one.
+    pub(super) fn number_of(&self, instance: u64) -> Option<u64> {
+        self.state().instance.filter(|(own, _)| *own == instance).map(|(_, number)| number)
+    }
+
+    /// The host has shut it down.
+    pub(super) fn has_taken_leave(&self) -> bool {
+        self.state().configuration & CC_SHUTDOWN != 0
+    }
+
+    pub(super) fn has_commands_at_device(&self) -> bool {
+        self.state().queues.values().any(|queue| queue.commands_at_device() > 0)
+    }
+
     // Keep-alive: any command on any queue counts (base 3.9.3).
 
     pub(super) fn heard(&self) {
@@ -168,20 +193,21 @@ impl Controller {
             let mut state = self.state();
             let is_there = state.queues.get(&queue_id).is_some_and(|found| Arc::ptr_eq(found, queue));
             if is_there {
+                self.remember(queue);
                 state.queues.remove(&queue_id);
             }
             is_there
         };
         if is_there {
-            self.end_queue(queue);
+            queue.kill();
         }
     }
 
-    /// What a device still has of a queue that ended is remembered, for when its host comes back.
-    fn end_queue(&self, queue: &Arc<Queue>) {
-        queue.kill();
+    /// What a device still has of a queue that ends, for when its host comes back. Before the queue is taken out of here, so that
+    /// at no moment it is in neither place.
+    fn remember(&self, queue: &Arc<Queue>) {
         if let Served::Subsystem(subsystem) = &self.served {
-            subsystem.remember_former(&self.host_nqn, &self.host_id, queue);
+            subsystem.remember_former(self.host(), queue);
         }
     }
 
@@ -190,7 +216,12 @@ impl Controller {
         let hung_up: Vec<(u16, Arc<Queue>)> = {
             let state = self.state();
             let of_queue = |(queue_id, queue): (&u16, &Arc<Queue>)| (*queue_id, Arc::clone(queue));
-            state.queues.iter().map(of_queue).filter(|(_, queue)| queue.stream.is_hung_up()).collect()
+            state
+                .queues
+                .iter()
+                .map(of_queue)
+                .filter(|(_, queue)| queue.is_killed() || queue.stream.is_hung_up())
+                .collect()
         };
         for (queue_id, queue) in hung_up {
             match queue_id {
@@ -210,9 +241,10 @@ impl Controller {
         let (queues, requests) = {
             let mut state = self.state();
             state.is_over = true;
+            state.queues.values().for_each(|queue| self.remember(queue));
             (std::mem::take(&mut state.queues), std::mem::take(&mut state.event_requests))
         };
-        queues.values().for_each(|queue| self.end_queue(queue));
+        queues.values().for_each(|queue| queue.kill());
         drop(requests);
     }
 
@@ -255,6 +287,7 @@ impl Controller {
             // A reset (base 3.7.2): what the host had set is forgotten, and I/O queues are gone.
             let admin = state.queues.remove(&0);
             ended = std::mem::take(&mut state.queues).into_values().collect();
+            ended.iter().for_each(|queue| self.remember(queue));
             state.queues.extend(admin.map(|admin| (0, admin)));
             dropped = std::mem::take(&mut state.event_requests);
             state.status &= !CSTS_READY;
@@ -271,11 +304,14 @@ impl Controller {
             state.status &= !(CSTS_SHUTDOWN_OCCURRING | CSTS_SHUTDOWN_COMPLETE);
         }
         drop(state);
-        ended.iter().for_each(|queue| self.end_queue(queue));
+        ended.iter().for_each(|queue| queue.kill());
         for request in dropped {
             request.status(Status::ABORT_REQUESTED);
         }
         if shuts_down {
+            if let Some(subsystem) = self.subsystem() {
+                subsystem.controller_left(self, true);
+            }
             self.shut_down();
         }
         Ok(())

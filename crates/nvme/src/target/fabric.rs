@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::connection::{Connection, End};
 use super::controller::{Controller, LARGEST_QUEUE, QueueRefused, Served};
+use super::lease::HostIdentity;
 use super::queue::{Association, Reply};
 use super::subsystems::Subsystem;
 use crate::auth::{ControllerSecrets, ControllerSession, Entropy, Policy, Progress};
@@ -17,8 +17,6 @@ use crate::fabrics::{
 use crate::status::Status;
 use crate::wire::array_at;
 
-/// How long a host that comes back waits for what it had under way before.
-const FORMER_PATIENCE: Duration = Duration::from_secs(10);
 /// The largest place that a host gives to a message of authentication.
 const LARGEST_MESSAGE_BYTES: u32 = 64 << 10;
 
@@ -216,10 +214,7 @@ impl Connection {
         if data.controller_id != ANY_CONTROLLER {
             return Err(wrong_data(ConnectData::CONTROLLER_ID_AT));
         }
-        // What this host had under way over connections that are gone must not happen after what it asks for now.
-        if !subsystem.await_former(&data.host_nqn, &data.host_id, FORMER_PATIENCE) {
-            return Err(refused(Status::CONNECT_CONTROLLER_BUSY));
-        }
+        await_former(subsystem, data)?;
         let max_io_queues = self.shared.config.max_io_queues;
         let made = subsystem.add_controller(|id| {
             let served = Served::Subsystem(Arc::clone(subsystem));
@@ -313,5 +308,13 @@ fn found_controller(
     if connect.queue_id > controller.queue_count() {
         return Err(wrong_command(QUEUE_ID_AT));
     }
+    // After a reset of the controller its own former queues count.
+    await_former(subsystem, data)?;
     Ok(controller)
+}
+
+/// What this host had under way over connections that are gone must not happen after what it asks for now.
+fn await_former(subsystem: &Subsystem, data: &ConnectData) -> Result<(), Refused> {
+    let host = HostIdentity { nqn: data.host_nqn.clone(), id: data.host_id };
+    if subsystem.await_former(&host) { Ok(()) } else { Err(refused(Status::CONNECT_CONTROLLER_BUSY)) }
 }

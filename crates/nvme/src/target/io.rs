@@ -8,6 +8,7 @@ use underlay_storage::device::{DeviceError, Request};
 
 use super::connection::{Connection, LARGEST_TRANSFER_BYTES};
 use super::counters::count;
+use super::lease::Denied;
 use super::queue::Reply;
 use super::subsystems::{Namespace, Subsystem};
 use crate::command::{ALL_NAMESPACES, Command, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, nvm};
@@ -40,6 +41,16 @@ pub(super) fn execute(connection: &mut Connection, command: &Command, data: Vec<
     };
     // What a device has counts, and a connection that is over gives it nothing.
     let Some(reply) = reply.at_device() else { return };
+    if writes(command)
+        && let Some(controller) = reply.queue().association().map(|association| &association.controller)
+        && let Err(denied) = namespace.lease.admit(&controller.host_nqn, &controller.host_id, &*subsystem)
+    {
+        return match denied {
+            Denied::Held => refuse(reply, command, Status::RESERVATION_CONFLICT),
+            Denied::Busy => reply.status(Status::NAMESPACE_NOT_READY),
+            Denied::NotStored => refuse(reply, command, Status::INTERNAL_ERROR),
+        };
+    }
     let asked = Asked { namespace, nsid: command.nsid, lba: command.lba(), reply };
     let outcome = match command.opcode {
         nvm::READ => read(asked, command),
@@ -55,6 +66,15 @@ pub(super) fn execute(connection: &mut Connection, command: &Command, data: Vec<
     };
     if let Err((status, asked)) = outcome {
         refuse(asked.reply, command, status);
+    }
+}
+
+/// Whether a command changes blocks, and so needs the lease.
+fn writes(command: &Command) -> bool {
+    match command.opcode {
+        nvm::WRITE | nvm::WRITE_ZEROES => true,
+        nvm::DATASET_MANAGEMENT => command.dwords[1] & DATASET_DEALLOCATE != 0,
+        _ => false,
     }
 }
 

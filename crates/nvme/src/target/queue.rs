@@ -182,6 +182,16 @@ impl Queue {
         }
     }
 
+    pub(super) fn is_killed(&self) -> bool {
+        self.is_killed.load(Ordering::SeqCst)
+    }
+
+    /// Whether a device has, or may yet get, a command of it.
+    pub(super) fn may_reach_device(&self) -> bool {
+        // In this order: what is counted after the end reaches none.
+        !self.is_killed() || self.commands_at_device() > 0
+    }
+
     pub(super) fn commands_at_device(&self) -> usize {
         self.at_device.load(Ordering::SeqCst)
     }

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use underlay_sync::Instant;
+use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, MutexGuard, RwLock};
 
 use underlay_storage::device::{BlockDevice, Geometry};
 
 use super::controller::Controller;
 use super::counters::{Counting, NamespaceCounters, QueueSnapshot};
+use super::lease::{HostIdentity, Lease, Surroundings, Writers};
 use super::queue::Queue;
 use crate::auth::ControllerSecrets;
 use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, NQN_BYTES};
@@ -19,6 +21,8 @@ use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, NQN_BYTES};
 pub const LARGEST_NSID: u32 = 1024;
 /// Controller IDs above this have other uses.
 const LARGEST_CONTROLLER_ID: u16 = 0xffef;
+/// How long a host waits for what it, or the one that wrote before it, had under way.
+const FORMER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a subsystem or a namespace can't be there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,9 +94,15 @@ pub struct Namespace {
     pub(super) optimal_io_bytes: u32,
     pub(super) capacity_bytes: AtomicU64,
     pub(super) counting: Counting,
+    pub(super) lease: Lease,
 }
 
 impl Namespace {
+    /// The one host that writes to it, if there is one.
+    pub fn writer(&self) -> Option<HostIdentity> {
+        self.lease.holder()
+    }
+
     pub fn nsid(&self) -> u32 {
         self.nsid
     }
@@ -149,14 +159,13 @@ pub struct Subsystem {
 }
 
 struct Former {
-    host_nqn: String,
-    host_id: [u8; 16],
+    host: HostIdentity,
     queue: Weak<Queue>,
 }
 
 impl Former {
     fn has_commands(&self) -> bool {
-        self.queue.upgrade().is_some_and(|queue| queue.commands_at_device() > 0)
+        self.queue.upgrade().is_some_and(|queue| queue.may_reach_device())
     }
 }
 
@@ -190,11 +199,23 @@ impl Subsystem {
         &self.serial_number
     }
 
-    /// Adds a namespace, and tells the hosts.
+    /// Adds a namespace that one host at a time may write to, and tells the hosts.
     ///
     /// # Errors
     /// When its ID is taken or none, or its device's blocks have a size that hosts can't use.
     pub fn add_namespace(&self, config: NamespaceConfig) -> Result<Arc<Namespace>, SubsystemError> {
+        self.add_namespace_for(config, Writers::One)
+    }
+
+    /// As [`Subsystem::add_namespace`], and says who may write to it.
+    ///
+    /// # Errors
+    /// As `add_namespace`.
+    pub fn add_namespace_for(
+        &self,
+        config: NamespaceConfig,
+        writers: Writers,
+    ) -> Result<Arc<Namespace>, SubsystemError> {
         let NamespaceConfig { nsid, uuid, device } = config;
         if !(1..=LARGEST_NSID).contains(&nsid) {
             return Err(SubsystemError::InvalidNsid(nsid));
@@ -211,6 +232,7 @@ impl Subsystem {
             optimal_io_bytes,
             capacity_bytes: AtomicU64::new(capacity_bytes),
             counting: Counting::default(),
+            lease: Lease::new(writers),
         });
         {
             let mut namespaces = self.namespaces.write();
@@ -333,6 +355,9 @@ impl Subsystem {
         let controller = Arc::new(make(id));
         controllers.by_id.insert(id, Arc::clone(&controller));
         controllers.last_id = id;
+        drop(controllers);
+        let host = controller.host();
+        self.namespaces().iter().for_each(|namespace| namespace.lease.controller_came(&host));
         Some(controller)
     }
 
@@ -340,42 +365,75 @@ impl Subsystem {
         self.former.lock()
     }
 
-    pub(super) fn remember_former(&self, host_nqn: &str, host_id: &[u8; 16], queue: &Arc<Queue>) {
+    /// For as long as a device may have commands of this queue, which ends.
+    pub(super) fn remember_former(&self, host: HostIdentity, queue: &Arc<Queue>) {
         let mut former = self.former();
         former.retain(Former::has_commands);
-        former.push(Former {
-            host_nqn: host_nqn.to_owned(),
-            host_id: *host_id,
-            queue: Arc::downgrade(queue),
-        });
+        former.push(Former { host, queue: Arc::downgrade(queue) });
     }
 
     /// Waits until devices have nothing more of a host's connections that are gone, and says whether that is so now.
-    pub(super) fn await_former(&self, host_nqn: &str, host_id: &[u8; 16], patience: Duration) -> bool {
-        const INTERVAL: Duration = Duration::from_millis(1);
-        let others: Vec<Arc<Controller>> = {
-            let controllers = self.controllers();
-            controllers.by_id.values().filter(|one| one.is_of(host_nqn, host_id)).cloned().collect()
-        };
+    pub(super) fn await_former(&self, host: &HostIdentity) -> bool {
         // What such a connection has received and not looked at may not reach a device any more.
-        others.iter().for_each(|controller| controller.end_hung_up());
-        let deadline = Instant::now() + patience;
-        loop {
-            let is_free = !self
-                .former()
-                .iter()
-                .any(|one| one.host_nqn == host_nqn && one.host_id == *host_id && one.has_commands());
-            if is_free || Instant::now() >= deadline {
-                return is_free;
-            }
-            underlay_sync::thread::sleep(INTERVAL);
+        self.controllers_of(host).iter().for_each(|controller| controller.end_hung_up());
+        let is_free = || !self.former().iter().any(|one| one.host == *host && one.has_commands());
+        wait_for(is_free) || is_planted(Bug::LateWriteLands)
+    }
+
+    fn controllers_of(&self, host: &HostIdentity) -> Vec<Arc<Controller>> {
+        let controllers = self.controllers();
+        controllers.by_id.values().filter(|one| one.is_of(&host.nqn, &host.id)).cloned().collect()
+    }
+
+    /// Ends the controllers that a host has replaced by this one, which is its `number`th, and waits for what devices have of
+    /// them. Their connections may seem to be alive here: what is on its way on them comes too late.
+    pub(super) fn replace_former(
+        &self,
+        controller: &Arc<Controller>,
+        instance: u64,
+        number: u64,
+    ) -> Result<(), Replaced> {
+        let host = controller.host();
+        let (older, has_newer) = {
+            // Of two at the same time one sees the other.
+            let controllers = self.controllers();
+            controller.set_instance(instance, number);
+            let others = controllers.by_id.values().filter(|one| one.is_of(&host.nqn, &host.id));
+            let numbered = others.filter_map(|one| Some((one, one.number_of(instance)?)));
+            let (older, newer): (Vec<_>, Vec<_>) =
+                numbered.filter(|(_, other)| *other != number).partition(|(_, other)| *other < number);
+            let older: Vec<_> = older.into_iter().map(|(one, _)| Arc::clone(one)).collect();
+            (older, !newer.is_empty())
+        };
+        if has_newer {
+            return Err(Replaced::ByNewer);
+        }
+        if !is_planted(Bug::LateWriteLands) {
+            older.iter().for_each(|one| one.end());
+        }
+        if self.await_former(&host) { Ok(()) } else { Err(Replaced::NotYet) }
+    }
+
+    /// A controller takes leave of the subsystem, though its connections may last a little longer.
+    pub(super) fn controller_left(&self, controller: &Controller, took_leave: bool) {
+        let host = controller.host();
+        for namespace in self.namespaces() {
+            namespace.lease.controller_left(&host, took_leave, self);
         }
     }
 
     pub(super) fn remove_controller(&self, controller: &Arc<Controller>) {
-        let mut controllers = self.controllers();
-        if controllers.by_id.get(&controller.id).is_some_and(|found| Arc::ptr_eq(found, controller)) {
-            controllers.by_id.remove(&controller.id);
+        let was_there = {
+            let mut controllers = self.controllers();
+            let is_it =
+                controllers.by_id.get(&controller.id).is_some_and(|found| Arc::ptr_eq(found, controller));
+            if is_it {
+                controllers.by_id.remove(&controller.id);
+            }
+            is_it
+        };
+        if was_there {
+            self.controller_left(controller, controller.has_taken_leave());
         }
     }
 
@@ -387,6 +445,41 @@ impl Subsystem {
             controllers.by_id.values().cloned().collect()
         };
         controllers.iter().for_each(|controller| controller.end());
+    }
+}
+
+/// Why a controller can't take the place of former ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replaced {
+    /// It has been replaced itself.
+    ByNewer,
+    /// Devices still have commands of a former one.
+    NotYet,
+}
+
+fn wait_for(is_so: impl Fn() -> bool) -> bool {
+    const INTERVAL: Duration = Duration::from_millis(1);
+    let deadline = Instant::now() + FORMER_PATIENCE;
+    loop {
+        let is_so = is_so();
+        if is_so || Instant::now() >= deadline {
+            return is_so;
+        }
+        underlay_sync::thread::sleep(INTERVAL);
+    }
+}
+
+impl Surroundings for Subsystem {
+    fn is_connected(&self, host: &HostIdentity) -> bool {
+        self.controllers_of(host).iter().any(|controller| !controller.has_taken_leave())
+    }
+
+    fn await_last_commands(&self, former: Option<&HostIdentity>) -> bool {
+        let left = former.map_or_else(Vec::new, |host| self.controllers_of(host));
+        wait_for(|| {
+            !self.former().iter().any(Former::has_commands)
+                && !left.iter().any(|controller| controller.has_commands_at_device())
+        })
     }
 }
 

@@ -13,30 +13,32 @@ use underlay_storage::device::{BlockDevice, Request};
 use crate::served::{MIB, NQN, Server, within};
 
 const C2H_DATA: u8 = 7;
-const R2T: u8 = 9;
+pub const R2T: u8 = 9;
 const RESPONSE: u8 = 5;
 
 /// Changes one PDU, and says whether the connection goes on.
-type Change = fn(&mut Vec<u8>) -> bool;
+pub type Change = fn(&mut Vec<u8>) -> bool;
 
 /// A mishap that waits for the next PDU of its type.
 type Awaited = Arc<Mutex<Option<(u8, Change)>>>;
 
 /// Stands between initiator and target.
-struct Wire {
-    address: SocketAddr,
+pub struct Wire {
+    pub address: SocketAddr,
     awaited: Awaited,
 }
 
 impl Wire {
-    fn to(target: SocketAddr) -> Wire {
+    pub fn to(target: SocketAddr) -> Wire {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let wire = Wire { address: listener.local_addr().unwrap(), awaited: Awaited::default() };
         let awaited = Arc::clone(&wire.awaited);
         // Ends with the test's process: nobody comes any more.
         thread::spawn(move || {
             for host in listener.incoming() {
-                let (host, target) = (host.unwrap(), TcpStream::connect(target).unwrap());
+                let host = host.unwrap();
+                // One that is away for a moment refuses, and so do we.
+                let Ok(target) = TcpStream::connect(target) else { continue };
                 let (mut from_host, mut to_target) = (host.try_clone().unwrap(), target.try_clone().unwrap());
                 thread::spawn(move || {
                     let _ = io::copy(&mut from_host, &mut to_target);
@@ -52,11 +54,11 @@ impl Wire {
         wire
     }
 
-    fn expect(&self, kind: u8, change: Change) {
+    pub fn expect(&self, kind: u8, change: Change) {
         *self.awaited.lock().unwrap() = Some((kind, change));
     }
 
-    fn has_happened(&self) -> bool {
+    pub fn has_happened(&self) -> bool {
         self.awaited.lock().unwrap().is_none()
     }
 }

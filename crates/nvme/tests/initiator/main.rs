@@ -1,6 +1,7 @@
 //! Our initiator against our target, over loopback.
 
 mod broken_target;
+mod losses;
 mod served;
 
 use std::io::{Read, Write};

@@ -22,6 +22,9 @@ struct State {
     current: Vec<u8>,
     durable: Vec<u8>,
     failure: Option<DeviceError>,
+    /// As on a device without space: the rest goes on.
+    refuses_writes: bool,
+    holds_flushes: bool,
     /// Requests that wait, while they do.
     held: Option<Vec<(Request, Done)>>,
 }
@@ -29,7 +32,14 @@ struct State {
 impl Volatile {
     pub fn new(capacity_bytes: u64) -> Arc<Volatile> {
         let bytes = vec![0; capacity_bytes as usize];
-        let state = State { current: bytes.clone(), durable: bytes, failure: None, held: None };
+        let state = State {
+            current: bytes.clone(),
+            durable: bytes,
+            failure: None,
+            refuses_writes: false,
+            holds_flushes: false,
+            held: None,
+        };
         Arc::new(Volatile { state: Mutex::new(state) })
     }
 
@@ -48,6 +58,18 @@ impl Volatile {
 
     pub fn fail_with(&self, failure: Option<DeviceError>) {
         self.lock().failure = failure;
+    }
+
+    pub fn refuse_writes(&self, refuses: bool) {
+        self.lock().refuses_writes = refuses;
+    }
+
+    /// Answers no flush, or all that waited.
+    pub fn hold_flushes(&self, holds: bool) {
+        self.lock().holds_flushes = holds;
+        if !holds {
+            self.hold(false);
+        }
     }
 
     /// Answers nothing, or everything that waited.
@@ -72,6 +94,9 @@ impl State {
     fn carry_out(&mut self, request: Request) -> Completion {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
+        }
+        if self.refuses_writes && matches!(request, Request::Write { .. } | Request::Discard { .. }) {
+            return Err(DeviceError::NoSpace);
         }
         let (offset, length) = request.extent();
         let range = offset as usize..(offset + length) as usize;
@@ -105,8 +130,12 @@ impl BlockDevice for Volatile {
         }
         let completion = {
             let mut state = self.lock();
-            if let Some(held) = &mut state.held {
-                held.push((request, done));
+            let waits = match state.holds_flushes {
+                true => matches!(request, Request::Flush),
+                false => state.held.is_some(),
+            };
+            if waits {
+                state.held.get_or_insert_default().push((request, done));
                 return;
             }
             state.carry_out(request)
@@ -119,14 +148,16 @@ impl BlockDevice for Volatile {
 pub struct Server {
     pub store: Arc<Volatile>,
     address: SocketAddr,
+    uuid: [u8; 16],
     target: Option<Target>,
 }
 
 impl Server {
     pub fn start(capacity_bytes: u64) -> Server {
         let store = Volatile::new(capacity_bytes);
-        let target = serve(&store, "127.0.0.1:0".parse().unwrap());
-        Server { store, address: target.addresses()[0], target: Some(target) }
+        let uuid = [7; 16];
+        let target = serve(&store, uuid, "127.0.0.1:0".parse().unwrap());
+        Server { store, address: target.addresses()[0], uuid, target: Some(target) }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -146,13 +177,21 @@ impl Server {
     /// With all that was written.
     pub fn restart(&mut self) {
         self.stop();
-        self.target = Some(serve(&self.store, self.address));
+        self.target = Some(serve(&self.store, self.uuid, self.address));
     }
 
     pub fn restart_after_power_cut(&mut self) {
         self.stop();
         self.store.cut_power();
-        self.target = Some(serve(&self.store, self.address));
+        self.target = Some(serve(&self.store, self.uuid, self.address));
+    }
+
+    /// With an empty volume in the old one's place.
+    pub fn restart_as_another(&mut self) {
+        self.stop();
+        let capacity_bytes = self.store.geometry().capacity_bytes;
+        (self.store, self.uuid) = (Volatile::new(capacity_bytes), [8; 16]);
+        self.target = Some(serve(&self.store, self.uuid, self.address));
     }
 
     pub fn resize(&self, capacity_bytes: u64) {
@@ -161,11 +200,11 @@ impl Server {
     }
 }
 
-fn serve(store: &Arc<Volatile>, address: SocketAddr) -> Target {
+fn serve(store: &Arc<Volatile>, uuid: [u8; 16], address: SocketAddr) -> Target {
     let subsystems = Arc::new(Subsystems::default());
     let config = SubsystemConfig { nqn: NQN.into(), serial_number: "TEST".into(), hosts: Hosts::Any(None) };
     let device: Arc<dyn BlockDevice> = store.clone();
-    let namespace = NamespaceConfig { nsid: 1, uuid: [7; 16], device };
+    let namespace = NamespaceConfig { nsid: 1, uuid, device };
     subsystems.add(config).unwrap().add_namespace(namespace).unwrap();
     Target::start_with(TargetConfig { listen: vec![address], ..TargetConfig::default() }, subsystems).unwrap()
 }

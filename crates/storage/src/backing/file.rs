@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::Backing;
 use crate::device::DeviceError;
+use crate::failed_sync::SyncLatch;
 
 /// What a flush of a file backing achieves on *this* machine.
 ///
@@ -30,6 +31,7 @@ pub enum Durability {
 pub struct FileBacking {
     file: File,
     durability: Durability,
+    latch: SyncLatch,
 }
 
 impl FileBacking {
@@ -54,7 +56,7 @@ impl FileBacking {
         if file.metadata()?.len() < capacity_bytes {
             file.set_len(capacity_bytes)?;
         }
-        Ok(FileBacking { file, durability })
+        Ok(FileBacking { file, durability, latch: SyncLatch::default() })
     }
 
     fn write_zeros(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
@@ -128,7 +130,7 @@ impl Backing for FileBacking {
     fn sync(&self) -> Result<(), DeviceError> {
         match self.durability {
             Durability::PageCache => Ok(()),
-            Durability::Disk => self.file.sync_data().map_err(device_error),
+            Durability::Disk => self.latch.run(|| self.file.sync_data().map_err(device_error)),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Who may connect to which volume, kept beside the pool.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::ServerError;
+use super::whole_file;
 use crate::pool_file::Admission;
 
 const FILE: &str = "hosts.json";
@@ -16,6 +16,8 @@ const FILE: &str = "hosts.json";
 pub(super) struct Admissions {
     path: PathBuf,
     volumes: BTreeMap<String, Admission>,
+    /// Writing failed: the file may say one or the other.
+    is_file_uncertain: bool,
 }
 
 impl Admissions {
@@ -33,33 +35,30 @@ impl Admissions {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(ServerError::io("read", path, error)),
         };
-        Ok(Admissions { path, volumes })
+        Ok(Admissions { path, volumes, is_file_uncertain: false })
     }
 
     pub(super) fn of(&self, volume: &str) -> Admission {
         self.volumes.get(volume).cloned().unwrap_or_default()
     }
 
-    /// Durable once it returns.
+    /// Durable once it returns. In force only then: what is not in the file would be forgotten by a restart.
     pub(super) fn set(&mut self, volume: &str, admission: Admission) -> Result<(), ServerError> {
-        let before = match admission == Admission::default() {
-            true => self.volumes.remove(volume),
-            false => self.volumes.insert(volume.to_owned(), admission.clone()),
-        };
-        if before.unwrap_or_default() == admission {
+        if self.of(volume) == admission && !self.is_file_uncertain {
             return Ok(());
         }
-        self.write().map_err(|error| ServerError::io("write", &self.path, error))
-    }
-
-    /// In place only when whole.
-    fn write(&self) -> io::Result<()> {
-        let part = self.path.with_extension("part");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-        file.write_all(&serde_json::to_vec_pretty(&self.volumes)?)?;
-        file.sync_all()?;
-        fs::rename(&part, &self.path)?;
-        self.path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+        let mut volumes = self.volumes.clone();
+        match admission == Admission::default() {
+            true => volumes.remove(volume),
+            false => volumes.insert(volume.to_owned(), admission),
+        };
+        let text =
+            serde_json::to_vec_pretty(&volumes).map_err(|error| ServerError::Failed(error.to_string()))?;
+        let written = whole_file::replace(&self.path, &text);
+        self.is_file_uncertain = written.is_err();
+        written.map_err(|error| ServerError::io("write", &self.path, error))?;
+        self.volumes = volumes;
+        Ok(())
     }
 }
 
@@ -81,5 +80,28 @@ mod tests {
         assert_eq!(Admissions::open(folder.path()).unwrap().of("data"), Admission::default());
         fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(Admissions::open(folder.path()).unwrap_err().to_string().contains("makes no sense"));
+    }
+
+    /// As after "no space": nobody may take for kept what a restart forgets.
+    #[test]
+    fn what_could_not_be_written_is_not_in_force_and_is_written_the_next_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let some = Admission { hosts: vec!["nqn.2014-08.org.example:a".into()], secret_env: None };
+        let mut admissions = Admissions::open(folder.path()).unwrap();
+        // Nothing can be put in its place.
+        let obstacle = folder.path().join("hosts.part");
+        fs::create_dir(&obstacle).unwrap();
+        assert!(admissions.set("data", some.clone()).is_err());
+        assert_eq!(admissions.of("data"), Admission::default());
+        fs::remove_dir(&obstacle).unwrap();
+        admissions.set("data", some.clone()).unwrap();
+        assert_eq!(Admissions::open(folder.path()).unwrap().of("data"), some);
+        // Which of the two the file has is not known: it is written again even for what is in force.
+        fs::create_dir(&obstacle).unwrap();
+        assert!(admissions.set("data", Admission::default()).is_err());
+        fs::remove_dir(&obstacle).unwrap();
+        fs::remove_file(folder.path().join(FILE)).unwrap();
+        admissions.set("data", some.clone()).unwrap();
+        assert_eq!(Admissions::open(folder.path()).unwrap().of("data"), some);
     }
 }

@@ -110,13 +110,14 @@ impl OpenPool {
                 self.create(wanted)?;
                 continue;
             };
+            // First: what fails behind it leaves no volume that is open to more hosts than it shall be.
+            self.admissions().set(&wanted.name, wanted.admission.clone())?;
             if wanted.spec.capacity_bytes > found.capacity_bytes {
                 self.pool.resize(&wanted.name, wanted.spec.capacity_bytes)?;
             }
             if wanted.spec.limits != found.limits {
                 self.pool.set_limits(&wanted.name, wanted.spec.limits)?;
             }
-            self.admissions().set(&wanted.name, wanted.admission.clone())?;
         }
         Ok(())
     }
@@ -126,13 +127,10 @@ impl OpenPool {
         if self.pool.volume(&wanted.name).is_ok() {
             return Err(crate::pool::PoolError::Exists(wanted.name.clone()).into());
         }
-        // First, so that it never is there for hosts that it is not for.
+        // First, so that it never is there for hosts that it is not for. And it stays when the pool fails: the volume may
+        // have come about all the same, and whoever makes one of this name says anew whom it is for.
         self.admissions().set(&wanted.name, wanted.admission.clone())?;
-        let made = self.pool.create(&wanted.name, &wanted.spec);
-        if made.is_err() {
-            self.admissions().set(&wanted.name, Admission::default())?;
-        }
-        Ok(made?)
+        Ok(self.pool.create(&wanted.name, &wanted.spec)?)
     }
 
     pub(super) fn resize(&self, name: &str, capacity_bytes: u64, shrink: bool) -> Result<(), ServerError> {
@@ -156,14 +154,11 @@ impl OpenPool {
         let admission = self.admissions().of(source);
         self.admissions().set(name, admission)?;
         let access = if writable { Access::Writable } else { Access::ReadOnly };
-        let made = self.pool.snapshot(source, name, access);
-        if made.is_err() {
-            self.admissions().set(name, Admission::default())?;
-        }
-        Ok(made?)
+        Ok(self.pool.snapshot(source, name, access)?)
     }
 
     pub(super) fn delete(&self, name: &str) -> Result<(), ServerError> {
+        // Only once the volume is gone for good: an error may mean that it comes back.
         self.pool.delete(name)?;
         self.admissions().set(name, Admission::default())
     }

@@ -12,6 +12,7 @@ use underlay_sync::{SendError, Sender, channel};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::failed_sync::BelievableSync;
 
 const BLOCK_BYTES: u32 = 4096;
 /// Requests to one device at once: each takes a thread for as long as the device takes.
@@ -19,8 +20,13 @@ const THREADS: usize = 8;
 const LARGEST_ZEROS_BYTES: u64 = 1 << 20;
 
 /// Reads and writes through the page cache of this machine; a flush is `fdatasync`, so what was flushed outlives a power cut
-/// as far as the device does.
+/// as far as the device does, and after a failed one none succeeds.
 pub(super) struct RealDevice {
+    threads: BelievableSync<Threads>,
+}
+
+/// The calls that block, each on a thread.
+struct Threads {
     geometry: Geometry,
     queue: Option<Sender<(Request, Done)>>,
     threads: Vec<JoinHandle<()>>,
@@ -62,11 +68,22 @@ impl RealDevice {
             threads.push(underlay_sync::thread::Builder::new().name("member".into()).spawn(work)?);
         }
         let geometry = Geometry { capacity_bytes, block_bytes: BLOCK_BYTES, optimal_io_bytes: BLOCK_BYTES };
-        Ok(RealDevice { geometry, queue: Some(queue), threads })
+        let threads = Threads { geometry, queue: Some(queue), threads };
+        Ok(RealDevice { threads: BelievableSync::new(threads) })
     }
 }
 
-impl Drop for RealDevice {
+impl BlockDevice for RealDevice {
+    fn geometry(&self) -> Geometry {
+        self.threads.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        self.threads.submit(request, done);
+    }
+}
+
+impl Drop for Threads {
     fn drop(&mut self) {
         drop(self.queue.take());
         let own = std::thread::current().id();
@@ -79,7 +96,7 @@ impl Drop for RealDevice {
     }
 }
 
-impl BlockDevice for RealDevice {
+impl BlockDevice for Threads {
     fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -100,9 +117,8 @@ fn carry_out(file: &File, request: Request) -> Completion {
         Request::Read { offset_bytes, mut buffer } => {
             return file.read_exact_at(&mut buffer, offset_bytes).map(|()| buffer).map_err(device_error);
         }
-        Request::Write { offset_bytes, data, fua } => {
-            file.write_all_at(&data, offset_bytes).and_then(|()| if fua { file.sync_data() } else { Ok(()) })
-        }
+        // A forced write is followed by a flush, which is asked for on its own.
+        Request::Write { offset_bytes, data, fua: _ } => file.write_all_at(&data, offset_bytes),
         Request::Flush => file.sync_data(),
         Request::Discard { offset_bytes, length_bytes } => discard(file, offset_bytes, length_bytes),
     };

@@ -1,0 +1,80 @@
+//! By what a namespace is known again. Names and numbers are given anew: another volume may have them tomorrow.
+
+use crate::identify::{ControllerData, NamespaceData, NamespaceDescriptors};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    nguid: Option<[u8; 16]>,
+    uuid: Option<[u8; 16]>,
+    eui64: Option<[u8; 8]>,
+    serial_number: String,
+}
+
+impl Identity {
+    pub(super) fn new(
+        controller: &ControllerData,
+        namespace: &NamespaceData,
+        descriptors: &NamespaceDescriptors,
+    ) -> Identity {
+        // All zeros is none.
+        let nguid = descriptors.nguid.unwrap_or(namespace.nguid);
+        Identity {
+            nguid: Some(nguid).filter(|nguid| *nguid != [0; 16]),
+            uuid: descriptors.uuid.filter(|uuid| *uuid != [0; 16]),
+            eui64: Some(namespace.eui64).filter(|eui64| *eui64 != [0; 8]),
+            serial_number: controller.serial_number.clone(),
+        }
+    }
+
+    /// How the namespace that is there now tells that it is another one.
+    pub(super) fn difference(&self, now: &Identity) -> Option<String> {
+        let identifiers = |identity: &Identity| {
+            [identity.nguid.map(Vec::from), identity.uuid.map(Vec::from), identity.eui64.map(Vec::from)]
+        };
+        let (before, found) = (identifiers(self), identifiers(now));
+        let mut has_common = false;
+        for (name, (before, found)) in ["NGUID", "UUID", "EUI64"].iter().zip(before.iter().zip(&found)) {
+            match (before, found) {
+                (Some(before), Some(found)) if before != found => {
+                    return Some(format!("its {name} is {}, and was {}", hex(found), hex(before)));
+                }
+                (Some(_), Some(_)) => has_common = true,
+                _ => {}
+            }
+        }
+        if has_common {
+            // A target may have another serial number each time that it is set up; the namespace is the same.
+            return None;
+        }
+        if before.iter().any(Option::is_some) {
+            return Some("it has none of its identifiers any more".into());
+        }
+        let (before, found) = (&self.serial_number, &now.serial_number);
+        (before != found)
+            .then(|| format!("the serial number is '{}', and was '{}'", found.trim(), before.trim()))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_known_by_its_own_identifiers_and_else_by_the_serial_number() {
+        let none = Identity { nguid: None, uuid: None, eui64: None, serial_number: "A".into() };
+        let known = Identity { nguid: Some([1; 16]), uuid: Some([2; 16]), ..none.clone() };
+        assert_eq!(known.difference(&known), None);
+        assert_eq!(known.difference(&Identity { serial_number: "B".into(), ..known.clone() }), None);
+        assert_eq!(known.difference(&Identity { uuid: None, ..known.clone() }), None);
+        let other = known.difference(&Identity { nguid: Some([9; 16]), ..known.clone() }).unwrap();
+        assert!(other.contains("NGUID is 0909"), "{other}");
+        assert!(known.difference(&none).unwrap().contains("none of its identifiers"));
+        assert_eq!(none.difference(&known), None);
+        let other = none.difference(&Identity { serial_number: "B".into(), ..none.clone() }).unwrap();
+        assert!(other.contains("'B'") && other.contains("'A'"), "{other}");
+    }
+}

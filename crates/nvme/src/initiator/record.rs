@@ -1,0 +1,243 @@
+//! What a namespace knows of its writes: which are under way, which wait, what is kept until a flush, and what is lost.
+//!
+//! Two writes that touch the same block are not under way together. The order in which a target does such two is its
+//! own, and when one of them is done again after a loss, the block could turn back to what it was before.
+
+use std::collections::{BTreeMap, VecDeque};
+use underlay_sync::planted::{Bug, is_planted};
+
+use super::lost::LostRanges;
+use super::unflushed::{Kept, Unflushed};
+use crate::status::Status;
+
+/// Of unflushed writes. When there is more, a flush is sent that nobody asked for.
+pub(super) const MOST_UNFLUSHED_BYTES: usize = 64 << 20;
+/// The same for their number: discards have no data.
+pub(super) const MOST_UNFLUSHED: usize = 16 << 10;
+/// With so many times as much, kept or under way, further writes wait for the flush.
+const WAITING_FACTOR: usize = 2;
+
+/// First block and the one behind the last.
+pub(super) type Blocks = (u64, u64);
+
+/// `W` is what waits: a write with whom to answer.
+pub(super) struct WriteRecord<W> {
+    /// A completed write is not durable, so it has to be kept.
+    keeps: bool,
+    unflushed: Unflushed,
+    lost: LostRanges,
+    /// What the target said to what is lost.
+    refusal: Option<Status>,
+    under_way: BTreeMap<u64, u64>,
+    under_way_bytes: usize,
+    waiting: VecDeque<(Blocks, usize, W)>,
+    /// A flush of our own is under way.
+    is_flushing: bool,
+    /// Somebody is sending what waited.
+    is_admitting: bool,
+}
+
+impl<W> WriteRecord<W> {
+    pub(super) fn new(keeps: bool) -> WriteRecord<W> {
+        WriteRecord {
+            keeps,
+            unflushed: Unflushed::default(),
+            lost: LostRanges::default(),
+            refusal: None,
+            under_way: BTreeMap::new(),
+            under_way_bytes: 0,
+            waiting: VecDeque::new(),
+            is_flushing: false,
+            is_admitting: false,
+        }
+    }
+
+    /// Whether a write may be sent, which then is under way.
+    pub(super) fn begin(&mut self, blocks: Blocks, bytes: usize) -> bool {
+        self.waiting.is_empty() && self.begin_waited(blocks, bytes)
+    }
+
+    fn begin_waited(&mut self, blocks: Blocks, bytes: usize) -> bool {
+        let (start, end) = blocks;
+        let is_alone =
+            self.under_way.range(..end).next_back().is_none_or(|(_, other_end)| *other_end <= start);
+        let may_begin = is_alone && self.has_room(bytes);
+        if may_begin {
+            self.under_way.insert(start, end);
+            self.under_way_bytes += bytes;
+        }
+        may_begin
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        let all_bytes = self.unflushed.bytes() + self.under_way_bytes;
+        let all = self.unflushed.len() + self.under_way.len();
+        !self.keeps
+            || is_planted(Bug::KeptWithoutBound)
+            || all == 0
+            || (all_bytes + bytes <= WAITING_FACTOR * MOST_UNFLUSHED_BYTES
+                && all < WAITING_FACTOR * MOST_UNFLUSHED)
+    }
+
+    pub(super) fn wait(&mut self, blocks: Blocks, bytes: usize, write: W) {
+        self.waiting.push_back((blocks, bytes, write));
+    }
+
+    /// A write is over. What was answered is as it was last written, and is kept where that is needed.
+    pub(super) fn end(&mut self, blocks: Blocks, bytes: usize, answered: Option<Kept>) {
+        self.under_way.remove(&blocks.0);
+        self.under_way_bytes -= bytes;
+        if let Some(write) = answered {
+            self.lost.remove(blocks);
+            if self.keeps {
+                self.unflushed.keep(write);
+            }
+        }
+    }
+
+    /// Whether the caller is the one to send what may begin now, by [`WriteRecord::next`] until there is no more.
+    pub(super) fn begin_admitting(&mut self) -> bool {
+        !self.waiting.is_empty() && !std::mem::replace(&mut self.is_admitting, true)
+    }
+
+    pub(super) fn next(&mut self) -> Option<W> {
+        let (blocks, bytes) =
+            self.waiting.front().map_or(((0, 0), 0), |(blocks, bytes, _)| (*blocks, *bytes));
+        if self.waiting.is_empty() || !self.begin_waited(blocks, bytes) {
+            self.is_admitting = false;
+            return None;
+        }
+        self.waiting.pop_front().map(|(_, _, write)| write)
+    }
+
+    /// Whether the caller is to send a flush now, and to call [`WriteRecord::own_flush_ended`] when it is over.
+    pub(super) fn begin_own_flush(&mut self) -> bool {
+        let too_many = self.unflushed.bytes() > MOST_UNFLUSHED_BYTES || self.unflushed.len() > MOST_UNFLUSHED;
+        too_many && !std::mem::replace(&mut self.is_flushing, true)
+    }
+
+    /// What waited for a flush that failed, and has to be told so.
+    pub(super) fn own_flush_ended(&mut self, succeeded: bool) -> Vec<W> {
+        self.is_flushing = false;
+        if succeeded {
+            return Vec::new();
+        }
+        self.waiting.drain(..).map(|(_, _, write)| write).collect()
+    }
+
+    /// What a flush that is given to the target now covers.
+    pub(super) fn mark(&self) -> u64 {
+        self.unflushed.mark()
+    }
+
+    pub(super) fn flushed(&mut self, mark: u64) {
+        self.unflushed.flushed(mark);
+    }
+
+    pub(super) fn batches(&mut self, capacity_blocks: u64) -> Vec<Vec<(u64, Kept)>> {
+        // What lies behind the end of a namespace that became smaller was given up with it.
+        self.unflushed.forget(|_, write| write.blocks.0 >= capacity_blocks);
+        self.forget_behind(capacity_blocks);
+        self.unflushed.batches()
+    }
+
+    pub(super) fn forget_behind(&mut self, capacity_blocks: u64) {
+        self.lost.remove((capacity_blocks, u64::MAX));
+    }
+
+    /// A kept write was done again.
+    pub(super) fn repeated(&mut self, blocks: Blocks) {
+        self.lost.remove(blocks);
+    }
+
+    /// The target does not take a kept write again.
+    pub(super) fn lose(&mut self, number: u64, blocks: Blocks, status: Status) {
+        self.unflushed.forget(|kept, _| kept == number);
+        self.lost.insert(blocks);
+        self.refusal = Some(status);
+    }
+
+    pub(super) fn is_lost(&self, blocks: Blocks) -> bool {
+        self.lost.overlaps(blocks) && !is_planted(Bug::LostWritesForgotten)
+    }
+
+    pub(super) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    pub(super) fn forget_lost(&mut self) {
+        self.lost.remove((0, u64::MAX));
+    }
+
+    pub(super) fn refusal(&self) -> Option<Status> {
+        self.refusal
+    }
+
+    /// Of data that is kept or under way.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.unflushed.bytes() + self.under_way_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Command;
+    use crate::initiator::exchange::Data;
+
+    fn kept(blocks: Blocks, data: Option<Data>) -> Kept {
+        Kept { command: Command::default(), data, blocks, fua: false }
+    }
+
+    /// As a stream of writes through a flush that does not end: how many are let through.
+    fn admitted_without_a_flush(bytes: usize) -> (WriteRecord<u64>, u64) {
+        let mut record = WriteRecord::new(true);
+        let mut admitted = 0;
+        let mut flushes = 0;
+        while record.begin((admitted, admitted + 1), bytes) {
+            let data = (bytes > 0).then(|| Data::new(vec![0; bytes]));
+            record.end((admitted, admitted + 1), bytes, Some(kept((admitted, admitted + 1), data)));
+            flushes += u64::from(record.begin_own_flush());
+            admitted += 1;
+            assert!(admitted < 1 << 20, "there is no end to it");
+        }
+        assert_eq!(flushes, 1);
+        record.wait((admitted, admitted + 1), bytes, admitted);
+        (record, admitted)
+    }
+
+    #[test]
+    fn what_is_kept_during_a_long_flush_is_bounded_by_bytes() {
+        let (mut record, admitted) = admitted_without_a_flush(1 << 20);
+        assert_eq!((admitted, record.held_bytes()), (128, 128 << 20));
+        assert!(record.begin_admitting() && record.next().is_none());
+        // The flush ends, and what waited goes on.
+        record.flushed(record.mark());
+        assert!(record.own_flush_ended(true).is_empty());
+        assert!(record.begin_admitting());
+        assert_eq!((record.next(), record.next()), (Some(128), None));
+    }
+
+    #[test]
+    fn what_is_kept_during_a_long_flush_is_bounded_by_number() {
+        let (mut record, admitted) = admitted_without_a_flush(0);
+        assert_eq!(admitted as usize, WAITING_FACTOR * MOST_UNFLUSHED);
+        assert_eq!(record.own_flush_ended(false), [admitted], "told that the flush failed");
+        assert!(!record.begin_admitting());
+    }
+
+    #[test]
+    fn writes_of_the_same_block_go_one_after_the_other() {
+        let mut record = WriteRecord::new(false);
+        assert!(record.begin((0, 4), 4));
+        assert!(!record.begin((3, 8), 5));
+        record.wait((3, 8), 5, 'a');
+        // Nobody overtakes whoever waits.
+        assert!(!record.begin((20, 21), 1));
+        record.wait((20, 21), 1, 'b');
+        assert!(record.begin_admitting() && record.next().is_none());
+        record.end((0, 4), 4, None);
+        assert!(record.begin_admitting() && !record.begin_admitting());
+        assert_eq!((record.next(), record.next(), record.next()), (Some('a'), Some('b'), None));
+    }
+}

@@ -1,0 +1,348 @@
+//! Which host may write to a namespace.
+//!
+//! Two hosts that write to one volume, each with a file system of its own on it, destroy what the other has flushed. So the
+//! first host that writes takes a lease, and writes of others are refused. It ends when its holder takes leave, or
+//! some time after the last controller of it is gone: until then it may come back and write again what it has kept.
+//!
+//! A new holder's first write waits until devices have nothing more of the former one.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use underlay_sync::Instant;
+use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::{Mutex, RwLock};
+
+/// How long the lease of a host that is gone without a word is kept for it: hosts look for a lost target more often than that.
+pub const LEASE_GRACE: Duration = Duration::from_secs(30);
+
+/// A host, as it names itself when it connects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostIdentity {
+    pub nqn: String,
+    pub id: [u8; 16],
+}
+
+/// Keeps a lease's holder over a restart of the target.
+pub trait LeaseStore: Send + Sync {
+    /// The holder that was stored last.
+    fn load(&self) -> Option<HostIdentity>;
+
+    /// Durable once it returns. `None` is nobody.
+    ///
+    /// # Errors
+    /// When it can't be stored: then the host does not become the holder.
+    fn store(&self, holder: Option<&HostIdentity>) -> io::Result<()>;
+}
+
+/// Who may write to a namespace.
+#[derive(Clone, Default)]
+pub enum Writers {
+    /// One host at a time, as long as the target lives.
+    #[default]
+    One,
+    /// One host at a time, over restarts of the target.
+    OneStored(Arc<dyn LeaseStore>),
+    /// All: for file systems that are made for it, and for what can't be written to anyway.
+    All,
+}
+
+/// Why a host may not write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// Another host holds the lease.
+    Held,
+    /// Devices still have commands of the former holder: it may be tried again.
+    Busy,
+    /// The new holder could not be stored.
+    NotStored,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    holder: Option<HostIdentity>,
+    /// Since when the holder has no controller.
+    absent_since: Option<Instant>,
+    /// The holder may write: it is stored, and nothing of the former one is under way.
+    is_settled: bool,
+}
+
+/// What the lease has to know of the subsystem, and to have it do.
+pub(super) trait Surroundings {
+    fn is_connected(&self, host: &HostIdentity) -> bool;
+    /// Waits until devices have nothing more of this host's connections, and of any that are gone.
+    fn await_last_commands(&self, former: Option<&HostIdentity>) -> bool;
+}
+
+pub(super) struct Lease {
+    writers: Writers,
+    state: RwLock<State>,
+    /// Held by the one who becomes the holder.
+    changing: Mutex<()>,
+}
+
+impl Lease {
+    pub(super) fn new(writers: Writers) -> Lease {
+        let holder = match &writers {
+            Writers::OneStored(store) => store.load(),
+            Writers::One | Writers::All => None,
+        };
+        // It may be on its way back.
+        let absent_since = holder.is_some().then(Instant::now);
+        let state = State { holder, absent_since, is_settled: true };
+        Lease { writers, state: RwLock::new(state), changing: Mutex::new(()) }
+    }
+
+    pub(super) fn holder(&self) -> Option<HostIdentity> {
+        self.state.read().holder.clone()
+    }
+
+    /// Whether a host may write, which makes it the holder if nobody else is. The command in question has been counted as one that a
+    /// device has: whoever takes the lease after this waits for it.
+    pub(super) fn admit(
+        &self,
+        nqn: &str,
+        id: &[u8; 16],
+        surroundings: &dyn Surroundings,
+    ) -> Result<(), Denied> {
+        if matches!(self.writers, Writers::All) || is_planted(Bug::SecondHostWrites) {
+            return Ok(());
+        }
+        {
+            let state = self.state.read();
+            if let Some(holder) = &state.holder {
+                let is_own = holder.nqn == nqn && holder.id == *id;
+                if is_own && state.is_settled {
+                    return Ok(());
+                }
+                if !is_own && !has_lapsed(&state, surroundings) {
+                    return Err(Denied::Held);
+                }
+            }
+        }
+        self.take(&HostIdentity { nqn: nqn.to_owned(), id: *id }, surroundings)
+    }
+
+    fn take(&self, host: &HostIdentity, surroundings: &dyn Surroundings) -> Result<(), Denied> {
+        let _changing = self.changing.lock();
+        let before = {
+            let mut state = self.state.write();
+            match &state.holder {
+                Some(holder) if holder == host && state.is_settled => return Ok(()),
+                Some(holder) if holder != host && !has_lapsed(&state, surroundings) => {
+                    return Err(Denied::Held);
+                }
+                _ => {}
+            }
+            // From here on the former holder is refused; what passed before is counted, and waited for.
+            let next = State { holder: Some(host.clone()), absent_since: None, is_settled: false };
+            std::mem::replace(&mut *state, next)
+        };
+        let settled = self.settle(host, &before, surroundings);
+        let mut state = self.state.write();
+        match settled {
+            Ok(()) => state.is_settled = true,
+            // The stored holder may be either one by now: it is nobody's, and whoever is next stores anew.
+            Err(Denied::NotStored) => *state = State { is_settled: true, ..State::default() },
+            Err(_) => *state = before,
+        }
+        settled
+    }
+
+    fn settle(
+        &self,
+        host: &HostIdentity,
+        before: &State,
+        surroundings: &dyn Surroundings,
+    ) -> Result<(), Denied> {
+        let former = before.holder.as_ref().filter(|former| *former != host);
+        if !is_planted(Bug::LateWriteLands) && !surroundings.await_last_commands(former) {
+            return Err(Denied::Busy);
+        }
+        if let Writers::OneStored(store) = &self.writers
+            && let Err(error) = store.store(Some(host))
+        {
+            eprintln!("{} may not write: that it does could not be stored: {error}", host.nqn);
+            return Err(Denied::NotStored);
+        }
+        Ok(())
+    }
+
+    /// A controller of this host is gone, or has taken leave.
+    pub(super) fn controller_left(
+        &self,
+        host: &HostIdentity,
+        took_leave: bool,
+        surroundings: &dyn Surroundings,
+    ) {
+        if surroundings.is_connected(host) {
+            return;
+        }
+        let mut state = self.state.write();
+        if state.holder.as_ref() != Some(host) {
+            return;
+        }
+        if !took_leave {
+            state.absent_since = Some(Instant::now());
+            return;
+        }
+        *state = State { is_settled: true, ..State::default() };
+        if let Writers::OneStored(store) = &self.writers {
+            // At worst a restarted target keeps the lease for a host that needs it no more.
+            let _ = store.store(None);
+        }
+    }
+
+    /// A controller of this host is there.
+    pub(super) fn controller_came(&self, host: &HostIdentity) {
+        let mut state = self.state.write();
+        if state.holder.as_ref() == Some(host) {
+            state.absent_since = None;
+        }
+    }
+}
+
+fn has_lapsed(state: &State, surroundings: &dyn Surroundings) -> bool {
+    let Some(holder) = &state.holder else { return true };
+    let is_away_long = state.absent_since.is_some_and(|since| since.elapsed() >= LEASE_GRACE);
+    state.is_settled && is_away_long && !surroundings.is_connected(holder)
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_sync::simulation::World;
+
+    use super::*;
+
+    fn host(letter: char) -> HostIdentity {
+        HostIdentity { nqn: format!("nqn.2014-08.org.example:{letter}"), id: [letter as u8; 16] }
+    }
+
+    #[derive(Default)]
+    struct Around {
+        connected: Mutex<Vec<HostIdentity>>,
+        is_busy: Mutex<bool>,
+    }
+
+    impl Surroundings for Around {
+        fn is_connected(&self, host: &HostIdentity) -> bool {
+            self.connected.lock().contains(host)
+        }
+
+        fn await_last_commands(&self, _: Option<&HostIdentity>) -> bool {
+            !*self.is_busy.lock()
+        }
+    }
+
+    impl Around {
+        fn come(&self, lease: &Lease, host: &HostIdentity) {
+            self.connected.lock().push(host.clone());
+            lease.controller_came(host);
+        }
+
+        fn leave(&self, lease: &Lease, host: &HostIdentity, took_leave: bool) {
+            self.connected.lock().retain(|other| other != host);
+            lease.controller_left(host, took_leave, self);
+        }
+    }
+
+    #[derive(Default)]
+    struct Memory {
+        holder: Mutex<Option<HostIdentity>>,
+        fails: Mutex<bool>,
+    }
+
+    impl LeaseStore for Memory {
+        fn load(&self) -> Option<HostIdentity> {
+            self.holder.lock().clone()
+        }
+
+        fn store(&self, holder: Option<&HostIdentity>) -> io::Result<()> {
+            if *self.fails.lock() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            *self.holder.lock() = holder.cloned();
+            Ok(())
+        }
+    }
+
+    /// In virtual time, of which any amount passes at once.
+    fn in_a_world(body: impl FnOnce(&World) + Send + 'static) {
+        World::new(1).run(body).0.unwrap();
+    }
+
+    #[test]
+    fn a_lease_is_its_holders_until_it_leaves_or_stays_away() {
+        in_a_world(|_| {
+            let (a, b) = (host('a'), host('b'));
+            let (lease, around) = (Lease::new(Writers::One), Around::default());
+            let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, &around);
+            around.come(&lease, &a);
+            around.come(&lease, &b);
+            assert_eq!((admit(&a), admit(&b), admit(&a)), (Ok(()), Err(Denied::Held), Ok(())));
+            // The same name is not the same host.
+            assert_eq!(lease.admit(&a.nqn, &b.id, &around), Err(Denied::Held));
+            around.leave(&lease, &a, true);
+            assert_eq!((admit(&b), lease.holder()), (Ok(()), Some(b.clone())));
+            around.leave(&lease, &b, false);
+            around.come(&lease, &a);
+            underlay_sync::thread::sleep(LEASE_GRACE - Duration::from_secs(1));
+            assert_eq!(admit(&a), Err(Denied::Held));
+            // It was only away.
+            around.come(&lease, &b);
+            underlay_sync::thread::sleep(LEASE_GRACE * 2);
+            assert_eq!((admit(&a), admit(&b)), (Err(Denied::Held), Ok(())));
+            around.leave(&lease, &b, false);
+            underlay_sync::thread::sleep(LEASE_GRACE);
+            assert_eq!((admit(&a), admit(&b)), (Ok(()), Err(Denied::Held)));
+        });
+    }
+
+    #[test]
+    fn a_new_holder_waits_for_what_devices_have_of_the_former_one() {
+        let (a, b) = (host('a'), host('b'));
+        let (lease, around) = (Lease::new(Writers::One), Around::default());
+        let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, &around);
+        admit(&a).unwrap();
+        around.leave(&lease, &a, true);
+        *around.is_busy.lock() = true;
+        assert_eq!(admit(&b), Err(Denied::Busy));
+        *around.is_busy.lock() = false;
+        assert_eq!((admit(&b), admit(&a)), (Ok(()), Err(Denied::Held)));
+    }
+
+    #[test]
+    fn a_stored_lease_outlives_its_target() {
+        in_a_world(|_| {
+            let (a, b) = (host('a'), host('b'));
+            let (store, around) = (Arc::new(Memory::default()), Around::default());
+            let start = || Lease::new(Writers::OneStored(store.clone()));
+            *store.fails.lock() = true;
+            let lease = start();
+            assert_eq!(lease.admit(&a.nqn, &a.id, &around), Err(Denied::NotStored));
+            assert_eq!(lease.holder(), None);
+            *store.fails.lock() = false;
+            lease.admit(&a.nqn, &a.id, &around).unwrap();
+            // The target is killed.
+            let lease = start();
+            assert_eq!(lease.admit(&b.nqn, &b.id, &around), Err(Denied::Held));
+            lease.admit(&a.nqn, &a.id, &around).unwrap();
+            let lease = start();
+            underlay_sync::thread::sleep(LEASE_GRACE);
+            lease.admit(&b.nqn, &b.id, &around).unwrap();
+            assert_eq!(store.load(), Some(b.clone()));
+            lease.controller_left(&b, true, &around);
+            assert_eq!(store.load(), None);
+        });
+    }
+
+    #[test]
+    fn what_is_shared_is_everybodys() {
+        let (lease, around) = (Lease::new(Writers::All), Around::default());
+        for letter in ['a', 'b', 'a'] {
+            let HostIdentity { nqn, id } = host(letter);
+            lease.admit(&nqn, &id, &around).unwrap();
+        }
+        assert_eq!(lease.holder(), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! Targets that come back without what they had answered, or come back as something else.
+
+use std::sync::mpsc;
+
+use underlay_nvme::initiator::{Controller, Options};
+use underlay_storage::device::{BlockDevice, DeviceError, Request};
+
+use crate::broken_target::{R2T, Wire};
+use crate::served::{MIB, NQN, Server, within};
+use crate::{BLOCK, open, options, read, write};
+
+fn flush(device: &impl BlockDevice) -> Result<(), DeviceError> {
+    device.execute(Request::Flush).map(drop)
+}
+
+#[test]
+fn every_flush_fails_until_what_was_lost_is_written_again() {
+    within(120, || {
+        let mut server = Server::start(4 * MIB);
+        let (_, device) = open(options(server.address()));
+        write(&device, 0, vec![1; 2 * BLOCK as usize]);
+        write(&device, 10 * BLOCK, vec![2; BLOCK as usize]);
+        // It dies with its cache and has no space when it is back.
+        server.store.refuse_writes(true);
+        server.restart_after_power_cut();
+        for _ in 0..3 {
+            let failed = flush(&device).unwrap_err().to_string();
+            assert!(failed.contains("could") || failed.contains("written again"), "{failed}");
+        }
+        let stale = device.execute(Request::Read { offset_bytes: BLOCK, buffer: vec![0; BLOCK as usize] });
+        assert!(matches!(&stale, Err(DeviceError::Io(text)) if text.contains("older")), "{stale:?}");
+        assert!(read(&device, 20 * BLOCK, BLOCK as usize) == vec![0; BLOCK as usize]);
+        server.store.refuse_writes(false);
+        // Others may be forced; what is lost stays so.
+        device
+            .execute(Request::Write { offset_bytes: 30 * BLOCK, data: vec![3; BLOCK as usize], fua: true })
+            .unwrap();
+        flush(&device).unwrap_err();
+        write(&device, 0, vec![4; 2 * BLOCK as usize]);
+        assert!(read(&device, 0, BLOCK as usize) == vec![4; BLOCK as usize]);
+        flush(&device).unwrap_err();
+        device.execute(Request::Discard { offset_bytes: 10 * BLOCK, length_bytes: BLOCK }).unwrap();
+        flush(&device).unwrap();
+        server.restart_after_power_cut();
+        flush(&device).unwrap();
+        assert!(read(&device, 0, 2 * BLOCK as usize) == vec![4; 2 * BLOCK as usize]);
+    });
+}
+
+#[test]
+fn the_initiators_own_flush_hides_no_loss() {
+    within(120, || {
+        let mut server = Server::start(16 * MIB);
+        let (_, device) = open(options(server.address()));
+        write(&device, 15 * MIB, vec![1; BLOCK as usize]);
+        server.store.refuse_writes(true);
+        server.restart_after_power_cut();
+        // Until it was found again.
+        read(&device, 0, BLOCK as usize);
+        server.store.refuse_writes(false);
+        // More than is kept without a flush.
+        for number in 0..160 {
+            write(&device, number % 15 * MIB, vec![2; MIB as usize]);
+        }
+        for _ in 0..2 {
+            assert!(flush(&device).is_err());
+        }
+        write(&device, 15 * MIB, vec![1; BLOCK as usize]);
+        flush(&device).unwrap();
+    });
+}
+
+#[test]
+fn a_repetition_that_is_cut_off_begins_anew() {
+    within(120, || {
+        let mut server = Server::start(8 * MIB);
+        let wire = Wire::to(server.address());
+        let controller =
+            Controller::connect(Options { queues: 1, ..Options::new(wire.address.to_string(), NQN) })
+                .unwrap();
+        let device = controller.namespace(1).unwrap();
+        // Longer than what a capsule carries, so that the target asks for the data.
+        let data: Vec<u8> = (0..4 * MIB).map(|at| (at / 512) as u8).collect();
+        write(&device, 0, data.clone());
+        wire.expect(R2T, |pdu| {
+            pdu.truncate(pdu.len() / 2);
+            false
+        });
+        server.restart_after_power_cut();
+        flush(&device).unwrap();
+        assert!(wire.has_happened() && server.store.durable()[..data.len()] == data[..]);
+        assert!(controller.figures().reconnects >= 1);
+    });
+}
+
+#[test]
+fn another_volume_of_the_same_name_gets_nothing() {
+    within(120, || {
+        let mut server = Server::start(MIB);
+        let (controller, device) = open(options(server.address()));
+        write(&device, 0, vec![1; BLOCK as usize]);
+        server.restart_as_another();
+        assert_eq!(flush(&device), Err(DeviceError::Gone));
+        let refused = device.execute(Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: false });
+        assert_eq!(refused, Err(DeviceError::Gone));
+        let why = controller.namespaces().unwrap_err().to_string();
+        assert!(why.contains("another one than before"), "{why}");
+        let store = &server.store;
+        let found = store.execute(Request::Read { offset_bytes: 0, buffer: vec![9; MIB as usize] }).unwrap();
+        assert!(found.iter().all(|byte| *byte == 0));
+        // Whoever comes anew may use it.
+        let (_, device) = open(options(server.address()));
+        write(&device, 0, vec![1; BLOCK as usize]);
+    });
+}
+
+#[test]
+fn a_volume_that_became_smaller_while_it_was_away_has_lost_nothing_that_counts() {
+    within(120, || {
+        let mut server = Server::start(2 * MIB);
+        let (_, device) = open(options(server.address()));
+        write(&device, 0, vec![1; BLOCK as usize]);
+        write(&device, MIB + MIB / 2, vec![1; BLOCK as usize]);
+        server.stop();
+        server.store.resize(MIB);
+        server.restart_after_power_cut();
+        flush(&device).unwrap();
+        assert!(read(&device, 0, BLOCK as usize) == vec![1; BLOCK as usize]);
+    });
+}
+
+#[test]
+fn what_is_kept_is_bounded_while_the_initiators_own_flush_runs() {
+    within(120, || {
+        let server = Server::start(8 * MIB);
+        let (_, device) = open(options(server.address()));
+        server.store.hold_flushes(true);
+        let (sender, receiver) = mpsc::channel();
+        const WRITES: u64 = 300;
+        for number in 0..WRITES {
+            let sender = sender.clone();
+            let done = Box::new(move |completion| sender.send(completion).unwrap());
+            let (offset_bytes, data) = (number % 8 * MIB, vec![number as u8; MIB as usize]);
+            device.submit(Request::Write { offset_bytes, data, fua: false }, done);
+            assert!(device.kept_bytes() <= 128 << 20, "{} bytes", device.kept_bytes());
+        }
+        // As many as are let through, and no more.
+        for _ in 0..128 {
+            receiver.recv().unwrap().unwrap();
+        }
+        assert!(receiver.recv_timeout(std::time::Duration::from_millis(200)).is_err());
+        assert_eq!(device.kept_bytes(), 128 << 20);
+        server.store.hold_flushes(false);
+        for _ in 128..WRITES {
+            receiver.recv().unwrap().unwrap();
+        }
+        let last = (WRITES - 1) % 8;
+        assert!(read(&device, last * MIB, MIB as usize) == vec![(WRITES - 1) as u8; MIB as usize]);
+        flush(&device).unwrap();
+    });
+}

@@ -1,0 +1,248 @@
+//! A sync that failed once stays failed.
+//!
+//! Linux tells of a page that could not be written back once for each open file, and then takes the page for clean: a
+//! second `fsync` succeeds over data that is on no disk. And of two that run at the same time only one is told. So syncs
+//! go one after the other, and after one that failed none succeeds until the file is opened anew.
+
+use std::sync::Arc;
+use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::{Mutex, MutexGuard};
+
+use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+
+/// For who syncs by a call that blocks.
+#[derive(Debug, Default)]
+pub struct SyncLatch {
+    failure: Mutex<Option<DeviceError>>,
+}
+
+impl SyncLatch {
+    /// Syncs, unless that has failed before.
+    ///
+    /// # Errors
+    /// When `sync` fails now or has failed once.
+    pub fn run(&self, sync: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        // Held meanwhile: the error of a sync may be told to another one that runs beside it.
+        let mut failure = self.failure.lock();
+        if let Some(failure) = &*failure {
+            return Err(again(failure));
+        }
+        let outcome = sync();
+        if !is_planted(Bug::FailedSyncForgotten) {
+            *failure = outcome.clone().err();
+        }
+        outcome
+    }
+}
+
+/// A device over the page cache, whose flushes can be believed. A forced write is a write and a flush here, so that
+/// one that fails is told apart: only a failed flush casts doubt on what was written before.
+pub struct BelievableSync<D> {
+    device: Arc<D>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    failure: Option<DeviceError>,
+    is_under_way: bool,
+    /// What the next flush answers.
+    waiting: Vec<Done>,
+}
+
+impl<D: BlockDevice + 'static> BelievableSync<D> {
+    pub fn new(device: D) -> BelievableSync<D> {
+        BelievableSync { device: Arc::new(device), state: Arc::default() }
+    }
+}
+
+impl<D: BlockDevice + 'static> BlockDevice for BelievableSync<D> {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        match request {
+            Request::Flush => flush(&self.device, &self.state, done),
+            Request::Write { offset_bytes, data, fua: true } => {
+                let refused = self.state.lock().failure.as_ref().map(again);
+                if let Some(refused) = refused {
+                    return done(Err(refused));
+                }
+                let (device, state) = (Arc::clone(&self.device), Arc::clone(&self.state));
+                let written = move |completion: Completion| match completion {
+                    Ok(_) => flush(&device, &state, done),
+                    Err(error) => done(Err(error)),
+                };
+                let write = Request::Write { offset_bytes, data, fua: false };
+                self.device.submit(write, Box::new(written));
+            }
+            other => self.device.submit(other, done),
+        }
+    }
+}
+
+/// A flush of its own, or a share in the next one while one is under way.
+fn flush<D: BlockDevice + 'static>(device: &Arc<D>, state: &Arc<Mutex<State>>, done: Done) {
+    let mut held = state.lock();
+    if let Some(refused) = held.failure.as_ref().map(again) {
+        drop(held);
+        return done(Err(refused));
+    }
+    held.waiting.push(done);
+    if !held.is_under_way {
+        start(device, state, held);
+    }
+}
+
+fn start<D: BlockDevice + 'static>(
+    device: &Arc<D>,
+    state: &Arc<Mutex<State>>,
+    mut held: MutexGuard<'_, State>,
+) {
+    held.is_under_way = true;
+    let answered = std::mem::take(&mut held.waiting);
+    drop(held);
+    let (own_device, own_state) = (Arc::clone(device), Arc::clone(state));
+    let flushed = move |completion: Completion| {
+        let outcome = completion.map(drop);
+        let mut held = own_state.lock();
+        held.is_under_way = false;
+        let mut refused = Vec::new();
+        if let Err(error) = &outcome
+            && !is_planted(Bug::FailedSyncForgotten)
+        {
+            held.failure = Some(error.clone());
+            refused = std::mem::take(&mut held.waiting);
+        }
+        if held.waiting.is_empty() {
+            drop(held);
+        } else {
+            start(&own_device, &own_state, held);
+        }
+        for done in answered {
+            done(outcome.clone().map(|()| Vec::new()));
+        }
+        if let Err(error) = &outcome {
+            refused.into_iter().for_each(|done| done(Err(again(error))));
+        }
+    };
+    device.submit(Request::Flush, Box::new(flushed));
+}
+
+fn again(failure: &DeviceError) -> DeviceError {
+    DeviceError::Io(format!(
+        "an earlier flush failed ({failure}), so what was written before it may be lost: nothing is durable here until \
+         the device is opened anew"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// As a file over the page cache: each failure is told once.
+    #[derive(Default)]
+    struct Forgetful {
+        failures: AtomicUsize,
+        flushes: AtomicUsize,
+        holds: Mutex<Option<Vec<Done>>>,
+        fails_writes: AtomicUsize,
+    }
+
+    impl Forgetful {
+        fn outcome(&self) -> Completion {
+            self.flushes.fetch_add(1, Ordering::SeqCst);
+            let told =
+                self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            if told.is_ok() { Err(DeviceError::Io("written back in vain".into())) } else { Ok(Vec::new()) }
+        }
+    }
+
+    impl BlockDevice for Arc<Forgetful> {
+        fn geometry(&self) -> Geometry {
+            Geometry { capacity_bytes: 1 << 20, block_bytes: 4096, optimal_io_bytes: 4096 }
+        }
+
+        fn submit(&self, request: Request, done: Done) {
+            match request {
+                Request::Flush => {
+                    if let Some(held) = &mut *self.holds.lock() {
+                        return held.push(done);
+                    }
+                    done(self.outcome());
+                }
+                Request::Write { fua, .. } => {
+                    assert!(!fua);
+                    let full = self.fails_writes.load(Ordering::SeqCst) > 0;
+                    done(if full { Err(DeviceError::NoSpace) } else { Ok(Vec::new()) });
+                }
+                _ => done(Ok(Vec::new())),
+            }
+        }
+    }
+
+    fn device() -> (Arc<Forgetful>, BelievableSync<Arc<Forgetful>>) {
+        let inner = Arc::new(Forgetful::default());
+        (Arc::clone(&inner), BelievableSync::new(inner))
+    }
+
+    fn forced() -> Request {
+        Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: true }
+    }
+
+    #[test]
+    fn after_a_failed_sync_every_flush_and_forced_write_fails() {
+        for begin in [|| Request::Flush, forced] {
+            let (inner, device) = device();
+            device.execute(begin()).unwrap();
+            inner.failures.store(1, Ordering::SeqCst);
+            assert!(device.execute(begin()).unwrap_err().to_string().contains("in vain"));
+            for request in [Request::Flush, forced(), Request::Flush] {
+                let refused = device.execute(request).unwrap_err().to_string();
+                assert!(refused.contains("in vain") && refused.contains("opened anew"), "{refused}");
+            }
+            // Others go on.
+            let plain = Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: false };
+            device.execute(plain).unwrap();
+            device.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 4096] }).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_forced_write_that_was_refused_says_nothing_of_others() {
+        let (inner, device) = device();
+        inner.fails_writes.store(1, Ordering::SeqCst);
+        assert_eq!(device.execute(forced()), Err(DeviceError::NoSpace));
+        inner.fails_writes.store(0, Ordering::SeqCst);
+        device.execute(Request::Flush).unwrap();
+        device.execute(forced()).unwrap();
+    }
+
+    #[test]
+    fn flushes_at_once_share_one_that_begins_after_them_and_its_failure() {
+        let (inner, device) = device();
+        *inner.holds.lock() = Some(Vec::new());
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        for _ in 0..5 {
+            let outcomes = Arc::clone(&outcomes);
+            device.submit(Request::Flush, Box::new(move |outcome| outcomes.lock().push(outcome.is_ok())));
+        }
+        inner.failures.store(1, Ordering::SeqCst);
+        let held = inner.holds.lock().take().unwrap_or_default();
+        assert_eq!(held.len(), 1, "one at a time");
+        held.into_iter().for_each(|done| done(inner.outcome()));
+        assert_eq!(*outcomes.lock(), [false; 5]);
+        assert_eq!(inner.flushes.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_latch_stays_shut() {
+        let latch = SyncLatch::default();
+        latch.run(|| Ok(())).unwrap();
+        latch.run(|| Err(DeviceError::NoSpace)).unwrap_err();
+        assert!(latch.run(|| Ok(())).unwrap_err().to_string().contains("opened anew"));
+    }
+}
