@@ -130,7 +130,8 @@ impl Rig {
     fn open(&mut self, is_new: bool) {
         self.process = self.world.new_group();
         self.opened = Slot::default();
-        let handles: Vec<_> = self.disks.iter().map(|disk| disk.handle(self.process)).collect();
+        let as_device = |disk: &Disk| Arc::new(disk.handle(self.process)) as Arc<dyn BlockDevice>;
+        let handles: Vec<_> = self.disks.iter().map(as_device).collect();
         let (tree, slot) = (self.setup.tree.clone(), self.opened.clone());
         let begin = move || {
             let opened = tree.open(&mut handles.into_iter()).and_then(|device| {

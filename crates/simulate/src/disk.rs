@@ -81,8 +81,8 @@ impl Disk {
         }
     }
 
-    pub fn handle(&self, user: Group) -> Arc<dyn BlockDevice> {
-        Arc::new(Handle { disk: self.clone(), user })
+    pub fn handle(&self, user: Group) -> Handle {
+        Handle { disk: self.clone(), user }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -142,7 +142,8 @@ impl Rig {
     fn open(&mut self) {
         self.process = self.world.new_group();
         self.opened = Slot::default();
-        let handles: Vec<_> = self.disks.iter().map(|disk| disk.handle(self.process)).collect();
+        let as_device = |disk: &Disk| Arc::new(disk.handle(self.process)) as Arc<dyn BlockDevice>;
+        let handles: Vec<_> = self.disks.iter().map(as_device).collect();
         let (tree, slot) = (self.setup.tree.clone(), self.opened.clone());
         let task = self.world.spawn(self.process, move || slot.fill(tree.open(&mut handles.into_iter())));
         task.expect("a thread can be had");

@@ -103,18 +103,40 @@ impl User {
     }
 
     pub fn write(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32, fua: bool) {
+        self.write_with(device, first, count, fua, |_| {});
+    }
+
+    /// As [`User::write`], and says what came of it.
+    pub fn write_and(
+        self: &Arc<User>,
+        device: &dyn BlockDevice,
+        first: u32,
+        count: u32,
+        then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
+    ) {
+        self.write_with(device, first, count, false, then);
+    }
+
+    fn write_with(
+        self: &Arc<User>,
+        device: &dyn BlockDevice,
+        first: u32,
+        count: u32,
+        fua: bool,
+        then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
+    ) {
         let Some((first, count)) = self.clamp(first, count) else { return };
         let tags: Vec<u64> = (0..count).map(|_| self.events.next_tag()).collect();
         let data = tags.iter().flat_map(|tag| block(*tag)).collect();
         let request = Request::Write { offset_bytes: u64::from(first) * BLOCK, data, fua };
-        self.change(device, request, first, &tags, fua);
+        self.change(device, request, first, &tags, fua, then);
     }
 
     pub fn discard(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32) {
         let Some((first, count)) = self.clamp(first, count) else { return };
         let (offset_bytes, length_bytes) = (u64::from(first) * BLOCK, u64::from(count) * BLOCK);
         let request = Request::Discard { offset_bytes, length_bytes };
-        self.change(device, request, first, &vec![0; count as usize], false);
+        self.change(device, request, first, &vec![0; count as usize], false, |_| {});
     }
 
     fn change(
@@ -124,6 +146,7 @@ impl User {
         first: u32,
         tags: &[u64],
         fua: bool,
+        then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
     ) {
         let what = format!("a change of {} blocks at {first} of {}", tags.len(), self.name);
         let Some(moment) = self.begin(what) else { return };
@@ -137,6 +160,7 @@ impl User {
             let is_durable = !user.events.flushes_are_void.load(Ordering::Relaxed);
             user.count(completion.is_ok());
             user.with_model(|model| model.end(moment, now, completion.is_ok(), is_durable));
+            then(completion.map(drop));
         };
         device.submit(request, Box::new(answered));
     }

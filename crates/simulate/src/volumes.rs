@@ -19,9 +19,10 @@ use crate::faults::{Faults, power_lost};
 use crate::model::VolumeModel;
 use crate::network::Network;
 use crate::script::{Step, Volumes};
+use crate::slot::Slot;
 use crate::user::{Events, User, await_answer, wait_until};
 use host::Host;
-use server::Server;
+use server::{Leases, Server};
 
 const EXTENT_BYTES: u64 = 256 << 10;
 /// What the label and the journal of a small pool take, with something to spare.
@@ -44,6 +45,7 @@ struct Rig {
     setup: Volumes,
     events: Arc<Events>,
     network: Network,
+    leases: Leases,
     disks: Vec<Disk>,
     /// Of another pool with volumes of the same names.
     other_disks: Vec<Disk>,
@@ -72,7 +74,8 @@ pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>)
     let (disks, other_disks) = (new_disks(), new_disks());
     let folder = tempfile::tempdir().expect("a folder can be had");
     let network = Network::new(world);
-    let server = Server::start(world, setup, &disks, folder.path(), 0, &network, true);
+    let leases = Leases::default();
+    let server = Server::start(world, setup, &disks, folder.path(), 0, &network, &leases, true);
     let known: BTreeMap<String, Arc<User>> = (0..setup.volumes.len())
         .map(|number| {
             let name = name_of(number);
@@ -85,6 +88,7 @@ pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>)
         setup: setup.clone(),
         events: Arc::clone(events),
         network,
+        leases,
         disks,
         other_disks,
         folder,
@@ -384,8 +388,16 @@ impl Rig {
         self.stop_server(takes_power);
         self.serves_other = false;
         let (world, setup) = (self.world.clone(), self.setup.clone());
-        self.server =
-            Server::start(&world, &setup, &self.disks, self.folder.path(), self.boot, &self.network, false);
+        self.server = Server::start(
+            &world,
+            &setup,
+            &self.disks,
+            self.folder.path(),
+            self.boot,
+            &self.network,
+            &self.leases,
+            false,
+        );
         let missed = std::mem::take(&mut *self.unfinished());
         self.server.missed.lock().unwrap().extend(missed);
     }
@@ -463,7 +475,16 @@ impl Rig {
         let other = self.folder.path().join("other");
         let _ = std::fs::create_dir(&other);
         let (world, setup) = (self.world.clone(), self.setup.clone());
-        self.server = Server::start(&world, &setup, &self.other_disks, &other, 0, &self.network, true);
+        self.server = Server::start(
+            &world,
+            &setup,
+            &self.other_disks,
+            &other,
+            0,
+            &self.network,
+            &Leases::default(),
+            true,
+        );
         let missed = std::mem::take(&mut *self.unfinished());
         self.server.missed.lock().unwrap().extend(missed);
     }
@@ -479,15 +500,34 @@ impl Rig {
         if blocks == 0 || !matches!(host.opened.get(), Some(Ok(_))) {
             return;
         }
-        Host::intrude(&self.world, &self.network, &user.name, u64::from(block % blocks) * BLOCK);
+        // The first host has the volume when it has just written to it.
+        let has_written = Slot::default();
+        let answered = has_written.clone();
+        self.use_volume(volume, |user, device| {
+            user.write_and(device, 0, 1, move |outcome| answered.fill(outcome));
+        });
+        self.pause_until(Duration::from_secs(5), || has_written.is_full());
+        if has_written.get() != Some(Ok(())) {
+            return;
+        }
+        let refused = Slot::default();
+        let offset_bytes = u64::from(block % blocks) * BLOCK;
+        Host::intrude(&self.world, &self.network, &user.name, offset_bytes, &refused);
+        // Nothing else happens meanwhile that would give it the volume with good reason.
+        self.pause_until(Duration::from_secs(20), || refused.is_full());
+        refused.fill(());
+    }
+
+    fn pause_until(&self, at_most: Duration, is_so: impl Fn() -> bool) {
+        let deadline = self.world.now() + at_most;
+        while self.world.now() < deadline && !is_so() {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits for answers, though not for those that need a fault to end.
     fn settle_for_a_while(&self) {
-        let deadline = self.world.now() + Duration::from_secs(20);
-        while self.world.now() < deadline && !self.users().iter().all(|user| user.is_idle()) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        self.pause_until(Duration::from_secs(20), || self.users().iter().all(|user| user.is_idle()));
     }
 
     fn settle(&self) {
@@ -629,7 +669,16 @@ impl Rig {
         self.serves_other = true;
         let other = self.folder.path().join("other");
         let (world, setup) = (self.world.clone(), self.setup.clone());
-        self.server = Server::start(&world, &setup, &self.other_disks, &other, 0, &self.network, false);
+        self.server = Server::start(
+            &world,
+            &setup,
+            &self.other_disks,
+            &other,
+            0,
+            &self.network,
+            &Leases::default(),
+            false,
+        );
         let pool = self.await_server().unwrap_or_else(|problem| panic!("the other pool: {problem}"));
         for number in 0..self.setup.volumes.len() {
             let Ok(volume) = pool.volume(&name_of(number)) else { continue };

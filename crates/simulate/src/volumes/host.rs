@@ -72,17 +72,24 @@ impl Host {
         Host { process, opened }
     }
 
-    /// Another host writes to a volume that is in use, and goes again. It must be refused.
-    pub fn intrude(world: &World, network: &Network, volume: &str, offset_bytes: u64) {
+    /// Another host writes to a volume that is in use, and goes again. It must be refused, unless it is no longer waited for:
+    /// `is_over` is full then.
+    pub fn intrude(world: &World, network: &Network, volume: &str, offset_bytes: u64, is_over: &Slot<()>) {
         let process = world.new_group();
         let options = options(network, process, "intruder", volume);
-        let name = volume.to_owned();
+        let (name, over) = (volume.to_owned(), is_over.clone());
         let write = move || {
-            // The server may be away, or have nobody's word yet that the volume is in use.
-            let Ok(device) = connect(Options { loss_timeout: Duration::ZERO, ..options }) else { return };
-            let request = Request::Write { offset_bytes, data: block(INTRUDER_TAG), fua: false };
-            let outcome = device.execute(request);
-            assert!(outcome.is_err(), "a second host has written to {name}, which is in use");
+            let limits =
+                Options { loss_timeout: Duration::ZERO, connect_timeout: Duration::from_secs(5), ..options };
+            if let Ok(device) = connect(limits) {
+                let request = Request::Write { offset_bytes, data: block(INTRUDER_TAG), fua: false };
+                let outcome = device.execute(request);
+                assert!(
+                    outcome.is_err() || over.is_full(),
+                    "a second host has written to {name}, which is in use"
+                );
+            }
+            over.fill(());
         };
         world.spawn(process, write).expect("a thread can be had");
     }

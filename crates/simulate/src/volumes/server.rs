@@ -1,10 +1,16 @@
 //! The process that has the pool, and serves its volumes.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use underlay_nvme::target::{Hosts, NamespaceConfig, SubsystemConfig, Subsystems, Target, TargetConfig};
+use underlay_nvme::target::{
+    HostIdentity, Hosts, LeaseStore, NamespaceConfig, SubsystemConfig, Subsystems, Target, TargetConfig,
+    Writers,
+};
 use underlay_storage::device::BlockDevice;
+use underlay_storage::failed_sync::BelievableSync;
 use underlay_storage::layers::compress::Codec;
 use underlay_sync::simulation::{Group, World};
 use underlay_volume::Pool;
@@ -19,6 +25,30 @@ use crate::slot::Slot;
 /// So little that flushes come for want of room, too.
 const LONG_BYTES: u64 = 8 << 10;
 
+/// Who may write to which volume, beside the pool: it outlives the server.
+#[derive(Clone, Default)]
+pub struct Leases(Arc<Mutex<BTreeMap<String, HostIdentity>>>);
+
+struct StoredLease {
+    volume: String,
+    leases: Leases,
+}
+
+impl LeaseStore for StoredLease {
+    fn load(&self) -> Option<HostIdentity> {
+        self.leases.0.lock().unwrap_or_else(PoisonError::into_inner).get(&self.volume).cloned()
+    }
+
+    fn store(&self, holder: Option<&HostIdentity>) -> io::Result<()> {
+        let mut leases = self.leases.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match holder {
+            Some(holder) => leases.insert(self.volume.clone(), holder.clone()),
+            None => leases.remove(&self.volume),
+        };
+        Ok(())
+    }
+}
+
 pub struct Server {
     pub process: Group,
     pub opened: Slot<Result<Pool, String>>,
@@ -29,6 +59,7 @@ pub struct Server {
 
 impl Server {
     /// Begins to open the pool; `is_new` makes its volumes.
+    #[expect(clippy::too_many_arguments, reason = "what a server's process is given")]
     pub fn start(
         world: &World,
         setup: &Volumes,
@@ -36,11 +67,12 @@ impl Server {
         directory: &Path,
         boot: u32,
         network: &Network,
+        leases: &Leases,
         is_new: bool,
     ) -> Server {
         let process = world.new_group();
         let opened = Slot::default();
-        let handles: Vec<Arc<dyn BlockDevice>> = disks.iter().map(|disk| disk.handle(process)).collect();
+        let handles = disks.iter().map(|disk| device(disk, process, setup)).collect();
         let host_memory = setup.has_host_memory.then(|| HostMemory {
             directory: directory.to_owned(),
             boot: format!("boot {boot}"),
@@ -48,10 +80,11 @@ impl Server {
         });
         let settings = PoolSettings { host_memory, ..PoolSettings::default() };
         let (setup, network, slot) = (setup.clone(), network.clone(), opened.clone());
+        let leases = leases.clone();
         let open = move || {
             let outcome = open(handles, settings, &setup, is_new).and_then(|pool| {
                 if setup.is_remote {
-                    network.listen(process, Arc::new(serve(&pool, &setup)?));
+                    network.listen(process, Arc::new(serve(&pool, &setup, &leases)?));
                 }
                 Ok(pool)
             });
@@ -59,6 +92,14 @@ impl Server {
         };
         world.spawn(process, open).expect("a thread can be had");
         Server { process, opened, missed: Arc::default(), has_taken_stock: is_new }
+    }
+}
+
+/// A disk as the server opens it. One behind a page cache forgets what a failed flush was to write, so that is remembered.
+fn device(disk: &Disk, process: Group, setup: &Volumes) -> Arc<dyn BlockDevice> {
+    match setup.forgets_failed_flush {
+        true => Arc::new(BelievableSync::new(disk.handle(process))),
+        false => Arc::new(disk.handle(process)),
     }
 }
 
@@ -86,7 +127,7 @@ pub fn nqn(volume: &str) -> String {
     format!("nqn.2025-11.internal.underlay:simulated:{volume}")
 }
 
-fn serve(pool: &Pool, setup: &Volumes) -> Result<Target, String> {
+fn serve(pool: &Pool, setup: &Volumes, leases: &Leases) -> Result<Target, String> {
     let subsystems = Arc::new(Subsystems::default());
     for number in 0..setup.volumes.len() {
         let volume = pool.volume(&name_of(number)).map_err(|error| error.to_string())?;
@@ -100,7 +141,9 @@ fn serve(pool: &Pool, setup: &Volumes) -> Result<Target, String> {
         let mut uuid = [0; 16];
         uuid[..8].copy_from_slice(&info.identity.to_be_bytes());
         let namespace = NamespaceConfig { nsid: 1, uuid, device: Arc::new(volume) };
-        subsystem.add_namespace(namespace).map_err(|error| error.to_string())?;
+        let store = StoredLease { volume: info.name.clone(), leases: leases.clone() };
+        let writers = Writers::OneStored(Arc::new(store));
+        subsystem.add_namespace_for(namespace, writers).map_err(|error| error.to_string())?;
     }
     Target::start_with(TargetConfig::default(), subsystems).map_err(|error| error.to_string())
 }
