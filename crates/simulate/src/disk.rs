@@ -51,6 +51,8 @@ struct State {
     slow: u32,
     lies: bool,
     is_gone: bool,
+    /// It has lost what a failed flush was to write, and keeps it to itself.
+    has_forgotten: bool,
 }
 
 struct UnderWay {
@@ -108,6 +110,11 @@ impl Disk {
         self.lock().lies
     }
 
+    /// Whether a later flush would succeed over what an earlier one has lost.
+    pub fn has_forgotten(&self) -> bool {
+        self.lock().has_forgotten
+    }
+
     /// The cable is pulled: everything is answered with `Gone`.
     pub fn vanish(&self) {
         let requests = {
@@ -163,6 +170,7 @@ impl Disk {
                 std::mem::forget(under_way.done);
             }
             state.lose_cache(random);
+            state.has_forgotten = false;
         });
     }
 
@@ -340,6 +348,7 @@ impl State {
 
     /// What is dirty is read as before, and never gets durable by itself.
     fn forget_dirty(&mut self) {
+        self.has_forgotten |= !self.cached.is_empty();
         for versions in self.cached.values_mut() {
             if let Some(last) = versions.pop() {
                 *versions = vec![(u64::MAX, last.1)];

@@ -320,9 +320,12 @@ impl Rig {
         let (events, known, is_remote) =
             (Arc::clone(&self.events), Arc::clone(&self.known), self.setup.is_remote);
         self.administer(move |pool, _| {
-            // Why it was refused does not matter: it may be there all the same.
-            let _ = pool.snapshot(&source.name, &name, access);
-            if pool.volume(&name).is_ok() {
+            let outcome = pool.snapshot(&source.name, &name, access);
+            if outcome.is_err() && pool.volume(&name).is_ok() {
+                // It is there, and may be gone when the pool is opened again: nobody uses it until then.
+                return;
+            }
+            if outcome.is_ok() {
                 let ended = events.next();
                 let model = source.with_model(|model| {
                     let mut model = model.clone();
@@ -428,7 +431,9 @@ impl Rig {
             self.boot += 1;
             power_lost(&self.events);
         }
-        let loses = takes_power || !self.setup.has_host_memory;
+        // A new process would not hear of a sync that has failed: only who was told, and wrote it again, is safe.
+        let has_forgotten = self.disks.iter().any(Disk::has_forgotten);
+        let loses = takes_power || !self.setup.has_host_memory || has_forgotten;
         let users: Vec<Arc<User>> = self.known().values().cloned().collect();
         if !self.setup.is_remote {
             for user in users {
@@ -546,11 +551,7 @@ impl Rig {
             self.kill_host();
         }
         self.settle();
-        let unfinished = || self.unfinished().iter().map(|one| one.name().to_owned()).collect::<Vec<_>>();
-        let deadline = self.world.now() + Duration::from_secs(600);
-        while self.world.now() < deadline && !unfinished().is_empty() && self.server.opened.is_full() {
-            thread::sleep(Duration::from_millis(10));
-        }
+        self.pause_until(Duration::from_secs(60), || self.unfinished().is_empty());
         for round in 0..2 {
             // A device that failed a flush has to be opened again.
             self.restart_server(round == 1);
@@ -559,12 +560,8 @@ impl Rig {
                 return;
             }
             let pool = pool.unwrap_or_else(|problem| panic!("sound disks can't be opened: {problem}"));
-            if round == 0 {
-                // Whoever could not be told that it is well again.
-                let is_gone = matches!(self.host.as_ref().and_then(|host| host.opened.get()), Some(Err(_)));
-                if is_gone {
-                    self.kill_host();
-                }
+            if round == 0 && self.has_lost_its_server() {
+                self.kill_host();
             }
             self.await_host();
             self.check_pool(&pool);
@@ -574,6 +571,30 @@ impl Rig {
         let pool = self.await_server().unwrap_or_else(|problem| panic!("it can't be opened: {problem}"));
         self.read_all(&pool);
         self.check_other();
+    }
+
+    /// Whether the host has given up to look for it, or could never connect.
+    fn has_lost_its_server(&mut self) -> bool {
+        if self.host.is_none() {
+            return false;
+        }
+        self.await_host_or_not();
+        for user in self.users() {
+            let Some((device, process)) = self.device(&user) else { return true };
+            let read = await_answer(&self.world, "whether the host has its volumes", |then| {
+                self.world.enter(process, || user.read_and(&*device, 0, 1, then));
+            });
+            if read == Err(DeviceError::Gone) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn await_host_or_not(&self) {
+        if let Some(host) = &self.host {
+            wait_until(&self.world, || "the host connects, or gives up".into(), || host.opened.is_full());
+        }
     }
 
     fn check_pool(&self, pool: &Pool) {
@@ -677,7 +698,7 @@ impl Rig {
             0,
             &self.network,
             &Leases::default(),
-            false,
+            true,
         );
         let pool = self.await_server().unwrap_or_else(|problem| panic!("the other pool: {problem}"));
         for number in 0..self.setup.volumes.len() {

@@ -112,6 +112,9 @@ fn open(
     let pool = Pool::open(handles, settings).map_err(|error| error.to_string())?;
     if is_new {
         for (number, volume) in setup.volumes.iter().enumerate() {
+            if pool.volume(&name_of(number)).is_ok() {
+                continue;
+            }
             let spec = VolumeSpec {
                 compress: volume.compress.then_some(Codec::Lz4),
                 mirror: volume.mirror,
