@@ -273,6 +273,23 @@ fn what_a_pool_does_not_do_it_refuses() {
 
 /// Many threads at once, on volumes of every kind, with a snapshot taken in the middle: each thread has blocks of its own
 /// and must find in them what it wrote last.
+/// The journal's place is taken when the pool is made, for the longest map that it may get.
+#[test]
+fn a_pool_tells_what_its_journal_takes() {
+    let devices = devices(3, 400);
+    let pool = open(&devices);
+    let info = pool.info();
+    assert!(pool.is_new());
+    assert_eq!(info.journal_members, 2);
+    assert!(info.journal_bytes >= 3 * info.map_limit_bytes, "{info:?}");
+    let place = |member: usize| 400 * (256 << 10) - info.members[member].space_bytes;
+    assert!(
+        place(0) >= info.journal_bytes && place(1) >= info.journal_bytes && place(2) < info.journal_bytes
+    );
+    pool.close().unwrap();
+    assert!(!open(&devices).is_new());
+}
+
 #[test]
 fn threads_do_not_disturb_each_other() {
     let devices = devices(3, 40);

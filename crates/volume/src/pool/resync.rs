@@ -122,7 +122,7 @@ impl Core {
     /// Where to copy from: a member that is out as well has old data, which would take the place of better.
     fn source(&self, unit: Unit) -> Result<Places, DeviceError> {
         let index = self.members.index_of(unit);
-        if self.members.takes_data(index) || is_planted(Bug::StaleCopyServed) {
+        if self.members.is_read(index) || is_planted(Bug::StaleCopyServed) {
             return Ok(Places { first: unit, second: None });
         }
         Err(DeviceError::Io(format!("member {index}, which has the other copy of something, is out as well")))
