@@ -27,10 +27,11 @@ impl Core {
         // One that was never read since the opening shows its label by it.
         let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
         member.device.execute(probe).map_err(|error| PoolError::MemberFails(index, error))?;
+        // That may be out by itself: a member may have failed the journal and nothing else.
+        self.bring_back_journal(index)?;
         if member.state() == MemberState::InUse {
             return self.make_whole();
         }
-        self.bring_back_journal(index)?;
         if !self.members.change(index, MemberState::Out, MemberState::Resyncing) {
             return Ok(());
         }
