@@ -73,6 +73,11 @@ impl Pool {
         opening::open(members, settings).map(|core| Pool { core })
     }
 
+    /// Whether there was no pool on the members before it was opened.
+    pub fn is_new(&self) -> bool {
+        self.core.is_new
+    }
+
     fn admin(&self) -> Result<MutexGuard<'_, ()>, PoolError> {
         let admin = self.core.admin.lock();
         if self.core.closed.load(Ordering::Acquire) {
@@ -142,6 +147,8 @@ impl Pool {
             free_bytes: members.iter().map(|member| member.free_bytes).sum(),
             map_bytes: self.core.map_bytes(),
             map_limit_bytes: self.core.map_limit_bytes,
+            journal_bytes: self.core.members.list[0].label.journal_bytes,
+            journal_members: members.len().min(label::JOURNAL_MEMBERS),
             members,
         }
     }

@@ -83,6 +83,11 @@ impl Server {
         self.service.state()
     }
 
+    /// What the user should know of the pool if it was made just now.
+    pub fn note(&self) -> Option<String> {
+        self.service.pool.note()
+    }
+
     /// Whether it was told to end.
     pub fn is_over(&self) -> bool {
         self.service.shutdown.load(Ordering::Relaxed)

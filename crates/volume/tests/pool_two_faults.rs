@@ -142,6 +142,10 @@ fn a_member_that_was_not_read_at_opening_misses_nothing() {
     devices[1].set_gone(true);
     let pool = open(&devices);
     let volume = pool.volume("twice").unwrap();
+    // Nothing new is put there.
+    let later = pool.create("later", &VolumeSpec::new(EXTENTS * EXTENT)).unwrap();
+    write_firsts(&later, 33);
+    flush(&later).unwrap();
     let answers: Vec<bool> = (0..EXTENTS).map(|extent| write(&volume, extent * 64, 1, 31).is_ok()).collect();
     let _ = flush(&volume);
     devices[1].set_gone(false);
@@ -229,6 +233,18 @@ fn a_block_that_can_not_be_read_costs_no_member_when_copies_are_made_alike() {
         devices.iter().for_each(|device| device.fail_when(|_| false));
         assert!(read_firsts(&volume).into_iter().all(|found| found == Ok(21)));
     }
+}
+
+#[test]
+fn what_can_not_be_flushed_is_no_contradiction() {
+    let devices = devices(&Supply::new(1), 3);
+    let (pool, _) = with_one_out(&devices, false);
+    let volume = pool.create("later", &twice(false)).unwrap();
+    write_firsts(&volume, 31);
+    devices[0].fail_when(|request| matches!(request, Request::Flush));
+    assert!(matches!(pool.check(), Err(PoolError::Device(_))));
+    devices[0].fail_when(|_| false);
+    assert_consistent(&pool);
 }
 
 /// With a member out another one fails its flush, and can't be left out: what it has not made durable is still read.

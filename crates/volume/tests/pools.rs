@@ -273,6 +273,21 @@ fn what_a_pool_does_not_do_it_refuses() {
 
 /// Many threads at once, on volumes of every kind, with a snapshot taken in the middle: each thread has blocks of its own
 /// and must find in them what it wrote last.
+/// The journal's place is taken when the pool is made, for the longest map that it may get.
+#[test]
+fn a_pool_tells_what_its_journal_takes() {
+    let devices = devices(3, 400);
+    let pool = open(&devices);
+    let info = pool.info();
+    assert!(pool.is_new());
+    assert_eq!(info.journal_members, 2);
+    assert!(info.journal_bytes >= 3 * info.map_limit_bytes, "{info:?}");
+    let space = |member: usize| info.members[member].space_bytes;
+    assert!(space(0) == space(1) && space(2) - space(0) + (256 << 10) > info.journal_bytes, "{info:?}");
+    pool.close().unwrap();
+    assert!(!open(&devices).is_new());
+}
+
 #[test]
 fn threads_do_not_disturb_each_other() {
     let devices = devices(3, 40);

@@ -223,6 +223,30 @@ fn a_member_that_another_one_was_used_without_does_not_rule() {
     (0..4).for_each(|_| assert!(read(&device, 0, 4) == noise(4, 3)));
 }
 
+/// Found by the property of pools: it was left out without hearing of it, and an opening without the other one failed or came
+/// to nothing. Each of the two says then that the other one is out.
+#[test]
+fn an_opening_without_the_member_that_has_the_data_does_not_shut_it_out() {
+    let devices = devices();
+    let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
+    write(&device, 0, noise(4, 1)).unwrap();
+    device.execute(Request::Flush).unwrap();
+    devices[1].set_gone(true);
+    write(&device, 0, noise(4, 2)).unwrap();
+    device.execute(Request::Flush).unwrap();
+    let devices = again(images(&devices));
+    devices[0].set_gone(true);
+    drop(mirrored(&devices));
+    devices[0].set_gone(false);
+    let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
+    for other in 0..2 {
+        devices[other].set_gone(true);
+        assert!(read(&device, 0, 4) == noise(4, 2), "without member {other}");
+        devices[other].set_gone(false);
+        device.execute(Request::Flush).unwrap();
+    }
+}
+
 /// A region is marked, and one member can't read it or can't be written to when it is made alike.
 #[test]
 fn the_member_that_fails_when_regions_are_made_alike_is_the_one_that_goes() {

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use underlay_storage::device::DeviceError;
+
 use super::Volume;
 use super::core::Core;
 use super::description::{CheckReport, PoolError};
@@ -17,7 +19,12 @@ impl Core {
         for volume in &volumes {
             volume.gate.close();
         }
-        let report = self.flush_and_wait().map(|()| self.compare());
+        // What lies on a member that fails its flush stays out of the journal.
+        let told = || match volumes.iter().find(|volume| volume.map.has_dirty()) {
+            Some(volume) => Err(DeviceError::Io(format!("not all of '{}' can be flushed", volume.name()))),
+            None => Ok(()),
+        };
+        let report = self.flush_and_wait().and_then(|()| told()).map(|()| self.compare());
         for volume in volumes {
             let waiting = volume.gate.open();
             let handle = Volume { core: Arc::clone(self), volume };

@@ -40,6 +40,8 @@ pub struct Core {
     pub epoch: AtomicU64,
     pub outstanding: Arc<Outstanding>,
     pub map_limit_bytes: u64,
+    /// This opening has made it.
+    pub is_new: bool,
     /// What keeps the journal on two members, where there are two.
     pub journal_mirror: Option<Arc<Mirror>>,
     pub timer: Timer,

@@ -119,6 +119,10 @@ pub struct PoolInfo {
     /// What all volumes' maps take, and may take.
     pub map_bytes: u64,
     pub map_limit_bytes: u64,
+    /// What the journal takes on each member that has it, so that a map of the longest kind always fits.
+    pub journal_bytes: u64,
+    /// The journal is on the first ones, so many.
+    pub journal_members: usize,
     pub members: Vec<MemberInfo>,
 }
 

@@ -151,6 +151,11 @@ impl Map {
         self.shard(index).dirty.contains(&index)
     }
 
+    /// Whether the journal has not heard of something, as far as this map knows.
+    pub fn has_dirty(&self) -> bool {
+        self.shards().any(|shard| !shard.dirty.is_empty())
+    }
+
     /// Everything that changed since the last time.
     pub fn capture(&self) -> Changes {
         let mut changes = Changes::default();

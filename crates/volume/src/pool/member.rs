@@ -158,11 +158,16 @@ impl Members {
     }
 
     pub fn in_use(&self) -> usize {
-        self.list.iter().filter(|member| member.state() == MemberState::InUse).count()
+        (0..self.list.len()).filter(|index| self.takes_data(*index)).count()
     }
 
     /// Whether new data may be put there.
     pub fn takes_data(&self, index: usize) -> bool {
+        self.is_read(index) && !self.list[index].is_unread()
+    }
+
+    /// Whether its copies may be read: they have all that was written.
+    pub fn is_read(&self, index: usize) -> bool {
         self.list[index].state() == MemberState::InUse
     }
 
@@ -261,8 +266,11 @@ impl Members {
     /// used: what is there may be old.
     pub fn read(self: &Arc<Self>, places: Places, buffer: Vec<u8>, done: Done) {
         let since = self.turn();
-        let usable = |unit: &Unit| self.takes_data(self.index_of(*unit));
-        let load = |unit: &Unit| self.list[self.index_of(*unit)].under_way.load(Ordering::Relaxed);
+        let usable = |unit: &Unit| self.is_read(self.index_of(*unit));
+        let load = |unit: &Unit| {
+            let member = &self.list[self.index_of(*unit)];
+            (member.is_unread(), member.under_way.load(Ordering::Relaxed))
+        };
         let (unit, other) = match places.second {
             None => (places.first, None),
             Some(second) => match (usable(&places.first), usable(&second)) {
@@ -286,7 +294,7 @@ impl Members {
                 members.leave_out(members.index_of(unit));
             }
             // If the other one had to be left out meanwhile, there is nobody left who has it.
-            if members.takes_data(members.index_of(other)) {
+            if members.is_read(members.index_of(other)) {
                 members.read_one(other, vec![0; length], done);
             } else {
                 done(Err(error));
@@ -323,8 +331,7 @@ impl Members {
         let (members, units) = (Arc::clone(self), targets.clone());
         let gather = Gather::new(units.len(), move |completions: Vec<Completion>| {
             // What a member holds that was left out meanwhile nobody will read.
-            let is_read =
-                |unit| members.takes_data(members.index_of(unit)) && members.has_stayed(unit, since);
+            let is_read = |unit| members.is_read(members.index_of(unit)) && members.has_stayed(unit, since);
             let any = units.iter().zip(&completions).any(|(unit, done)| done.is_ok() && is_read(*unit));
             for (unit, completion) in units.iter().zip(completions) {
                 if let Err(error) = completion

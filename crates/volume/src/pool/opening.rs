@@ -47,7 +47,9 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         Ok(FirstBlock::Label(label)) if label.made => Some(*label),
         _ => None,
     };
-    let (labels, unreadable) = match found.iter().find_map(made) {
+    let known = found.iter().find_map(made);
+    let is_new = known.is_none();
+    let (labels, unreadable) = match known {
         Some(known) => known_labels(&devices, &found, &known)?,
         None => (make(&devices, &found, settings.map_bytes)?, vec![false; devices.len()]),
     };
@@ -99,6 +101,7 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         epoch: AtomicU64::new(0),
         outstanding,
         map_limit_bytes,
+        is_new,
         journal_mirror,
         timer: Timer::new(Arc::clone(&settings.clock)),
         clock: settings.clock,

@@ -27,10 +27,11 @@ impl Core {
         // One that was never read since the opening shows its label by it.
         let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
         member.device.execute(probe).map_err(|error| PoolError::MemberFails(index, error))?;
+        // That may be out by itself: a member may have failed the journal and nothing else.
+        self.bring_back_journal(index)?;
         if member.state() == MemberState::InUse {
             return self.make_whole();
         }
-        self.bring_back_journal(index)?;
         if !self.members.change(index, MemberState::Out, MemberState::Resyncing) {
             return Ok(());
         }
@@ -122,7 +123,7 @@ impl Core {
     /// Where to copy from: a member that is out as well has old data, which would take the place of better.
     fn source(&self, unit: Unit) -> Result<Places, DeviceError> {
         let index = self.members.index_of(unit);
-        if self.members.takes_data(index) || is_planted(Bug::StaleCopyServed) {
+        if self.members.is_read(index) || is_planted(Bug::StaleCopyServed) {
             return Ok(Places { first: unit, second: None });
         }
         Err(DeviceError::Io(format!("member {index}, which has the other copy of something, is out as well")))

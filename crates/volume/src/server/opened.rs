@@ -20,10 +20,14 @@ use super::lock::{Lock, LockError};
 use super::nqn;
 use super::protocol::{Member, PoolState, Traffic, VolumeState};
 use super::real_device::RealDevice;
-use crate::pool::{Access, HostMemory, Pool, PoolSettings, Volume, VolumeInfo};
+use crate::pool::{Access, HostMemory, MemberInfo, Pool, PoolInfo, PoolSettings, Volume, VolumeInfo};
 use crate::pool_file::{Admission, Devices, PoolFile, VolumeFile};
 
 const SEED: u64 = 1;
+
+/// From so much on, or from such a share of a member on, the user is told what the journal takes.
+const NOTABLE_JOURNAL_BYTES: u64 = 1 << 30;
+const NOTABLE_JOURNAL_SHARE: f64 = 0.05;
 
 /// Nobody else can open it while it lives.
 pub struct OpenPool {
@@ -195,6 +199,27 @@ impl OpenPool {
         &self.name
     }
 
+    /// What its user should know of a pool that was made just now: that a notable part of its space is not for volumes.
+    pub fn note(&self) -> Option<String> {
+        let info = self.pool.info();
+        if !self.pool.is_new() {
+            return None;
+        }
+        let share = journal_share(&info);
+        let is_notable = info.journal_bytes >= NOTABLE_JOURNAL_BYTES || share >= NOTABLE_JOURNAL_SHARE;
+        let names = self.members[..info.journal_members].join(" and of ");
+        is_notable.then(|| {
+            format!(
+                "the journal of '{}' takes {:.1} GiB of {names}, {:.1} % of it: a map of {:.1} GiB has room there, the longest \
+                 that volumes of this pool may need",
+                self.name,
+                gib(info.journal_bytes),
+                100.0 * share,
+                gib(info.map_limit_bytes)
+            )
+        })
+    }
+
     /// What is wrong with the pool, in words; nothing when it is as it should be.
     ///
     /// # Errors
@@ -206,7 +231,7 @@ impl OpenPool {
     /// The pool without what only its server knows.
     pub fn state(&self) -> PoolState {
         let info = self.pool.info();
-        let member = |(name, member): (&String, crate::pool::MemberInfo)| Member {
+        let member = |(name, member): (&String, MemberInfo)| Member {
             name: name.clone(),
             space_bytes: member.space_bytes,
             free_bytes: member.free_bytes,
@@ -255,6 +280,17 @@ impl OpenPool {
     fn admissions(&self) -> MutexGuard<'_, Admissions> {
         self.admissions.lock()
     }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+/// Of the smallest member that has it.
+fn journal_share(info: &PoolInfo) -> f64 {
+    let share =
+        |member: &MemberInfo| info.journal_bytes as f64 / (info.journal_bytes + member.space_bytes) as f64;
+    info.members.iter().take(info.journal_members).map(share).fold(0.0, f64::max)
 }
 
 type Opened = (Option<Stack>, Vec<String>, Vec<Arc<dyn BlockDevice>>);
@@ -337,4 +373,36 @@ fn check_name(name: &str) -> Result<(), ServerError> {
         "'{}' cannot name a volume: expected at most 40 small letters, digits and dashes, not beginning with a dash",
         name.escape_debug()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool_file::PoolFile;
+
+    fn opened(directory: &Path, capacity_bytes: u64) -> OpenPool {
+        let path = directory.join("disk.img");
+        if !path.exists() {
+            std::fs::File::create(&path).unwrap().set_len(capacity_bytes).unwrap();
+        }
+        let file = PoolFile {
+            name: "tank".into(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            directory: directory.join("tank.pool"),
+            devices: Devices::Paths(vec![path]),
+            volumes: Vec::new(),
+            dilation: 1.0,
+        };
+        OpenPool::open(&file).unwrap()
+    }
+
+    #[test]
+    fn what_the_journal_takes_is_told_once_and_where_it_is_much() {
+        let small = tempfile::tempdir().unwrap();
+        assert_eq!(opened(small.path(), 64 << 20).note(), None);
+        let large = tempfile::tempdir().unwrap();
+        let note = opened(large.path(), 1 << 40).note().unwrap();
+        assert!(note.contains("takes 3.4 GiB of") && note.contains("0.3 %"), "{note}");
+        assert_eq!(opened(large.path(), 1 << 40).note(), None, "it was there before");
+    }
 }

@@ -35,6 +35,9 @@ pub fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
             return Err(error.into());
         }
     };
+    if let Some(note) = server.note() {
+        eprintln!("note: {note}");
+    }
     let state = server.state();
     output::print(&if arguments.json { in_json(&state) } else { in_words(&state) });
     while !stop.load(Ordering::Relaxed) && !server.is_over() {

@@ -126,7 +126,9 @@ impl State {
         self.kept.out[index] = true;
         let marked = self.kept.marked.clone();
         self.kept.missed[index].extend(marked);
-        self.kept.epoch += 1;
+        // More than an opening adds: a member that has not heard that it is out, and was opened alone since, must not look
+        // as new as those who know better.
+        self.kept.epoch += 2;
         self.version += 1;
         self.membership = self.version;
     }
