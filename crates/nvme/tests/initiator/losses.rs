@@ -159,3 +159,21 @@ fn what_is_kept_is_bounded_while_the_initiators_own_flush_runs() {
         flush(&device).unwrap();
     });
 }
+
+#[test]
+fn a_second_host_is_told_that_another_one_writes() {
+    within(60, || {
+        let server = Server::start(MIB);
+        let (controller, device) = open(options(server.address()));
+        write(&device, 0, vec![1; BLOCK as usize]);
+        let (_, second) = open(options(server.address()).with_host_nqn("nqn.2026-01.org.example:second"));
+        let refused = second.execute(Request::Write { offset_bytes: 0, data: vec![2; 4096], fua: false });
+        assert!(
+            matches!(&refused, Err(DeviceError::Io(text)) if text.contains("another host")),
+            "{refused:?}"
+        );
+        assert!(read(&second, 0, BLOCK as usize) == vec![1; BLOCK as usize]);
+        drop((controller, device));
+        write(&second, 0, vec![2; BLOCK as usize]);
+    });
+}
