@@ -61,6 +61,8 @@ pub(super) enum Denied {
 #[derive(Clone, Default)]
 struct State {
     holder: Option<HostIdentity>,
+    /// The holder before, as long as a device may have commands of it.
+    former: Option<HostIdentity>,
     /// Since when the holder has no controller.
     absent_since: Option<Instant>,
     /// The holder may write: it is stored, and nothing of the former one is under way.
@@ -89,7 +91,7 @@ impl Lease {
         };
         // It may be on its way back.
         let absent_since = holder.is_some().then(Instant::now);
-        let state = State { holder, absent_since, is_settled: true };
+        let state = State { holder, former: None, absent_since, is_settled: true };
         Lease { writers, state: RwLock::new(state), changing: Mutex::new(()) }
     }
 
@@ -135,13 +137,14 @@ impl Lease {
                 _ => {}
             }
             // From here on the former holder is refused; what passed before is counted, and waited for.
-            let next = State { holder: Some(host.clone()), absent_since: None, is_settled: false };
+            let former = state.holder.clone().or(state.former.clone());
+            let next = State { holder: Some(host.clone()), former, absent_since: None, is_settled: false };
             std::mem::replace(&mut *state, next)
         };
         let settled = self.settle(host, &before, surroundings);
         let mut state = self.state.write();
         match settled {
-            Ok(()) => state.is_settled = true,
+            Ok(()) => (state.is_settled, state.former) = (true, None),
             // The stored holder may be either one by now: it is nobody's, and whoever is next stores anew.
             Err(Denied::NotStored) => *state = State { is_settled: true, ..State::default() },
             Err(_) => *state = before,
@@ -155,7 +158,7 @@ impl Lease {
         before: &State,
         surroundings: &dyn Surroundings,
     ) -> Result<(), Denied> {
-        let former = before.holder.as_ref().filter(|former| *former != host);
+        let former = before.holder.as_ref().or(before.former.as_ref()).filter(|former| *former != host);
         if !is_planted(Bug::LateWriteLands) && !surroundings.await_last_commands(former) {
             return Err(Denied::Busy);
         }
@@ -186,7 +189,7 @@ impl Lease {
             state.absent_since = Some(Instant::now());
             return;
         }
-        *state = State { is_settled: true, ..State::default() };
+        *state = State { former: state.holder.take(), is_settled: true, ..State::default() };
         if let Writers::OneStored(store) = &self.writers {
             // At worst a restarted target keeps the lease for a host that needs it no more.
             let _ = store.store(None);
