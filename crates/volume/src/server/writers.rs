@@ -22,6 +22,8 @@ struct Writer {
     identity: u64,
     host_nqn: String,
     host_id: [u8; 16],
+    /// It may write; otherwise it only was the last one that did.
+    is_held: bool,
 }
 
 /// By the volume's name. Nobody writes to a volume that is not in it.
@@ -62,22 +64,18 @@ struct Place {
 }
 
 impl LeaseStore for Place {
-    fn load(&self) -> Option<HostIdentity> {
+    fn load(&self) -> Option<(HostIdentity, bool)> {
         let volumes = self.writers.volumes.lock();
         let writer = volumes.get(&self.volume).filter(|writer| writer.identity == self.identity)?;
-        Some(HostIdentity { nqn: writer.host_nqn.clone(), id: writer.host_id })
+        Some((HostIdentity { nqn: writer.host_nqn.clone(), id: writer.host_id }, writer.is_held))
     }
 
-    fn store(&self, holder: Option<&HostIdentity>) -> io::Result<()> {
+    fn store(&self, writer: &HostIdentity, is_held: bool) -> io::Result<()> {
         let mut volumes = self.writers.volumes.lock();
         let mut changed = volumes.clone();
-        match holder {
-            Some(HostIdentity { nqn, id }) => {
-                let writer = Writer { identity: self.identity, host_nqn: nqn.clone(), host_id: *id };
-                changed.insert(self.volume.clone(), writer);
-            }
-            None => drop(changed.remove(&self.volume)),
-        }
+        let HostIdentity { nqn, id } = writer.clone();
+        let writer = Writer { identity: self.identity, host_nqn: nqn, host_id: id, is_held };
+        changed.insert(self.volume.clone(), writer);
         whole_file::replace(&self.writers.path, &serde_json::to_vec_pretty(&changed)?)?;
         *volumes = changed;
         Ok(())
@@ -93,17 +91,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let host = HostIdentity { nqn: "nqn.2014-08.org.example:a".into(), id: [5; 16] };
         let writers = KnownWriters::open(folder.path()).unwrap();
-        writers.of("data", 7).store(Some(&host)).unwrap();
-        writers.of("logs", 8).store(Some(&host)).unwrap();
-        writers.of("logs", 8).store(None).unwrap();
+        writers.of("data", 7).store(&host, true).unwrap();
+        writers.of("logs", 8).store(&host, true).unwrap();
+        writers.of("logs", 8).store(&host, false).unwrap();
         let again = KnownWriters::open(folder.path()).unwrap();
-        assert_eq!(again.of("data", 7).load(), Some(host.clone()));
+        assert_eq!(again.of("data", 7).load(), Some((host.clone(), true)));
         assert_eq!(again.of("data", 9).load(), None, "made anew under the same name");
-        assert_eq!(again.of("logs", 8).load(), None);
+        assert_eq!(again.of("logs", 8).load(), Some((host.clone(), false)));
         let obstacle = folder.path().join("writers.part");
         fs::create_dir(&obstacle).unwrap();
-        assert!(again.of("logs", 8).store(Some(&host)).is_err());
-        assert_eq!(again.of("logs", 8).load(), None);
+        assert!(again.of("logs", 8).store(&host, true).is_err());
+        assert_eq!(again.of("logs", 8).load(), Some((host, false)));
         fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(KnownWriters::open(folder.path()).unwrap_err().to_string().contains("makes no sense"));
     }
