@@ -375,10 +375,7 @@ impl Shared {
             }
             let next = state.retries.iter().map(|(at, _)| *at).chain(keep_alive_at).min();
             state = match next {
-                Some(at) => {
-                    let waited = self.changed.wait_timeout(state, at.saturating_duration_since(now));
-                    waited
-                }
+                Some(at) => self.changed.wait_timeout(state, at.saturating_duration_since(now)),
                 None => self.changed.wait(state),
             };
         }

@@ -410,7 +410,8 @@ fn lost_blocks() -> String {
 /// A request longer than the controller takes at once goes in several commands. A discarded range reads as zeros.
 /// While a lost connection is looked for, requests wait; when it is not found in time they fail with
 /// [`DeviceError::Gone`]. What was under way is sent again, and so is what no flush had covered yet: a target that died
-/// may have lost it. A namespace is for one host at a time.
+/// may have lost it. What it refuses then is lost: flushes, and reads of it, fail until it is written again. One host at a
+/// time may write to a namespace.
 #[derive(Clone)]
 pub struct RemoteDevice {
     namespace: Arc<Namespace>,
