@@ -17,6 +17,7 @@ mod options;
 mod outbox;
 mod queue;
 mod record;
+mod repetition;
 mod stats;
 mod unflushed;
 

@@ -60,7 +60,7 @@ pub struct VolumeFile {
     pub admission: Admission,
 }
 
-/// Who may connect to a volume.
+/// Who may connect to a volume, and write to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admission {
     /// The NQNs of the hosts that may; any host when empty.
@@ -69,6 +69,9 @@ pub struct Admission {
     /// The environment variable of the server with the secret that they prove to know (DH-HMAC-CHAP).
     #[serde(default)]
     pub secret_env: Option<String>,
+    /// Several hosts may write at the same time, as a cluster file system does. Otherwise one may.
+    #[serde(default)]
+    pub shared: bool,
 }
 
 impl PoolFile {

@@ -15,6 +15,7 @@ mod opened;
 pub mod protocol;
 mod real_device;
 mod whole_file;
+mod writers;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -31,6 +32,7 @@ use exports::Exports;
 use listener::Listener;
 pub use opened::OpenPool;
 use protocol::{Command, FailureKind, PoolState, Reply};
+use writers::KnownWriters;
 
 /// A pool that is being served. Dropping it stops it as [`Server::stop`] does, but tells no errors.
 pub struct Server {
@@ -60,7 +62,7 @@ impl Server {
         if let (Pace::Immediate, Some(stack)) = (pace, pool.stack()) {
             stack.set_pace(pace);
         }
-        let exports = Exports::new(pool.name(), file.listen);
+        let exports = Exports::new(pool.name(), file.listen, KnownWriters::open(&file.directory)?);
         for volume in pool.volumes() {
             exports.add(&volume, pool.volume(&volume.name)?, &pool.admission(&volume.name))?;
         }
@@ -126,6 +128,7 @@ impl Service {
         for volume in &mut state.volumes {
             volume.clients = self.exports.clients(&volume.name);
             volume.traffic = self.exports.traffic(&volume.name);
+            volume.writer = self.exports.writer(&volume.name);
         }
         state
     }

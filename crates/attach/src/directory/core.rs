@@ -8,11 +8,13 @@
 //!   before its record is written. So what is found after a power cut is never another file's old data.
 //! - **Freed blocks wait.** They are discarded and used again only once the record that frees them is durable. Until
 //!   then a power cut may bring their file back.
+//! - **A failed flush or commit is told to every file that it concerns** (`failures`), whoever asked for it.
 //! - **Reading and writing** hold the range of blocks that they touch, so that blocks don't change hands under them.
 
 mod allocator;
 mod data;
 mod extents;
+mod failures;
 mod names;
 mod operation;
 mod ranges;
@@ -27,13 +29,14 @@ use underlay_sync::{Condvar, Mutex, MutexGuard};
 use underlay_sync::{Receiver, RecvTimeoutError, Sender, channel};
 
 use rustix::io::Errno;
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
 use underlay_storage::journal::format::{Header, HeaderBlock};
 use underlay_storage::journal::{Journal, JournalError, Snapshot};
 
 use allocator::Allocator;
 pub use data::WriteOptions;
 use extents::{ExtentMap, Run};
+use failures::Failure;
 pub use names::{Change, Entry, NewNode, RenameMode, Space, Stat};
 pub use operation::{Attributes, Kind, Operation, Timestamp, Unreadable, decode};
 use ranges::Ranges;
@@ -114,6 +117,10 @@ struct State {
     durable_number: u64,
     /// Blocks whose discard is under way: free soon.
     discarding_blocks: u64,
+    /// Writes of data that the device has answered, counted.
+    written: u64,
+    /// How many of them a flush has covered.
+    flushed: u64,
 }
 
 #[derive(Default)]
@@ -129,6 +136,10 @@ struct Volatile {
     tail_clean: bool,
     changed_in: u64,
     data_changed_in: u64,
+    /// The count of its last write of data.
+    written: u64,
+    /// What may not be durable, though nobody was told.
+    failure: Option<Failure>,
     removing: bool,
 }
 
@@ -244,6 +255,8 @@ impl Core {
             sealed_number: 0,
             durable_number: 0,
             discarding_blocks: 0,
+            written: 0,
+            flushed: 0,
         };
         state.remove_orphans().map_err(|errno| damaged(&errno))?;
         let (jobs, received) = channel();
@@ -294,12 +307,14 @@ impl Core {
             state.sealed_number == state.durable_number
         };
         // The data that the records speak of. Only this function has the journal write, so no record overtakes it.
-        let outcome = self
-            .device
-            .execute(Request::Flush)
-            .map(|_| ())
-            .and_then(|()| if nothing_new { Ok(()) } else { self.journal.commit_and_wait() });
-        if outcome.is_ok() {
+        let covers = self.state().written;
+        let flushed = self.device.execute(Request::Flush).map(drop);
+        self.flush_ended(covers, &flushed);
+        let outcome =
+            flushed.and_then(|()| if nothing_new { Ok(()) } else { self.journal.commit_and_wait() });
+        if let Err(error) = &outcome {
+            self.state().note_failure(errno(error));
+        } else {
             let runs = {
                 let mut state = self.state();
                 state.durable_number = state.sealed_number;
@@ -382,23 +397,31 @@ impl Core {
 
     /// Makes a file durable, or with `data_only` what is needed to read it: fsync(2) and fdatasync(2).
     pub fn sync(&self, inode: u64, data_only: bool, done: Done<()>) {
-        let is_durable = {
+        let (is_durable, covers) = {
             let state = self.state();
-            state.volatile.get(&inode).is_none_or(|volatile| {
+            let is_durable = state.volatile.get(&inode).is_none_or(|volatile| {
                 let changed = if data_only { volatile.data_changed_in } else { volatile.changed_in };
                 changed <= state.durable_number
-            })
+            });
+            (is_durable, state.written)
         };
+        let weak = Weak::clone(&self.itself);
         if !is_durable {
-            return self.commit_later(done);
+            return self.commit_later(Box::new(move |outcome| match weak.upgrade() {
+                Some(core) => done(core.with_failure(inode, outcome)),
+                None => done(outcome),
+            }));
         }
         if let Err(error) = self.check_alive() {
             return done(Err(error));
         }
-        self.device.submit(
-            Request::Flush,
-            Box::new(move |completion| done(completion.map(|_| ()).map_err(|error| errno(&error)))),
-        );
+        let flushed = move |completion: Completion| {
+            let outcome = completion.map(drop);
+            let Some(core) = weak.upgrade() else { return done(Err(Errno::IO)) };
+            core.flush_ended(covers, &outcome);
+            done(core.with_failure(inode, outcome.map_err(|error| core.errno(&error))));
+        };
+        self.device.submit(Request::Flush, Box::new(flushed));
     }
 
     /// Waits while the transaction is so large that the device must catch up. Not for a thread that completes requests.

@@ -125,4 +125,7 @@ pub struct CreateVolumeArguments {
     /// The environment variable of the server with the secret that those hosts prove to know
     #[arg(long, value_name = "VARIABLE", requires = "hosts")]
     pub secret_env: Option<String>,
+    /// Let several hosts write at the same time: for a cluster file system, and for no other
+    #[arg(long)]
+    pub shared: bool,
 }

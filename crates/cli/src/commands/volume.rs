@@ -92,7 +92,11 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
         mirror: arguments.mirror,
         limits: Limits { iops: arguments.iops, bytes_per_second },
     };
-    let admission = Admission { hosts: arguments.hosts.clone(), secret_env: arguments.secret_env.clone() };
+    let admission = Admission {
+        hosts: arguments.hosts.clone(),
+        secret_env: arguments.secret_env.clone(),
+        shared: arguments.shared,
+    };
     let volume = VolumeFile { name: arguments.name.clone(), spec, admission };
     tell(&read(&arguments.pool)?, Command::Create { volume })?;
     output::print(&format!("volume {} is there", arguments.name));

@@ -50,6 +50,8 @@ pub(super) struct Association {
     admin: Arc<Queue>,
     io: Vec<Arc<Queue>>,
     pub limits: Limits,
+    /// Another host wrote to the subsystem last; false where the target can't tell.
+    pub was_written_by_another: bool,
     next: AtomicUsize,
 }
 
@@ -79,8 +81,9 @@ impl Association {
         let controller_id = connect_queue(options, &admin, ADMIN_DEPTH, ANY_CONTROLLER)?;
         enable(options, &admin)?;
         let limits = identify(options, &admin)?;
+        let mut was_written_by_another = false;
         if io_queues && limits.identify.model_number.trim() == MODEL_NUMBER {
-            replace_former(options, &admin, instance, number)?;
+            was_written_by_another = replace_former(options, &admin, instance, number)?;
         }
         let mut io = Vec::new();
         if io_queues {
@@ -103,7 +106,7 @@ impl Association {
             }
         }
         begun.0.clear();
-        Ok(Association { number, admin, io, limits, next: AtomicUsize::new(0) })
+        Ok(Association { number, admin, io, limits, was_written_by_another, next: AtomicUsize::new(0) })
     }
 
     pub(super) fn admin(&self) -> &Queue {
@@ -321,19 +324,20 @@ fn identify(options: &Options, admin: &Queue) -> Result<Limits, InitiatorError> 
 }
 
 /// Has the target end what is left of the associations before this one. Their connections may be open on its side still, with
-/// commands on their way that must not happen after what is sent now.
+/// commands on their way that must not happen after what is sent now. Says whether another host wrote last.
 fn replace_former(
     options: &Options,
     admin: &Queue,
     instance: u64,
     number: u64,
-) -> Result<(), InitiatorError> {
+) -> Result<bool, InitiatorError> {
     let mut command = Command::new(command::admin::REPLACE_FORMER, 0, 0, Sgl::none());
     let halves = |wide: u64| [wide as u32, (wide >> 32) as u32];
     command.dwords[..2].copy_from_slice(&halves(instance));
     command.dwords[2..4].copy_from_slice(&halves(number));
     let what = "taking the place of a lost connection";
-    succeed(admin, command, Payload::None, options.connect_timeout, what).map(drop)
+    let answer = succeed(admin, command, Payload::None, options.connect_timeout, what)?;
+    Ok(answer.completion.result & 1 != 0)
 }
 
 /// How many I/O queues there may be.

@@ -13,9 +13,9 @@ use super::error::InitiatorError;
 use super::exchange::{Answer, Exchange, Lost, Payload};
 use super::identity::Identity;
 use super::options::Options;
-use super::queue::{Owner, THREAD_PREFIX, may_pass};
+use super::queue::{Owner, THREAD_PREFIX};
+use super::repetition::repeat;
 use super::stats::{Figures, Stats};
-use super::unflushed::Kept;
 use crate::command::{Command, Sgl, admin};
 use crate::identify::{Identify, NamespaceData, NamespaceDescriptors, cns, decode_namespace_list};
 use crate::log_page::{CHANGED_NAMESPACES, Event, GetLogPage};
@@ -29,8 +29,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// For the answer to an admin command while all is well.
 const ADMIN_LIMIT: Duration = Duration::from_secs(30);
-/// For writes that are done again after a loss.
-const REPEAT_LIMIT: Duration = Duration::from_secs(120);
 
 /// A connected NVMe controller. A handle: the connections end with the last one, devices included.
 #[derive(Clone)]
@@ -377,10 +375,7 @@ impl Shared {
             }
             let next = state.retries.iter().map(|(at, _)| *at).chain(keep_alive_at).min();
             state = match next {
-                Some(at) => {
-                    let waited = self.changed.wait_timeout(state, at.saturating_duration_since(now));
-                    waited
-                }
+                Some(at) => self.changed.wait_timeout(state, at.saturating_duration_since(now)),
                 None => self.changed.wait(state),
             };
         }
@@ -477,6 +472,9 @@ impl Shared {
         for namespace in namespaces {
             let (data, identity) = self.identify_namespace(association, namespace.nsid)?;
             namespace.renew(&data, &identity)?;
+            if association.was_written_by_another && namespace.has_written() {
+                return Err(InitiatorError::WrittenByAnother { nsid: namespace.nsid });
+            }
             for batch in namespace.unflushed_batches() {
                 repeat(association, &namespace, batch)?;
             }
@@ -545,39 +543,6 @@ impl Shared {
             (exchange.done)(Err(Lost::Gone));
         }
     }
-}
-
-/// Does writes again that touch different blocks. The namespace learns of those that the target refuses.
-///
-/// # Errors
-/// When the connection ends meanwhile, or the target can't do it now: then all of it has to be tried again.
-fn repeat(
-    association: &Association,
-    namespace: &Namespace,
-    batch: Vec<(u64, Kept)>,
-) -> Result<(), InitiatorError> {
-    const WHAT: &str = "repeating what was not flushed";
-    let mut under_way = Vec::new();
-    for (number, write) in batch {
-        let payload = write.data.clone().map_or(Payload::None, Payload::Send);
-        let (exchange, waiting) = Exchange::awaited(write.command, payload);
-        if association.pick().submit(exchange).is_err() {
-            return Err(InitiatorError::Lost { what: WHAT, reason: "it ended again".into() });
-        }
-        under_way.push((number, write, waiting));
-    }
-    for (number, write, waiting) in under_way {
-        match waiting.wait(REPEAT_LIMIT) {
-            Some(Ok(answer)) => match answer.completion.status {
-                status if status.is_success() => namespace.repeated(&write),
-                status if may_pass(status) => return Err(InitiatorError::Command { what: WHAT, status }),
-                status => namespace.lose(number, &write, status),
-            },
-            Some(Err(lost)) => return Err(InitiatorError::lost(WHAT, lost)),
-            None => return Err(InitiatorError::TimedOut { what: WHAT }),
-        }
-    }
-    Ok(())
 }
 
 /// The queues' way to their controller, which may be gone before they are.

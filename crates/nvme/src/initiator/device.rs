@@ -1,6 +1,6 @@
 //! A namespace as a block device.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, MutexGuard};
@@ -62,6 +62,7 @@ pub(super) struct Namespace {
     record: Mutex<WriteRecord<(Piece, Done)>>,
     /// How often it was found that answered writes are gone which could not be done again.
     losses: AtomicU64,
+    has_written: AtomicBool,
     controller: Weak<Shared>,
 }
 
@@ -92,6 +93,7 @@ impl Namespace {
             identity,
             record: Mutex::new(WriteRecord::new(limits.identify.has_volatile_write_cache())),
             losses: AtomicU64::new(0),
+            has_written: AtomicBool::new(false),
             controller,
         }
     }
@@ -113,6 +115,10 @@ impl Namespace {
         self.capacity_bytes.store(capacity_bytes(data), Ordering::SeqCst);
         self.record().forget_behind(data.size_blocks);
         Ok(())
+    }
+
+    pub(super) fn has_written(&self) -> bool {
+        self.has_written.load(Ordering::SeqCst)
     }
 
     /// Writes to do again, before anything else is sent.
@@ -299,6 +305,9 @@ impl Namespace {
         let answered = move |outcome: Result<Answer, Lost>| {
             let completion = namespace.judge(outcome, 0);
             let kept = completion.is_ok().then_some(Kept { command, data, blocks, fua });
+            if completion.is_ok() {
+                namespace.has_written.store(true, Ordering::SeqCst);
+            }
             namespace.record().end(blocks, bytes, kept);
             done(completion);
             namespace.make_room();
@@ -401,7 +410,8 @@ fn lost_blocks() -> String {
 /// A request longer than the controller takes at once goes in several commands. A discarded range reads as zeros.
 /// While a lost connection is looked for, requests wait; when it is not found in time they fail with
 /// [`DeviceError::Gone`]. What was under way is sent again, and so is what no flush had covered yet: a target that died
-/// may have lost it. A namespace is for one host at a time.
+/// may have lost it. What it refuses then is lost: flushes, and reads of it, fail until it is written again. One host at a
+/// time may write to a namespace.
 #[derive(Clone)]
 pub struct RemoteDevice {
     namespace: Arc<Namespace>,

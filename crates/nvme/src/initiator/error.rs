@@ -33,6 +33,11 @@ pub enum InitiatorError {
         "namespace {nsid} is another one than before ({difference}): nothing is sent to it that was meant for the old one"
     )]
     OtherNamespace { nsid: u32, difference: String },
+    #[error(
+        "another host has written to namespace {nsid} while this one was away: what is known of it here is out of date, \
+         so nothing more is written"
+    )]
+    WrittenByAnother { nsid: u32 },
     #[error("could not start a thread for a connection: {0}")]
     Thread(io::Error),
     #[error("the system gives no random bytes: {0}")]
@@ -80,6 +85,7 @@ impl InitiatorError {
             InitiatorError::Command { status, .. } => !status.says_do_not_retry(),
             InitiatorError::Options(_)
             | InitiatorError::OtherNamespace { .. }
+            | InitiatorError::WrittenByAnother { .. }
             | InitiatorError::AuthenticationRequired(_)
             | InitiatorError::Authentication(_)
             | InitiatorError::Entropy(_) => false,

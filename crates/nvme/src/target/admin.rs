@@ -91,7 +91,10 @@ fn replace_former(controller: &Arc<Controller>, command: &Command, reply: Reply)
     let (instance, number) = (wide(instance_low, instance_high), wide(number_low, number_high));
     let Some(subsystem) = controller.subsystem() else { return reply.status(INVALID_FIELD) };
     match subsystem.replace_former(controller, instance, number) {
-        Ok(()) => reply.success(),
+        Ok(()) => {
+            let was_written = subsystem.was_written_by_another(&controller.host());
+            reply.result(Status::SUCCESS, u64::from(was_written));
+        }
         Err(Replaced::ByNewer) => {
             refuse(controller, command, reply, Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }

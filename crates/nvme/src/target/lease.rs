@@ -23,16 +23,16 @@ pub struct HostIdentity {
     pub id: [u8; 16],
 }
 
-/// Keeps a lease's holder over a restart of the target.
+/// Keeps over a restart of the target who writes to a namespace.
 pub trait LeaseStore: Send + Sync {
-    /// The holder that was stored last.
-    fn load(&self) -> Option<HostIdentity>;
+    /// The host that was stored last, and whether it holds the lease.
+    fn load(&self) -> Option<(HostIdentity, bool)>;
 
-    /// Durable once it returns. `None` is nobody.
+    /// Durable once it returns. A host that holds the lease no more is still the one that wrote last.
     ///
     /// # Errors
     /// When it can't be stored: then the host does not become the holder.
-    fn store(&self, holder: Option<&HostIdentity>) -> io::Result<()>;
+    fn store(&self, writer: &HostIdentity, is_held: bool) -> io::Result<()>;
 }
 
 /// Who may write to a namespace.
@@ -61,6 +61,8 @@ pub(super) enum Denied {
 #[derive(Clone, Default)]
 struct State {
     holder: Option<HostIdentity>,
+    /// The one that wrote before the holder does, or last where nobody holds it.
+    former: Option<HostIdentity>,
     /// Since when the holder has no controller.
     absent_since: Option<Instant>,
     /// The holder may write: it is stored, and nothing of the former one is under way.
@@ -83,18 +85,30 @@ pub(super) struct Lease {
 
 impl Lease {
     pub(super) fn new(writers: Writers) -> Lease {
-        let holder = match &writers {
+        let stored = match &writers {
             Writers::OneStored(store) => store.load(),
             Writers::One | Writers::All => None,
         };
+        let (holder, former) = match stored {
+            Some((host, true)) => (Some(host), None),
+            Some((host, false)) => (None, Some(host)),
+            None => (None, None),
+        };
         // It may be on its way back.
         let absent_since = holder.is_some().then(Instant::now);
-        let state = State { holder, absent_since, is_settled: true };
+        let state = State { holder, former, absent_since, is_settled: true };
         Lease { writers, state: RwLock::new(state), changing: Mutex::new(()) }
     }
 
     pub(super) fn holder(&self) -> Option<HostIdentity> {
         self.state.read().holder.clone()
+    }
+
+    /// Whether it was another host that wrote last, as far as is known.
+    pub(super) fn was_written_by_another(&self, host: &HostIdentity) -> bool {
+        let state = self.state.read();
+        let holder = state.holder.as_ref().filter(|_| state.is_settled);
+        holder.or(state.former.as_ref()).is_some_and(|last| last != host)
     }
 
     /// Whether a host may write, which makes it the holder if nobody else is. The command in question has been counted as one that a
@@ -135,15 +149,19 @@ impl Lease {
                 _ => {}
             }
             // From here on the former holder is refused; what passed before is counted, and waited for.
-            let next = State { holder: Some(host.clone()), absent_since: None, is_settled: false };
+            let former = state.holder.clone().or(state.former.clone());
+            let next = State { holder: Some(host.clone()), former, absent_since: None, is_settled: false };
             std::mem::replace(&mut *state, next)
         };
         let settled = self.settle(host, &before, surroundings);
         let mut state = self.state.write();
         match settled {
-            Ok(()) => state.is_settled = true,
+            Ok(()) => (state.is_settled, state.former) = (true, None),
             // The stored holder may be either one by now: it is nobody's, and whoever is next stores anew.
-            Err(Denied::NotStored) => *state = State { is_settled: true, ..State::default() },
+            Err(Denied::NotStored) => {
+                let former = before.holder.or(before.former);
+                *state = State { former, is_settled: true, ..State::default() };
+            }
             Err(_) => *state = before,
         }
         settled
@@ -155,12 +173,12 @@ impl Lease {
         before: &State,
         surroundings: &dyn Surroundings,
     ) -> Result<(), Denied> {
-        let former = before.holder.as_ref().filter(|former| *former != host);
+        let former = before.holder.as_ref().or(before.former.as_ref()).filter(|former| *former != host);
         if !is_planted(Bug::LateWriteLands) && !surroundings.await_last_commands(former) {
             return Err(Denied::Busy);
         }
         if let Writers::OneStored(store) = &self.writers
-            && let Err(error) = store.store(Some(host))
+            && let Err(error) = store.store(host, true)
         {
             eprintln!("{} may not write: that it does could not be stored: {error}", host.nqn);
             return Err(Denied::NotStored);
@@ -186,11 +204,20 @@ impl Lease {
             state.absent_since = Some(Instant::now());
             return;
         }
-        *state = State { is_settled: true, ..State::default() };
+        self.free(&mut state);
+    }
+
+    pub(super) fn release(&self) {
+        self.free(&mut self.state.write());
+    }
+
+    fn free(&self, state: &mut State) {
+        let Some(host) = state.holder.take() else { return };
         if let Writers::OneStored(store) = &self.writers {
             // At worst a restarted target keeps the lease for a host that needs it no more.
-            let _ = store.store(None);
+            let _ = store.store(&host, false);
         }
+        *state = State { former: Some(host), is_settled: true, ..State::default() };
     }
 
     /// A controller of this host is there.
@@ -248,20 +275,20 @@ mod tests {
 
     #[derive(Default)]
     struct Memory {
-        holder: Mutex<Option<HostIdentity>>,
+        writer: Mutex<Option<(HostIdentity, bool)>>,
         fails: Mutex<bool>,
     }
 
     impl LeaseStore for Memory {
-        fn load(&self) -> Option<HostIdentity> {
-            self.holder.lock().clone()
+        fn load(&self) -> Option<(HostIdentity, bool)> {
+            self.writer.lock().clone()
         }
 
-        fn store(&self, holder: Option<&HostIdentity>) -> io::Result<()> {
+        fn store(&self, writer: &HostIdentity, is_held: bool) -> io::Result<()> {
             if *self.fails.lock() {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            *self.holder.lock() = holder.cloned();
+            *self.writer.lock() = Some((writer.clone(), is_held));
             Ok(())
         }
     }
@@ -330,9 +357,14 @@ mod tests {
             let lease = start();
             underlay_sync::thread::sleep(LEASE_GRACE);
             lease.admit(&b.nqn, &b.id, &around).unwrap();
-            assert_eq!(store.load(), Some(b.clone()));
+            assert_eq!(store.load(), Some((b.clone(), true)));
             lease.controller_left(&b, true, &around);
-            assert_eq!(store.load(), None);
+            assert_eq!(store.load(), Some((b.clone(), false)));
+            // Free for anybody, and yet it is known who wrote last.
+            let lease = start();
+            assert!(lease.was_written_by_another(&a) && !lease.was_written_by_another(&b));
+            lease.admit(&a.nqn, &a.id, &around).unwrap();
+            assert!(lease.was_written_by_another(&b) && !lease.was_written_by_another(&a));
         });
     }
 

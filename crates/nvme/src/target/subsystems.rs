@@ -103,6 +103,11 @@ impl Namespace {
         self.lease.holder()
     }
 
+    /// Takes the lease from its holder: for one that is known not to come back.
+    pub fn release(&self) {
+        self.lease.release();
+    }
+
     pub fn nsid(&self) -> u32 {
         self.nsid
     }
@@ -412,6 +417,11 @@ impl Subsystem {
             older.iter().for_each(|one| one.end());
         }
         if self.await_former(&host) { Ok(()) } else { Err(Replaced::NotYet) }
+    }
+
+    /// Whether it was another host that wrote last to one of the namespaces.
+    pub(super) fn was_written_by_another(&self, host: &HostIdentity) -> bool {
+        self.namespaces().iter().any(|namespace| namespace.lease.was_written_by_another(host))
     }
 
     /// A controller takes leave of the subsystem, though its connections may last a little longer.

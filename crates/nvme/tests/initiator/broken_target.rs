@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -26,19 +27,31 @@ type Awaited = Arc<Mutex<Option<(u8, Change)>>>;
 pub struct Wire {
     pub address: SocketAddr,
     awaited: Awaited,
+    is_cut: Arc<AtomicBool>,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Wire {
     pub fn to(target: SocketAddr) -> Wire {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let wire = Wire { address: listener.local_addr().unwrap(), awaited: Awaited::default() };
+        let wire = Wire {
+            address: listener.local_addr().unwrap(),
+            awaited: Awaited::default(),
+            is_cut: Arc::default(),
+            connections: Arc::default(),
+        };
         let awaited = Arc::clone(&wire.awaited);
+        let (is_cut, connections) = (Arc::clone(&wire.is_cut), Arc::clone(&wire.connections));
         // Ends with the test's process: nobody comes any more.
         thread::spawn(move || {
             for host in listener.incoming() {
                 let host = host.unwrap();
+                if is_cut.load(Ordering::SeqCst) {
+                    continue;
+                }
                 // One that is away for a moment refuses, and so do we.
                 let Ok(target) = TcpStream::connect(target) else { continue };
+                connections.lock().unwrap().extend([host.try_clone().unwrap(), target.try_clone().unwrap()]);
                 let (mut from_host, mut to_target) = (host.try_clone().unwrap(), target.try_clone().unwrap());
                 thread::spawn(move || {
                     let _ = io::copy(&mut from_host, &mut to_target);
@@ -52,6 +65,14 @@ impl Wire {
             }
         });
         wire
+    }
+
+    /// Ends all connections, and lets none through until it is mended.
+    pub fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::SeqCst);
+        for connection in self.connections.lock().unwrap().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
     }
 
     pub fn expect(&self, kind: u8, change: Change) {

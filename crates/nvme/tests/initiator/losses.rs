@@ -159,3 +159,50 @@ fn what_is_kept_is_bounded_while_the_initiators_own_flush_runs() {
         flush(&device).unwrap();
     });
 }
+
+#[test]
+fn a_second_host_is_told_that_another_one_writes() {
+    within(60, || {
+        let server = Server::start(MIB);
+        let (controller, device) = open(options(server.address()));
+        write(&device, 0, vec![1; BLOCK as usize]);
+        let (_, second) = open(options(server.address()).with_host_nqn("nqn.2026-01.org.example:second"));
+        let refused = second.execute(Request::Write { offset_bytes: 0, data: vec![2; 4096], fua: false });
+        assert!(
+            matches!(&refused, Err(DeviceError::Io(text)) if text.contains("another host")),
+            "{refused:?}"
+        );
+        assert!(read(&second, 0, BLOCK as usize) == vec![1; BLOCK as usize]);
+        drop((controller, device));
+        write(&second, 0, vec![2; BLOCK as usize]);
+    });
+}
+
+/// Cut off for so long that another host took over, and left again: what is kept here must not be written over its data.
+#[test]
+fn who_was_away_while_another_host_wrote_writes_no_more() {
+    within(60, || {
+        let server = Server::start(MIB);
+        let wire = Wire::to(server.address());
+        let (controller, device) = open(options(wire.address));
+        write(&device, 0, vec![1; BLOCK as usize]);
+        wire.cut(true);
+        // As if its time were over.
+        let leave = server.subsystem();
+        while !leave.queues().is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        leave.namespace(1).unwrap().release();
+        let second = options(server.address()).with_host_nqn("nqn.2026-01.org.example:second");
+        {
+            let (_controller, second) = open(second);
+            write(&second, 0, vec![2; BLOCK as usize]);
+            flush(&second).unwrap();
+        }
+        wire.cut(false);
+        assert_eq!(flush(&device), Err(DeviceError::Gone));
+        let why = controller.namespaces().unwrap_err().to_string();
+        assert!(why.contains("another host has written"), "{why}");
+        assert!(server.store.durable()[..BLOCK as usize].iter().all(|byte| *byte == 2));
+    });
+}

@@ -5,6 +5,7 @@ mod connecting;
 mod device;
 mod events;
 mod host;
+mod lease;
 mod many;
 mod misbehaviour;
 

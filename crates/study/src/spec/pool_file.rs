@@ -167,6 +167,7 @@ fn read_volume(
     let bandwidth = section.take("bandwidth");
     let hosts = section.take("hosts");
     let secret = section.take("secret_env");
+    let shared = section.take("shared");
     section.finish(findings);
 
     let capacity = capacity.and_then(|field| {
@@ -206,10 +207,11 @@ fn read_volume(
             "expected the hosts that know the secret beside it",
         ));
     }
+    let shared = shared.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
     let limits = Limits { iops, bytes_per_second };
     let spec = VolumeSpec { capacity_bytes: capacity?, compress, mirror: mirrored, limits };
     let hosts = hosts.into_iter().map(|host| host.value).collect();
-    Some(VolumeFile { name, spec, admission: Admission { hosts, secret_env } })
+    Some(VolumeFile { name, spec, admission: Admission { hosts, secret_env, shared } })
 }
 
 fn count(devices: &Devices) -> u32 {

@@ -69,8 +69,11 @@ mod tests {
     #[test]
     fn they_are_found_again_and_nonsense_lets_nobody_in() {
         let folder = tempfile::tempdir().unwrap();
-        let some =
-            Admission { hosts: vec!["nqn.2014-08.org.example:a".into()], secret_env: Some("S".into()) };
+        let some = Admission {
+            hosts: vec!["nqn.2014-08.org.example:a".into()],
+            secret_env: Some("S".into()),
+            shared: true,
+        };
         let mut admissions = Admissions::open(folder.path()).unwrap();
         assert_eq!(admissions.of("data"), Admission::default());
         admissions.set("data", some.clone()).unwrap();
@@ -86,7 +89,7 @@ mod tests {
     #[test]
     fn what_could_not_be_written_is_not_in_force_and_is_written_the_next_time() {
         let folder = tempfile::tempdir().unwrap();
-        let some = Admission { hosts: vec!["nqn.2014-08.org.example:a".into()], secret_env: None };
+        let some = Admission { hosts: vec!["nqn.2014-08.org.example:a".into()], ..Admission::default() };
         let mut admissions = Admissions::open(folder.path()).unwrap();
         // Nothing can be put in its place.
         let obstacle = folder.path().join("hosts.part");

@@ -9,13 +9,14 @@ use underlay_sync::{Mutex, MutexGuard};
 use underlay_nvme::auth::{ControllerSecrets, Secret};
 use underlay_nvme::target::{
     Hosts, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems, Target, TargetConfig,
-    TargetError,
+    TargetError, Writers,
 };
 
 use super::error::ServerError;
 use super::nqn;
 use super::protocol::Traffic;
-use crate::pool::{Volume, VolumeInfo};
+use super::writers::KnownWriters;
+use crate::pool::{Access, Volume, VolumeInfo};
 use crate::pool_file::Admission;
 
 /// Each subsystem has one.
@@ -23,6 +24,7 @@ const NSID: u32 = 1;
 
 pub(super) struct Exports {
     pool: String,
+    writers: Arc<KnownWriters>,
     subsystems: Arc<Subsystems>,
     volumes: Mutex<BTreeMap<String, Exported>>,
     /// Once it listens, and until it is stopped.
@@ -38,9 +40,10 @@ struct Exported {
 
 impl Exports {
     /// Nobody hears of them yet.
-    pub(super) fn new(pool: &str, listen: SocketAddr) -> Exports {
+    pub(super) fn new(pool: &str, listen: SocketAddr, writers: Arc<KnownWriters>) -> Exports {
         Exports {
             pool: pool.to_owned(),
+            writers,
             wanted: listen,
             subsystems: Arc::default(),
             volumes: Mutex::default(),
@@ -86,7 +89,12 @@ impl Exports {
         };
         let subsystem = self.subsystems.add(config).map_err(refused)?;
         let namespace = NamespaceConfig { nsid: NSID, uuid: uuid(info.identity), device: Arc::new(volume) };
-        subsystem.add_namespace(namespace).map_err(refused)?;
+        // What is read-only refuses writes by itself.
+        let writers = match admission.shared || info.access == Access::ReadOnly {
+            true => Writers::All,
+            false => Writers::OneStored(self.writers.of(&info.name, info.identity)),
+        };
+        subsystem.add_namespace_for(namespace, writers).map_err(refused)?;
         self.lock().insert(info.name.clone(), Exported { subsystem, since: Instant::now() });
         Ok(())
     }
@@ -113,6 +121,12 @@ impl Exports {
         let hosts: BTreeSet<String> =
             exported.subsystem.queues().into_iter().map(|queue| queue.host_nqn).collect();
         u32::try_from(hosts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The one host that writes, if one does.
+    pub(super) fn writer(&self, volume: &str) -> Option<String> {
+        let subsystem = self.lock().get(volume).map(|exported| Arc::clone(&exported.subsystem))?;
+        Some(subsystem.namespace(NSID)?.writer()?.nqn)
     }
 
     pub(super) fn traffic(&self, volume: &str) -> Traffic {
@@ -207,10 +221,11 @@ mod tests {
         let admission = Admission {
             hosts: vec!["nqn.2014-08.org.example:a".into()],
             secret_env: Some("UNDERLAY_TEST_NO_SUCH_VARIABLE".into()),
+            shared: false,
         };
         let problem = check(&admission).unwrap_err().to_string();
         assert!(problem.contains("UNDERLAY_TEST_NO_SUCH_VARIABLE is not set"), "{problem}");
-        let admission = Admission { hosts: vec!["my-host".into()], secret_env: None };
+        let admission = Admission { hosts: vec!["my-host".into()], ..Admission::default() };
         assert!(check(&admission).unwrap_err().to_string().contains("my-host"));
     }
 }

@@ -250,6 +250,7 @@ impl OpenPool {
             snapshot_of: volume.origin,
             limits: volume.limits,
             clients: 0,
+            writer: None,
             traffic: Traffic::default(),
             name: volume.name,
         };

@@ -134,6 +134,9 @@ pub struct VolumeState {
     pub admission: Admission,
     /// Hosts connected now.
     pub clients: u32,
+    /// The one host that writes, connected or for a time on its way back.
+    #[serde(default)]
+    pub writer: Option<String>,
     pub traffic: Traffic,
 }
 

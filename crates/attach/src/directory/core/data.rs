@@ -358,6 +358,7 @@ impl Core {
             state.give_back(&plan.fresh);
             return outcome.and(Err(Errno::IO));
         }
+        state.note_write(write.inode);
         let fresh = plan.fresh.iter().map(|(at, run)| (*at, run.start, run.count));
         let mut placed = false;
         for (at, device, count) in fresh.chain(plan.unwritten.iter().copied()).collect::<Vec<_>>() {
@@ -431,8 +432,11 @@ impl Core {
             let inside = |byte: u64| (byte - block * BLOCK_BYTES) as usize;
             data[inside(bytes.start)..inside(bytes.end)].fill(0);
             let request = Request::Write { offset_bytes: device * BLOCK_BYTES, data, fua: false };
-            let done =
-                move |completion: Completion| then(completion.map(|_| ()).map_err(|error| errno(&error)));
+            let writing = Arc::clone(&core);
+            let done = move |completion: Completion| {
+                writing.state().note_write(inode);
+                then(completion.map(|_| ()).map_err(|error| errno(&error)));
+            };
             core.device.submit(request, Box::new(done));
         });
     }

@@ -441,6 +441,7 @@ impl Core {
             volatile.opens = volatile.opens.saturating_sub(1);
             if volatile.opens == 0 {
                 state.give_back_reservation(inode);
+                state.forget_heard_failure(inode);
             }
         }
         self.remove_if_unused(inode);

@@ -1,6 +1,7 @@
 //! The core against a tree of plain vectors, remounted and cut off from power in between.
 
 mod device;
+mod failures;
 mod power_cut;
 mod reference;
 

@@ -62,7 +62,8 @@ fn render(state: &PoolState) -> String {
         text.push('\n');
     }
     for volume in &state.volumes {
-        text.push_str(&format!("{}  {}\n", volume.name, volume.nqn));
+        let writer = volume.writer.as_ref().map(|host| format!("  {host} writes")).unwrap_or_default();
+        text.push_str(&format!("{}  {}{writer}\n", volume.name, volume.nqn));
     }
     text
 }
@@ -72,6 +73,7 @@ fn row(volume: &VolumeState) -> [String; 10] {
     kind.extend(
         volume.mirror.then(|| if volume.degraded { "mirror, degraded" } else { "mirror" }.to_owned()),
     );
+    kind.extend(volume.admission.shared.then(|| "shared".to_owned()));
     kind.extend((!volume.writable).then(|| "read-only".to_owned()));
     let traffic = &volume.traffic;
     let rate = |count: u64| if traffic.served_s > 0.0 { count as f64 / traffic.served_s } else { 0.0 };
@@ -117,6 +119,7 @@ mod tests {
             limits: Limits::default(),
             admission: Admission::default(),
             clients: 2,
+            writer: Some("nqn.2014-08.org.example:a".into()),
             traffic: Traffic {
                 reads: 300,
                 writes: 100,
@@ -145,6 +148,9 @@ mod tests {
             words(lines[3]),
             "data 64 GB 6.00 GB 2.00 GB 3.00 lz4, mirror, degraded, read-only logs 2 100 2.0"
         );
-        assert_eq!(lines[4], "data  nqn.2025-11.internal.underlay:tank:data");
+        assert_eq!(
+            lines[4],
+            "data  nqn.2025-11.internal.underlay:tank:data  nqn.2014-08.org.example:a writes"
+        );
     }
 }

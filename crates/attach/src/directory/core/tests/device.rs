@@ -177,3 +177,41 @@ impl BlockDevice for Delayed {
         done(answer);
     }
 }
+
+/// Fails as many flushes, or forced writes, as it is told to.
+pub struct Failing {
+    memory: Arc<Memory>,
+    pub flushes: Mutex<u32>,
+    pub forced_writes: Mutex<u32>,
+}
+
+impl Failing {
+    pub fn new(capacity_bytes: u64) -> Arc<Failing> {
+        Arc::new(Failing {
+            memory: memory(capacity_bytes),
+            flushes: Mutex::new(0),
+            forced_writes: Mutex::new(0),
+        })
+    }
+}
+
+impl BlockDevice for Failing {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        let left = match request {
+            Request::Flush => Some(&self.flushes),
+            Request::Write { fua: true, .. } => Some(&self.forced_writes),
+            _ => None,
+        };
+        let fails = left.is_some_and(|left| {
+            let mut left = left.lock();
+            let fails = *left > 0;
+            *left = left.saturating_sub(1);
+            fails
+        });
+        done(if fails { Err(DeviceError::Io("as told".into())) } else { self.memory.answer(request) });
+    }
+}

@@ -1,0 +1,70 @@
+//! Commits that fail while nobody waits for them.
+
+use super::device::Failing;
+use super::*;
+
+fn sync(core: &Core, inode: u64, data_only: bool) -> Result<(), Errno> {
+    wait(|done| core.sync(inode, data_only, done))
+}
+
+fn opened(core: &Arc<Core>, name: &str) -> u64 {
+    let inode = file(core, name);
+    core.opened(inode);
+    write(core, inode, 0, &[7; 8192]).unwrap();
+    inode
+}
+
+#[test]
+fn a_failed_commit_that_nobody_asked_for_is_told_to_every_file_that_it_concerns() {
+    let device = Failing::new(CAPACITY_BYTES);
+    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let calm = opened(&core, "calm");
+    sync(&core, calm, false).unwrap();
+    let (one, other, closed) = (opened(&core, "one"), opened(&core, "other"), opened(&core, "closed"));
+    *device.flushes.lock() = 1;
+    // As every five seconds.
+    core.commit().unwrap_err();
+    core.released(closed);
+    core.commit().unwrap();
+    sync(&core, calm, false).unwrap();
+    assert_eq!(sync(&core, one, false), Err(Errno::IO));
+    // Two programs have it open.
+    core.opened(other);
+    assert_eq!((sync(&core, other, true), sync(&core, other, true)), (Err(Errno::IO), Err(Errno::IO)));
+    core.released(other);
+    assert_eq!(sync(&core, other, false), Err(Errno::IO));
+    // Whoever opens it later is the first to hear.
+    core.opened(closed);
+    assert_eq!(sync(&core, closed, false), Err(Errno::IO));
+    // Heard and closed: it is an ordinary file again.
+    core.released(one);
+    core.opened(one);
+    write(&core, one, 0, &[8; 8192]).unwrap();
+    sync(&core, one, false).unwrap();
+    check(&core);
+}
+
+#[test]
+fn a_failed_flush_for_one_file_is_told_to_another_that_was_written_in_place() {
+    let device = Failing::new(CAPACITY_BYTES);
+    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let (one, other) = (opened(&core, "one"), opened(&core, "other"));
+    core.commit().unwrap();
+    let in_place = WriteOptions { keep_times: true, ..WriteOptions::default() };
+    wait(|done| core.write(one, 0, vec![9; 4096], in_place, done)).unwrap();
+    *device.flushes.lock() = 1;
+    assert_eq!(sync(&core, other, true), Err(Errno::IO));
+    sync(&core, other, true).unwrap();
+    assert_eq!(sync(&core, one, true), Err(Errno::IO));
+}
+
+#[test]
+fn a_record_that_could_not_be_written_is_told_too() {
+    let device = Failing::new(CAPACITY_BYTES);
+    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    let one = opened(&core, "one");
+    *device.forced_writes.lock() = 1;
+    core.commit().unwrap_err();
+    core.commit().unwrap();
+    assert_eq!(sync(&core, one, false), Err(Errno::IO));
+}

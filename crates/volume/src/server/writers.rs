@@ -1,0 +1,108 @@
+//! Which host writes to which volume, kept beside the pool: after a restart of the server a host that has kept writes comes
+//! back to write them again, and nobody else may have written before.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use underlay_nvme::target::{HostIdentity, LeaseStore};
+use underlay_sync::Mutex;
+
+use super::error::ServerError;
+use super::whole_file;
+
+const FILE: &str = "writers.json";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Writer {
+    /// Of the volume: another one may get its name.
+    identity: u64,
+    host_nqn: String,
+    host_id: [u8; 16],
+    /// It may write; otherwise it only was the last one that did.
+    is_held: bool,
+}
+
+/// By the volume's name. Nobody writes to a volume that is not in it.
+#[derive(Debug)]
+pub(super) struct KnownWriters {
+    path: PathBuf,
+    volumes: Mutex<BTreeMap<String, Writer>>,
+}
+
+impl KnownWriters {
+    /// Reads them. A file that makes no sense is an error: taken for empty it would let two hosts write.
+    pub(super) fn open(directory: &Path) -> Result<Arc<KnownWriters>, ServerError> {
+        let path = directory.join(FILE);
+        let volumes = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| {
+                let problem = format!(
+                    "{} makes no sense ({error}): remove it once no host has a volume of this pool in use",
+                    path.display()
+                );
+                ServerError::Failed(problem)
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => return Err(ServerError::io("read", path, error)),
+        };
+        Ok(Arc::new(KnownWriters { path, volumes: Mutex::new(volumes) }))
+    }
+
+    /// The place of one volume.
+    pub(super) fn of(self: &Arc<KnownWriters>, volume: &str, identity: u64) -> Arc<dyn LeaseStore> {
+        Arc::new(Place { writers: Arc::clone(self), volume: volume.to_owned(), identity })
+    }
+}
+
+struct Place {
+    writers: Arc<KnownWriters>,
+    volume: String,
+    identity: u64,
+}
+
+impl LeaseStore for Place {
+    fn load(&self) -> Option<(HostIdentity, bool)> {
+        let volumes = self.writers.volumes.lock();
+        let writer = volumes.get(&self.volume).filter(|writer| writer.identity == self.identity)?;
+        Some((HostIdentity { nqn: writer.host_nqn.clone(), id: writer.host_id }, writer.is_held))
+    }
+
+    fn store(&self, writer: &HostIdentity, is_held: bool) -> io::Result<()> {
+        let mut volumes = self.writers.volumes.lock();
+        let mut changed = volumes.clone();
+        let HostIdentity { nqn, id } = writer.clone();
+        let writer = Writer { identity: self.identity, host_nqn: nqn, host_id: id, is_held };
+        changed.insert(self.volume.clone(), writer);
+        whole_file::replace(&self.writers.path, &serde_json::to_vec_pretty(&changed)?)?;
+        *volumes = changed;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volumes_writer_is_found_again_and_not_taken_for_another_volumes() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = HostIdentity { nqn: "nqn.2014-08.org.example:a".into(), id: [5; 16] };
+        let writers = KnownWriters::open(folder.path()).unwrap();
+        writers.of("data", 7).store(&host, true).unwrap();
+        writers.of("logs", 8).store(&host, true).unwrap();
+        writers.of("logs", 8).store(&host, false).unwrap();
+        let again = KnownWriters::open(folder.path()).unwrap();
+        assert_eq!(again.of("data", 7).load(), Some((host.clone(), true)));
+        assert_eq!(again.of("data", 9).load(), None, "made anew under the same name");
+        assert_eq!(again.of("logs", 8).load(), Some((host.clone(), false)));
+        let obstacle = folder.path().join("writers.part");
+        fs::create_dir(&obstacle).unwrap();
+        assert!(again.of("logs", 8).store(&host, true).is_err());
+        assert_eq!(again.of("logs", 8).load(), Some((host, false)));
+        fs::write(folder.path().join(FILE), "{").unwrap();
+        assert!(KnownWriters::open(folder.path()).unwrap_err().to_string().contains("makes no sense"));
+    }
+}
