@@ -239,10 +239,10 @@ fn an_opening_without_the_member_that_has_the_data_does_not_shut_it_out() {
     drop(mirrored(&devices));
     devices[0].set_gone(false);
     let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
-    for other in 0..2 {
-        devices[other].set_gone(true);
+    for (other, member) in devices.iter().enumerate() {
+        member.set_gone(true);
         assert!(read(&device, 0, 4) == noise(4, 2), "without member {other}");
-        devices[other].set_gone(false);
+        member.set_gone(false);
         device.execute(Request::Flush).unwrap();
     }
 }

@@ -28,10 +28,12 @@ impl Core {
         let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
         member.device.execute(probe).map_err(|error| PoolError::MemberFails(index, error))?;
         // That may be out by itself: a member may have failed the journal and nothing else.
-        self.bring_back_journal(index)?;
+        let journal = self.bring_back_journal(index);
         if member.state() == MemberState::InUse {
-            return self.make_whole();
+            self.make_whole()?;
+            return journal;
         }
+        journal?;
         if !self.members.change(index, MemberState::Out, MemberState::Resyncing) {
             return Ok(());
         }
@@ -66,7 +68,7 @@ impl Core {
             }
             looks += u32::from(health.resyncing == 0);
             if looks > LOOKS {
-                let problem = "its copy of the journal can't be brought up to date";
+                let problem = "its copy of the journal can't be brought up to date; the next opening of the pool tries again";
                 return Err(PoolError::MemberFails(index, DeviceError::Io(problem.into())));
             }
             thread::sleep(PAUSE);
