@@ -86,6 +86,7 @@ struct Rig {
     setup: Directory,
     events: Arc<Events>,
     disks: Vec<Disk>,
+    faults: Faults,
     process: Group,
     opened: Slot<Result<Arc<Core>, String>>,
     /// In this life of the file system.
@@ -103,6 +104,7 @@ pub fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc<Events
         world: world.clone(),
         setup: setup.clone(),
         events: Arc::clone(events),
+        faults: Faults::new(&disks, 0..disks.len()),
         disks,
         process: world.new_group(),
         opened: Slot::default(),
@@ -115,11 +117,10 @@ pub fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc<Events
     if let Err(problem) = rig.await_opened() {
         panic!("a file system can't be made on new disks: {problem}");
     }
-    let faults = Faults::new(&rig.disks);
     for step in steps {
-        rig.step(step, &faults);
+        rig.step(step);
     }
-    rig.finish(&faults);
+    rig.finish();
 }
 
 impl Rig {
@@ -128,6 +129,7 @@ impl Rig {
     }
 
     fn open(&mut self, is_new: bool) {
+        self.faults.prepare_opening();
         self.process = self.world.new_group();
         self.opened = Slot::default();
         let as_device = |disk: &Disk| Arc::new(disk.handle(self.process)) as Arc<dyn BlockDevice>;
@@ -304,7 +306,7 @@ impl Rig {
         }
     }
 
-    fn step(&mut self, step: &Step, faults: &Faults) {
+    fn step(&mut self, step: &Step) {
         match *step {
             Step::WriteFile { file, block, count } => {
                 if let Some((user, device)) = self.file(file) {
@@ -336,7 +338,7 @@ impl Rig {
             Step::Settle => self.settle(),
             Step::KillServer => self.crash(false),
             Step::CutPower => self.crash(true),
-            _ => faults.strike(step, &self.events),
+            _ => self.faults.strike(step, &self.events, !self.opened.is_full()),
         }
     }
 
@@ -347,8 +349,8 @@ impl Rig {
     }
 
     /// All faults are over: what was synced must be there, now and after another power cut.
-    fn finish(&mut self, faults: &Faults) {
-        faults.heal();
+    fn finish(&mut self) {
+        self.faults.heal();
         self.settle();
         for last in [false, true] {
             self.crash(last);

@@ -110,6 +110,18 @@ impl Disk {
         self.lock().lies
     }
 
+    /// Whether it is gone, or fails the next read.
+    pub fn is_unreadable(&self) -> bool {
+        let state = self.lock();
+        state.is_gone || state.failing.get(&What::Read).is_some_and(|left| *left > 0)
+    }
+
+    pub fn make_readable(&self) {
+        let mut state = self.lock();
+        state.is_gone = false;
+        state.failing.remove(&What::Read);
+    }
+
     /// Whether a later flush would succeed over what an earlier one has lost.
     pub fn has_forgotten(&self) -> bool {
         self.lock().has_forgotten

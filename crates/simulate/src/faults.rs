@@ -1,35 +1,79 @@
 //! Faults of disks, as steps of a script name them.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, What};
 use crate::script::Step;
 use crate::user::Events;
 
+/// Strikes disks, within what is promised.
+///
+/// One combination is left out, because nothing can be promised for it: of disks that are mirrored, one goes out without
+/// hearing of it, and is afterwards the only one that can be read when the mirror is opened. Its old content is what there is then.
 pub struct Faults {
     disks: Vec<Disk>,
+    /// Those whose mirror has no other witness.
+    mirrored: Range<usize>,
+    /// Disks that may have been left out.
+    suspects: RefCell<BTreeSet<usize>>,
 }
 
 impl Faults {
-    pub fn new(disks: &[Disk]) -> Faults {
-        Faults { disks: disks.to_vec() }
+    pub fn new(disks: &[Disk], mirrored: Range<usize>) -> Faults {
+        Faults { disks: disks.to_vec(), mirrored, suspects: RefCell::default() }
     }
 
-    fn disk(&self, member: u32) -> &Disk {
-        &self.disks[member as usize % self.disks.len()]
+    fn index(&self, member: u32) -> usize {
+        member as usize % self.disks.len()
+    }
+
+    fn has_other_suspect(&self, disk: usize) -> bool {
+        self.suspects.borrow().iter().any(|other| *other != disk && self.mirrored.contains(other))
+    }
+
+    /// Before a mirror is opened: a disk that can't be read is the only one that anything is the matter with.
+    pub fn prepare_opening(&self) {
+        for index in self.mirrored.clone() {
+            if self.disks[index].is_unreadable() {
+                if self.has_other_suspect(index) {
+                    self.disks[index].make_readable();
+                } else {
+                    self.suspects.borrow_mut().insert(index);
+                }
+            }
+        }
     }
 
     /// Does nothing for a step that is no fault of a disk.
-    pub fn strike(&self, step: &Step, events: &Arc<Events>) {
+    pub fn strike(&self, step: &Step, events: &Arc<Events>, is_opening: bool) {
+        let may_hide =
+            |index: usize| !(is_opening && self.mirrored.contains(&index) && self.has_other_suspect(index));
         match *step {
-            Step::Fail { member, what, count } => self.disk(member).fail(what, count.min(8)),
-            Step::Vanish { member } => self.disk(member).vanish(),
-            Step::Return { member } => self.disk(member).come_back(),
-            Step::Slow { member, factor } => self.disk(member).set_slow(factor.min(1000)),
+            Step::Fail { member, what, count } => {
+                let index = self.index(member);
+                if what != What::Read || may_hide(index) {
+                    if what != What::Read || is_opening {
+                        self.suspects.borrow_mut().insert(index);
+                    }
+                    self.disks[index].fail(what, count.min(8));
+                }
+            }
+            Step::Vanish { member } => {
+                let index = self.index(member);
+                if may_hide(index) {
+                    self.suspects.borrow_mut().insert(index);
+                    self.disks[index].vanish();
+                }
+            }
+            Step::Return { member } => self.disks[self.index(member)].come_back(),
+            Step::Slow { member, factor } => self.disks[self.index(member)].set_slow(factor.min(1000)),
             Step::Lie { member } => {
                 events.flushes_are_void.store(true, Ordering::Relaxed);
-                self.disk(member).set_lies(true);
+                self.disks[self.index(member)].set_lies(true);
             }
             _ => {}
         }

@@ -112,6 +112,7 @@ struct Rig {
     world: World,
     setup: Layers,
     disks: Vec<Disk>,
+    faults: Faults,
     user: Arc<User>,
     process: Group,
     opened: Slot<Opened>,
@@ -119,11 +120,12 @@ struct Rig {
 
 /// Runs a script.
 pub fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) {
-    let disks = (0..setup.tree.disks()).map(|_| Disk::new(world, DISK_BYTES, false)).collect();
+    let disks: Vec<Disk> = (0..setup.tree.disks()).map(|_| Disk::new(world, DISK_BYTES, false)).collect();
     let user = User::new("the stack", events, VolumeModel::new(setup.blocks));
     let mut rig = Rig {
         world: world.clone(),
         setup: setup.clone(),
+        faults: Faults::new(&disks, 0..disks.len()),
         disks,
         user,
         process: world.new_group(),
@@ -131,15 +133,15 @@ pub fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) 
     };
     rig.open();
     rig.await_opened().unwrap_or_else(|problem| panic!("new disks can't be opened: {problem}"));
-    let faults = Faults::new(&rig.disks);
     for step in steps {
-        rig.step(step, &faults);
+        rig.step(step);
     }
-    rig.finish(&faults);
+    rig.finish();
 }
 
 impl Rig {
     fn open(&mut self) {
+        self.faults.prepare_opening();
         self.process = self.world.new_group();
         self.opened = Slot::default();
         let as_device = |disk: &Disk| Arc::new(disk.handle(self.process)) as Arc<dyn BlockDevice>;
@@ -184,7 +186,7 @@ impl Rig {
         self.open();
     }
 
-    fn step(&mut self, step: &Step, faults: &Faults) {
+    fn step(&mut self, step: &Step) {
         match *step {
             Step::Write { block, count, fua, .. } => {
                 if let Some(device) = self.device() {
@@ -210,7 +212,7 @@ impl Rig {
             Step::Settle => self.settle(),
             Step::KillServer => self.crash(false),
             Step::CutPower => self.crash(true),
-            _ => faults.strike(step, &self.user.events),
+            _ => self.faults.strike(step, &self.user.events, !self.opened.is_full()),
         }
     }
 
@@ -225,8 +227,8 @@ impl Rig {
     }
 
     /// All faults are over: what was acknowledged must be there, now and after another power cut.
-    fn finish(&mut self, faults: &Faults) {
-        faults.heal();
+    fn finish(&mut self) {
+        self.faults.heal();
         self.settle();
         for last in [false, true] {
             // A new beginning: what failed to open may be opened now.

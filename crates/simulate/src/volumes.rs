@@ -47,6 +47,7 @@ struct Rig {
     network: Network,
     leases: Leases,
     disks: Vec<Disk>,
+    faults: Faults,
     /// Of another pool with volumes of the same names.
     other_disks: Vec<Disk>,
     folder: tempfile::TempDir,
@@ -89,6 +90,8 @@ pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>)
         events: Arc::clone(events),
         network,
         leases,
+        // The journal is on the first two members.
+        faults: Faults::new(&disks, 0..disks.len().min(2)),
         disks,
         other_disks,
         folder,
@@ -104,11 +107,10 @@ pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>)
     rig.await_server().unwrap_or_else(|problem| panic!("a pool can't be made on new disks: {problem}"));
     rig.start_host();
     rig.await_host();
-    let faults = Faults::new(&rig.disks);
     for step in steps {
-        rig.step(step, &faults);
+        rig.step(step);
     }
-    rig.finish(&faults);
+    rig.finish();
 }
 
 impl Rig {
@@ -240,7 +242,7 @@ impl Rig {
         }
     }
 
-    fn step(&mut self, step: &Step, faults: &Faults) {
+    fn step(&mut self, step: &Step) {
         match *step {
             Step::Write { volume, block, count, fua } => {
                 if !self.is_read_only(volume) {
@@ -273,7 +275,7 @@ impl Rig {
             Step::KillHost => self.kill_host(),
             Step::OtherServer => self.serve_other(),
             Step::Intrude { volume, block } => self.intrude(volume, block),
-            _ => faults.strike(step, &self.events),
+            _ => self.faults.strike(step, &self.events, !self.server.opened.is_full()),
         }
     }
 
@@ -390,6 +392,7 @@ impl Rig {
     fn restart_server(&mut self, takes_power: bool) {
         self.stop_server(takes_power);
         self.serves_other = false;
+        self.faults.prepare_opening();
         let (world, setup) = (self.world.clone(), self.setup.clone());
         self.server = Server::start(
             &world,
@@ -542,8 +545,8 @@ impl Rig {
     }
 
     /// All faults are over: everything acknowledged must be there, now and after another power cut.
-    fn finish(&mut self, faults: &Faults) {
-        faults.heal();
+    fn finish(&mut self) {
+        self.faults.heal();
         self.network.set_stalled(false);
         if self.serves_other {
             self.restart_server(false);

@@ -27,7 +27,7 @@ const LONG_BYTES: u64 = 8 << 10;
 
 /// Who may write to which volume, beside the pool: it outlives the server.
 #[derive(Clone, Default)]
-pub struct Leases(Arc<Mutex<BTreeMap<String, HostIdentity>>>);
+pub struct Leases(Arc<Mutex<BTreeMap<String, (HostIdentity, bool)>>>);
 
 struct StoredLease {
     volume: String,
@@ -35,16 +35,13 @@ struct StoredLease {
 }
 
 impl LeaseStore for StoredLease {
-    fn load(&self) -> Option<HostIdentity> {
+    fn load(&self) -> Option<(HostIdentity, bool)> {
         self.leases.0.lock().unwrap_or_else(PoisonError::into_inner).get(&self.volume).cloned()
     }
 
-    fn store(&self, holder: Option<&HostIdentity>) -> io::Result<()> {
+    fn store(&self, writer: &HostIdentity, is_held: bool) -> io::Result<()> {
         let mut leases = self.leases.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match holder {
-            Some(holder) => leases.insert(self.volume.clone(), holder.clone()),
-            None => leases.remove(&self.volume),
-        };
+        leases.insert(self.volume.clone(), (writer.clone(), is_held));
         Ok(())
     }
 }

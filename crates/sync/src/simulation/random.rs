@@ -27,16 +27,16 @@ impl Random {
     }
 
     pub fn next_u64(&mut self) -> u64 {
-        u64::from(self.next_u32()) << 32 | u64::from(self.next_u32())
+        (u64::from(self.next_u32()) << 32) | u64::from(self.next_u32())
     }
 
     /// From 0 to `bound` - 1. The bias of a multiplication is below one in 2^32 divided by `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         debug_assert!(bound > 0);
         if bound <= u64::from(u32::MAX) {
-            u64::from(self.next_u32()) * bound >> 32
+            (u64::from(self.next_u32()) * bound) >> 32
         } else {
-            (u128::from(self.next_u64()) * u128::from(bound) >> 64) as u64
+            ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
         }
     }
 
