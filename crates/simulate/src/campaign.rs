@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::child::Player;
 use crate::run::Report;
-use crate::script::{Script, generate, generate_subject};
+use crate::script::{Script, Subject, generate};
 
 /// A process plays so many scripts and then makes way for another one: each leaves threads behind.
 const SCRIPTS_A_PROCESS: u64 = 25;
@@ -19,8 +19,8 @@ pub struct Plan {
     pub seeds: u64,
     pub time: Duration,
     pub jobs: usize,
-    /// `pool`, `remote`, `layers` or `directory`; all of them in turn when it is left out.
-    pub subject: Option<String>,
+    /// One part of the stack; all of them in turn when it is left out.
+    pub subject: Option<Subject>,
     /// A bug that is planted.
     pub bug: Option<String>,
     pub stop_at_failure: bool,
@@ -55,14 +55,6 @@ impl Summary {
     }
 }
 
-/// The script of a seed, of one subject or of any.
-pub fn script_of(subject: Option<&str>, seed: u64) -> Script {
-    match subject {
-        None => generate(seed),
-        Some(subject) => generate_subject(seed, subject),
-    }
-}
-
 /// Plays scripts until the time or the seeds are used up. `start` gives processes, `progress` is told now and then.
 ///
 /// # Errors
@@ -85,7 +77,7 @@ pub fn run(
                 if is_over || stop.load(Ordering::SeqCst) {
                     return Ok(());
                 }
-                let script = script_of(plan.subject.as_deref(), plan.first_seed + number);
+                let script = generate(plan.first_seed + number, plan.subject);
                 let report = player.play(&script);
                 let has_failed = report.failure.is_some();
                 let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use underlay_sync::planted::{self, Bug};
 
 use crate::campaign::{self, Plan, Summary};
 use crate::child::{self, Player};
 use crate::run::Report;
-use crate::script::Script;
+use crate::script::{Script, Subject, generate};
 use crate::shrink::shrink;
 
 /// Runs the volume stack in virtual time, under faults in any combination.
@@ -33,9 +33,8 @@ enum Command {
         first_seed: u64,
         #[arg(long, default_value_t = 2)]
         jobs: usize,
-        /// pool, remote, layers or directory
         #[arg(long)]
-        subject: Option<String>,
+        subject: Option<Subject>,
         /// Plant a bug, to see whether it is found
         #[arg(long)]
         bug: Option<String>,
@@ -53,13 +52,13 @@ enum Command {
     Show {
         seed: u64,
         #[arg(long)]
-        subject: Option<String>,
+        subject: Option<Subject>,
     },
     /// Play one seed, and make its script short if it fails
     Shrink {
         seed: u64,
         #[arg(long)]
-        subject: Option<String>,
+        subject: Option<Subject>,
         #[arg(long)]
         bug: Option<String>,
         #[arg(short, long)]
@@ -123,7 +122,9 @@ pub fn run(arguments: Arguments) -> Result<bool> {
             println!("{}", describe(&summary));
             summary.failures.iter().for_each(|(script, report)| tell_failure(script, report));
             if let Some((script, _)) = summary.failures.first() {
-                let subject = plan.subject.map_or(String::new(), |subject| format!(" --subject {subject}"));
+                let subject = plan
+                    .subject
+                    .map_or(String::new(), |subject| format!(" --subject {subject:?}").to_lowercase());
                 println!("underlay-simulate shrink {}{subject} -o script.json makes it short", script.seed);
             }
             Ok(summary.failures.is_empty())
@@ -138,11 +139,11 @@ pub fn run(arguments: Arguments) -> Result<bool> {
             Ok(report.failure.is_none())
         }
         Command::Show { seed, subject } => {
-            println!("{}", serde_json::to_string_pretty(&campaign::script_of(subject.as_deref(), seed))?);
+            println!("{}", serde_json::to_string_pretty(&generate(seed, subject))?);
             Ok(true)
         }
         Command::Shrink { seed, subject, bug, output } => {
-            let script = campaign::script_of(subject.as_deref(), seed);
+            let script = generate(seed, subject);
             let start = || Player::start(bug.as_deref());
             let report = start()?.play(&script);
             tell_failure(&script, &report);
@@ -183,7 +184,7 @@ fn prove(seeds: u64, jobs: usize, only: Option<&str>) -> Result<bool> {
             seeds,
             time: Duration::MAX,
             jobs,
-            subject: bug.subject().map(str::to_owned),
+            subject: Subject::from_str(bug.subject(), true).ok(),
             bug: Some(bug.name()),
             stop_at_failure: true,
         };

@@ -50,7 +50,11 @@ struct State {
     failing: BTreeMap<What, u32>,
     slow: u32,
     lies: bool,
+    /// It answers before `submit` returns, as a disk in fast-forward does.
+    at_once: bool,
     is_gone: bool,
+    /// It has failed a request, or was gone.
+    was_at_fault: bool,
     /// It has lost what a failed flush was to write, and keeps it to itself.
     has_forgotten: bool,
 }
@@ -101,6 +105,11 @@ impl Disk {
         self.lock().slow = factor.max(1);
     }
 
+    /// Requests happen before `submit` returns, in the caller's thread.
+    pub fn set_at_once(&self, at_once: bool) {
+        self.lock().at_once = at_once;
+    }
+
     /// Flushes are answered and do nothing.
     pub fn set_lies(&self, lies: bool) {
         self.lock().lies = lies;
@@ -122,6 +131,11 @@ impl Disk {
         state.failing.remove(&What::Read);
     }
 
+    /// Whether anybody had a reason to leave it out.
+    pub fn was_at_fault(&self) -> bool {
+        self.lock().was_at_fault
+    }
+
     /// Whether a later flush would succeed over what an earlier one has lost.
     pub fn has_forgotten(&self) -> bool {
         self.lock().has_forgotten
@@ -132,6 +146,7 @@ impl Disk {
         let requests = {
             let mut state = self.lock();
             state.is_gone = true;
+            state.was_at_fault = true;
             std::mem::take(&mut state.requests)
         };
         for (_, under_way) in requests {
@@ -225,6 +240,9 @@ impl Disk {
             state.requests.insert(number, UnderWay { request, covers, user, done });
             (number, wait_us * u64::from(state.slow))
         };
+        if self.lock().at_once {
+            return self.carry_out(number);
+        }
         let disk = self.clone();
         world
             .call_after(Duration::from_micros(wait_us), self.shared.hardware, move || disk.carry_out(number));
@@ -246,6 +264,7 @@ impl Disk {
                 fails
             });
             if fails {
+                state.was_at_fault = true;
                 if what == What::Flush && self.shared.forgets_failed_flush {
                     state.forget_dirty();
                 }

@@ -12,6 +12,7 @@ pub mod content;
 mod directory;
 pub mod disk;
 mod faults;
+mod journal;
 mod layers;
 pub mod model;
 mod network;

@@ -8,7 +8,7 @@ use underlay_sync::simulation::{Failure, World};
 
 use crate::script::{Script, Setup, Step};
 use crate::user::Events;
-use crate::{directory, layers, volumes};
+use crate::{directory, journal, layers, volumes};
 
 /// Far more than a sound run takes.
 const MOST_TURNS: u64 = 20_000_000;
@@ -38,12 +38,14 @@ pub fn run(script: &Script) -> Report {
         Setup::Volumes(volumes) => volumes.yield_every,
         Setup::Layers(layers) => layers.yield_every,
         Setup::Directory(directory) => directory.yield_every,
+        Setup::Journal(journal) => journal.yield_every,
     };
     let world = World::new(script.seed).with_most_turns(MOST_TURNS).with_yields(yield_every);
     let (outcome, statistics) = world.run(move |world| match &setup {
         Setup::Volumes(volumes) => volumes::run(world, volumes, &steps, &of_run),
         Setup::Layers(layers) => layers::run(world, layers, &steps, &of_run),
         Setup::Directory(directory) => directory::run(world, directory, &steps, &of_run),
+        Setup::Journal(setup) => journal::run(world, setup, &steps, &of_run),
     });
     let failure = outcome.err().map(|failure| match failure {
         Failure::Panic(words) => words,

@@ -24,6 +24,8 @@ pub enum Setup {
     Layers(Layers),
     /// The file system of the directory attachment.
     Directory(Directory),
+    /// A journal without anything around it.
+    Journal(JournalSetup),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +62,15 @@ pub struct Layers {
 pub struct Directory {
     pub tree: Tree,
     pub files: u32,
+    pub yield_every: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JournalSetup {
+    /// How long the owner's snapshot is.
+    pub snapshot_mib: u64,
+    /// The disk answers before the request's call returns.
+    pub answers_at_once: bool,
     pub yield_every: u64,
 }
 
@@ -166,25 +177,32 @@ pub enum Step {
     OtherServer,
 }
 
-/// A script that the seed decides.
-pub fn generate(seed: u64) -> Script {
-    let mut random = Random::new(seed);
-    let setup = match random.below(10) {
-        0..=5 => Setup::Volumes(some_volumes(&mut random)),
-        6 | 7 => Setup::Layers(some_layers(&mut random)),
-        _ => Setup::Directory(some_directory(&mut random)),
-    };
-    generate_for(seed, setup, &mut random)
+/// A part of the stack that can be simulated by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Subject {
+    Pool,
+    Remote,
+    Layers,
+    Directory,
+    Journal,
 }
 
-/// As [`generate`], for one kind of subject.
-pub fn generate_subject(seed: u64, subject: &str) -> Script {
+/// A script that the seed decides, of one subject or of any.
+pub fn generate(seed: u64, subject: Option<Subject>) -> Script {
     let mut random = Random::new(seed);
+    let subject = subject.unwrap_or_else(|| match random.below(40) {
+        0..=11 => Subject::Pool,
+        12..=23 => Subject::Remote,
+        24..=31 => Subject::Layers,
+        32..=38 => Subject::Directory,
+        _ => Subject::Journal,
+    });
     let setup = match subject {
-        "pool" => Setup::Volumes(Volumes { is_remote: false, ..some_volumes(&mut random) }),
-        "remote" => Setup::Volumes(Volumes { is_remote: true, ..some_volumes(&mut random) }),
-        "layers" => Setup::Layers(some_layers(&mut random)),
-        _ => Setup::Directory(some_directory(&mut random)),
+        Subject::Pool => Setup::Volumes(Volumes { is_remote: false, ..some_volumes(&mut random) }),
+        Subject::Remote => Setup::Volumes(Volumes { is_remote: true, ..some_volumes(&mut random) }),
+        Subject::Layers => Setup::Layers(some_layers(&mut random)),
+        Subject::Directory => Setup::Directory(some_directory(&mut random)),
+        Subject::Journal => Setup::Journal(some_journal(&mut random)),
     };
     generate_for(seed, setup, &mut random)
 }
@@ -193,6 +211,9 @@ fn generate_for(seed: u64, setup: Setup, random: &mut Random) -> Script {
     let count = 20 + random.below(160);
     // Each script has its own mixture: what all of them had in moderation none would have in excess.
     let mixture = Mixture::draw(random);
+    let is_large = matches!(&setup, Setup::Journal(journal) if journal.snapshot_mib > 8);
+    // Each checkpoint of a large snapshot takes its time.
+    let count = if is_large { 10 } else { count };
     let steps = (0..count).map(|_| mixture.step(&setup, random)).collect();
     Script { seed, setup, steps }
 }
@@ -228,6 +249,12 @@ fn some_layers(random: &mut Random) -> Layers {
 fn some_directory(random: &mut Random) -> Directory {
     let tree = if random.one_in(3) { Tree::Mirror(vec![Tree::Disk, Tree::Disk]) } else { Tree::Disk };
     Directory { tree, files: 1 + random.below(6) as u32, yield_every: some_yields(random) }
+}
+
+fn some_journal(random: &mut Random) -> JournalSetup {
+    // Large snapshots take their time: few of them.
+    let snapshot_mib = if random.one_in(12) { 48 + random.below(16) } else { random.below(3) };
+    JournalSetup { snapshot_mib, answers_at_once: random.one_in(3), yield_every: some_yields(random) }
 }
 
 /// How often each kind of step comes.
@@ -329,8 +356,10 @@ impl Mixture {
     }
 
     fn administer(&self, setup: &Setup, random: &mut Random) -> Step {
-        if !matches!(setup, Setup::Volumes(_)) {
-            return Step::Settle;
+        match setup {
+            Setup::Volumes(_) => {}
+            Setup::Journal(_) => return Step::Resync { member: 0 },
+            Setup::Layers(_) | Setup::Directory(_) => return Step::Settle,
         }
         let volume = random.next_u32();
         match random.below(8) {

@@ -156,12 +156,21 @@ impl Rig {
         opened
     }
 
+    /// A member is left out for what it did itself, and for nothing else.
+    fn check_members(&self, pool: &Pool) {
+        for (number, (disk, member)) in self.disks.iter().zip(pool.info().members).enumerate() {
+            let is_unjust = member.state == MemberState::Out && !disk.was_at_fault();
+            assert!(!is_unjust, "member {number} is left out, and has never failed anything");
+        }
+    }
+
     /// After a crash: which of the commands that nobody answered have happened.
     fn take_stock(&mut self, pool: &Pool) {
         if self.server.has_taken_stock || self.serves_other {
             return;
         }
         self.server.has_taken_stock = true;
+        self.check_members(pool);
         let there = pool.list();
         let now = self.events.next();
         let missed: Vec<Unfinished> = std::mem::take(&mut *self.server.missed.lock().unwrap());

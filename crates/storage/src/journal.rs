@@ -185,6 +185,11 @@ impl Journal {
                 offset_bytes: area_start + damage.offset_bytes,
                 problem: damage.problem.into(),
             })?;
+        // The last batch may be one that a killed process had under way: it is read from the device's cache, and what is written
+        // behind it would outlive it.
+        if !is_planted(Bug::TailTakenForDurable) {
+            device.execute(Request::Flush)?;
+        }
         let inner = Inner::new(device, start_bytes, area_bytes, header, active, end_bytes, sequence);
         let version = (header.generation, sequence);
         Ok((Journal { inner: Arc::new(inner) }, Recovered { snapshot, records, version }))
@@ -388,7 +393,8 @@ impl Inner {
             }
             Err(error) => inner.fail(&error),
         };
-        self.device.submit(Request::Write { offset_bytes, data, fua: true }, Box::new(written));
+        let fua = !is_planted(Bug::CommitNotForced);
+        self.device.submit(Request::Write { offset_bytes, data, fua }, Box::new(written));
     }
 
     /// Everyone who waits learns of it; the next commit tries again.
@@ -536,6 +542,9 @@ impl Checkpoint {
     }
 
     fn end_snapshot(self: &Arc<Self>) {
+        if is_planted(Bug::HeaderBeforeSnapshot) {
+            return self.write_header();
+        }
         let checkpoint = Arc::clone(self);
         self.submit(Request::Flush, move || checkpoint.write_header());
     }

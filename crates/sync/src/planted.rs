@@ -3,70 +3,99 @@
 //! Each stands where the right code is, behind [`is_planted`], which is `false` at compile time unless the feature
 //! `planted` is on.
 
-/// Each was in the code once, or is a way to get it wrong that a reader may miss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum Bug {
+/// The list of bugs: each with the part of the stack where it shows.
+macro_rules! bugs {
+    ($($(#[$about:meta])+ $bug:ident in $subject:literal,)+) => {
+        /// Each was in the code once, or is a way to get it wrong that a reader may miss.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum Bug {
+            $($(#[$about])+ $bug,)+
+        }
+
+        impl Bug {
+            pub const ALL: &[Bug] = &[$(Bug::$bug),+];
+
+            /// The part of the stack where it shows, as the simulator calls it.
+            pub fn subject(self) -> &'static str {
+                match self {
+                    $(Bug::$bug => $subject,)+
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    // What was there.
     /// The initiator's own flush swallows that writes were lost.
-    LostWritesForgotten = 1,
+    LostWritesForgotten in "remote",
     /// The directory's own commit swallows that a flush failed.
-    CommitOutcomeDropped,
+    CommitOutcomeDropped in "directory",
     /// A read falls through to a copy that is out.
-    StaleCopyServed,
+    StaleCopyServed in "pool",
     /// Whichever direction of a copy fails, the second member is left out.
-    HealthyMemberLeftOut,
+    HealthyMemberLeftOut in "pool",
     /// A flush after a failed one succeeds over lost pages.
-    FailedSyncForgotten,
+    FailedSyncForgotten in "pool",
     /// A flush is acknowledged with one durable copy, while a stale one is still read.
-    FlushedWithOneCopy,
+    FlushedWithOneCopy in "pool",
     /// A reconnect accepts another volume of the same name.
-    OtherVolumeAccepted,
+    OtherVolumeAccepted in "remote",
     /// A second host may write to a volume.
-    SecondHostWrites,
+    SecondHostWrites in "remote",
     /// An old connection's write lands after a newer acknowledged one.
-    LateWriteLands,
+    LateWriteLands in "remote",
     /// A checkpoint calls itself for each piece of its snapshot.
-    CheckpointRecurses,
+    CheckpointRecurses in "journal",
     /// Writes are kept without a bound while the initiator's own flush runs.
-    KeptWithoutBound,
+    KeptWithoutBound in "remote",
     /// An extent's first write that races with a resync leaves a copy listed that was never written.
-    FirstWriteMissesResync,
+    FirstWriteMissesResync in "pool",
+    /// What a killed process had under way is read from a device's cache and taken for durable.
+    TailTakenForDurable in "journal",
+    // What might be.
+    /// A journal's batch is written without force unit access.
+    CommitNotForced in "journal",
+    /// A checkpoint's header is written before its snapshot is durable.
+    HeaderBeforeSnapshot in "journal",
+    /// A mirror writes to a region before its journals have the mark.
+    MarkSkipped in "layers",
+    /// A mirror's flush reaches one member only.
+    OneMemberFlushed in "layers",
+    /// A stripe's flush reaches one device only.
+    OneDeviceFlushed in "layers",
+    /// A compressed volume gives replaced units away before the map that left them is durable.
+    ReplacedUsedEarly in "layers",
+    /// A write-back cache answers a flush before its journal knows which slots are dirty.
+    FlushedUnjournalled in "layers",
+    /// A pool writes its map before the data that it points to is durable.
+    MapBeforeData in "pool",
+    /// A pool gives space away though the map that left it was not written.
+    FreedUncommitted in "pool",
+    /// A pool does not note what it answered, so that it ends with the process.
+    NoteSkipped in "pool",
+    /// A mirrored volume is written over before the journal knows of the region.
+    IntentSkipped in "pool",
+    /// A write goes to what a snapshot shares.
+    SharedWrittenOver in "pool",
+    /// The initiator takes a flush to cover what was written while it was under way.
+    FlushedTooMuch in "remote",
+    /// The initiator repeats nothing after a reconnect.
+    NothingRepeated in "remote",
+    /// The target carries out a forced write as any other.
+    ForcedWriteNotForced in "remote",
+    /// The directory's commit does not flush the data that it speaks of.
+    NamesBeforeData in "directory",
 }
 
 impl Bug {
-    pub const ALL: [Bug; 12] = [
-        Bug::LostWritesForgotten,
-        Bug::CommitOutcomeDropped,
-        Bug::StaleCopyServed,
-        Bug::HealthyMemberLeftOut,
-        Bug::FailedSyncForgotten,
-        Bug::FlushedWithOneCopy,
-        Bug::OtherVolumeAccepted,
-        Bug::SecondHostWrites,
-        Bug::LateWriteLands,
-        Bug::CheckpointRecurses,
-        Bug::KeptWithoutBound,
-        Bug::FirstWriteMissesResync,
-    ];
-
     pub fn name(self) -> String {
         format!("{self:?}")
     }
 
     pub fn of_name(name: &str) -> Option<Bug> {
-        Bug::ALL.into_iter().find(|bug| bug.name() == name)
-    }
-
-    /// The part of the stack where it shows.
-    pub fn subject(self) -> Option<&'static str> {
-        Some(match self {
-            Bug::CommitOutcomeDropped => "directory",
-            Bug::StaleCopyServed | Bug::FailedSyncForgotten | Bug::FlushedWithOneCopy => "pool",
-            Bug::FirstWriteMissesResync => "pool",
-            Bug::LostWritesForgotten | Bug::OtherVolumeAccepted | Bug::SecondHostWrites => "remote",
-            Bug::LateWriteLands | Bug::KeptWithoutBound => "remote",
-            Bug::HealthyMemberLeftOut | Bug::CheckpointRecurses => return None,
-        })
+        Bug::ALL.iter().copied().find(|bug| bug.name() == name)
     }
 }
 

@@ -138,7 +138,7 @@ impl<W> WriteRecord<W> {
         // What lies behind the end of a namespace that became smaller was given up with it.
         self.unflushed.forget(|_, write| write.blocks.0 >= capacity_blocks);
         self.forget_behind(capacity_blocks);
-        self.unflushed.batches()
+        if is_planted(Bug::NothingRepeated) { Vec::new() } else { self.unflushed.batches() }
     }
 
     pub(super) fn forget_behind(&mut self, capacity_blocks: u64) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use underlay_sync::Mutex;
+use underlay_sync::planted::{Bug, is_planted};
 
 use underlay_storage::device::{DeviceError, Request};
 
@@ -201,7 +202,7 @@ fn write(asked: Asked, command: &Command, data: Vec<u8>) -> Result<(), Refused> 
     let counting = &asked.namespace.counting;
     count(&counting.writes, 1);
     count(&counting.written_bytes, length_bytes);
-    let fua = command.is_fua();
+    let fua = command.is_fua() && !is_planted(Bug::ForcedWriteNotForced);
     let namespace = Arc::clone(&asked.namespace);
     namespace.device.submit(
         Request::Write { offset_bytes, data, fua },

@@ -434,7 +434,10 @@ impl Inner {
                 };
                 next.to_members(request, Box::new(changed));
             };
-            inner.when_persisted(version, Box::new(marked));
+            match is_planted(Bug::MarkSkipped) {
+                true => marked(Ok(())),
+                false => inner.when_persisted(version, Box::new(marked)),
+            }
         });
     }
 
@@ -445,7 +448,10 @@ impl Inner {
         let (targets, attempts, writes) = {
             let state = self.lock();
             let in_use = |index: &usize| !matches!(state.roles[*index], Role::Out { .. });
-            let targets: Vec<usize> = (0..self.members.len()).filter(in_use).collect();
+            let mut targets: Vec<usize> = (0..self.members.len()).filter(in_use).collect();
+            if regions.is_none() && is_planted(Bug::OneMemberFlushed) {
+                targets.truncate(1);
+            }
             (targets, state.attempts.clone(), state.writes)
         };
         let (inner, indices) = (Arc::clone(self), targets.clone());

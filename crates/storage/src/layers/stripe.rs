@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use underlay_sync::Mutex;
+use underlay_sync::planted::{Bug, is_planted};
 
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
@@ -173,8 +174,9 @@ impl BlockDevice for Stripe {
         }
         match request {
             Request::Flush => {
-                let join = Join::new(self.devices.len(), Vec::new(), done);
-                for device in &self.devices {
+                let count = if is_planted(Bug::OneDeviceFlushed) { 1 } else { self.devices.len() };
+                let join = Join::new(count, Vec::new(), done);
+                for device in &self.devices[..count] {
                     let join = Arc::clone(&join);
                     device.submit(
                         Request::Flush,

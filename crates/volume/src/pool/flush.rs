@@ -79,6 +79,10 @@ impl Core {
             .filter(|(_, changes)| !changes.extents.is_empty() || !changes.released.is_empty())
             .collect();
         let core = Arc::clone(self);
+        if is_planted(Bug::MapBeforeData) {
+            let results = vec![Ok(()); self.members.list.len()];
+            return core.members_flushed(waiters, captured, &results, epoch, next);
+        }
         self.members.flush(move |results| core.members_flushed(waiters, captured, &results, epoch, next));
     }
 
@@ -159,7 +163,7 @@ impl Core {
         {
             let mut flusher = self.lock_flusher();
             flusher.uncommitted = result.is_err();
-            if result.is_ok() {
+            if result.is_ok() || is_planted(Bug::FreedUncommitted) {
                 released.append(&mut flusher.held);
             } else {
                 flusher.held.append(&mut released);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use underlay_storage::device::{Completion, DeviceError, Done};
 use underlay_storage::layers::join::Gather;
+use underlay_sync::planted::{Bug, is_planted};
 
 use super::claims::Claim;
 use super::core::{Core, VolumeCore};
@@ -284,6 +285,9 @@ impl VolumeCore {
 }
 
 fn is_shared(core: &Core, plain: &Plain) -> bool {
+    if is_planted(Bug::SharedWrittenOver) {
+        return false;
+    }
     core.space.is_shared(plain.slab) || plain.copy.is_some_and(|copy| core.space.is_shared(copy))
 }
 

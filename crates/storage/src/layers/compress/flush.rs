@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Inner, map};
 use crate::device::{Completion, DeviceError, Done, Request};
 use crate::layers::flushes;
+use underlay_sync::planted::{Bug, is_planted};
 
 impl Inner {
     /// One flush at a time, since the journal must get changes in their order; who comes meanwhile shares the
@@ -19,7 +20,11 @@ impl Inner {
     fn begin_flush(self: &Arc<Self>) {
         let (waiters, changes, replaced) = {
             let mut state = self.lock();
-            (state.flushes.begin(), state.map.capture(), std::mem::take(&mut state.replaced))
+            let mut replaced = std::mem::take(&mut state.replaced);
+            if is_planted(Bug::ReplacedUsedEarly) {
+                replaced.drain(..).for_each(|run| state.space.release(run));
+            }
+            (state.flushes.begin(), state.map.capture(), replaced)
         };
         let inner = Arc::clone(self);
         let flushed = move |completion: Completion| {
