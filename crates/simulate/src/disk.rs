@@ -119,16 +119,16 @@ impl Disk {
         self.lock().lies
     }
 
-    /// Whether it is gone, or fails the next read.
-    pub fn is_unreadable(&self) -> bool {
+    /// Whether it is gone, or fails what it is asked next.
+    pub fn is_unusable(&self) -> bool {
         let state = self.lock();
-        state.is_gone || state.failing.get(&What::Read).is_some_and(|left| *left > 0)
+        state.is_gone || state.failing.values().any(|left| *left > 0)
     }
 
-    pub fn make_readable(&self) {
+    pub fn make_usable(&self) {
         let mut state = self.lock();
         state.is_gone = false;
-        state.failing.remove(&What::Read);
+        state.failing.clear();
     }
 
     /// Whether anybody had a reason to leave it out.

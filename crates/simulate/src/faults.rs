@@ -35,12 +35,12 @@ impl Faults {
         self.suspects.borrow().iter().any(|other| *other != disk && self.mirrored.contains(other))
     }
 
-    /// Before a mirror is opened: a disk that can't be read is the only one that anything is the matter with.
+    /// Before a mirror is opened: a disk that can't be used is the only one that anything is the matter with.
     pub fn prepare_opening(&self) {
         for index in self.mirrored.clone() {
-            if self.disks[index].is_unreadable() {
+            if self.disks[index].is_unusable() {
                 if self.has_other_suspect(index) {
-                    self.disks[index].make_readable();
+                    self.disks[index].make_usable();
                 } else {
                     self.suspects.borrow_mut().insert(index);
                 }
@@ -55,7 +55,7 @@ impl Faults {
         match *step {
             Step::Fail { member, what, count } => {
                 let index = self.index(member);
-                if what != What::Read || may_hide(index) {
+                if may_hide(index) {
                     if what != What::Read || is_opening {
                         self.suspects.borrow_mut().insert(index);
                     }

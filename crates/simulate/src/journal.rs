@@ -1,14 +1,14 @@
 //! A journal alone under test: records of any length, checkpoints, failing writes and power cuts, on a stack as small as a
 //! connection's thread has.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use underlay_storage::device::{BlockDevice, DeviceError};
 use underlay_storage::journal::{Journal, Recovered, Snapshot};
 use underlay_sync::simulation::{Group, World};
-use underlay_sync::thread;
+use underlay_sync::{Mutex, MutexGuard, thread};
 
 use crate::disk::Disk;
 use crate::faults::{Faults, power_lost};
@@ -35,7 +35,7 @@ struct Owner {
 type Shared = Arc<Mutex<Owner>>;
 
 fn lock(owner: &Shared) -> MutexGuard<'_, Owner> {
-    owner.lock().unwrap_or_else(PoisonError::into_inner)
+    owner.lock()
 }
 
 struct Rig {
