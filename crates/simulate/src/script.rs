@@ -5,6 +5,7 @@ use underlay_sync::simulation::Random;
 
 use crate::disk::What;
 use crate::layers::Tree;
+use crate::scenes;
 
 /// A run, to the last detail: the same script does the same each time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -193,7 +194,13 @@ fn generate_for(seed: u64, setup: Setup, random: &mut Random) -> Script {
     let count = 20 + random.below(160);
     // Each script has its own mixture: what all of them had in moderation none would have in excess.
     let mixture = Mixture::draw(random);
-    let steps = (0..count).map(|_| mixture.step(&setup, random)).collect();
+    let mut steps: Vec<Step> = (0..count).map(|_| mixture.step(&setup, random)).collect();
+    if matches!(setup, Setup::Volumes(Volumes { is_remote: true, .. })) {
+        for _ in 0..random.below(3) {
+            let at = random.below(steps.len() as u64 + 1) as usize;
+            steps.splice(at..at, scenes::draw(random));
+        }
+    }
     Script { seed, setup, steps }
 }
 
