@@ -478,6 +478,11 @@ impl Rig {
         if !self.setup.is_remote || self.serves_other {
             return;
         }
+        // A host that is still connecting knows of no first pool, and would use the other one with good reason.
+        let has_first = self.host.as_ref().is_some_and(|host| matches!(host.opened.get(), Some(Ok(_))));
+        if !has_first {
+            return;
+        }
         self.stop_server(false);
         self.serves_other = true;
         // Who is still looking for the first pool will not find it: its memory of unflushed writes goes with it.
