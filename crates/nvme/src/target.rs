@@ -276,6 +276,7 @@ impl Target {
         let mut connections = self.shared.map();
         while !connections.is_empty()
             && let Some(left) = deadline.checked_duration_since(Instant::now())
+            && !left.is_zero()
         {
             let waited = self.shared.ended.wait_timeout(connections, left);
             connections = waited;

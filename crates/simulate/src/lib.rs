@@ -17,6 +17,7 @@ mod layers;
 pub mod model;
 mod network;
 mod run;
+mod scenes;
 pub mod script;
 pub mod shrink;
 mod slot;

@@ -19,6 +19,8 @@ struct Version {
     durable: bool,
     /// Its acknowledgement promises nothing any more: the power was cut before a flush.
     may_be_lost: bool,
+    /// Who was told that it is written, and would write it again, is no more.
+    is_orphaned: bool,
     /// A read that began and ended then found it.
     observed: Option<(Moment, Moment)>,
 }
@@ -32,6 +34,7 @@ impl Version {
             acknowledged: true,
             durable: true,
             may_be_lost: false,
+            is_orphaned: false,
             observed: None,
         }
     }
@@ -104,6 +107,7 @@ impl VolumeModel {
                 acknowledged: false,
                 durable: false,
                 may_be_lost: false,
+                is_orphaned: false,
                 observed: None,
             };
             self.blocks[*block as usize].push(version);
@@ -159,6 +163,24 @@ impl VolumeModel {
         }
     }
 
+    /// The host that wrote is no more. What it was told is there, but nobody would write it again.
+    pub fn orphan(&mut self) {
+        for version in self.blocks.iter_mut().flatten() {
+            version.is_orphaned |= !version.durable;
+        }
+    }
+
+    /// The server has lost what no flush has covered, and the host that uses it writes again what it was told is written.
+    pub fn lose_orphaned(&mut self) {
+        for version in self.blocks.iter_mut().flatten().filter(|version| !version.durable) {
+            version.may_be_lost |= version.is_orphaned;
+            // What was seen and nobody was told of is not written again.
+            if version.is_orphaned || !version.acknowledged {
+                version.observed = None;
+            }
+        }
+    }
+
     /// Checks what a read found that began at `began`.
     ///
     /// # Errors
@@ -195,6 +217,7 @@ impl VolumeModel {
                 acknowledged: false,
                 durable: true,
                 may_be_lost: false,
+                is_orphaned: false,
                 observed: None,
                 ..*version
             });
@@ -298,6 +321,28 @@ mod tests {
         model.flushed(2);
         model.lose_unflushed(4);
         assert!(model.check_read(0, &[0], 5, 6).is_ok());
+    }
+
+    #[test]
+    fn what_a_dead_host_had_written_is_lost_with_the_servers_power_and_another_hosts_is_not() {
+        let mut model = VolumeModel::new(2);
+        model.submit(1, 0, &[5, 6], false);
+        model.end(1, 2, true, true);
+        model.orphan();
+        assert!(model.clone().check_read(0, &[0], 3, 4).is_err(), "the server is well");
+        model.submit(3, 1, &[7], false);
+        model.end(3, 4, true, true);
+        model.lose_orphaned();
+        assert!(model.clone().check_read(0, &[0], 5, 6).is_ok());
+        assert!(model.clone().check_read(1, &[6], 5, 6).is_err());
+        // A flush of the other host before that covers it.
+        let mut model = VolumeModel::new(1);
+        model.submit(1, 0, &[5], false);
+        model.end(1, 2, true, true);
+        model.orphan();
+        model.flushed(3);
+        model.lose_orphaned();
+        assert!(model.check_read(0, &[0], 5, 6).is_err());
     }
 
     #[test]

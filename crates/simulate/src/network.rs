@@ -233,7 +233,8 @@ impl ByteStream for End {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
         }
-        let bytes: Vec<u8> = from.iter().flat_map(|piece| piece.iter().copied()).collect();
+        let mut bytes = Vec::with_capacity(from.iter().map(|piece| piece.len()).sum());
+        from.iter().for_each(|piece| bytes.extend_from_slice(piece));
         let length = bytes.len();
         self.wire.send(self.side, Arriving::Bytes(bytes));
         Ok(length)

@@ -5,6 +5,7 @@ use underlay_sync::simulation::Random;
 
 use crate::disk::What;
 use crate::layers::Tree;
+use crate::scenes;
 
 /// A run, to the last detail: the same script does the same each time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -214,7 +215,13 @@ fn generate_for(seed: u64, setup: Setup, random: &mut Random) -> Script {
     let is_large = matches!(&setup, Setup::Journal(journal) if journal.snapshot_mib > 8);
     // Each checkpoint of a large snapshot takes its time.
     let count = if is_large { 10 } else { count };
-    let steps = (0..count).map(|_| mixture.step(&setup, random)).collect();
+    let mut steps: Vec<Step> = (0..count).map(|_| mixture.step(&setup, random)).collect();
+    if matches!(setup, Setup::Volumes(Volumes { is_remote: true, .. })) {
+        for _ in 0..random.below(3) {
+            let at = random.below(steps.len() as u64 + 1) as usize;
+            steps.splice(at..at, scenes::draw(random));
+        }
+    }
     Script { seed, setup, steps }
 }
 

@@ -17,6 +17,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const MOST_UNDER_WAY: usize = 64;
 /// In virtual time, after which a request will never be answered.
 const PATIENCE: Duration = Duration::from_secs(1800);
+const LONGEST_STEP: Duration = Duration::from_millis(100);
 
 /// What all users of a run share.
 #[derive(Default)]
@@ -127,7 +128,7 @@ impl User {
     ) {
         let Some((first, count)) = self.clamp(first, count) else { return };
         let tags: Vec<u64> = (0..count).map(|_| self.events.next_tag()).collect();
-        let data = tags.iter().flat_map(|tag| block(*tag)).collect();
+        let data = tags.iter().map(|tag| block(*tag)).collect::<Vec<_>>().concat();
         let request = Request::Write { offset_bytes: u64::from(first) * BLOCK, data, fua };
         self.change(device, request, first, &tags, fua, then);
     }
@@ -257,11 +258,29 @@ impl User {
 /// # Panics
 /// When it never does: `what` says what was waited for.
 pub fn wait_until(world: &World, what: impl Fn() -> String, is_so: impl Fn() -> bool) {
-    let deadline = world.now() + PATIENCE;
+    poll(world, PATIENCE, Duration::from_millis(2), is_so)
+        .unwrap_or_else(|_| panic!("it never ends: {}", what()));
+}
+
+/// Looks until a condition holds: often at first, and after a while less so, because each look is a turn.
+///
+/// # Errors
+/// When it does not hold after `at_most`.
+pub fn poll(
+    world: &World,
+    at_most: Duration,
+    step: Duration,
+    is_so: impl Fn() -> bool,
+) -> Result<(), Duration> {
+    let began = world.now();
     while !is_so() {
-        assert!(world.now() < deadline, "it never ends: {}", what());
-        thread::sleep(Duration::from_millis(2));
+        let waited = world.now() - began;
+        if waited >= at_most {
+            return Err(waited);
+        }
+        thread::sleep(step.max(waited / 20).min(LONGEST_STEP));
     }
+    Ok(())
 }
 
 /// Does something that answers later, and waits for the answer.

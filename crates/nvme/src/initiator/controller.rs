@@ -14,6 +14,7 @@ use super::exchange::{Answer, Exchange, Lost, Payload};
 use super::identity::Identity;
 use super::options::Options;
 use super::queue::{Owner, THREAD_PREFIX};
+use super::record::WriteRecord;
 use super::repetition::repeat;
 use super::stats::{Figures, Stats};
 use crate::command::{Command, Sgl, admin};
@@ -147,7 +148,9 @@ impl Controller {
             None => {
                 let (data, identity) = shared.identify_namespace(&association, nsid)?;
                 let limits = &association.limits;
-                let namespace = Namespace::new(nsid, &data, identity, limits, Arc::downgrade(shared));
+                let record =
+                    WriteRecord::new(limits.identify.has_volatile_write_cache(), shared.options.unflushed);
+                let namespace = Namespace::new(nsid, &data, identity, limits, record, Arc::downgrade(shared));
                 let namespace = Arc::new(namespace);
                 shared.lock_namespaces().insert(nsid, Arc::downgrade(&namespace));
                 namespace

@@ -72,6 +72,7 @@ impl Namespace {
         data: &NamespaceData,
         identity: Identity,
         limits: &Limits,
+        record: WriteRecord<(Piece, Done)>,
         controller: Weak<Shared>,
     ) -> Namespace {
         let block_bytes = data.block_bytes;
@@ -91,7 +92,7 @@ impl Namespace {
             // A range's length is 32 bits wide; a round number below that.
             deallocate_blocks: limits.deallocate_blocks.min(1 << 31),
             identity,
-            record: Mutex::new(WriteRecord::new(limits.identify.has_volatile_write_cache())),
+            record: Mutex::new(record),
             losses: AtomicU64::new(0),
             has_written: AtomicBool::new(false),
             controller,
@@ -371,7 +372,7 @@ fn cut(offset_bytes: u64, length_bytes: u64, most: u64) -> impl Iterator<Item = 
 }
 
 /// What one command does.
-struct Piece {
+pub(super) struct Piece {
     command: Command,
     payload: Payload,
     blocks: (u64, u64),

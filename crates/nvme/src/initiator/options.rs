@@ -17,6 +17,21 @@ const MACHINE_ID: &str = "/etc/machine-id";
 const MOST_QUEUES: u16 = 64;
 const MOST_QUEUE_DEPTH: u16 = 1024;
 
+/// What may be kept of writes that no flush has covered. When there is more, a flush is sent that nobody asked for; at
+/// twice as much, what is under way included, further writes wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnflushedLimits {
+    pub bytes: usize,
+    /// Discards have no data.
+    pub commands: usize,
+}
+
+impl Default for UnflushedLimits {
+    fn default() -> UnflushedLimits {
+        UnflushedLimits { bytes: 64 << 20, commands: 16 << 10 }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `127.0.0.1:4420`
@@ -37,6 +52,7 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// How long a lost connection is looked for before requests fail; zero is not at all.
     pub loss_timeout: Duration,
+    pub unflushed: UnflushedLimits,
     /// For DH-HMAC-CHAP, where the subsystem asks for it.
     pub secrets: Option<HostSecrets>,
     /// TCP, unless told.
@@ -57,6 +73,7 @@ impl Options {
             keep_alive_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(10),
             loss_timeout: Duration::from_secs(600),
+            unflushed: UnflushedLimits::default(),
             secrets: None,
             dialer: Dialer::default(),
         }

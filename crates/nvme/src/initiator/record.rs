@@ -7,14 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use underlay_sync::planted::{Bug, is_planted};
 
 use super::lost::LostRanges;
+use super::options::UnflushedLimits;
 use super::unflushed::{Kept, Unflushed};
 use crate::status::Status;
 
-/// Of unflushed writes. When there is more, a flush is sent that nobody asked for.
-pub(super) const MOST_UNFLUSHED_BYTES: usize = 64 << 20;
-/// The same for their number: discards have no data.
-pub(super) const MOST_UNFLUSHED: usize = 16 << 10;
-/// With so many times as much, kept or under way, further writes wait for the flush.
+/// With so many times as much as the limits, kept or under way, further writes wait for the flush.
 const WAITING_FACTOR: usize = 2;
 
 /// First block and the one behind the last.
@@ -24,6 +21,7 @@ pub(super) type Blocks = (u64, u64);
 pub(super) struct WriteRecord<W> {
     /// A completed write is not durable, so it has to be kept.
     keeps: bool,
+    limits: UnflushedLimits,
     unflushed: Unflushed,
     lost: LostRanges,
     /// What the target said to what is lost.
@@ -38,9 +36,10 @@ pub(super) struct WriteRecord<W> {
 }
 
 impl<W> WriteRecord<W> {
-    pub(super) fn new(keeps: bool) -> WriteRecord<W> {
+    pub(super) fn new(keeps: bool, limits: UnflushedLimits) -> WriteRecord<W> {
         WriteRecord {
             keeps,
+            limits,
             unflushed: Unflushed::default(),
             lost: LostRanges::default(),
             refusal: None,
@@ -75,8 +74,8 @@ impl<W> WriteRecord<W> {
         !self.keeps
             || is_planted(Bug::KeptWithoutBound)
             || all == 0
-            || (all_bytes + bytes <= WAITING_FACTOR * MOST_UNFLUSHED_BYTES
-                && all < WAITING_FACTOR * MOST_UNFLUSHED)
+            || (all_bytes + bytes <= WAITING_FACTOR * self.limits.bytes
+                && all < WAITING_FACTOR * self.limits.commands)
     }
 
     pub(super) fn wait(&mut self, blocks: Blocks, bytes: usize, write: W) {
@@ -112,8 +111,12 @@ impl<W> WriteRecord<W> {
 
     /// Whether the caller is to send a flush now, and to call [`WriteRecord::own_flush_ended`] when it is over.
     pub(super) fn begin_own_flush(&mut self) -> bool {
-        let too_many = self.unflushed.bytes() > MOST_UNFLUSHED_BYTES || self.unflushed.len() > MOST_UNFLUSHED;
-        too_many && !std::mem::replace(&mut self.is_flushing, true)
+        let too_many =
+            self.unflushed.bytes() > self.limits.bytes || self.unflushed.len() > self.limits.commands;
+        // A long write may find no room beside less than the limit, and nothing else would ever make any.
+        let is_in_the_way = self.unflushed.len() > 0
+            && self.waiting.front().is_some_and(|(_, bytes, _)| !self.has_room(*bytes));
+        (too_many || is_in_the_way) && !std::mem::replace(&mut self.is_flushing, true)
     }
 
     /// What waited for a flush that failed, and has to be told so.
@@ -185,13 +188,16 @@ mod tests {
     use crate::command::Command;
     use crate::initiator::exchange::Data;
 
+    /// Those of [`UnflushedLimits::default`].
+    const LIMITS: UnflushedLimits = UnflushedLimits { bytes: 64 << 20, commands: 16 << 10 };
+
     fn kept(blocks: Blocks, data: Option<Data>) -> Kept {
         Kept { command: Command::default(), data, blocks, fua: false }
     }
 
     /// As a stream of writes through a flush that does not end: how many are let through.
     fn admitted_without_a_flush(bytes: usize) -> (WriteRecord<u64>, u64) {
-        let mut record = WriteRecord::new(true);
+        let mut record = WriteRecord::new(true, LIMITS);
         let mut admitted = 0;
         let mut flushes = 0;
         while record.begin((admitted, admitted + 1), bytes) {
@@ -221,14 +227,29 @@ mod tests {
     #[test]
     fn what_is_kept_during_a_long_flush_is_bounded_by_number() {
         let (mut record, admitted) = admitted_without_a_flush(0);
-        assert_eq!(admitted as usize, WAITING_FACTOR * MOST_UNFLUSHED);
+        assert_eq!(admitted as usize, WAITING_FACTOR * LIMITS.commands);
         assert_eq!(record.own_flush_ended(false), [admitted], "told that the flush failed");
         assert!(!record.begin_admitting());
     }
 
     #[test]
+    fn a_long_write_beside_less_than_the_limit_has_a_flush_make_room() {
+        let mut record = WriteRecord::new(true, UnflushedLimits { bytes: 8, commands: 100 });
+        assert!(record.begin((0, 1), 7));
+        record.end((0, 1), 7, Some(kept((0, 1), Some(Data::new(vec![0; 7])))));
+        assert!(!record.begin_own_flush());
+        assert!(!record.begin((1, 2), 12));
+        record.wait((1, 2), 12, 'a');
+        assert!(record.begin_own_flush() && !record.begin_own_flush());
+        record.flushed(record.mark());
+        assert!(record.own_flush_ended(true).is_empty() && !record.begin_own_flush());
+        assert!(record.begin_admitting());
+        assert_eq!((record.next(), record.next()), (Some('a'), None));
+    }
+
+    #[test]
     fn writes_of_the_same_block_go_one_after_the_other() {
-        let mut record = WriteRecord::new(false);
+        let mut record = WriteRecord::new(false, LIMITS);
         assert!(record.begin((0, 4), 4));
         assert!(!record.begin((3, 8), 5));
         record.wait((3, 8), 5, 'a');

@@ -381,7 +381,8 @@ impl Connection {
         self.queue.hold_back(false);
         let deadline = Instant::now() + TERMINATION_PATIENCE;
         let stream = &*self.queue.stream;
-        let left = || deadline.checked_duration_since(Instant::now());
+        // Over when nothing is left: a simulation's clock stands still until somebody waits.
+        let left = || deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
         while self.queue.send(true) == Sent::Left
             && let Some(left) = left()
         {

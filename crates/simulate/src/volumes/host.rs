@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use underlay_nvme::initiator::{Controller, Options};
-use underlay_storage::device::{BlockDevice, Request};
+use underlay_nvme::initiator::{Controller, Options, RemoteDevice, UnflushedLimits};
+use underlay_storage::device::{BlockDevice, Done, Geometry, Request};
 use underlay_sync::simulation::{Group, World};
 
 use super::server::nqn;
@@ -15,6 +16,8 @@ use crate::slot::Slot;
 
 /// A lost server is looked for so long, in virtual time.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(120);
+/// Few enough that a script reaches them.
+const UNFLUSHED: UnflushedLimits = UnflushedLimits { bytes: 256 << 10, commands: 64 };
 /// No write of a script has this number.
 const INTRUDER_TAG: u64 = (1 << 40) - 1;
 
@@ -30,6 +33,7 @@ fn options(network: &Network, process: Group, host: &str, volume: &str) -> Optio
         dialer: network.dialer(process),
         loss_timeout: LOSS_TIMEOUT,
         queue_depth: 16,
+        unflushed: UNFLUSHED,
         ..Options::new("server:4420", nqn(volume))
     };
     options.with_host_nqn(format!("nqn.2014-08.org.nvmexpress:uuid:simulated-{host}"))
@@ -37,7 +41,31 @@ fn options(network: &Network, process: Group, host: &str, volume: &str) -> Optio
 
 fn connect(options: Options) -> Result<Arc<dyn BlockDevice>, String> {
     let controller = Controller::connect(options).map_err(|error| error.to_string())?;
-    Ok(Arc::new(controller.namespace(1).map_err(|error| error.to_string())?))
+    let device = controller.namespace(1).map_err(|error| error.to_string())?;
+    Ok(Arc::new(Bounded { device, longest_bytes: AtomicUsize::new(0) }))
+}
+
+/// A remote device that is held to the bound of what it keeps.
+struct Bounded {
+    device: RemoteDevice,
+    /// Of the writes so far: one is always let through.
+    longest_bytes: AtomicUsize,
+}
+
+impl BlockDevice for Bounded {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        if let Request::Write { data, .. } = &request {
+            self.longest_bytes.fetch_max(data.len(), Ordering::Relaxed);
+        }
+        self.device.submit(request, done);
+        let most = (2 * UNFLUSHED.bytes).max(self.longest_bytes.load(Ordering::Relaxed));
+        let kept = self.device.kept_bytes();
+        assert!(kept <= most, "a host keeps {kept} bytes of writes, where {most} are allowed");
+    }
 }
 
 impl Host {

@@ -1,0 +1,77 @@
+//! Steps of which each by itself is common, and which seldom meet by chance.
+
+use underlay_sync::simulation::Random;
+
+use crate::disk::What;
+use crate::script::Step;
+
+/// At least as many as there ever are.
+const MEMBERS: u32 = 4;
+
+pub fn draw(random: &mut Random) -> Vec<Step> {
+    match random.below(10) {
+        0..=2 => late_write(random),
+        3..=5 => refused_repetition(random),
+        6 | 7 => burst(random),
+        8 => second_host(random),
+        _ => other_server(random),
+    }
+}
+
+fn for_all(step: impl Fn(u32) -> Step) -> impl Iterator<Item = Step> {
+    (0..MEMBERS).map(step)
+}
+
+fn place(random: &mut Random) -> (u32, u32) {
+    (random.next_u32(), random.below(60) as u32)
+}
+
+/// A write that a slow disk has when its connection breaks, and a newer one by another connection when it is fast again.
+fn late_write(random: &mut Random) -> Vec<Step> {
+    let (volume, block) = place(random);
+    let write = Step::Write { volume, block, count: 1, fua: random.one_in(4) };
+    let mut steps = vec![write, Step::Settle];
+    steps.extend(for_all(|member| Step::Slow { member, factor: 300 }));
+    steps.extend([write, Step::Pause { us: *random.pick(&[300, 1_000, 5_000]) }]);
+    steps.extend(for_all(|member| Step::Slow { member, factor: 1 }));
+    steps.push(if random.one_in(2) { Step::BreakAll } else { Step::KillHost });
+    let pause = Step::Pause { us: *random.pick(&[3_000, 10_000, 30_000]) };
+    steps.extend([pause, write, Step::Pause { us: 200_000 }, Step::Read { volume, block, count: 1 }]);
+    steps
+}
+
+/// The server loses a write, and can't do it again.
+fn refused_repetition(random: &mut Random) -> Vec<Step> {
+    let (volume, block) = place(random);
+    let count = *random.pick(&[1, 20, 70]);
+    let write = Step::Write { volume, block, count, fua: false };
+    let mut steps = vec![write, Step::Settle, Step::CutPower];
+    steps.push(Step::Pause { us: *random.pick(&[1_000, 3_000, 5_000, 10_000, 20_000]) });
+    steps.extend(for_all(|member| Step::Fail { member, what: What::Write, count: 2 }));
+    steps.extend([Step::Pause { us: 6_000_000 }, Step::Read { volume, block, count }]);
+    steps.extend([Step::Flush { volume }, Step::Flush { volume }, Step::Read { volume, block, count }]);
+    steps
+}
+
+/// More than is kept, at once.
+fn burst(random: &mut Random) -> Vec<Step> {
+    let volume = random.next_u32();
+    let count = *random.pick(&[30, 60, 150]);
+    let mut steps: Vec<Step> = for_all(|member| Step::Slow { member, factor: 10 }).collect();
+    steps.extend((0..8).map(|number| Step::Write { volume, block: number * count, count, fua: false }));
+    steps.extend(for_all(|member| Step::Slow { member, factor: 1 }));
+    steps
+}
+
+fn second_host(random: &mut Random) -> Vec<Step> {
+    let (volume, block) = place(random);
+    let write = Step::Write { volume, block, count: 1, fua: false };
+    vec![Step::Settle, write, Step::Settle, Step::Intrude { volume, block }]
+}
+
+fn other_server(random: &mut Random) -> Vec<Step> {
+    let (volume, block) = place(random);
+    let write = Step::Write { volume, block, count: 2, fua: false };
+    let read = Step::Read { volume, block, count: 2 };
+    vec![write, Step::Settle, Step::OtherServer, write, read, Step::Pause { us: 6_000_000 }]
+}
