@@ -56,7 +56,7 @@ pub struct Snapshot {
     pub covers: u64,
 }
 
-/// What a journal held when it was opened. All of it is durable.
+/// What a journal held when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Empty if there has been no checkpoint.
@@ -116,6 +116,10 @@ struct State {
     sequence: u64,
     /// A checkpoint failed, and may have left a header that would take over.
     other_area_suspect: bool,
+    /// What was written last before the journal was opened, and where. Whoever wrote it may have been killed before it was
+    /// durable, or was told that it is not: then it was read from a cache, and a power cut would take it and leave what is
+    /// written behind it. All else was durable before the next step was taken. So it is written again before anything else.
+    unconfirmed: VecDeque<(u64, Vec<u8>)>,
 }
 
 struct Waiter {
@@ -127,6 +131,7 @@ struct Waiter {
 }
 
 enum Work {
+    Confirm { bytes: Vec<u8>, offset_bytes: u64 },
     Batch { bytes: Vec<u8>, records: usize, offset_bytes: u64 },
     Checkpoint,
 }
@@ -138,6 +143,21 @@ impl Journal {
     /// # Errors
     /// When the range is too small or unaligned, the device fails, the journal is damaged or someone else's.
     pub fn open(
+        device: Arc<dyn BlockDevice>,
+        range: Range<u64>,
+        kind: Kind,
+    ) -> Result<(Journal, Recovered), JournalError> {
+        let (journal, recovered) = Journal::open_unconfirmed(device, range, kind)?;
+        journal.commit_and_wait()?;
+        Ok((journal, recovered))
+    }
+
+    /// As [`Journal::open`], for who wants to know what is there even where nothing can be written: what was recovered may be
+    /// lost by a power cut until the first commit is answered.
+    ///
+    /// # Errors
+    /// As of [`Journal::open`].
+    pub fn open_unconfirmed(
         device: Arc<dyn BlockDevice>,
         range: Range<u64>,
         kind: Kind,
@@ -180,17 +200,22 @@ impl Journal {
         };
         let area_start = start_bytes + active * area_bytes;
         let read = |at, length| read_range(&*device, area_start + at, length);
-        let Content { snapshot, records, end_bytes, sequence } =
+        let Content { snapshot, records, end_bytes, sequence, last_bytes } =
             format::read_area(&header, area_bytes, read)?.map_err(|damage| JournalError::Damaged {
                 offset_bytes: area_start + damage.offset_bytes,
                 problem: damage.problem.into(),
             })?;
-        // The last batch may be one that a killed process had under way: it is read from the device's cache, and what is written
-        // behind it would outlive it.
-        if !is_planted(Bug::TailTakenForDurable) {
-            device.execute(Request::Flush)?;
+        let place = |area: u64| start_bytes + area * area_bytes;
+        let other = valid(&headers[1 - active as usize]).unwrap_or(header);
+        let mut unconfirmed =
+            VecDeque::from([(place(1 - active), other.encode()), (area_start, header.encode())]);
+        if !last_bytes.is_empty() {
+            unconfirmed.push_back((area_start + end_bytes - last_bytes.len() as u64, last_bytes));
         }
         let inner = Inner::new(device, start_bytes, area_bytes, header, active, end_bytes, sequence);
+        if !is_planted(Bug::TailTakenForDurable) {
+            inner.lock().unconfirmed = unconfirmed;
+        }
         let version = (header.generation, sequence);
         Ok((Journal { inner: Arc::new(inner) }, Recovered { snapshot, records, version }))
     }
@@ -332,6 +357,7 @@ impl Inner {
             end_bytes,
             sequence,
             other_area_suspect: false,
+            unconfirmed: VecDeque::new(),
         };
         let (kind, identity) = (header.kind, header.identity);
         let (source, state) = (Mutex::default(), Mutex::new(state));
@@ -360,8 +386,9 @@ impl Inner {
                 return;
             }
             let durable = state.appended - state.pending.len() as u64;
-            let ready: Vec<Waiter> =
-                state.waiters.extract_if(.., |w| !w.checkpoint && w.number <= durable).collect();
+            let confirmed = state.unconfirmed.is_empty();
+            let is_ready = |w: &mut Waiter| confirmed && !w.checkpoint && w.number <= durable;
+            let ready: Vec<Waiter> = state.waiters.extract_if(.., is_ready).collect();
             let work = state.next_work(self);
             state.busy = work.is_some();
             (ready, work)
@@ -370,12 +397,29 @@ impl Inner {
             (waiter.done)(Ok(()));
         }
         match work {
+            Some(Work::Confirm { bytes, offset_bytes }) => self.confirm(offset_bytes, bytes),
             Some(Work::Batch { bytes, records, offset_bytes }) => {
                 self.write_batch(offset_bytes, bytes, records)
             }
             Some(Work::Checkpoint) => self.begin_checkpoint(),
             None => {}
         }
+    }
+
+    fn confirm(self: &Arc<Self>, offset_bytes: u64, data: Vec<u8>) {
+        let inner = Arc::clone(self);
+        let written = move |completion: Result<Vec<u8>, DeviceError>| match completion {
+            Ok(_) => {
+                {
+                    let mut state = inner.lock();
+                    state.unconfirmed.pop_front();
+                    state.busy = false;
+                }
+                inner.go_on();
+            }
+            Err(error) => inner.fail(&error),
+        };
+        self.device.submit(Request::Write { offset_bytes, data, fua: true }, Box::new(written));
     }
 
     fn write_batch(self: &Arc<Self>, offset_bytes: u64, data: Vec<u8>, records: usize) {
@@ -454,6 +498,9 @@ impl State {
     fn next_work(&mut self, inner: &Inner) -> Option<Work> {
         if self.waiters.is_empty() {
             return None;
+        }
+        if let Some((offset_bytes, bytes)) = self.unconfirmed.front().cloned() {
+            return Some(Work::Confirm { bytes, offset_bytes });
         }
         // After a checkpoint that failed the other area may have the later header: a batch here would be lost.
         if self.checkpoint_wanted || self.other_area_suspect {

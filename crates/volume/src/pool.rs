@@ -17,6 +17,7 @@ mod claims;
 mod core;
 mod description;
 mod discards;
+mod doubt;
 pub mod extent;
 mod flush;
 mod gate;

@@ -57,6 +57,8 @@ pub struct Content {
     pub end_bytes: u64,
     /// The number of the next batch.
     pub sequence: u64,
+    /// The last batch as it lies there, up to `end_bytes`; empty if there is none.
+    pub last_bytes: Vec<u8>,
 }
 
 /// Where an area can't be believed, from its start, and why.
@@ -304,15 +306,18 @@ pub fn read_area<E>(
         return damage(BLOCK_BYTES, "the snapshot's checksum is wrong");
     }
     let mut content =
-        Content { snapshot, records: Vec::new(), end_bytes: header.batches_start(), sequence: 1 };
+        Content { snapshot, end_bytes: header.batches_start(), sequence: 1, ..Content::default() };
+    let mut last = content.end_bytes..content.end_bytes;
     while let Some(batch) = window.batch(header, content.end_bytes)? {
         if batch.sequence != content.sequence {
             return damage(content.end_bytes, "a batch is out of its order");
         }
         content.records.extend(batch.records);
         content.sequence += 1;
-        content.end_bytes += batch.length_bytes;
+        last = content.end_bytes..content.end_bytes + batch.length_bytes;
+        content.end_bytes = last.end;
     }
+    content.last_bytes = window.at(last.start, last.end - last.start)?.to_vec();
     let behind = content.end_bytes.saturating_add(BLOCK_BYTES);
     for at in (behind..area_bytes).step_by(BLOCK_BYTES as usize) {
         if window.batch(header, at)?.is_some_and(|batch| batch.sequence > content.sequence) {

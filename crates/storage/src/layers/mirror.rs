@@ -161,7 +161,8 @@ impl Mirror {
         let mut found: Vec<Found> = Vec::new();
         let mut first_error = None;
         for device in devices {
-            let opened = Journal::open(Arc::clone(&device), 0..reserved_bytes, KIND);
+            // One that can be read tells who was left out, whether it can be written or not.
+            let opened = Journal::open_unconfirmed(Arc::clone(&device), 0..reserved_bytes, KIND);
             let journal = match opened {
                 Ok((journal, recovered)) => {
                     let last = recovered.records.last().unwrap_or(&recovered.snapshot);

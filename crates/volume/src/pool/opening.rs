@@ -12,6 +12,7 @@ use underlay_storage::layers::mirror::{Mirror, MirrorSettings};
 use super::core::{Core, VolumeCore};
 use super::description::{MemberState, PoolError, PoolSettings};
 use super::discards::Discards;
+use super::doubt::Witness;
 use super::extent::{BLOCK_BYTES, Extent, Plain, first_unit};
 use super::flush::Flusher;
 use super::intents::REGION_EXTENTS;
@@ -56,6 +57,10 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
     let map_limit_bytes = labels[0].map_bytes;
     let identity = labels[0].identity;
     let (devices, known) = ask_unread(devices, &labels, &unreadable);
+    let outstanding = Arc::new(Outstanding::default());
+    let witness =
+        |(index, device)| Arc::new(Witness::new(device, index as u8, &outstanding)) as Arc<dyn BlockDevice>;
+    let devices: Devices = devices.into_iter().enumerate().map(witness).collect();
     let journal_mirror = open_mirror(&devices, &labels)?;
     let journal_device: Arc<dyn BlockDevice> = match &journal_mirror {
         Some(mirror) => Arc::clone(mirror) as Arc<dyn BlockDevice>,
@@ -81,7 +86,6 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
     let slabs: Vec<_> = labels.iter().map(|label| label.first_slab..label.first_slab + label.slabs).collect();
     let space = Space::new(&slabs);
     claim_all(&space, &tables).map_err(PoolError::Map)?;
-    let outstanding = Arc::new(Outstanding::default());
     let found = devices.into_iter().zip(labels).zip(known).enumerate();
     let found = found.map(|(index, ((device, label), is_known))| Found {
         device,
@@ -126,6 +130,7 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         unflushed.begin(memory, Owner { identity, session }).map_err(unkept)?;
         // What a member that fails has kept from the journal.
         core.volumes().iter().try_for_each(|volume| volume.map.note_dirty())?;
+        core.outstanding.note_doubtful()?;
     }
     Ok(core)
 }
@@ -356,8 +361,11 @@ fn copy_either(core: &Arc<Core>, plain: &Plain, slabs: [u32; 2]) -> Result<(), (
                 continue;
             }
         };
-        let written = write_slab(core, slabs[1 - from], data);
-        return written.map_err(|error| (Some(1 - from), error));
+        // Where it was read from as well: a flush that failed may have left it there in a cache alone.
+        for to in [1 - from, from] {
+            write_slab(core, slabs[to], &data).map_err(|error| (Some(to), error))?;
+        }
+        return Ok(());
     }
     Err((None, error))
 }
@@ -370,14 +378,14 @@ fn read_slab(core: &Arc<Core>, plain: &Plain, slab: u32) -> Result<Vec<(u32, Vec
     receiver.recv().unwrap_or(Err(DeviceError::Gone))
 }
 
-fn write_slab(core: &Arc<Core>, slab: u32, pieces: Vec<(u32, Vec<u8>)>) -> Result<(), DeviceError> {
+fn write_slab(core: &Arc<Core>, slab: u32, pieces: &[(u32, Vec<u8>)]) -> Result<(), DeviceError> {
     for (block, data) in pieces {
         let (sender, receiver) = channel();
-        let place = Places { first: first_unit(slab), second: None }.shifted(block);
+        let place = Places { first: first_unit(slab), second: None }.shifted(*block);
         let done = move |completion: Completion| {
             let _ = sender.send(completion);
         };
-        core.members.write(place, data, false, Box::new(done));
+        core.members.write(place, data.clone(), false, Box::new(done));
         receiver.recv().unwrap_or(Err(DeviceError::Gone))?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Making again, at opening, the changes that were answered and that the journal does not know.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::core::Core;
 use super::extent::{Extent, Piece};
@@ -12,12 +13,15 @@ pub struct LeftOver {
     extents: BTreeMap<(u32, u32), Option<Extent>>,
     /// Whether it is out.
     members: BTreeMap<u8, bool>,
+    /// Members of which a flush has failed.
+    doubtful: BTreeSet<u8>,
 }
 
 impl LeftOver {
     /// Of notes in the order in which they were made.
     pub fn new(noted: Vec<Record>) -> LeftOver {
-        let mut left = LeftOver { extents: BTreeMap::new(), members: BTreeMap::new() };
+        let mut left =
+            LeftOver { extents: BTreeMap::new(), members: BTreeMap::new(), doubtful: BTreeSet::new() };
         for record in noted {
             match record {
                 Record::Extent { volume, index, extent } => {
@@ -25,6 +29,9 @@ impl LeftOver {
                 }
                 Record::Member { member, out } => {
                     left.members.insert(member, out);
+                }
+                Record::Doubtful { member } => {
+                    left.doubtful.insert(member);
                 }
                 // Nothing else is noted.
                 _ => {}
@@ -53,7 +60,7 @@ impl Core {
     ///
     /// # Errors
     /// When two maps would point to the same place, which only damaged notes can say.
-    pub fn make_again(&self, left: LeftOver) -> Result<(), String> {
+    pub fn make_again(self: &Arc<Self>, left: LeftOver) -> Result<(), String> {
         let volumes = self.volumes();
         for ((number, index), new) in left.extents {
             let Some(volume) = volumes.iter().find(|volume| volume.number == number) else { continue };
@@ -77,6 +84,12 @@ impl Core {
                         "extent {index} of volume {number} is noted at {piece:?}, which is not to be had"
                     ));
                 }
+            }
+            if let Some(new) = &new {
+                let written = self.write_again(new, |member| left.doubtful.contains(&member));
+                written.map_err(|error| {
+                    format!("extent {index} of volume {number}, of which a flush has failed, can't be written again: {error}")
+                })?;
             }
             let released = before.into_iter().filter(|piece| !after.contains(piece)).collect();
             volume.map.change(index, |_| Some((new, released))).map_err(|error| error.to_string())?;
