@@ -382,7 +382,7 @@ impl Subsystem {
         // What such a connection has received and not looked at may not reach a device any more.
         self.controllers_of(host).iter().for_each(|controller| controller.end_hung_up());
         let is_free = || !self.former().iter().any(|one| one.host == *host && one.has_commands());
-        wait_for(is_free) || is_planted(Bug::LateWriteLands)
+        is_planted(Bug::LateWriteLands) || wait_for(is_free)
     }
 
     fn controllers_of(&self, host: &HostIdentity) -> Vec<Arc<Controller>> {
