@@ -182,7 +182,10 @@ impl Rig {
         }
         for user in self.users() {
             user.abandon();
-            user.with_model(|model| model.lose_unflushed(now));
+            user.with_model(|model| {
+                model.lose_unflushed(now);
+                model.reopened();
+            });
         }
         self.inodes.clear();
         self.has_taken_stock = false;

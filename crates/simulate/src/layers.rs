@@ -182,7 +182,10 @@ impl Rig {
         if takes_power {
             power_lost(&self.user.events);
         }
-        self.user.with_model(|model| model.lose_unflushed(now));
+        self.user.with_model(|model| {
+            model.lose_unflushed(now);
+            model.reopened();
+        });
         self.open();
     }
 

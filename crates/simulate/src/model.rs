@@ -21,6 +21,8 @@ struct Version {
     may_be_lost: bool,
     /// Who was told that it is written, and would write it again, is no more.
     is_orphaned: bool,
+    /// It failed since the device was opened: until it is opened again, reads may find it or what was there before, in turn.
+    is_ambiguous: bool,
     /// A read that began and ended then found it.
     observed: Option<(Moment, Moment)>,
 }
@@ -35,6 +37,7 @@ impl Version {
             durable: true,
             may_be_lost: false,
             is_orphaned: false,
+            is_ambiguous: false,
             observed: None,
         }
     }
@@ -49,8 +52,9 @@ impl Version {
             && !self.may_be_lost
             && self.ended_before(moment)
             && older.ended_before(self.submitted);
+        let may_flip = self.is_ambiguous || older.is_ambiguous;
         let seen = self.observed.is_some_and(|(began, ended)| ended < moment && older.ended_before(began));
-        written || seen
+        written || seen && !may_flip
     }
 }
 
@@ -108,6 +112,7 @@ impl VolumeModel {
                 durable: false,
                 may_be_lost: false,
                 is_orphaned: false,
+                is_ambiguous: false,
                 observed: None,
             };
             self.blocks[*block as usize].push(version);
@@ -124,6 +129,7 @@ impl VolumeModel {
             if let Some(version) = versions.iter_mut().find(|version| version.submitted == submitted) {
                 version.ended = Some(now);
                 version.acknowledged = acknowledged;
+                version.is_ambiguous = !acknowledged;
                 version.durable = acknowledged && change.fua && counts_as_durable;
             }
             forget(versions, oldest_read);
@@ -218,6 +224,7 @@ impl VolumeModel {
                 durable: true,
                 may_be_lost: false,
                 is_orphaned: false,
+                is_ambiguous: false,
                 observed: None,
                 ..*version
             });
@@ -228,6 +235,14 @@ impl VolumeModel {
                 .collect()
         };
         VolumeModel { blocks: self.blocks.iter().map(freeze).collect(), ..VolumeModel::default() }
+    }
+
+    /// The device was opened again: what a read finds now stays.
+    pub fn reopened(&mut self) {
+        for version in self.blocks.iter_mut().flatten() {
+            version.is_ambiguous = false;
+            version.observed = None;
+        }
     }
 
     /// The volume has this many blocks now; new ones read as zeros.
@@ -350,9 +365,11 @@ mod tests {
         let mut model = VolumeModel::new(1);
         model.submit(1, 0, &[5], false);
         model.end(1, 2, false, true);
-        for tag in [0, 5] {
-            assert!(model.clone().check_read(0, &[tag], 3, 4).is_ok());
+        for tag in [0, 5, 0] {
+            assert!(model.check_read(0, &[tag], 3, 4).is_ok());
         }
+        // Once the device was opened again it is one of the two.
+        model.reopened();
         model.check_read(0, &[5], 3, 4).unwrap();
         assert!(model.check_read(0, &[0], 5, 6).is_err());
     }

@@ -12,7 +12,7 @@ use underlay_storage::device::BlockDevice;
 use underlay_sync::simulation::World;
 use underlay_sync::thread;
 use underlay_volume::Pool;
-use underlay_volume::pool::Access;
+use underlay_volume::pool::{Access, MemberState};
 
 use crate::disk::Disk;
 use crate::faults::{Faults, power_lost};
@@ -35,9 +35,20 @@ type Known = Arc<Mutex<BTreeMap<String, Arc<User>>>>;
 
 /// An administrator's command under way: what it would leave behind if the server died now.
 enum Unfinished {
-    Snapshot { name: String, began: u64, source: Arc<User> },
-    Delete { name: String },
-    Resize { name: String, blocks: u32 },
+    /// `model` is there once the server has died: a host writes on, and flushes, before anybody takes stock.
+    Snapshot {
+        name: String,
+        began: u64,
+        source: Arc<User>,
+        model: Option<VolumeModel>,
+    },
+    Delete {
+        name: String,
+    },
+    Resize {
+        name: String,
+        blocks: u32,
+    },
 }
 
 struct Rig {
@@ -177,10 +188,10 @@ impl Rig {
         let mut known = self.known();
         for one in missed {
             match one {
-                Unfinished::Snapshot { name, source, began } => {
+                Unfinished::Snapshot { name, source, began, model } => {
                     if there.iter().any(|volume| volume.name == name) {
-                        // Its model was made when the server died, and waits in the source's place.
-                        let model = source.with_model(|model| model.snapshot(began, now));
+                        let model =
+                            model.unwrap_or_else(|| source.with_model(|model| model.snapshot(began, now)));
                         known.insert(name.clone(), User::new(&name, &self.events, model));
                     }
                 }
@@ -204,6 +215,7 @@ impl Rig {
             };
             user.with_model(|model| model.resize((found.capacity_bytes / BLOCK) as u32));
         }
+        known.values().for_each(|user| user.with_model(VolumeModel::reopened));
         for volume in &there {
             assert!(known.contains_key(&volume.name), "nobody made the volume {}", volume.name);
         }
@@ -327,7 +339,12 @@ impl Rig {
         let (kind, access) = if writable { ("copy", Access::Writable) } else { ("frozen", Access::ReadOnly) };
         let name = format!("{kind}-{}", self.snapshots);
         let began = self.events.next();
-        let end = self.begin(Unfinished::Snapshot { name: name.clone(), began, source: Arc::clone(&source) });
+        let end = self.begin(Unfinished::Snapshot {
+            name: name.clone(),
+            began,
+            source: Arc::clone(&source),
+            model: None,
+        });
         let (events, known, is_remote) =
             (Arc::clone(&self.events), Arc::clone(&self.known), self.setup.is_remote);
         self.administer(move |pool, _| {
@@ -428,6 +445,11 @@ impl Rig {
         // What an earlier server left to be found out stays to be found out.
         let missed = std::mem::take(&mut *self.server.missed.lock().unwrap());
         self.unfinished().extend(missed);
+        if self.setup.is_remote {
+            for one in self.unfinished().iter_mut() {
+                one.server_died(died);
+            }
+        }
         if self.serves_other {
             self.other_disks.iter().for_each(|disk| disk.abandon(self.server.process));
             return;
@@ -560,6 +582,17 @@ impl Rig {
 }
 
 impl Unfinished {
+    /// What a snapshot may hold is what the server may have had then: the host may have yet to write again the rest.
+    fn server_died(&mut self, died: u64) {
+        if let Unfinished::Snapshot { began, source, model, .. } = self
+            && model.is_none()
+        {
+            let mut of_source = source.with_model(|model| model.clone());
+            of_source.lose_unflushed(died);
+            *model = Some(of_source.snapshot(*began, died));
+        }
+    }
+
     fn name(&self) -> &str {
         match self {
             Unfinished::Snapshot { name, .. }
