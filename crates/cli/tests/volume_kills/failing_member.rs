@@ -156,10 +156,14 @@ fn under_load<T>(
 }
 
 /// What can be read is right, and of mirrored volumes everything can; by part, what could not be read.
-fn look(parts: &mut [Part], devices: &[(Controller, RemoteDevice)]) -> Result<Vec<Vec<u64>>, String> {
+fn look(
+    parts: &mut [Part],
+    devices: &[(Controller, RemoteDevice)],
+    takes_over: bool,
+) -> Result<Vec<Vec<u64>>, String> {
     let mut unread = Vec::new();
     for part in parts.iter_mut() {
-        let blocks = part.verify_what_is_read(&devices[part.volume].1)?;
+        let blocks = part.verify_what_is_read(&devices[part.volume].1, takes_over)?;
         if part.volume == MIRRORED && !blocks.is_empty() {
             return Err(format!("a mirrored volume can't be read at {blocks:?}"));
         }
@@ -237,11 +241,12 @@ fn strike(
         let server = under_load(parts, &devices, random, &seen, &is_dying, strike_and_kill);
         is_dying.store(false, Ordering::SeqCst);
         devices = connect(&server, false);
-        look(parts, &devices).map_err(|problem| format!("after the kill: {problem}"))?;
+        look(parts, &devices, !strike.come_back).map_err(|problem| format!("after the kill: {problem}"))?;
         under_load(parts, &devices, random, &seen, &is_dying, || std::thread::sleep(strike.lasting));
         server
     };
-    let unread = look(parts, &devices).map_err(|problem| format!("under the fault: {problem}"))?;
+    let unread =
+        look(parts, &devices, !strike.come_back).map_err(|problem| format!("under the fault: {problem}"))?;
     let left_out = state_of(playground, &strike.member) != MemberState::InUse;
     if strike.twice {
         server.kill();
@@ -249,12 +254,14 @@ fn strike(
         if !strike.come_back {
             devices = connect(&server, false);
         }
-        look(parts, &devices).map_err(|problem| format!("after the second kill: {problem}"))?;
+        look(parts, &devices, !strike.come_back)
+            .map_err(|problem| format!("after the second kill: {problem}"))?;
     }
     assert_eq!(seen.mirrored.load(Ordering::SeqCst), 0, "a mirrored volume answered with errors: {strike:?}");
 
     assert_eq!(ask(playground, &Command::ClearFaults { device: None }), Reply::Done);
-    look(parts, &devices).map_err(|problem| format!("when the member is back: {problem}"))?;
+    look(parts, &devices, !strike.come_back)
+        .map_err(|problem| format!("when the member is back: {problem}"))?;
     let resync = || {
         let output = playground.output(&["volume", "resync", "pool.toml", &strike.member]);
         if output.status.success() { Ok(()) } else { Err(format!("resync: {}", stderr(&output))) }
@@ -267,7 +274,7 @@ fn strike(
             if !strike.come_back {
                 devices = connect(&server, false);
             }
-            look(parts, &devices).map_err(|problem| format!("opened again: {problem}"))?;
+            look(parts, &devices, !strike.come_back).map_err(|problem| format!("opened again: {problem}"))?;
             resync()?;
         }
         result => result?,
@@ -276,7 +283,7 @@ fn strike(
     for part in parts.iter_mut() {
         let device = &devices[part.volume].1;
         let flushed = device.execute(Request::Flush);
-        let blocks = part.verify_what_is_read(device)?;
+        let blocks = part.verify_what_is_read(device, flushed.is_ok())?;
         match flushed {
             // Nothing that was answered is gone, then.
             Ok(_) if !blocks.is_empty() => {
@@ -296,7 +303,7 @@ fn strike(
     for round in 0..2 {
         for part in parts.iter_mut() {
             let device = &devices[part.volume].1;
-            let lost = part.verify_what_is_read(device)?;
+            let lost = part.verify_what_is_read(device, false)?;
             if round == 0 {
                 part.rewrite(device, &lost).map_err(|error| format!("writing again: {error}"))?;
             } else {

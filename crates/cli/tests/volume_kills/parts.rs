@@ -126,15 +126,22 @@ impl Part {
         let read = self
             .read(device, 0, BLOCKS_A_WRITER)
             .map_err(|error| format!("volume {}, reading: {error}", self.name))?;
-        read.chunks_exact(BLOCK as usize).enumerate().try_for_each(|(index, found)| self.accept(index, found))
+        read.chunks_exact(BLOCK as usize)
+            .enumerate()
+            .try_for_each(|(index, found)| self.accept(index, found, true))
     }
 
-    /// The same where reads may fail: which blocks could not be read.
-    pub fn verify_what_is_read(&mut self, device: &dyn BlockDevice) -> Result<Vec<u64>, String> {
+    /// The same where reads may fail: which blocks could not be read. Not taken over is what an initiator that comes back may turn
+    /// into what was answered before: a write that failed in part, over one that it has kept.
+    pub fn verify_what_is_read(
+        &mut self,
+        device: &dyn BlockDevice,
+        takes_over: bool,
+    ) -> Result<Vec<u64>, String> {
         let mut unread = Vec::new();
         for index in 0..BLOCKS_A_WRITER {
             match self.read(device, index, 1) {
-                Ok(found) => self.accept(index as usize, &found)?,
+                Ok(found) => self.accept(index as usize, &found, takes_over)?,
                 Err(_) => unread.push(index),
             }
         }
@@ -151,9 +158,9 @@ impl Part {
         device.execute(Request::Read { offset_bytes, buffer: vec![1; (count * BLOCK) as usize] })
     }
 
-    fn accept(&mut self, index: usize, found: &[u8]) -> Result<(), String> {
+    fn accept(&mut self, index: usize, found: &[u8], takes_over: bool) -> Result<(), String> {
         let block = self.first_block + index as u64;
-        let (answered, asked) = (self.answered[index], std::mem::take(&mut self.asked[index]));
+        let (answered, asked) = (self.answered[index], &self.asked[index]);
         let mut expected = vec![0; BLOCK as usize];
         let is = std::iter::once(answered).chain(asked.iter().copied()).find(|&version| {
             fill(block, version, &mut expected);
@@ -166,7 +173,10 @@ impl Part {
                 self.name
             ));
         };
-        self.answered[index] = is;
+        if takes_over {
+            self.answered[index] = is;
+            self.asked[index].clear();
+        }
         Ok(())
     }
 }
