@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parts::{Part, Random};
-use support::{Playground, stderr};
+use support::{Playground, stderr, wait_for};
 use underlay_nvme::initiator::{Controller, Options};
 use underlay_storage::device::{BlockDevice, Request};
 use volumes::VolumeServer;
@@ -161,10 +161,14 @@ fn an_initiator_goes_on_when_the_server_comes_back() {
             });
         }
         let mut server = first;
-        for _ in 0..3 {
+        for number in 0..3 {
             std::thread::sleep(Duration::from_millis(150));
             server.kill();
             server = VolumeServer::start(&playground, &["--immediate", "--listen", &address]);
+            // A kill within a reconnection would be none more.
+            wait_for("the initiators", Duration::from_secs(60), || {
+                controllers.iter().all(|controller| controller.figures().reconnects > number)
+            });
         }
         is_over.store(true, Ordering::SeqCst);
         server
