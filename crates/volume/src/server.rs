@@ -8,6 +8,7 @@ mod admissions;
 mod connection;
 mod error;
 mod exports;
+mod faults;
 mod listener;
 mod lock;
 pub mod nqn;
@@ -173,6 +174,8 @@ impl Service {
             }
             Command::Resync { member } => self.pool.resync(&member)?,
             Command::Check => return Ok(Reply::Checked { problems: self.pool.check()? }),
+            Command::Fault { device, fault } => self.pool.inject(&device, fault)?,
+            Command::ClearFaults { device } => self.pool.clear_faults(device.as_deref())?,
             Command::SetPace { pace } => self.modelled()?.set_pace(pace),
             Command::BeginMeasurement { interval_s } => self.modelled()?.begin_measurement(interval_s),
             Command::EndMeasurement => {
@@ -184,9 +187,7 @@ impl Service {
     }
 
     fn modelled(&self) -> Result<&underlay_storage::stack::Stack, ServerError> {
-        let real =
-            || ServerError::Mistake("the pool's devices are real: nothing of them is modelled".to_owned());
-        self.pool.stack().ok_or_else(real)
+        self.pool.stack().ok_or_else(ServerError::real_devices)
     }
 }
 
@@ -221,6 +222,8 @@ pub fn obey(file: &PoolFile, command: Command) -> Result<Reply, ServerError> {
     if matches!(
         command,
         Command::Ping
+            | Command::Fault { .. }
+            | Command::ClearFaults { .. }
             | Command::SetPace { .. }
             | Command::BeginMeasurement { .. }
             | Command::EndMeasurement

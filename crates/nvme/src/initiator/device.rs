@@ -128,8 +128,8 @@ impl Namespace {
         self.record().batches(capacity_bytes / u64::from(self.block_bytes))
     }
 
-    pub(super) fn repeated(&self, write: &Kept) {
-        self.record().repeated(write.blocks);
+    pub(super) fn repeated(&self, number: u64, write: &Kept) {
+        self.record().repeated(number, write.blocks);
     }
 
     /// A kept write will not be there again.

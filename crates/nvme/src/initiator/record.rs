@@ -24,6 +24,9 @@ pub(super) struct WriteRecord<W> {
     limits: UnflushedLimits,
     unflushed: Unflushed,
     lost: LostRanges,
+    /// Kept writes that the target refused, as long as an older one is kept: when that is done again, once more, it must not pass
+    /// for what came after it.
+    refused: Vec<(u64, Blocks)>,
     /// What the target said to what is lost.
     refusal: Option<Status>,
     under_way: BTreeMap<u64, u64>,
@@ -42,6 +45,7 @@ impl<W> WriteRecord<W> {
             limits,
             unflushed: Unflushed::default(),
             lost: LostRanges::default(),
+            refused: Vec::new(),
             refusal: None,
             under_way: BTreeMap::new(),
             under_way_bytes: 0,
@@ -135,6 +139,8 @@ impl<W> WriteRecord<W> {
 
     pub(super) fn flushed(&mut self, mark: u64) {
         self.unflushed.flushed(mark);
+        let oldest = self.unflushed.oldest();
+        self.refused.retain(|(number, _)| oldest.is_some_and(|oldest| oldest < *number));
     }
 
     pub(super) fn batches(&mut self, capacity_blocks: u64) -> Vec<Vec<(u64, Kept)>> {
@@ -149,14 +155,23 @@ impl<W> WriteRecord<W> {
     }
 
     /// A kept write was done again.
-    pub(super) fn repeated(&mut self, blocks: Blocks) {
+    pub(super) fn repeated(&mut self, number: u64, blocks: Blocks) {
         self.lost.remove(blocks);
+        for (later, lost) in &self.refused {
+            let overlap = (lost.0.max(blocks.0), lost.1.min(blocks.1));
+            if *later > number && overlap.0 < overlap.1 {
+                self.lost.insert(overlap);
+            }
+        }
     }
 
     /// The target does not take a kept write again.
     pub(super) fn lose(&mut self, number: u64, blocks: Blocks, status: Status) {
         self.unflushed.forget(|kept, _| kept == number);
         self.lost.insert(blocks);
+        if self.unflushed.oldest().is_some_and(|oldest| oldest < number) {
+            self.refused.push((number, blocks));
+        }
         self.refusal = Some(status);
     }
 
@@ -170,6 +185,7 @@ impl<W> WriteRecord<W> {
 
     pub(super) fn forget_lost(&mut self) {
         self.lost.remove((0, u64::MAX));
+        self.refused.clear();
     }
 
     pub(super) fn refusal(&self) -> Option<Status> {
@@ -260,5 +276,32 @@ mod tests {
         record.end((0, 4), 4, None);
         assert!(record.begin_admitting() && !record.begin_admitting());
         assert_eq!((record.next(), record.next(), record.next()), (Some('a'), Some('b'), None));
+    }
+
+    /// The older one is not what was last written, however often it is done again; the newer one is.
+    #[test]
+    fn what_is_lost_is_not_found_again_by_an_older_write() {
+        let refused = Status::NAMESPACE_NOT_READY;
+        let mut record = WriteRecord::<()>::new(true);
+        for blocks in [(0, 8), (4, 6), (5, 6)] {
+            assert!(record.begin(blocks, 1));
+            record.end(blocks, 1, Some(kept(blocks, Some(Data::new(vec![0; 1])))));
+        }
+        record.repeated(0, (0, 8));
+        record.lose(1, (4, 6), refused);
+        record.repeated(2, (5, 6));
+        let lost =
+            |record: &WriteRecord<()>| (0..8).filter(|&at| record.is_lost((at, at + 1))).collect::<Vec<_>>();
+        assert_eq!(lost(&record), [4]);
+        // The target comes back once more.
+        record.repeated(0, (0, 8));
+        assert_eq!(lost(&record), [4, 5]);
+        record.repeated(2, (5, 6));
+        assert_eq!(lost(&record), [4]);
+        record.flushed(record.mark());
+        assert!(record.refused.is_empty());
+        assert!(record.begin((4, 5), 1));
+        record.end((4, 5), 1, Some(kept((4, 5), None)));
+        assert_eq!(lost(&record), [0; 0]);
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn repeat(
     for (number, write, waiting) in under_way {
         match waiting.wait(REPEAT_LIMIT) {
             Some(Ok(answer)) => match answer.completion.status {
-                status if status.is_success() => namespace.repeated(&write),
+                status if status.is_success() => namespace.repeated(number, &write),
                 status if may_pass(status) => return Err(InitiatorError::Command { what: WHAT, status }),
                 status => namespace.lose(number, &write, status),
             },

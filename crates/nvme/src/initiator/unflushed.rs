@@ -52,6 +52,10 @@ impl Unflushed {
         self.writes.len()
     }
 
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.writes.front().map(|(number, _)| *number)
+    }
+
     /// Those that will not be done again.
     pub(super) fn forget(&mut self, is_one: impl Fn(u64, &Kept) -> bool) {
         let bytes = &mut self.bytes;

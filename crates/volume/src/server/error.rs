@@ -31,6 +31,10 @@ impl ServerError {
         ServerError::Io { act, path: path.into(), source }
     }
 
+    pub(super) fn real_devices() -> ServerError {
+        ServerError::Mistake("the pool's devices are real: nothing of them is modelled".to_owned())
+    }
+
     /// Whether another command or file would be right; otherwise the storage or the host is to blame.
     pub fn is_mistake(&self) -> bool {
         match self {

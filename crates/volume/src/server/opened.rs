@@ -10,12 +10,14 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::clock::RealClock;
 use underlay_storage::device::BlockDevice;
+use underlay_storage::faults::Fault;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::layers::workers::Workers;
 use underlay_storage::stack::{BackingSpec, Node, Pace, Stack, StackSpec, VolumeSpec};
 
 use super::admissions::Admissions;
 use super::error::ServerError;
+use super::faults::KnownFaults;
 use super::lock::{Lock, LockError};
 use super::nqn;
 use super::protocol::{Member, PoolState, Traffic, VolumeState};
@@ -37,6 +39,8 @@ pub struct OpenPool {
     members: Vec<String>,
     /// The modelled devices; absent where they are real.
     stack: Option<Stack>,
+    /// Of the modelled devices.
+    faults: Option<KnownFaults>,
     is_closed: AtomicBool,
     _lock: Lock,
 }
@@ -72,6 +76,7 @@ impl OpenPool {
                 (None, names, opened)
             }
         };
+        let faults = stack.as_ref().map(|stack| KnownFaults::open(directory, stack)).transpose()?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = Workers::start(threads).map_err(|error| {
             ServerError::Failed(format!("no thread to compress by could be started: {error}"))
@@ -92,6 +97,7 @@ impl OpenPool {
             admissions,
             members: names,
             stack,
+            faults,
             is_closed: AtomicBool::new(false),
             _lock: lock,
         })
@@ -177,6 +183,20 @@ impl OpenPool {
             )));
         };
         Ok(self.pool.resync(index)?)
+    }
+
+    pub(super) fn inject(&self, device: &str, fault: Fault) -> Result<(), ServerError> {
+        let (stack, faults) = self.modelled()?;
+        faults.inject(stack, device, fault)
+    }
+
+    pub(super) fn clear_faults(&self, device: Option<&str>) -> Result<(), ServerError> {
+        let (stack, faults) = self.modelled()?;
+        faults.clear(stack, device)
+    }
+
+    fn modelled(&self) -> Result<(&Stack, &KnownFaults), ServerError> {
+        self.stack.as_ref().zip(self.faults.as_ref()).ok_or_else(ServerError::real_devices)
     }
 
     pub(super) fn volumes(&self) -> Vec<VolumeInfo> {

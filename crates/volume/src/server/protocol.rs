@@ -10,6 +10,8 @@
 //! | `{"command":"delete","volume":"data","connected":false}` | `{"reply":"done"}` | its space comes back; while hosts are connected only with `connected` |
 //! | `{"command":"resync","member":"nvme-9300-max.1"}` | `{"reply":"done"}` | a member that was left out is up to date and used again |
 //! | `{"command":"check"}` | `{"reply":"checked","problems":[]}` | every extent has its owner |
+//! | `{"command":"fault","device":"nvme-9300-max.1","fault":{"kind":"vanish"}}` | `{"reply":"done"}` | the modelled device has it until it is cleared, by this server or a later one |
+//! | `{"command":"clear-faults","device":"nvme-9300-max.1"}` | `{"reply":"done"}` | without `device` those of all devices; one that vanished is there again with what it held |
 //! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | the devices' counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
 //! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
@@ -23,6 +25,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use underlay_record::DeviceActivity;
+use underlay_storage::faults::Fault;
 use underlay_storage::stack::Pace;
 
 use crate::pool::MemberState;
@@ -61,6 +64,14 @@ pub enum Command {
         member: String,
     },
     Check,
+    Fault {
+        device: String,
+        fault: Fault,
+    },
+    ClearFaults {
+        #[serde(default)]
+        device: Option<String>,
+    },
     SetPace {
         pace: Pace,
     },

@@ -1,11 +1,14 @@
 //! The power of a mounted disk is cut at random moments under a program that syncs: whatever was acknowledged is
 //! there afterwards, the filesystem mounts again and its own checker finds nothing.
 //!
+//! The same on a mirror with a second fault beside the cut: `second_fault`.
+//!
 //! `UNDERLAY_POWER_CUTS` sets the number of cuts for each filesystem; `make power-cuts` does.
 
-#[path = "attachments/fixture.rs"]
+#[path = "../attachments/fixture.rs"]
 #[allow(dead_code)]
 mod fixture;
+mod second_fault;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -357,8 +360,12 @@ impl Disk {
     }
 }
 
+fn cuts() -> u64 {
+    std::env::var(CUTS_VARIABLE).ok().map_or(USUAL_CUTS, |text| text.parse().unwrap())
+}
+
 fn survive(filesystem: Filesystem) {
-    let cuts = std::env::var(CUTS_VARIABLE).ok().map_or(USUAL_CUTS, |text| text.parse().unwrap());
+    let cuts = cuts();
     let seed = u64::from(std::process::id());
     let mut random = Random(seed);
     let fixture = Fixture::new();

@@ -1,26 +1,29 @@
 //! The volume server is killed at random moments under load: everything that it had answered is there when it serves again,
-//! flushed or not, every block is whole, and the pool is consistent. `UNDERLAY_VOLUME_KILLS` sets the number of kills; `make volume-kills`
+//! flushed or not, every block is whole, and the pool is consistent. The same with a second fault at that moment: a member of the pool
+//! that fails (`failing_member`), a pool that is full when initiators write again what they kept (`full_pool`). `UNDERLAY_VOLUME_KILLS` sets the number of kills; `make volume-kills`
 //! does.
 
+mod failing_member;
+mod full_pool;
+mod parts;
+#[path = "../support/mod.rs"]
 mod support;
 #[allow(dead_code)]
-#[path = "support/volumes.rs"]
+#[path = "../support/volumes.rs"]
 mod volumes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::{Playground, stderr};
+use parts::{Part, Random};
+use support::{Playground, stderr, wait_for};
 use underlay_nvme::initiator::{Controller, Options};
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::device::{BlockDevice, Request};
 use volumes::VolumeServer;
 
 const KILLS_VARIABLE: &str = "UNDERLAY_VOLUME_KILLS";
 const USUAL_KILLS: u64 = 25;
 const LONGEST_RUN_US: u64 = 120_000;
-const BLOCK: u64 = 4096;
-/// Each writer has a part of a volume to itself.
-const BLOCKS_A_WRITER: u64 = 512;
 const VOLUMES: [&str; 3] = ["plain", "small", "twice"];
 const WRITERS_A_VOLUME: u64 = 2;
 const POOL: &str = r#"
@@ -41,133 +44,18 @@ capacity = "64 MiB"
 mirror = true
 "#;
 
-/// SplitMix64 (Steele, Lea and Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % limit
-    }
-}
-
-/// What a version of a block looks like; version 0 is nothing. Half of it compresses.
-fn fill(block: u64, version: u64, into: &mut [u8]) {
-    into.fill(0);
-    if version == 0 {
-        return;
-    }
-    let mut random = Random(block ^ version.rotate_left(32));
-    for word in into[..BLOCK as usize / 2].chunks_exact_mut(8) {
-        word.copy_from_slice(&random.below(u64::MAX).to_le_bytes());
-    }
-    into[..8].copy_from_slice(&version.to_le_bytes());
-    into[8..16].copy_from_slice(&block.to_le_bytes());
-}
-
-/// One part of a volume, and what is known of it.
-struct Part {
-    volume: usize,
-    first_block: u64,
-    /// By block: the version of the last change that was answered.
-    answered: Vec<u64>,
-    /// By block: what was asked for and not answered. It may be there or not.
-    asked: Vec<Option<u64>>,
-    next_version: u64,
-    changes: u64,
-    flushes: u64,
-}
-
-impl Part {
-    fn new(volume: usize, number: u64) -> Part {
-        let count = BLOCKS_A_WRITER as usize;
-        Part {
-            volume,
-            first_block: number * BLOCKS_A_WRITER,
-            answered: vec![0; count],
-            asked: vec![None; count],
-            next_version: 1,
-            changes: 0,
-            flushes: 0,
-        }
-    }
-
-    /// Writes, discards and flushes until the server is gone.
-    fn live(&mut self, device: &dyn BlockDevice, random: &mut Random, is_dead: &AtomicBool) {
-        while !is_dead.load(Ordering::SeqCst) && self.step(device, random).is_ok() {}
-    }
-
-    /// A flush now and then, so that kills meet changes that the journal knows, does not know, and is about to know.
-    fn step(&mut self, device: &dyn BlockDevice, random: &mut Random) -> Result<(), DeviceError> {
-        match random.below(10) {
-            0 => {
-                device.execute(Request::Flush)?;
-                self.flushes += 1;
-                Ok(())
-            }
-            operation => self.change(device, random, operation > 1),
-        }
-    }
-
-    fn change(
-        &mut self,
-        device: &dyn BlockDevice,
-        random: &mut Random,
-        is_write: bool,
-    ) -> Result<(), DeviceError> {
-        let start = random.below(BLOCKS_A_WRITER);
-        let count = (1 + random.below(16)).min(BLOCKS_A_WRITER - start);
-        let offset_bytes = (self.first_block + start) * BLOCK;
-        let mut data = vec![0; (count * BLOCK) as usize];
-        for (index, block) in (start..start + count).zip(data.chunks_exact_mut(BLOCK as usize)) {
-            let version = if is_write { self.next_version } else { 0 };
-            self.next_version += 1;
-            fill(self.first_block + index, version, block);
-            self.asked[index as usize] = Some(version);
-        }
-        device.execute(match is_write {
-            true => Request::Write { offset_bytes, data, fua: random.below(8) == 0 },
-            false => Request::Discard { offset_bytes, length_bytes: count * BLOCK },
-        })?;
-        for index in start as usize..(start + count) as usize {
-            self.answered[index] = self.asked[index].take().unwrap_or(0);
-        }
-        self.changes += 1;
-        Ok(())
-    }
-
-    /// Takes over what it finds where that may be there.
-    fn verify(&mut self, device: &dyn BlockDevice) -> Result<(), String> {
-        let buffer = vec![1; (BLOCKS_A_WRITER * BLOCK) as usize];
-        let read = device
-            .execute(Request::Read { offset_bytes: self.first_block * BLOCK, buffer })
-            .map_err(|error| format!("reading: {error}"))?;
-        let mut expected = vec![0; BLOCK as usize];
-        for (index, found) in read.chunks_exact(BLOCK as usize).enumerate() {
-            let block = self.first_block + index as u64;
-            let (answered, asked) = (self.answered[index], self.asked[index].take());
-            let is = std::iter::once(answered).chain(asked).find(|&version| {
-                fill(block, version, &mut expected);
-                expected == found
-            });
-            let Some(is) = is else {
-                let version = u64::from_le_bytes(found[..8].try_into().unwrap_or_default());
-                return Err(format!(
-                    "volume {}, block {block}: found version {version} or a torn one; {answered} was answered, {asked:?} asked for",
-                    VOLUMES[self.volume]
-                ));
-            };
-            self.answered[index] = is;
-        }
-        Ok(())
-    }
-}
-
 fn kills() -> u64 {
     std::env::var(KILLS_VARIABLE).ok().map_or(USUAL_KILLS, |text| text.parse().unwrap())
+}
+
+/// What a crash of the server's host does: what the server noted in its memory is gone.
+fn forget_unflushed(playground: &Playground) {
+    for file in ["kills.pool/unflushed.0", "kills.pool/unflushed.1"] {
+        match std::fs::remove_file(playground.path(file)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{file}: {error}"),
+            _ => {}
+        }
+    }
 }
 
 #[test]
@@ -177,7 +65,9 @@ fn nothing_that_was_answered_is_lost_by_a_kill() {
     let playground = Playground::new();
     playground.write("pool.toml", POOL);
     let mut parts: Vec<Part> = (0..VOLUMES.len())
-        .flat_map(|volume| (0..WRITERS_A_VOLUME).map(move |number| Part::new(volume, number)))
+        .flat_map(|volume| {
+            (0..WRITERS_A_VOLUME).map(move |number| Part::new(VOLUMES[volume], volume, number))
+        })
         .collect();
     let mut snapshots: Vec<String> = Vec::new();
     for kill in 1..=kills {
@@ -251,7 +141,8 @@ fn an_initiator_goes_on_when_the_server_comes_back() {
     playground.write("pool.toml", POOL);
     let first = VolumeServer::start(&playground, &["--immediate"]);
     let address = first.address.clone();
-    let mut parts: Vec<Part> = (0..VOLUMES.len()).map(|volume| Part::new(volume, 0)).collect();
+    let mut parts: Vec<Part> =
+        (0..VOLUMES.len()).map(|volume| Part::new(VOLUMES[volume], volume, 0)).collect();
     let controllers: Vec<Controller> = VOLUMES
         .iter()
         .map(|volume| Controller::connect(Options::new(&address, first.nqn(volume))).unwrap())
@@ -270,16 +161,20 @@ fn an_initiator_goes_on_when_the_server_comes_back() {
             });
         }
         let mut server = first;
-        for _ in 0..3 {
+        for number in 0..3 {
             std::thread::sleep(Duration::from_millis(150));
             server.kill();
             server = VolumeServer::start(&playground, &["--immediate", "--listen", &address]);
+            // A kill within a reconnection would be none more.
+            wait_for("the initiators", Duration::from_secs(60), || {
+                controllers.iter().all(|controller| controller.figures().reconnects > number)
+            });
         }
         is_over.store(true, Ordering::SeqCst);
         server
     });
     for part in &mut parts {
-        assert!(part.asked.iter().all(Option::is_none));
+        assert!(part.asked.iter().all(Vec::is_empty));
         part.verify(&controllers[part.volume].namespace(1).unwrap()).unwrap();
         assert!(controllers[part.volume].figures().reconnects >= 3);
     }

@@ -1,0 +1,79 @@
+//! Faults of a pool's modelled devices, kept in the pool's directory: a device that has vanished doesn't come back because the
+//! server was started anew.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use underlay_storage::faults::{Fault, FaultError};
+use underlay_storage::stack::Stack;
+use underlay_sync::Mutex;
+
+use super::error::ServerError;
+use super::whole_file;
+
+const FILE: &str = "faults.json";
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    device: String,
+    fault: Fault,
+}
+
+/// What is wrong with the devices, as the file has it.
+pub(super) struct KnownFaults {
+    path: PathBuf,
+    known: Mutex<Vec<Known>>,
+}
+
+impl KnownFaults {
+    /// Puts what the file says on the devices, before anything is read from them.
+    pub(super) fn open(directory: &Path, stack: &Stack) -> Result<KnownFaults, ServerError> {
+        let path = directory.join(FILE);
+        let no_sense = |problem: String| {
+            let path = path.display();
+            ServerError::Failed(format!(
+                "{path} makes no sense ({problem}): remove it, and the devices are sound"
+            ))
+        };
+        let known: Vec<Known> = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| no_sense(error.to_string()))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(ServerError::io("read", path, error)),
+        };
+        for one in &known {
+            stack.inject(&one.device, one.fault.clone()).map_err(|error| no_sense(error.to_string()))?;
+        }
+        Ok(KnownFaults { path, known: Mutex::new(known) })
+    }
+
+    pub(super) fn inject(&self, stack: &Stack, device: &str, fault: Fault) -> Result<(), ServerError> {
+        let mut known = self.known.lock();
+        stack.inject(device, fault.clone()).map_err(mistake)?;
+        known.push(Known { device: device.to_owned(), fault });
+        self.write(&known)
+    }
+
+    /// Of one device, or of all.
+    pub(super) fn clear(&self, stack: &Stack, device: Option<&str>) -> Result<(), ServerError> {
+        let mut known = self.known.lock();
+        match device {
+            Some(device) => stack.clear_faults(device).map_err(mistake)?,
+            None => stack.clear_all_faults(),
+        }
+        known.retain(|one| device.is_some_and(|device| one.device != device));
+        self.write(&known)
+    }
+
+    fn write(&self, known: &[Known]) -> Result<(), ServerError> {
+        let text =
+            serde_json::to_vec_pretty(known).map_err(|error| ServerError::Failed(error.to_string()))?;
+        whole_file::replace(&self.path, &text).map_err(|error| ServerError::io("write", &self.path, error))
+    }
+}
+
+fn mistake(error: FaultError) -> ServerError {
+    ServerError::Mistake(error.to_string())
+}
