@@ -5,10 +5,12 @@ AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=CI)
 
 # How many operations `make exercise` does on each stack.
 OPERATIONS = 1000000
+# How long `make simulate` goes on.
+MINUTES = 60
 # How often `make volume-kills` kills the server.
 KILLS = 500
 
-.PHONY: quickstart build test lint exercise power-cuts volume-kills overhead fidelity volume-performance jvm-hop generator slow-motion schema vm clean help
+.PHONY: quickstart build test lint exercise simulate simulate-proof power-cuts volume-kills overhead fidelity volume-performance jvm-hop generator slow-motion schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
@@ -16,6 +18,8 @@ help:
 	@echo "make lint         formatting and clippy"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
+	@echo "make simulate     an hour of the volume stack in virtual time, under faults in any combination"
+	@echo "make simulate-proof  plant known bugs one at a time, and say after how many seeds each is found"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
 	@echo "make volume-kills 500 kills of the volume server under load, more with a failing member or a full pool: whatever it had answered must be there"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
@@ -52,6 +56,14 @@ vm:
 	cargo build --locked -p underlay-cli -p underlay-attach --bins
 	tests/vm/run target/vm
 	tests/vm/run-nvme-tcp target/vm
+
+simulate:
+	@scripts/install-packages test
+	cargo run --release --locked -p underlay-simulate -- run --minutes $(MINUTES)
+
+simulate-proof:
+	@scripts/install-packages test
+	cargo run --release --locked -p underlay-simulate -- prove
 
 power-cuts:
 	@scripts/install-packages test

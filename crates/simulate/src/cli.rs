@@ -114,7 +114,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
             let time = Duration::from_secs_f64(minutes * 60.0);
             let plan = Plan { first_seed, seeds, time, jobs, subject, bug, stop_at_failure: !keep_going };
             let progress = |summary: &Summary| {
-                if summary.seeds % 500 == 0 {
+                if summary.seeds.is_multiple_of(500) {
                     println!("{}", describe(summary));
                 }
             };

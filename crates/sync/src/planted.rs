@@ -100,18 +100,19 @@ impl Bug {
 }
 
 #[cfg(feature = "planted")]
+/// Its number, counted from 1.
 static PLANTED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
 /// Plants a bug in the whole process, or none.
 #[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
-    PLANTED.store(bug.map_or(0, |bug| bug as u32), std::sync::atomic::Ordering::SeqCst);
+    PLANTED.store(bug.map_or(0, |bug| bug as u32 + 1), std::sync::atomic::Ordering::SeqCst);
 }
 
 /// Whether the wrong code is to be taken.
 #[cfg(feature = "planted")]
 pub fn is_planted(bug: Bug) -> bool {
-    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u32
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u32 + 1
 }
 
 /// Whether the wrong code is to be taken: never, without the feature.

@@ -134,12 +134,13 @@ impl Namespace {
 
     /// A kept write will not be there again.
     pub(super) fn lose(&self, number: u64, write: &Kept, status: Status) {
-        self.losses.fetch_add(1, Ordering::SeqCst);
         let mut record = self.record();
         if !record.has_lost() {
             eprintln!("namespace {}: {}", self.nsid, lost_writes(Some(status)));
         }
         record.lose(number, write.blocks, status);
+        // Last: who finds the new count finds the lost blocks as well.
+        self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
     fn geometry(&self) -> Geometry {

@@ -546,12 +546,12 @@ impl Shared {
     fn run_calls(self: &Arc<Self>, id: TaskId) {
         loop {
             let assigned = self.lock().assigned.remove(&id.0);
-            if let Some((_, call)) = assigned {
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-                    self.failed(id, panic_message(&*panic));
-                    self.is_over.store(true, Ordering::SeqCst);
-                    return;
-                }
+            if let Some((_, call)) = assigned
+                && let Err(panic) = catch_unwind(AssertUnwindSafe(call))
+            {
+                self.failed(id, panic_message(&*panic));
+                self.is_over.store(true, Ordering::SeqCst);
+                return;
             }
             match self.next() {
                 None => return,
