@@ -152,8 +152,15 @@ impl Controller {
                     WriteRecord::new(limits.identify.has_volatile_write_cache(), shared.options.unflushed);
                 let namespace = Namespace::new(nsid, &data, identity, limits, record, Arc::downgrade(shared));
                 let namespace = Arc::new(namespace);
-                shared.lock_namespaces().insert(nsid, Arc::downgrade(&namespace));
-                namespace
+                // Two that ask at once get the same: what one of them keeps must be repeated.
+                let mut namespaces = shared.lock_namespaces();
+                match namespaces.get(&nsid).and_then(Weak::upgrade) {
+                    Some(known) => known,
+                    None => {
+                        namespaces.insert(nsid, Arc::downgrade(&namespace));
+                        namespace
+                    }
+                }
             }
         };
         Ok(RemoteDevice::new(namespace, Arc::clone(&self.inner)))

@@ -270,6 +270,8 @@ impl Namespace {
 
     /// Sends a write or what empties blocks, or has it wait until it may be sent.
     fn write(self: &Arc<Namespace>, piece: Piece, done: Done) {
+        // From here on, answered or not, it must not land on what another host writes meanwhile.
+        self.has_written.store(true, Ordering::SeqCst);
         {
             let mut record = self.record();
             if !record.begin(piece.blocks, piece.bytes()) {
@@ -307,9 +309,6 @@ impl Namespace {
         let answered = move |outcome: Result<Answer, Lost>| {
             let completion = namespace.judge(outcome, 0);
             let kept = completion.is_ok().then_some(Kept { command, data, blocks, fua });
-            if completion.is_ok() {
-                namespace.has_written.store(true, Ordering::SeqCst);
-            }
             namespace.record().end(blocks, bytes, kept);
             done(completion);
             namespace.make_room();

@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn what_is_lost_is_not_found_again_by_an_older_write() {
         let refused = Status::NAMESPACE_NOT_READY;
-        let mut record = WriteRecord::<()>::new(true);
+        let mut record = WriteRecord::<()>::new(true, LIMITS);
         for blocks in [(0, 8), (4, 6), (5, 6)] {
             assert!(record.begin(blocks, 1));
             record.end(blocks, 1, Some(kept(blocks, Some(Data::new(vec![0; 1])))));

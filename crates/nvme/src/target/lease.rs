@@ -69,6 +69,13 @@ struct State {
     is_settled: bool,
 }
 
+impl State {
+    /// Why another host may not write now. One that is not settled may not become the holder after all.
+    fn denied(&self) -> Denied {
+        if self.is_settled { Denied::Held } else { Denied::Busy }
+    }
+}
+
 /// What the lease has to know of the subsystem, and to have it do.
 pub(super) trait Surroundings {
     fn is_connected(&self, host: &HostIdentity) -> bool;
@@ -130,7 +137,7 @@ impl Lease {
                     return Ok(());
                 }
                 if !is_own && !has_lapsed(&state, surroundings) {
-                    return Err(Denied::Held);
+                    return Err(state.denied());
                 }
             }
         }
@@ -144,7 +151,7 @@ impl Lease {
             match &state.holder {
                 Some(holder) if holder == host && state.is_settled => return Ok(()),
                 Some(holder) if holder != host && !has_lapsed(&state, surroundings) => {
-                    return Err(Denied::Held);
+                    return Err(state.denied());
                 }
                 _ => {}
             }

@@ -69,7 +69,8 @@ impl Inner {
             let Some((source, data)) = self.read_any(&in_sync[..sources], offset_bytes, length) else {
                 return in_sync.truncate(1);
             };
-            in_sync.retain(|index| *index == source || self.write_piece(*index, offset_bytes, &data));
+            // Where it was read from as well: it may have been read from that member's cache.
+            in_sync.retain(|index| self.write_piece(*index, offset_bytes, &data) || *index == source);
         }
     }
 
