@@ -110,6 +110,10 @@ pub fn probe_privileges() -> Result<(), Missing> {
 pub fn probe_fuse() -> Result<(), Missing> {
     match fs::File::options().read(true).write(true).open("/dev/fuse") {
         Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(Missing::new(
+            format!("FUSE (/dev/fuse: {error})"),
+            "run with sudo, or let every user open it, as udev does where it runs: `sudo chmod 0666 /dev/fuse`",
+        )),
         Err(error) => Err(Missing::new(
             format!("FUSE (/dev/fuse: {error})"),
             "load the module with `modprobe fuse`, and in a container pass --device /dev/fuse",
