@@ -87,13 +87,9 @@ impl Core {
             }
             if let Some(new) = &new {
                 let written = self.write_again(new, |member| left.doubtful.contains(&member));
-                if let Err(error) = written {
-                    // One failing member must not keep all others from being used. It stays in doubt, and what lies on it
-                    // alone is as safe as the member is.
-                    eprintln!(
-                        "extent {index} of volume {number}, of which a flush has failed, can't be written again: {error}"
-                    );
-                }
+                written.map_err(|error| {
+                    format!("extent {index} of volume {number}, of which a flush has failed, can't be written again: {error}")
+                })?;
             }
             let released = before.into_iter().filter(|piece| !after.contains(piece)).collect();
             volume.map.change(index, |_| Some((new, released))).map_err(|error| error.to_string())?;
