@@ -99,6 +99,9 @@ pub enum MemberState {
     /// It could not be read when the pool was opened, beside another one that is out. It has missed nothing, and is used
     /// as soon as it answers.
     Unread,
+    /// What a process before this one could not flush to it has yet to be written again: flushes of what is on it fail until
+    /// a resync, or the next opening of the pool, has done so.
+    Doubtful,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,7 +197,8 @@ pub enum PoolError {
     #[error("member {0} could not be brought up to date and stays out: {1}")]
     NotResynced(usize, DeviceError),
     #[error(
-        "the two copies of a region of volume '{volume}' may differ, as it was written over when the pool was last in use, and          can't be made alike ({error}): see that members {} and {} answer, and open the pool again", members[0], members[1]
+        "the two copies of a region of volume '{volume}' may differ, as it was written over when the pool was last in use, and \
+         can't be made alike ({error}): see that members {} and {} answer, and open the pool again", members[0], members[1]
     )]
     NotAlike { volume: String, members: [usize; 2], error: DeviceError },
     #[error("what was answered and not flushed can't be kept in {}: {source}", directory.display())]

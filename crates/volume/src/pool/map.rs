@@ -6,12 +6,13 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::DeviceError;
 
+use super::doubt::Doubt;
 use super::extent::{Extent, Piece, Plain, Taken};
 use super::record::Record;
 use super::unflushed::Unflushed;
@@ -50,8 +51,8 @@ pub struct Outstanding {
     pub unflushed: Unflushed,
     /// Pieces that maps no longer point to and that a flush has yet to give back.
     pub releasing: AtomicU64,
-    /// By member: whether its last flush has failed.
-    pub doubtful: Mutex<Vec<(u8, Arc<AtomicBool>)>>,
+    /// By member.
+    pub doubts: Mutex<Vec<(u8, Arc<Doubt>)>>,
 }
 
 #[derive(Default)]

@@ -10,6 +10,7 @@ use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geome
 use underlay_storage::layers::join::Gather;
 
 use super::description::MemberState;
+use super::doubt::Doubt;
 use super::extent::{BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Slab, Unit, first_unit};
 use super::label::Label;
 use super::map::Outstanding;
@@ -45,6 +46,13 @@ fn no_copy() -> DeviceError {
     DeviceError::Io("no copy of this is on a member in use: `volume list` shows those that are out".into())
 }
 
+fn owing(member: usize) -> DeviceError {
+    DeviceError::Io(format!(
+        "member {member} has yet to be written again what could not be flushed to it before the pool was opened: \
+         `volume resync` does it once the member answers"
+    ))
+}
+
 pub struct Member {
     pub device: Arc<dyn BlockDevice>,
     pub label: Label,
@@ -53,6 +61,7 @@ pub struct Member {
     moved: AtomicU64,
     /// Its label has been read; absent where it was read at opening.
     is_known: Option<Arc<AtomicBool>>,
+    pub doubt: Arc<Doubt>,
     under_way: AtomicUsize,
     /// Something was written to it since its last flush began.
     written: AtomicBool,
@@ -69,6 +78,7 @@ impl Member {
     pub fn shown_state(&self) -> MemberState {
         match self.state() {
             MemberState::InUse if self.is_unread() => MemberState::Unread,
+            MemberState::InUse if self.doubt.owes() => MemberState::Doubtful,
             state => state,
         }
     }
@@ -131,7 +141,8 @@ pub struct Members {
 impl Members {
     pub fn new(found: Vec<Found>, outstanding: Arc<Outstanding>) -> Members {
         let lacking = found.iter().filter(|found| found.out || found.is_known.is_some()).count();
-        let member = |found: Found| {
+        let doubts = outstanding.doubts.lock().clone();
+        let member = |(found, (_, doubt)): (Found, (u8, Arc<Doubt>))| {
             // One that could not be read is left out if it alone is lacking. Beside another one it can't be, and has
             // missed nothing that was written before.
             let alone = lacking == 1 || is_planted(Bug::StaleCopyServed);
@@ -142,12 +153,13 @@ impl Members {
                 state: AtomicU8::new(u8::from(out)),
                 moved: AtomicU64::new(0),
                 is_known: found.is_known,
+                doubt,
                 under_way: AtomicUsize::new(0),
                 // Of what was written before nobody knows.
                 written: AtomicBool::new(true),
             }
         };
-        let list = found.into_iter().map(member).collect();
+        let list = found.into_iter().zip(doubts).map(member).collect();
         let (turn, changes) = (AtomicU64::new(0), Mutex::new(()));
         Members { list, turn, changes, outstanding, changed: AtomicBool::new(true) }
     }
@@ -389,6 +401,10 @@ impl Members {
         let gather = Gather::new(self.list.len(), done);
         for index in 0..self.list.len() {
             let gather = Arc::clone(&gather);
+            if self.list[index].doubt.owes() {
+                gather.arrive(index, Err(owing(index)));
+                continue;
+            }
             if !self.list[index].written.swap(false, Ordering::AcqRel) {
                 gather.arrive(index, Ok(()));
                 continue;

@@ -85,14 +85,11 @@ impl Core {
                     ));
                 }
             }
-            if let Some(new) = &new {
-                let written = self.write_again(new, |member| left.doubtful.contains(&member));
-                written.map_err(|error| {
-                    format!("extent {index} of volume {number}, of which a flush has failed, can't be written again: {error}")
-                })?;
-            }
             let released = before.into_iter().filter(|piece| !after.contains(piece)).collect();
             volume.map.change(index, |_| Some((new, released))).map_err(|error| error.to_string())?;
+        }
+        for member in left.doubtful {
+            self.settle_or_owe(usize::from(member));
         }
         Ok(())
     }

@@ -27,6 +27,7 @@ impl Core {
         // One that was never read since the opening shows its label by it.
         let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
         member.device.execute(probe).map_err(|error| PoolError::MemberFails(index, error))?;
+        self.settle(index)?;
         // That may be out by itself: a member may have failed the journal and nothing else.
         let journal = self.bring_back_journal(index);
         if member.state() == MemberState::InUse {
@@ -251,7 +252,7 @@ type Then = Box<dyn FnOnce(Copied) + Send>;
 
 impl VolumeCore {
     /// Does something to an extent while nobody else does, and waits for it.
-    fn wait_on(
+    pub fn wait_on(
         self: &Arc<Self>,
         core: &Arc<Core>,
         extent: u32,

@@ -39,6 +39,9 @@ fn render(state: &PoolState) -> String {
             MemberState::InUse => "in use",
             MemberState::Out => "out of use",
             MemberState::Resyncing => "being brought up to date",
+            MemberState::Doubtful => {
+                "lacking what could not be flushed to it before the pool was opened; `volume resync` writes it again"
+            }
             MemberState::Unread => "not answering since the pool was opened",
         };
         text.push_str(&format!("{} is {is}\n", member.name));
