@@ -189,6 +189,7 @@ impl Rig {
         for one in missed {
             match one {
                 Unfinished::Snapshot { name, source, began, model } => {
+                    source.with_model(|model| model.end_snapshot(began));
                     if there.iter().any(|volume| volume.name == name) {
                         let model =
                             model.unwrap_or_else(|| source.with_model(|model| model.snapshot(began, now)));
@@ -339,6 +340,7 @@ impl Rig {
         let (kind, access) = if writable { ("copy", Access::Writable) } else { ("frozen", Access::ReadOnly) };
         let name = format!("{kind}-{}", self.snapshots);
         let began = self.events.next();
+        source.with_model(|model| model.begin_snapshot(began));
         let end = self.begin(Unfinished::Snapshot {
             name: name.clone(),
             began,
@@ -366,6 +368,7 @@ impl Rig {
                 let user = User::new(&name, &events, model);
                 known.lock().unwrap_or_else(PoisonError::into_inner).insert(name, user);
             }
+            source.with_model(|model| model.end_snapshot(began));
             end();
         });
     }
