@@ -162,6 +162,11 @@ impl Lease {
         };
         let settled = self.settle(host, &before, surroundings);
         let mut state = self.state.write();
+        if state.holder.as_ref() != Some(host) {
+            // It took leave meanwhile, or the lease was ended. What it was to write is not admitted.
+            self.store_last_writer(state.former.as_ref().unwrap_or(host));
+            return Err(Denied::Busy);
+        }
         match settled {
             Ok(()) => (state.is_settled, state.former) = (true, None),
             // The stored holder may be either one by now: it is nobody's, and whoever is next stores anew.
@@ -220,11 +225,23 @@ impl Lease {
 
     fn free(&self, state: &mut State) {
         let Some(host) = state.holder.take() else { return };
+        let former = match state.is_settled {
+            true => {
+                self.store_last_writer(&host);
+                Some(host)
+            }
+            // It has not written yet; whoever has it settled stores who did.
+            false => state.former.take(),
+        };
+        *state = State { former, is_settled: true, ..State::default() };
+    }
+
+    /// Nobody holds the lease.
+    fn store_last_writer(&self, host: &HostIdentity) {
         if let Writers::OneStored(store) = &self.writers {
             // At worst a restarted target keeps the lease for a host that needs it no more.
-            let _ = store.store(&host, false);
+            let _ = store.store(host, false);
         }
-        *state = State { former: Some(host), is_settled: true, ..State::default() };
     }
 
     /// A controller of this host is there.
@@ -343,6 +360,41 @@ mod tests {
         assert_eq!(admit(&b), Err(Denied::Busy));
         *around.is_busy.lock() = false;
         assert_eq!((admit(&b), admit(&a)), (Ok(()), Err(Denied::Held)));
+    }
+
+    /// The host that is to become the holder takes leave before it is.
+    struct LeavesMeanwhile<'a> {
+        lease: &'a Lease,
+        host: HostIdentity,
+    }
+
+    impl Surroundings for LeavesMeanwhile<'_> {
+        fn is_connected(&self, _: &HostIdentity) -> bool {
+            false
+        }
+
+        fn await_last_commands(&self, _: Option<&HostIdentity>) -> bool {
+            self.lease.controller_left(&self.host, true, self);
+            true
+        }
+    }
+
+    #[test]
+    fn a_host_that_leaves_while_it_becomes_the_holder_does_not() {
+        let (a, b) = (host('a'), host('b'));
+        let store = Arc::new(Memory::default());
+        let lease = Lease::new(Writers::OneStored(store.clone()));
+        let around = Around::default();
+        lease.admit(&a.nqn, &a.id, &around).unwrap();
+        lease.controller_left(&a, true, &around);
+        let leaving = LeavesMeanwhile { lease: &lease, host: b.clone() };
+        assert_eq!(lease.admit(&b.nqn, &b.id, &leaving), Err(Denied::Busy));
+        assert_eq!(lease.holder(), None);
+        // It has not written.
+        assert!(lease.was_written_by_another(&b) && !lease.was_written_by_another(&a));
+        assert_eq!(store.load(), Some((a.clone(), false)));
+        lease.admit(&a.nqn, &a.id, &around).unwrap();
+        assert_eq!(lease.admit(&b.nqn, &b.id, &around), Err(Denied::Held));
     }
 
     #[test]
