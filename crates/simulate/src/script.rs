@@ -99,7 +99,7 @@ pub enum Step {
     Flush {
         volume: u32,
     },
-    /// A host of another name writes.
+    /// A host of another name writes, or a second process of the same host if the block's number is odd.
     Intrude {
         volume: u32,
         block: u32,

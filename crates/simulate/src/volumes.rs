@@ -30,6 +30,8 @@ const EXTENT_BYTES: u64 = 256 << 10;
 /// What the label and the journal of a small pool take, with something to spare.
 const RESERVED_EXTENTS: u64 = 5;
 const BLOCK: u64 = 4096;
+/// The host that uses the volumes.
+const HOST: &str = "a";
 
 /// Volumes by name, as the model has them.
 type Known = Arc<Mutex<BTreeMap<String, Arc<User>>>>;
@@ -208,7 +210,7 @@ impl Rig {
     fn start_host(&mut self) {
         if self.setup.is_remote {
             let names: Vec<String> = (0..self.setup.volumes.len()).map(name_of).collect();
-            self.host = Some(Host::start(&self.world, &self.network, "a", &names));
+            self.host = Some(Host::start(&self.world, &self.network, HOST, &names));
         }
     }
 
@@ -410,7 +412,7 @@ impl Rig {
         self.server.missed.lock().unwrap().extend(missed);
     }
 
-    /// A second host writes while the first one has the volume.
+    /// A second host writes while the first one has the volume, or a second process of the same host does.
     fn intrude(&mut self, volume: u32, block: u32) {
         if !self.setup.is_remote || self.serves_other {
             return;
@@ -433,7 +435,8 @@ impl Rig {
         }
         let refused = Slot::default();
         let offset_bytes = u64::from(block % blocks) * BLOCK;
-        Host::intrude(&self.world, &self.network, &user.name, offset_bytes, &refused);
+        let host = if block.is_multiple_of(2) { "intruder" } else { HOST };
+        Host::intrude(&self.world, &self.network, host, &user.name, offset_bytes, &refused);
         // Nothing else happens meanwhile that would give it the volume with good reason.
         self.pause_until(Duration::from_secs(20), || refused.is_full());
         refused.fill(());

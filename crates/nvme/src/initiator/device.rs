@@ -235,8 +235,8 @@ impl Namespace {
             Status::CAPACITY_EXCEEDED => Err(DeviceError::NoSpace),
             Status::INVALID_NAMESPACE | Status::NAMESPACE_NOT_READY => Err(DeviceError::Gone),
             Status::RESERVATION_CONFLICT => Err(DeviceError::Io(
-                "another host writes to this namespace, and one at a time may: end its use there first, or share it \
-                 (`shared = true`) for a cluster file system"
+                "another host, or another process of this one, writes to this namespace, and one at a time may: end \
+                 its use there first, or share it (`shared = true`) for a cluster file system"
                     .into(),
             )),
             _ => Err(DeviceError::Io(format!("the target answered: {status}"))),

@@ -177,6 +177,25 @@ fn a_second_host_is_told_that_another_one_writes() {
     });
 }
 
+#[test]
+fn a_second_process_of_the_same_host_is_told_that_another_one_writes() {
+    within(60, || {
+        let server = Server::start(MIB);
+        let (controller, device) = open(options(server.address()));
+        write(&device, 0, vec![1; BLOCK as usize]);
+        let (_, second) = open(options(server.address()));
+        // It waits for a sign of life of the first one, which might be dead.
+        write(&device, BLOCK, vec![1; BLOCK as usize]);
+        let refused = second.execute(Request::Write { offset_bytes: 0, data: vec![2; 4096], fua: false });
+        assert!(
+            matches!(&refused, Err(DeviceError::Io(text)) if text.contains("another process")),
+            "{refused:?}"
+        );
+        drop((controller, device));
+        write(&second, 0, vec![2; BLOCK as usize]);
+    });
+}
+
 /// Cut off for so long that another host took over, and left again: what is kept here must not be written over its data.
 #[test]
 fn who_was_away_while_another_host_wrote_writes_no_more() {
