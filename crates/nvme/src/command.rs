@@ -121,12 +121,20 @@ impl Command {
     /// # Panics
     /// If `blocks` is out of that range.
     pub fn blocks(opcode: u8, cid: u16, nsid: u32, sgl: Sgl, lba: u64, blocks: u32) -> Command {
-        assert!((1..=65_536).contains(&blocks), "{blocks} blocks in a command");
         let mut command = Command::new(opcode, cid, nsid, sgl);
-        command.dwords[0] = lba as u32;
-        command.dwords[1] = (lba >> 32) as u32;
-        command.dwords[2] = blocks - 1;
+        command.set_blocks(lba, blocks);
         command
+    }
+
+    /// The same command, its flags included, for other blocks.
+    ///
+    /// # Panics
+    /// As [`Command::blocks`].
+    pub fn set_blocks(&mut self, lba: u64, blocks: u32) {
+        assert!((1..=65_536).contains(&blocks), "{blocks} blocks in a command");
+        self.dwords[0] = lba as u32;
+        self.dwords[1] = (lba >> 32) as u32;
+        self.dwords[2] = self.dwords[2] & !0xffff | (blocks - 1);
     }
 
     pub fn decode(bytes: &[u8; COMMAND_BYTES]) -> Command {

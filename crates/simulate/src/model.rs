@@ -72,6 +72,8 @@ pub struct VolumeModel {
     under_way: BTreeMap<Moment, Change>,
     /// Reads under way: what they may find is not forgotten.
     reads: BTreeSet<Moment>,
+    /// Snapshots that are being taken, likewise. They outlive whoever reads and writes.
+    snapshots: BTreeSet<Moment>,
 }
 
 impl VolumeModel {
@@ -81,11 +83,12 @@ impl VolumeModel {
             blocks: (0..blocks).map(|_| vec![Version::initial(0)]).collect(),
             under_way: BTreeMap::new(),
             reads: BTreeSet::new(),
+            snapshots: BTreeSet::new(),
         }
     }
 
     fn oldest_read(&self) -> Moment {
-        self.reads.first().copied().unwrap_or(Moment::MAX)
+        self.reads.first().into_iter().chain(self.snapshots.first()).min().copied().unwrap_or(Moment::MAX)
     }
 
     pub fn begin_read(&mut self, moment: Moment) {
@@ -94,6 +97,14 @@ impl VolumeModel {
 
     pub fn end_read(&mut self, moment: Moment) {
         self.reads.remove(&moment);
+    }
+
+    pub fn begin_snapshot(&mut self, moment: Moment) {
+        self.snapshots.insert(moment);
+    }
+
+    pub fn end_snapshot(&mut self, moment: Moment) {
+        self.snapshots.remove(&moment);
     }
 
     pub fn blocks(&self) -> u32 {
@@ -336,6 +347,20 @@ mod tests {
         model.flushed(2);
         model.lose_unflushed(4);
         assert!(model.check_read(0, &[0], 5, 6).is_ok());
+    }
+
+    #[test]
+    fn a_snapshot_may_hold_what_was_flushed_over_while_it_was_taken() {
+        let mut model = VolumeModel::new(1);
+        model.begin_snapshot(1);
+        model.submit(2, 0, &[5], false);
+        model.end(2, 3, true, true);
+        model.flushed(4);
+        model.end_all(5);
+        let snapshot = model.snapshot(1, 6);
+        assert!(snapshot.clone().check_read(0, &[0], 7, 8).is_ok());
+        assert!(snapshot.clone().check_read(0, &[5], 7, 8).is_ok());
+        assert!(model.check_read(0, &[0], 7, 8).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A network of a simulated world: connections that are slow, stall, break, or lead to another server.
+//! A network of a simulated world: connections that are slow, stall, break at both ends or at one, or lead to another server.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -55,7 +55,9 @@ struct Ends {
     last_arrival: [Duration; 2],
     has_ended: [bool; 2],
     is_woken: [bool; 2],
-    is_broken: bool,
+    is_broken: [bool; 2],
+    /// What the host has sent is held on its way, and so is its end.
+    is_late: bool,
 }
 
 enum Arriving {
@@ -132,9 +134,21 @@ impl Network {
         let count = wires.len().max(1) as u64;
         for (number, wire) in wires.iter().enumerate() {
             if which.is_none_or(|which| which % count == number as u64) {
-                wire.state.lock().is_broken = true;
+                wire.state.lock().is_broken = [true; 2];
                 wire.changed.notify_all();
             }
+        }
+    }
+
+    /// All connections break, as their host sees it. The server takes them for alive, and what is on its way to it arrives when
+    /// it is released; new connections are none the worse for it.
+    pub fn strand_connections(&self) {
+        for wire in self.wires() {
+            let mut ends = wire.state.lock();
+            ends.is_broken[HOST] = true;
+            ends.is_late = true;
+            drop(ends);
+            wire.changed.notify_all();
         }
     }
 
@@ -145,7 +159,11 @@ impl Network {
             return;
         }
         for wire in self.wires() {
-            let held = std::mem::take(&mut wire.state.lock().held);
+            let held = {
+                let mut ends = wire.state.lock();
+                ends.is_late = false;
+                std::mem::take(&mut ends.held)
+            };
             for (side, items) in held.into_iter().enumerate() {
                 items.into_iter().for_each(|item| wire.arrive(side, item));
             }
@@ -180,9 +198,12 @@ impl Wire {
         };
         let wire = Arc::clone(self);
         world.call_after(at.saturating_sub(now), self.network.shared.hardware, move || {
-            if wire.network.lock().is_stalled {
-                wire.state.lock().held[to].push(item);
+            let is_stalled = wire.network.lock().is_stalled;
+            let mut ends = wire.state.lock();
+            if is_stalled || to == SERVER && ends.is_late {
+                ends.held[to].push(item);
             } else {
+                drop(ends);
                 wire.arrive(to, item);
             }
         });
@@ -213,7 +234,7 @@ impl ByteStream for End {
     fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut ends = self.wire.state.lock();
         loop {
-            if ends.is_broken {
+            if ends.is_broken[self.side] {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
             if !ends.arrived[self.side].is_empty() {
@@ -229,7 +250,7 @@ impl ByteStream for End {
     fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         {
             let ends = self.wire.state.lock();
-            if ends.is_broken || ends.has_ended[self.side] {
+            if ends.is_broken[self.side] || ends.has_ended[self.side] {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
         }
@@ -244,7 +265,8 @@ impl ByteStream for End {
         let deadline = at_most.map(|time| Instant::now() + time);
         let mut ends = self.wire.state.lock();
         loop {
-            let has_some = !ends.arrived[self.side].is_empty() || ends.has_ended[self.side] || ends.is_broken;
+            let is_over = ends.has_ended[self.side] || ends.is_broken[self.side];
+            let has_some = !ends.arrived[self.side].is_empty() || is_over;
             let is_woken = std::mem::take(&mut ends.is_woken[self.side]);
             let readiness = Readiness { can_receive: to_receive && has_some, is_woken };
             if readiness.can_receive || is_woken || to_send {
@@ -278,7 +300,7 @@ impl ByteStream for End {
 
     fn is_hung_up(&self) -> bool {
         let ends = self.wire.state.lock();
-        ends.has_ended[self.side] || ends.is_broken
+        ends.has_ended[self.side] || ends.is_broken[self.side]
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

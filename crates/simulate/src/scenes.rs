@@ -9,11 +9,12 @@ use crate::script::Step;
 const MEMBERS: u32 = 4;
 
 pub fn draw(random: &mut Random) -> Vec<Step> {
-    match random.below(10) {
+    match random.below(12) {
         0..=2 => late_write(random),
-        3..=5 => refused_repetition(random),
-        6 | 7 => burst(random),
-        8 => second_host(random),
+        3 | 4 => overtaken_write(random),
+        5..=7 => refused_repetition(random),
+        8 | 9 => burst(random),
+        10 => second_host(random),
         _ => other_server(random),
     }
 }
@@ -37,6 +38,20 @@ fn late_write(random: &mut Random) -> Vec<Step> {
     steps.push(if random.one_in(2) { Step::BreakAll } else { Step::KillHost });
     let pause = Step::Pause { us: *random.pick(&[3_000, 10_000, 30_000]) };
     steps.extend([pause, write, Step::Pause { us: 200_000 }, Step::Read { volume, block, count: 1 }]);
+    steps
+}
+
+/// A write that is on its way when its connection breaks, and arrives when a newer one was answered on another connection.
+fn overtaken_write(random: &mut Random) -> Vec<Step> {
+    let (volume, block) = place(random);
+    let write = Step::Write { volume, block, count: 1, fua: random.one_in(4) };
+    let mut steps = vec![Step::Release, write, Step::Settle, write, Step::Strand];
+    if random.one_in(3) {
+        steps.push(Step::KillHost);
+    }
+    let pause = Step::Pause { us: *random.pick(&[3_000, 10_000, 30_000]) };
+    steps.extend([pause, write, Step::Settle, Step::Release, Step::Pause { us: 200_000 }]);
+    steps.push(Step::Read { volume, block, count: 1 });
     steps
 }
 

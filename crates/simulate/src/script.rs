@@ -99,7 +99,7 @@ pub enum Step {
     Flush {
         volume: u32,
     },
-    /// A host of another name writes.
+    /// A host of another name writes, or a second process of the same host if the block's number is odd.
     Intrude {
         volume: u32,
         block: u32,
@@ -167,6 +167,8 @@ pub enum Step {
         which: u64,
     },
     BreakAll,
+    /// All connections break at the host's end; what it has sent arrives at the next release.
+    Strand,
     Stall,
     Release,
     /// The server's process dies, and another one begins.
@@ -396,11 +398,12 @@ fn connection_fault(setup: &Setup, random: &mut Random) -> Step {
     if !matches!(setup, Setup::Volumes(Volumes { is_remote: true, .. })) {
         return member_fault(random);
     }
-    match random.below(12) {
+    match random.below(14) {
         0..=3 => Step::Break { which: random.next_u64() },
         4..=6 => Step::BreakAll,
         7 | 8 => Step::Stall,
-        9 | 10 => Step::Release,
+        9 => Step::Strand,
+        10..=12 => Step::Release,
         _ => Step::Intrude { volume: random.next_u32(), block: random.next_u32() % 64 },
     }
 }

@@ -1,5 +1,6 @@
 //! A pool and its volumes under test, used directly or from a host by NVMe/TCP.
 
+mod administration;
 mod finish;
 mod host;
 mod server;
@@ -12,7 +13,7 @@ use underlay_storage::device::BlockDevice;
 use underlay_sync::simulation::World;
 use underlay_sync::thread;
 use underlay_volume::Pool;
-use underlay_volume::pool::{Access, MemberState};
+use underlay_volume::pool::MemberState;
 
 use crate::disk::Disk;
 use crate::faults::{Faults, power_lost};
@@ -21,35 +22,19 @@ use crate::network::Network;
 use crate::script::{Step, Volumes};
 use crate::slot::Slot;
 use crate::user::{Events, User, poll, wait_until};
+use administration::Unfinished;
 use host::Host;
 use server::{Leases, Server};
 
 const EXTENT_BYTES: u64 = 256 << 10;
 /// What the label and the journal of a small pool take, with something to spare.
 const RESERVED_EXTENTS: u64 = 5;
-const MOST_SNAPSHOTS: usize = 4;
 const BLOCK: u64 = 4096;
+/// The host that uses the volumes.
+const HOST: &str = "a";
 
 /// Volumes by name, as the model has them.
 type Known = Arc<Mutex<BTreeMap<String, Arc<User>>>>;
-
-/// An administrator's command under way: what it would leave behind if the server died now.
-enum Unfinished {
-    /// `model` is there once the server has died: a host writes on, and flushes, before anybody takes stock.
-    Snapshot {
-        name: String,
-        began: u64,
-        source: Arc<User>,
-        model: Option<VolumeModel>,
-    },
-    Delete {
-        name: String,
-    },
-    Resize {
-        name: String,
-        blocks: u32,
-    },
-}
 
 struct Rig {
     world: World,
@@ -189,6 +174,7 @@ impl Rig {
         for one in missed {
             match one {
                 Unfinished::Snapshot { name, source, began, model } => {
+                    source.with_model(|model| model.end_snapshot(began));
                     if there.iter().any(|volume| volume.name == name) {
                         let model =
                             model.unwrap_or_else(|| source.with_model(|model| model.snapshot(began, now)));
@@ -224,7 +210,7 @@ impl Rig {
     fn start_host(&mut self) {
         if self.setup.is_remote {
             let names: Vec<String> = (0..self.setup.volumes.len()).map(name_of).collect();
-            self.host = Some(Host::start(&self.world, &self.network, "a", &names));
+            self.host = Some(Host::start(&self.world, &self.network, HOST, &names));
         }
     }
 
@@ -289,6 +275,7 @@ impl Rig {
             Step::Settle => self.settle_for_a_while(),
             Step::Break { which } => self.network.break_connections(Some(which)),
             Step::BreakAll => self.network.break_connections(None),
+            Step::Strand => self.network.strand_connections(),
             Step::Stall => self.network.set_stalled(true),
             Step::Release => self.network.set_stalled(false),
             Step::KillServer => self.restart_server(false),
@@ -302,116 +289,6 @@ impl Rig {
 
     fn is_read_only(&self, number: u32) -> bool {
         self.user(number).is_some_and(|user| user.name.starts_with("frozen-"))
-    }
-
-    /// Does something to the pool in a task of its server.
-    fn administer(&mut self, act: impl FnOnce(&Pool, usize) + Send + 'static) {
-        if self.serves_other {
-            return;
-        }
-        let Some(pool) = self.pool() else { return };
-        let members = self.disks.len();
-        let task = self.world.spawn(self.server.process, move || act(&pool, members));
-        task.expect("a thread can be had");
-    }
-
-    fn begin(&self, what: Unfinished) -> impl FnOnce() + Send + 'static {
-        let is_same = {
-            let name = what.name().to_owned();
-            move |other: &Unfinished| other.name() == name
-        };
-        self.unfinished().push(what);
-        let unfinished = Arc::clone(&self.unfinished);
-        move || unfinished.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !is_same(one))
-    }
-
-    fn is_being_changed(&self, name: &str) -> bool {
-        self.unfinished().iter().any(|one| one.name() == name)
-    }
-
-    fn snapshot(&mut self, volume: u32, writable: bool) {
-        let Some(source) = self.user(volume) else { return };
-        let snapshots = self.known().len().saturating_sub(self.setup.volumes.len());
-        if snapshots >= MOST_SNAPSHOTS || self.is_being_changed(&source.name) || self.pool().is_none() {
-            return;
-        }
-        self.snapshots += 1;
-        let (kind, access) = if writable { ("copy", Access::Writable) } else { ("frozen", Access::ReadOnly) };
-        let name = format!("{kind}-{}", self.snapshots);
-        let began = self.events.next();
-        let end = self.begin(Unfinished::Snapshot {
-            name: name.clone(),
-            began,
-            source: Arc::clone(&source),
-            model: None,
-        });
-        let (events, known, is_remote) =
-            (Arc::clone(&self.events), Arc::clone(&self.known), self.setup.is_remote);
-        self.administer(move |pool, _| {
-            let outcome = pool.snapshot(&source.name, &name, access);
-            if outcome.is_err() && pool.volume(&name).is_ok() {
-                // It is there, and may be gone when the pool is opened again: nobody uses it until then.
-                return;
-            }
-            if outcome.is_ok() {
-                let ended = events.next();
-                let model = source.with_model(|model| {
-                    let mut model = model.clone();
-                    if is_remote {
-                        // What the host was told may have to be written again by it: the server may not have it yet.
-                        model.lose_unflushed(ended);
-                    }
-                    model.snapshot(began, ended)
-                });
-                let user = User::new(&name, &events, model);
-                known.lock().unwrap_or_else(PoisonError::into_inner).insert(name, user);
-            }
-            end();
-        });
-    }
-
-    fn delete(&mut self, volume: u32) {
-        let names: Vec<String> = self.known().keys().cloned().collect();
-        let of_script = |name: &&String| !name.starts_with("volume-");
-        let deletable: Vec<&String> = names.iter().filter(of_script).collect();
-        let Some(at) = (volume as usize).checked_rem(deletable.len()) else { return };
-        let name = deletable[at].clone();
-        if self.is_being_changed(&name) || self.pool().is_none() {
-            return;
-        }
-        let end = self.begin(Unfinished::Delete { name: name.clone() });
-        let known = Arc::clone(&self.known);
-        self.administer(move |pool, _| {
-            if pool.delete(&name).is_ok() {
-                known.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-                end();
-            }
-            // Else it is gone until the pool is opened again, and nobody knows whether for good.
-        });
-    }
-
-    fn resize(&mut self, volume: u32, blocks: u32) {
-        // A host learns of it some time later, and until then it asks for what is not there.
-        let Some(user) = self.user(volume).filter(|_| !self.setup.is_remote) else { return };
-        if self.is_being_changed(&user.name) || self.is_read_only(volume) || self.pool().is_none() {
-            return;
-        }
-        let name = user.name.clone();
-        let end = self.begin(Unfinished::Resize { name: name.clone(), blocks });
-        let events = Arc::clone(&self.events);
-        self.administer(move |pool, _| {
-            let outcome = pool.resize(&name, u64::from(blocks) * BLOCK);
-            let Ok(volume) = pool.volume(&name) else { return };
-            let moment = events.next();
-            let found = (volume.info().capacity_bytes / BLOCK) as u32;
-            user.with_model(|model| {
-                if outcome.is_err() {
-                    model.may_be_zeroed(blocks, moment, moment);
-                }
-                model.resize(found);
-            });
-            end();
-        });
     }
 
     /// The server's process dies, or its host loses its power; another one begins.
@@ -535,7 +412,7 @@ impl Rig {
         self.server.missed.lock().unwrap().extend(missed);
     }
 
-    /// A second host writes while the first one has the volume.
+    /// A second host writes while the first one has the volume, or a second process of the same host does.
     fn intrude(&mut self, volume: u32, block: u32) {
         if !self.setup.is_remote || self.serves_other {
             return;
@@ -558,7 +435,8 @@ impl Rig {
         }
         let refused = Slot::default();
         let offset_bytes = u64::from(block % blocks) * BLOCK;
-        Host::intrude(&self.world, &self.network, &user.name, offset_bytes, &refused);
+        let host = if block.is_multiple_of(2) { "intruder" } else { HOST };
+        Host::intrude(&self.world, &self.network, host, &user.name, offset_bytes, &refused);
         // Nothing else happens meanwhile that would give it the volume with good reason.
         self.pause_until(Duration::from_secs(20), || refused.is_full());
         refused.fill(());
@@ -578,26 +456,5 @@ impl Rig {
         let unanswered =
             || self.users().iter().flat_map(|user| user.unanswered()).collect::<Vec<_>>().join(", ");
         wait_until(&self.world, unanswered, || self.users().iter().all(|user| user.is_idle()));
-    }
-}
-
-impl Unfinished {
-    /// What a snapshot may hold is what the server may have had then: the host may have yet to write again the rest.
-    fn server_died(&mut self, died: u64) {
-        if let Unfinished::Snapshot { began, source, model, .. } = self
-            && model.is_none()
-        {
-            let mut of_source = source.with_model(|model| model.clone());
-            of_source.lose_unflushed(died);
-            *model = Some(of_source.snapshot(*began, died));
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Unfinished::Snapshot { name, .. }
-            | Unfinished::Delete { name }
-            | Unfinished::Resize { name, .. } => name,
-        }
     }
 }

@@ -46,6 +46,8 @@ bugs! {
     SecondHostWrites in "remote",
     /// An old connection's write lands after a newer acknowledged one.
     LateWriteLands in "remote",
+    /// A process writes while its predecessor on the same host may still be heard.
+    SuccessorWritesAtOnce in "remote",
     /// A checkpoint calls itself for each piece of its snapshot.
     CheckpointRecurses in "journal",
     /// Writes are kept without a bound while the initiator's own flush runs.

@@ -485,9 +485,7 @@ impl Shared {
             if association.was_written_by_another && namespace.has_written() {
                 return Err(InitiatorError::WrittenByAnother { nsid: namespace.nsid });
             }
-            for batch in namespace.unflushed_batches() {
-                repeat(association, &namespace, batch)?;
-            }
+            repeat(association, &namespace)?;
         }
         Ok(())
     }

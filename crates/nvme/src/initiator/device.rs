@@ -123,22 +123,22 @@ impl Namespace {
     }
 
     /// Writes to do again, before anything else is sent.
-    pub(super) fn unflushed_batches(&self) -> Vec<Vec<(u64, Kept)>> {
+    pub(super) fn unflushed(&self) -> Vec<Kept> {
         let capacity_bytes = self.capacity_bytes.load(Ordering::SeqCst);
-        self.record().batches(capacity_bytes / u64::from(self.block_bytes))
+        self.record().unflushed(capacity_bytes / u64::from(self.block_bytes))
     }
 
-    pub(super) fn repeated(&self, number: u64, write: &Kept) {
-        self.record().repeated(number, write.blocks);
+    pub(super) fn repeated(&self, write: &Kept) {
+        self.record().repeated(write.blocks);
     }
 
     /// A kept write will not be there again.
-    pub(super) fn lose(&self, number: u64, write: &Kept, status: Status) {
+    pub(super) fn lose(&self, write: &Kept, status: Status) {
         let mut record = self.record();
         if !record.has_lost() {
             eprintln!("namespace {}: {}", self.nsid, lost_writes(Some(status)));
         }
-        record.lose(number, write.blocks, status);
+        record.lose(write.blocks, status);
         // Last: who finds the new count finds the lost blocks as well.
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
@@ -235,8 +235,8 @@ impl Namespace {
             Status::CAPACITY_EXCEEDED => Err(DeviceError::NoSpace),
             Status::INVALID_NAMESPACE | Status::NAMESPACE_NOT_READY => Err(DeviceError::Gone),
             Status::RESERVATION_CONFLICT => Err(DeviceError::Io(
-                "another host writes to this namespace, and one at a time may: end its use there first, or share it \
-                 (`shared = true`) for a cluster file system"
+                "another host, or another process of this one, writes to this namespace, and one at a time may: end \
+                 its use there first, or share it (`shared = true`) for a cluster file system"
                     .into(),
             )),
             _ => Err(DeviceError::Io(format!("the target answered: {status}"))),

@@ -34,8 +34,8 @@ pub enum InitiatorError {
     )]
     OtherNamespace { nsid: u32, difference: String },
     #[error(
-        "another host has written to namespace {nsid} while this one was away: what is known of it here is out of date, \
-         so nothing more is written"
+        "another host has written to namespace {nsid}, or another process of this one, while it was away: what is known \
+         of it here is out of date, so nothing more is written"
     )]
     WrittenByAnother { nsid: u32 },
     #[error("could not start a thread for a connection: {0}")]

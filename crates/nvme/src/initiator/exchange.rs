@@ -28,6 +28,18 @@ impl Data {
         Some(Data { bytes: Arc::clone(&self.bytes), range: start..end })
     }
 
+    /// As [`Data::part`], in a buffer of its own where it would hold on to a much larger one.
+    pub(super) fn remainder(&self, offset: usize, length: usize) -> Option<Data> {
+        let part = self.part(offset, length)?;
+        let is_small = part.len() < part.bytes.len() / 2;
+        Some(if is_small { Data::new(part.as_bytes().to_vec()) } else { part })
+    }
+
+    #[cfg(test)]
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[self.range.clone()]
     }

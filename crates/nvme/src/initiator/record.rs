@@ -24,9 +24,6 @@ pub(super) struct WriteRecord<W> {
     limits: UnflushedLimits,
     unflushed: Unflushed,
     lost: LostRanges,
-    /// Kept writes that the target refused, as long as an older one is kept: when that is done again, once more, it must not pass
-    /// for what came after it.
-    refused: Vec<(u64, Blocks)>,
     /// What the target said to what is lost.
     refusal: Option<Status>,
     under_way: BTreeMap<u64, u64>,
@@ -45,7 +42,6 @@ impl<W> WriteRecord<W> {
             limits,
             unflushed: Unflushed::default(),
             lost: LostRanges::default(),
-            refused: Vec::new(),
             refusal: None,
             under_way: BTreeMap::new(),
             under_way_bytes: 0,
@@ -139,15 +135,14 @@ impl<W> WriteRecord<W> {
 
     pub(super) fn flushed(&mut self, mark: u64) {
         self.unflushed.flushed(mark);
-        let oldest = self.unflushed.oldest();
-        self.refused.retain(|(number, _)| oldest.is_some_and(|oldest| oldest < *number));
     }
 
-    pub(super) fn batches(&mut self, capacity_blocks: u64) -> Vec<Vec<(u64, Kept)>> {
+    /// What is to be done again, in any order.
+    pub(super) fn unflushed(&mut self, capacity_blocks: u64) -> Vec<Kept> {
         // What lies behind the end of a namespace that became smaller was given up with it.
-        self.unflushed.forget(|_, write| write.blocks.0 >= capacity_blocks);
+        self.unflushed.cut_out((capacity_blocks, u64::MAX));
         self.forget_behind(capacity_blocks);
-        if is_planted(Bug::NothingRepeated) { Vec::new() } else { self.unflushed.batches() }
+        if is_planted(Bug::NothingRepeated) { Vec::new() } else { self.unflushed.all() }
     }
 
     pub(super) fn forget_behind(&mut self, capacity_blocks: u64) {
@@ -155,23 +150,14 @@ impl<W> WriteRecord<W> {
     }
 
     /// A kept write was done again.
-    pub(super) fn repeated(&mut self, number: u64, blocks: Blocks) {
+    pub(super) fn repeated(&mut self, blocks: Blocks) {
         self.lost.remove(blocks);
-        for (later, lost) in &self.refused {
-            let overlap = (lost.0.max(blocks.0), lost.1.min(blocks.1));
-            if *later > number && overlap.0 < overlap.1 {
-                self.lost.insert(overlap);
-            }
-        }
     }
 
     /// The target does not take a kept write again.
-    pub(super) fn lose(&mut self, number: u64, blocks: Blocks, status: Status) {
-        self.unflushed.forget(|kept, _| kept == number);
+    pub(super) fn lose(&mut self, blocks: Blocks, status: Status) {
+        self.unflushed.cut_out(blocks);
         self.lost.insert(blocks);
-        if self.unflushed.oldest().is_some_and(|oldest| oldest < number) {
-            self.refused.push((number, blocks));
-        }
         self.refusal = Some(status);
     }
 
@@ -185,7 +171,6 @@ impl<W> WriteRecord<W> {
 
     pub(super) fn forget_lost(&mut self) {
         self.lost.remove((0, u64::MAX));
-        self.refused.clear();
     }
 
     pub(super) fn refusal(&self) -> Option<Status> {
@@ -278,30 +263,40 @@ mod tests {
         assert_eq!((record.next(), record.next(), record.next()), (Some('a'), Some('b'), None));
     }
 
-    /// The older one is not what was last written, however often it is done again; the newer one is.
+    /// An older write of the same block is not what was last written, however often the target comes back.
     #[test]
     fn what_is_lost_is_not_found_again_by_an_older_write() {
-        let refused = Status::NAMESPACE_NOT_READY;
         let mut record = WriteRecord::<()>::new(true, LIMITS);
         for blocks in [(0, 8), (4, 6), (5, 6)] {
-            assert!(record.begin(blocks, 1));
-            record.end(blocks, 1, Some(kept(blocks, Some(Data::new(vec![0; 1])))));
+            assert!(record.begin(blocks, 0));
+            record.end(blocks, 0, Some(kept(blocks, None)));
         }
-        record.repeated(0, (0, 8));
-        record.lose(1, (4, 6), refused);
-        record.repeated(2, (5, 6));
+        let extents = |record: &mut WriteRecord<()>| {
+            record.unflushed(8).iter().map(|one| one.blocks).collect::<Vec<_>>()
+        };
+        assert_eq!(extents(&mut record), [(0, 4), (4, 5), (5, 6), (6, 8)]);
+        record.lose((4, 5), Status::NAMESPACE_NOT_READY);
         let lost =
             |record: &WriteRecord<()>| (0..8).filter(|&at| record.is_lost((at, at + 1))).collect::<Vec<_>>();
-        assert_eq!(lost(&record), [4]);
-        // The target comes back once more.
-        record.repeated(0, (0, 8));
-        assert_eq!(lost(&record), [4, 5]);
-        record.repeated(2, (5, 6));
-        assert_eq!(lost(&record), [4]);
-        record.flushed(record.mark());
-        assert!(record.refused.is_empty());
+        for _ in 0..2 {
+            let all = extents(&mut record);
+            assert_eq!(all, [(0, 4), (5, 6), (6, 8)]);
+            all.into_iter().for_each(|blocks| record.repeated(blocks));
+            assert_eq!(lost(&record), [4]);
+        }
         assert!(record.begin((4, 5), 1));
         record.end((4, 5), 1, Some(kept((4, 5), None)));
         assert_eq!(lost(&record), [0; 0]);
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_a_smaller_namespace_is_given_up() {
+        let mut record = WriteRecord::<()>::new(true, LIMITS);
+        for blocks in [(0, 8), (8, 16)] {
+            assert!(record.begin(blocks, 0));
+            record.end(blocks, 0, Some(kept(blocks, None)));
+        }
+        let all = record.unflushed(6);
+        assert_eq!(all.iter().map(|one| one.blocks).collect::<Vec<_>>(), [(0, 6)]);
     }
 }

@@ -2,12 +2,16 @@
 //!
 //! A target that dies takes with it what its volatile write cache held, and comes back as if nothing had been. A
 //! flush after that would promise what it can't keep. So what was written since the last flush is written again
-//! before anything else happens, in its old order.
+//! before anything else happens.
+//!
+//! Of each block only the last write is kept. What a newer one replaced must not come back over it: the newer one may be durable by
+//! itself, or the target may refuse it when it is repeated. It also makes the order of repeating irrelevant.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use super::exchange::Data;
-use crate::command::Command;
+use super::record::Blocks;
+use crate::command::{Command, DatasetRange, nvm};
 use underlay_sync::planted::{Bug, is_planted};
 
 /// A write, or what empties blocks.
@@ -15,8 +19,8 @@ use underlay_sync::planted::{Bug, is_planted};
 pub(super) struct Kept {
     pub command: Command,
     pub data: Option<Data>,
-    /// First block and the one behind the last.
-    pub blocks: (u64, u64),
+    pub blocks: Blocks,
+    /// It was durable when it was answered.
     pub fua: bool,
 }
 
@@ -24,11 +28,33 @@ impl Kept {
     fn bytes(&self) -> usize {
         self.data.as_ref().map_or(0, Data::len)
     }
+
+    /// The same for some of its blocks; `None` for none.
+    fn part(&self, (start, end): Blocks) -> Option<Kept> {
+        if start >= end {
+            return None;
+        }
+        let mut command = self.command;
+        let data = if command.opcode == nvm::DATASET_MANAGEMENT {
+            // The initiator sends one range at a time.
+            let range = DatasetRange { attributes: 0, blocks: (end - start) as u32, lba: start };
+            Some(Data::new(range.encode().to_vec()))
+        } else {
+            command.set_blocks(start, (end - start) as u32);
+            self.data.as_ref().and_then(|data| {
+                let block_bytes = data.len() / (self.blocks.1 - self.blocks.0) as usize;
+                let offset = (start - self.blocks.0) as usize * block_bytes;
+                data.remainder(offset, (end - start) as usize * block_bytes)
+            })
+        };
+        Some(Kept { command, data, blocks: (start, end), fua: self.fua })
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Unflushed {
-    writes: VecDeque<(u64, Kept)>,
+    /// By first block, with a number that grows with each answer. No two touch the same block.
+    writes: BTreeMap<u64, (u64, Kept)>,
     next: u64,
     bytes: usize,
 }
@@ -36,11 +62,29 @@ pub(super) struct Unflushed {
 impl Unflushed {
     /// In the order of the answers.
     pub(super) fn keep(&mut self, write: Kept) {
-        // What is durable by itself matters only to older writes of the same blocks, which must not come back over it.
-        if !(write.fua && self.writes.is_empty()) {
-            self.bytes += write.bytes();
-            self.writes.push_back((self.next, write));
+        self.cut_out(write.blocks);
+        if !write.fua {
+            self.insert(self.next, write);
             self.next += 1;
+        }
+    }
+
+    fn insert(&mut self, number: u64, write: Kept) {
+        self.bytes += write.bytes();
+        self.writes.insert(write.blocks.0, (number, write));
+    }
+
+    /// Nothing of these blocks will be done again.
+    pub(super) fn cut_out(&mut self, (start, end): Blocks) {
+        while let Some((&first, (_, last))) = self.writes.range(..end).next_back()
+            && last.blocks.1 > start
+            && let Some((number, write)) = self.writes.remove(&first)
+        {
+            self.bytes -= write.bytes();
+            let rests = [(first, start.max(first)), (end.min(write.blocks.1), write.blocks.1)];
+            for rest in rests.into_iter().filter_map(|blocks| write.part(blocks)) {
+                self.insert(number, rest);
+            }
         }
     }
 
@@ -52,20 +96,6 @@ impl Unflushed {
         self.writes.len()
     }
 
-    pub(super) fn oldest(&self) -> Option<u64> {
-        self.writes.front().map(|(number, _)| *number)
-    }
-
-    /// Those that will not be done again.
-    pub(super) fn forget(&mut self, is_one: impl Fn(u64, &Kept) -> bool) {
-        let bytes = &mut self.bytes;
-        self.writes.retain(|(number, write)| {
-            let goes = is_one(*number, write);
-            *bytes -= if goes { write.bytes() } else { 0 };
-            !goes
-        });
-    }
-
     /// What a flush that is given to the target now covers.
     pub(super) fn mark(&self) -> u64 {
         self.next
@@ -74,30 +104,17 @@ impl Unflushed {
     /// A flush has succeeded.
     pub(super) fn flushed(&mut self, mark: u64) {
         let mark = if is_planted(Bug::FlushedTooMuch) { self.next } else { mark };
-        while self.writes.front().is_some_and(|(number, _)| *number < mark) {
-            let (_, write) = self.writes.pop_front().expect("there is a first one");
-            self.bytes -= write.bytes();
-        }
+        let bytes = &mut self.bytes;
+        self.writes.retain(|_, (number, write)| {
+            let is_covered = *number < mark;
+            *bytes -= if is_covered { write.bytes() } else { 0 };
+            !is_covered
+        });
     }
 
-    /// All of them with their numbers, in batches: within a batch no two touch the same block, so that their order does
-    /// not matter.
-    pub(super) fn batches(&self) -> Vec<Vec<(u64, Kept)>> {
-        let mut batches = Vec::new();
-        let mut batch = Vec::new();
-        let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
-        for (number, write) in &self.writes {
-            let (start, end) = write.blocks;
-            if taken.range(..end).next_back().is_some_and(|(_, taken_end)| *taken_end > start) {
-                batches.push(std::mem::take(&mut batch));
-                taken.clear();
-            }
-            taken.insert(start, end);
-            batch.push((*number, write.clone()));
-        }
-        batches.push(batch);
-        batches.retain(|batch| !batch.is_empty());
-        batches
+    /// All of them, to be done in any order.
+    pub(super) fn all(&self) -> Vec<Kept> {
+        self.writes.values().map(|(_, write)| write.clone()).collect()
     }
 }
 
@@ -106,58 +123,184 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::command::{FUA, Sgl};
 
-    fn write(start: u64, length: u64, fua: bool) -> Kept {
-        let data = Some(Data::new(vec![0; length as usize]));
-        Kept { command: Command::default(), data, blocks: (start, start + length), fua }
+    const BLOCKS: usize = 40;
+    const BLOCK_BYTES: usize = 4;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Kind {
+        Write,
+        Forced,
+        WriteZeroes,
+        Deallocate,
+    }
+
+    /// What it leaves in a block: its tag, or a zero.
+    fn content(kind: Kind, tag: u16, block: u64) -> [u8; BLOCK_BYTES] {
+        match kind {
+            Kind::Write | Kind::Forced => (u32::from(tag) << 16 | block as u32).to_le_bytes(),
+            Kind::WriteZeroes | Kind::Deallocate => [0; BLOCK_BYTES],
+        }
+    }
+
+    fn change(kind: Kind, tag: u16, (start, end): Blocks) -> Kept {
+        let count = (end - start) as u32;
+        let blocks = |opcode| Command::blocks(opcode, 0, 1, Sgl::none(), start, count);
+        let bytes = || Data::new((start..end).flat_map(|block| content(kind, tag, block)).collect());
+        let range = DatasetRange { attributes: 0, blocks: count, lba: start };
+        let (mut command, data) = match kind {
+            Kind::Write | Kind::Forced => (blocks(nvm::WRITE), Some(bytes())),
+            Kind::WriteZeroes => (blocks(nvm::WRITE_ZEROES), None),
+            Kind::Deallocate => {
+                let command = Command::new(nvm::DATASET_MANAGEMENT, 0, 1, Sgl::none());
+                (command, Some(Data::new(range.encode().to_vec())))
+            }
+        };
+        let fua = matches!(kind, Kind::Forced);
+        command.dwords[2] |= if fua { FUA } else { 0 };
+        Kept { command, data, blocks: (start, end), fua }
+    }
+
+    fn write(start: u64, length: u64) -> Kept {
+        change(Kind::Write, 1, (start, start + length))
+    }
+
+    fn forced(start: u64, length: u64) -> Kept {
+        change(Kind::Forced, 1, (start, start + length))
+    }
+
+    /// What a device gets that is sent these: by block, and nothing where it is left alone.
+    fn carried_out(all: &[Kept]) -> Vec<Option<[u8; BLOCK_BYTES]>> {
+        let mut device = vec![None; BLOCKS];
+        for Kept { command, data, blocks, .. } in all {
+            let data = data.as_ref().map_or(&[][..], Data::as_bytes);
+            let (lba, count) = match command.opcode {
+                nvm::DATASET_MANAGEMENT => {
+                    let ranges: Vec<DatasetRange> = DatasetRange::decode_all(data).collect();
+                    assert_eq!(ranges.len(), 1);
+                    (ranges[0].lba, u64::from(ranges[0].blocks))
+                }
+                _ => (command.lba(), u64::from(command.block_count())),
+            };
+            assert_eq!(*blocks, (lba, lba + count));
+            for block in lba..lba + count {
+                let place = (block - lba) as usize * BLOCK_BYTES;
+                let bytes = match command.opcode {
+                    nvm::WRITE => data[place..place + BLOCK_BYTES].try_into().unwrap(),
+                    _ => [0; BLOCK_BYTES],
+                };
+                let before = device[block as usize].replace(bytes);
+                assert_eq!(before, None, "block {block} is written twice, in any order");
+            }
+            assert!(command.opcode != nvm::WRITE || data.len() == count as usize * BLOCK_BYTES);
+        }
+        device
+    }
+
+    fn extents(unflushed: &Unflushed) -> Vec<Blocks> {
+        unflushed.all().iter().map(|write| write.blocks).collect()
     }
 
     #[test]
     fn a_flush_forgets_what_it_covers_and_no_more() {
         let mut unflushed = Unflushed::default();
-        unflushed.keep(write(0, 8, false));
+        unflushed.keep(write(0, 8));
         let mark = unflushed.mark();
-        unflushed.keep(write(8, 8, false));
-        assert_eq!(unflushed.bytes(), 16);
+        unflushed.keep(write(8, 8));
+        assert_eq!(unflushed.bytes(), 16 * BLOCK_BYTES);
         unflushed.flushed(mark);
-        assert_eq!(unflushed.batches().concat().len(), 1);
+        assert_eq!(extents(&unflushed), [(8, 16)]);
         unflushed.flushed(mark);
-        assert_eq!(unflushed.batches()[0][0].1.blocks, (8, 16));
+        assert_eq!(extents(&unflushed), [(8, 16)]);
         unflushed.flushed(unflushed.mark());
-        assert_eq!((unflushed.batches().len(), unflushed.bytes), (0, 0));
+        assert_eq!((unflushed.len(), unflushed.bytes), (0, 0));
     }
 
     #[test]
-    fn a_durable_write_is_kept_only_behind_one_that_is_not() {
+    fn what_a_durable_write_replaced_does_not_come_back() {
         let mut unflushed = Unflushed::default();
-        unflushed.keep(write(0, 8, true));
-        assert_eq!(unflushed.bytes(), 0);
-        unflushed.keep(write(0, 8, false));
-        unflushed.keep(write(0, 8, true));
-        assert_eq!(unflushed.bytes(), 16);
-        unflushed.forget(|number, _| number == 0);
-        assert_eq!((unflushed.len(), unflushed.bytes()), (1, 8));
+        unflushed.keep(change(Kind::Deallocate, 0, (6, 10)));
+        unflushed.keep(write(20, 4));
+        unflushed.keep(forced(7, 2));
+        assert_eq!(extents(&unflushed), [(6, 7), (9, 10), (20, 24)]);
+        unflushed.keep(forced(0, 30));
+        assert_eq!((unflushed.len(), unflushed.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn the_rest_of_a_long_write_does_not_hold_its_whole_buffer() {
+        let mut unflushed = Unflushed::default();
+        unflushed.keep(write(0, 32));
+        unflushed.keep(forced(1, 31));
+        let all = unflushed.all();
+        assert_eq!((all.len(), unflushed.bytes()), (1, BLOCK_BYTES));
+        assert_eq!(all[0].data.as_ref().unwrap().buffer_bytes(), BLOCK_BYTES);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Answered(Kind, Blocks),
+        FlushBegins,
+        FlushSucceeds,
+        Refused(u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let kinds =
+            prop::sample::select(vec![Kind::Write, Kind::Forced, Kind::WriteZeroes, Kind::Deallocate]);
+        let answered = (kinds, 0_u64..30, 1_u64..10)
+            .prop_map(|(kind, start, length)| Event::Answered(kind, (start, start + length)));
+        prop_oneof![
+            12 => answered,
+            1 => Just(Event::FlushBegins),
+            1 => Just(Event::FlushSucceeds),
+            1 => (0_u64..30).prop_map(Event::Refused),
+        ]
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
+        #![proptest_config(ProptestConfig::with_cases(500))]
 
-        /// Each batch done in reverse gives what all writes in order give.
+        /// Against an array that has for each block when it was last written, and with what, unless that is durable.
         #[test]
-        fn the_order_within_a_batch_does_not_matter(writes in prop::collection::vec((0_u64..30, 1_u64..6), 0..40)) {
+        fn each_block_is_repeated_as_it_was_last_written_unless_that_is_durable(
+            events in prop::collection::vec(event(), 0..60),
+        ) {
             let mut unflushed = Unflushed::default();
-            let mut expected = [0_u64; 40];
-            for (number, (start, length)) in writes.iter().enumerate() {
-                let mut kept = write(*start, *length, false);
-                kept.command.dwords[5] = number as u32 + 1;
-                unflushed.keep(kept);
-                expected[*start as usize..(start + length) as usize].fill(number as u64 + 1);
+            let mut expected: Vec<Option<(usize, [u8; BLOCK_BYTES])>> = vec![None; BLOCKS];
+            let mut flush = None;
+            for (now, event) in events.into_iter().enumerate() {
+                match event {
+                    Event::Answered(kind, (start, end)) => {
+                        unflushed.keep(change(kind, now as u16 + 1, (start, end)));
+                        for block in start..end {
+                            let written = (now, content(kind, now as u16 + 1, block));
+                            let is_durable = matches!(kind, Kind::Forced);
+                            expected[block as usize] = (!is_durable).then_some(written);
+                        }
+                    }
+                    Event::FlushBegins => flush = Some((now, unflushed.mark())),
+                    Event::FlushSucceeds => {
+                        let Some((began, mark)) = flush.take() else { continue };
+                        unflushed.flushed(mark);
+                        for block in &mut expected {
+                            *block = block.filter(|(written, _)| *written > began);
+                        }
+                    }
+                    Event::Refused(block) => {
+                        let one = unflushed.all().into_iter().find(|one| one.blocks.1 > block);
+                        let Some(Kept { blocks, .. }) = one else { continue };
+                        unflushed.cut_out(blocks);
+                        expected[blocks.0 as usize..blocks.1 as usize].fill(None);
+                    }
+                }
+                let all = unflushed.all();
+                let contents: Vec<_> = expected.iter().map(|block| block.map(|(_, bytes)| bytes)).collect();
+                prop_assert_eq!(carried_out(&all), contents);
+                prop_assert_eq!(all.iter().map(Kept::bytes).sum::<usize>(), unflushed.bytes());
+                prop_assert_eq!(all.len(), unflushed.len());
             }
-            let mut found = [0_u64; 40];
-            for (_, kept) in unflushed.batches().iter().flat_map(|batch| batch.iter().rev()) {
-                found[kept.blocks.0 as usize..kept.blocks.1 as usize].fill(u64::from(kept.command.dwords[5]));
-            }
-            prop_assert_eq!(found, expected);
         }
     }
 }

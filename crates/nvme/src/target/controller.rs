@@ -1,8 +1,8 @@
 //! A controller: what one host and one subsystem have between them, from the Connect of its admin queue until that connection ends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use underlay_sync::Instant;
 use underlay_sync::{Mutex, MutexGuard};
@@ -49,14 +49,14 @@ pub(super) struct Controller {
     heard_ms: AtomicU64,
     /// CSTS.RDY once more, since every command asks for it.
     is_ready: AtomicBool,
+    /// Which of its host's controllers it is, if the host says so: an instance of the host's and a number in it.
+    instance: OnceLock<(u64, u64)>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     is_over: bool,
-    /// Which of its host's controllers it is, if the host says so: an instance of the host's and a number in it.
-    instance: Option<(u64, u64)>,
     configuration: u32,
     status: u32,
     queues: BTreeMap<u16, Arc<Queue>>,
@@ -99,6 +99,7 @@ impl Controller {
             kato_ms: AtomicU32::new(kato_ms),
             heard_ms: AtomicU64::new(0),
             is_ready: AtomicBool::new(false),
+            instance: OnceLock::new(),
             state: Mutex::default(),
         }
     }
@@ -126,16 +127,21 @@ impl Controller {
     }
 
     pub(super) fn host(&self) -> HostIdentity {
-        HostIdentity { nqn: self.host_nqn.clone(), id: self.host_id }
+        HostIdentity { nqn: self.host_nqn.clone(), id: self.host_id, instance: self.instance() }
     }
 
+    /// Said once: later words change nothing.
     pub(super) fn set_instance(&self, instance: u64, number: u64) {
-        self.state().instance = Some((instance, number));
+        let _ = self.instance.set((instance, number));
+    }
+
+    pub(super) fn instance(&self) -> Option<u64> {
+        self.instance.get().map(|(instance, _)| *instance)
     }
 
     /// Its number among those of this instance of its host's, if it is one.
     pub(super) fn number_of(&self, instance: u64) -> Option<u64> {
-        self.state().instance.filter(|(own, _)| *own == instance).map(|(_, number)| number)
+        self.instance.get().filter(|(own, _)| *own == instance).map(|(_, number)| *number)
     }
 
     /// The host has shut it down.
@@ -151,6 +157,14 @@ impl Controller {
 
     pub(super) fn heard(&self) {
         self.heard_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+
+    pub(super) fn last_heard(&self) -> Instant {
+        self.began + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed))
     }
 
     pub(super) fn kato_ms(&self) -> u32 {

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use super::connection::{Connection, End};
 use super::controller::{Controller, LARGEST_QUEUE, QueueRefused, Served};
-use super::lease::HostIdentity;
 use super::queue::{Association, Reply};
 use super::subsystems::Subsystem;
 use crate::auth::{ControllerSecrets, ControllerSession, Entropy, Policy, Progress};
@@ -315,6 +314,9 @@ fn found_controller(
 
 /// What this host had under way over connections that are gone must not happen after what it asks for now.
 fn await_former(subsystem: &Subsystem, data: &ConnectData) -> Result<(), Refused> {
-    let host = HostIdentity { nqn: data.host_nqn.clone(), id: data.host_id };
-    if subsystem.await_former(&host) { Ok(()) } else { Err(refused(Status::CONNECT_CONTROLLER_BUSY)) }
+    if subsystem.await_former(&data.host_nqn, &data.host_id) {
+        Ok(())
+    } else {
+        Err(refused(Status::CONNECT_CONTROLLER_BUSY))
+    }
 }

@@ -44,7 +44,12 @@ pub(super) fn execute(connection: &mut Connection, command: &Command, data: Vec<
     let Some(reply) = reply.at_device() else { return };
     if writes(command)
         && let Some(controller) = reply.queue().association().map(|association| &association.controller)
-        && let Err(denied) = namespace.lease.admit(&controller.host_nqn, &controller.host_id, &*subsystem)
+        && let Err(denied) = namespace.lease.admit(
+            &controller.host_nqn,
+            &controller.host_id,
+            controller.instance(),
+            &*subsystem,
+        )
     {
         return match denied {
             Denied::Held => refuse(reply, command, Status::RESERVATION_CONFLICT),

@@ -4,6 +4,9 @@
 //! first host that writes takes a lease, and writes of others are refused. It ends when its holder takes leave, or
 //! some time after the last controller of it is gone: until then it may come back and write again what it has kept.
 //!
+//! Two initiators of one host are two writers as well, since what one has sent may arrive after the other has written. But mostly the
+//! second one is the first one's successor, whose process has died: it gets the lease as soon as the first one is gone.
+//!
 //! A new holder's first write waits until devices have nothing more of the former one.
 
 use std::io;
@@ -21,6 +24,14 @@ pub const LEASE_GRACE: Duration = Duration::from_secs(30);
 pub struct HostIdentity {
     pub nqn: String,
     pub id: [u8; 16],
+    /// Tells the initiators of one host from each other, where they say so; it stays the same when one of them reconnects.
+    pub instance: Option<u64>,
+}
+
+impl HostIdentity {
+    fn is_same_host(&self, other: &HostIdentity) -> bool {
+        self.nqn == other.nqn && self.id == other.id
+    }
 }
 
 /// Keeps over a restart of the target who writes to a namespace.
@@ -69,16 +80,11 @@ struct State {
     is_settled: bool,
 }
 
-impl State {
-    /// Why another host may not write now. One that is not settled may not become the holder after all.
-    fn denied(&self) -> Denied {
-        if self.is_settled { Denied::Held } else { Denied::Busy }
-    }
-}
-
 /// What the lease has to know of the subsystem, and to have it do.
 pub(super) trait Surroundings {
     fn is_connected(&self, host: &HostIdentity) -> bool;
+    /// Whether the one has given a sign of life since the other one connected.
+    fn was_heard_since(&self, host: &HostIdentity, newcomer: &HostIdentity) -> bool;
     /// Waits until devices have nothing more of this host's connections, and of any that are gone.
     fn await_last_commands(&self, former: Option<&HostIdentity>) -> bool;
 }
@@ -124,6 +130,7 @@ impl Lease {
         &self,
         nqn: &str,
         id: &[u8; 16],
+        instance: Option<u64>,
         surroundings: &dyn Surroundings,
     ) -> Result<(), Denied> {
         if matches!(self.writers, Writers::All) || is_planted(Bug::SecondHostWrites) {
@@ -131,30 +138,25 @@ impl Lease {
         }
         {
             let state = self.state.read();
-            if let Some(holder) = &state.holder {
-                let is_own = holder.nqn == nqn && holder.id == *id;
-                if is_own && state.is_settled {
-                    return Ok(());
-                }
-                if !is_own && !has_lapsed(&state, surroundings) {
-                    return Err(state.denied());
-                }
+            let is_own =
+                |holder: &HostIdentity| holder.nqn == nqn && holder.id == *id && holder.instance == instance;
+            if state.is_settled && state.holder.as_ref().is_some_and(is_own) {
+                return Ok(());
             }
         }
-        self.take(&HostIdentity { nqn: nqn.to_owned(), id: *id }, surroundings)
+        let host = HostIdentity { nqn: nqn.to_owned(), id: *id, instance };
+        deny(&self.state.read(), &host, surroundings)?;
+        self.take(&host, surroundings)
     }
 
     fn take(&self, host: &HostIdentity, surroundings: &dyn Surroundings) -> Result<(), Denied> {
         let _changing = self.changing.lock();
         let before = {
             let mut state = self.state.write();
-            match &state.holder {
-                Some(holder) if holder == host && state.is_settled => return Ok(()),
-                Some(holder) if holder != host && !has_lapsed(&state, surroundings) => {
-                    return Err(state.denied());
-                }
-                _ => {}
+            if state.is_settled && state.holder.as_ref() == Some(host) {
+                return Ok(());
             }
+            deny(&state, host, surroundings)?;
             // From here on the former holder is refused; what passed before is counted, and waited for.
             let former = state.holder.clone().or(state.former.clone());
             let next = State { holder: Some(host.clone()), former, absent_since: None, is_settled: false };
@@ -162,6 +164,11 @@ impl Lease {
         };
         let settled = self.settle(host, &before, surroundings);
         let mut state = self.state.write();
+        if state.holder.as_ref() != Some(host) {
+            // It took leave meanwhile, or the lease was ended. What it was to write is not admitted.
+            self.store_last_writer(state.former.as_ref().unwrap_or(host));
+            return Err(Denied::Busy);
+        }
         match settled {
             Ok(()) => (state.is_settled, state.former) = (true, None),
             // The stored holder may be either one by now: it is nobody's, and whoever is next stores anew.
@@ -220,11 +227,23 @@ impl Lease {
 
     fn free(&self, state: &mut State) {
         let Some(host) = state.holder.take() else { return };
+        let former = match state.is_settled {
+            true => {
+                self.store_last_writer(&host);
+                Some(host)
+            }
+            // It has not written yet; whoever has it settled stores who did.
+            false => state.former.take(),
+        };
+        *state = State { former, is_settled: true, ..State::default() };
+    }
+
+    /// Nobody holds the lease.
+    fn store_last_writer(&self, host: &HostIdentity) {
         if let Writers::OneStored(store) = &self.writers {
             // At worst a restarted target keeps the lease for a host that needs it no more.
-            let _ = store.store(&host, false);
+            let _ = store.store(host, false);
         }
-        *state = State { former: Some(host), is_settled: true, ..State::default() };
     }
 
     /// A controller of this host is there.
@@ -236,10 +255,26 @@ impl Lease {
     }
 }
 
-fn has_lapsed(state: &State, surroundings: &dyn Surroundings) -> bool {
-    let Some(holder) = &state.holder else { return true };
-    let is_away_long = state.absent_since.is_some_and(|since| since.elapsed() >= LEASE_GRACE);
-    state.is_settled && is_away_long && !surroundings.is_connected(holder)
+/// Whether a host can't become the holder now, and why.
+fn deny(state: &State, host: &HostIdentity, surroundings: &dyn Surroundings) -> Result<(), Denied> {
+    let Some(holder) = state.holder.as_ref().filter(|holder| *holder != host) else { return Ok(()) };
+    // It may not become the holder after all.
+    if !state.is_settled {
+        return Err(Denied::Busy);
+    }
+    let is_same_host = holder.is_same_host(host);
+    if is_same_host && is_planted(Bug::SuccessorWritesAtOnce) {
+        return Ok(());
+    }
+    if !surroundings.is_connected(holder) {
+        let is_away_long = state.absent_since.is_some_and(|since| since.elapsed() >= LEASE_GRACE);
+        return if is_same_host || is_away_long { Ok(()) } else { Err(Denied::Held) };
+    }
+    // A process that died looks alive here until its keep-alive timer runs out.
+    match is_same_host && !surroundings.was_heard_since(holder, host) {
+        true => Err(Denied::Busy),
+        false => Err(Denied::Held),
+    }
 }
 
 #[cfg(test)]
@@ -249,18 +284,27 @@ mod tests {
     use super::*;
 
     fn host(letter: char) -> HostIdentity {
-        HostIdentity { nqn: format!("nqn.2014-08.org.example:{letter}"), id: [letter as u8; 16] }
+        HostIdentity {
+            nqn: format!("nqn.2014-08.org.example:{letter}"),
+            id: [letter as u8; 16],
+            instance: None,
+        }
     }
 
     #[derive(Default)]
     struct Around {
         connected: Mutex<Vec<HostIdentity>>,
         is_busy: Mutex<bool>,
+        is_heard: Mutex<bool>,
     }
 
     impl Surroundings for Around {
         fn is_connected(&self, host: &HostIdentity) -> bool {
             self.connected.lock().contains(host)
+        }
+
+        fn was_heard_since(&self, _: &HostIdentity, _: &HostIdentity) -> bool {
+            *self.is_heard.lock()
         }
 
         fn await_last_commands(&self, _: Option<&HostIdentity>) -> bool {
@@ -310,12 +354,12 @@ mod tests {
         in_a_world(|_| {
             let (a, b) = (host('a'), host('b'));
             let (lease, around) = (Lease::new(Writers::One), Around::default());
-            let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, &around);
+            let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
             around.come(&lease, &a);
             around.come(&lease, &b);
             assert_eq!((admit(&a), admit(&b), admit(&a)), (Ok(()), Err(Denied::Held), Ok(())));
             // The same name is not the same host.
-            assert_eq!(lease.admit(&a.nqn, &b.id, &around), Err(Denied::Held));
+            assert_eq!(lease.admit(&a.nqn, &b.id, b.instance, &around), Err(Denied::Held));
             around.leave(&lease, &a, true);
             assert_eq!((admit(&b), lease.holder()), (Ok(()), Some(b.clone())));
             around.leave(&lease, &b, false);
@@ -336,13 +380,74 @@ mod tests {
     fn a_new_holder_waits_for_what_devices_have_of_the_former_one() {
         let (a, b) = (host('a'), host('b'));
         let (lease, around) = (Lease::new(Writers::One), Around::default());
-        let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, &around);
+        let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
         admit(&a).unwrap();
         around.leave(&lease, &a, true);
         *around.is_busy.lock() = true;
         assert_eq!(admit(&b), Err(Denied::Busy));
         *around.is_busy.lock() = false;
         assert_eq!((admit(&b), admit(&a)), (Ok(()), Err(Denied::Held)));
+    }
+
+    /// The host that is to become the holder takes leave before it is.
+    struct LeavesMeanwhile<'a> {
+        lease: &'a Lease,
+        host: HostIdentity,
+    }
+
+    impl Surroundings for LeavesMeanwhile<'_> {
+        fn is_connected(&self, _: &HostIdentity) -> bool {
+            false
+        }
+
+        fn was_heard_since(&self, _: &HostIdentity, _: &HostIdentity) -> bool {
+            false
+        }
+
+        fn await_last_commands(&self, _: Option<&HostIdentity>) -> bool {
+            self.lease.controller_left(&self.host, true, self);
+            true
+        }
+    }
+
+    #[test]
+    fn a_host_that_leaves_while_it_becomes_the_holder_does_not() {
+        let (a, b) = (host('a'), host('b'));
+        let store = Arc::new(Memory::default());
+        let lease = Lease::new(Writers::OneStored(store.clone()));
+        let around = Around::default();
+        lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
+        lease.controller_left(&a, true, &around);
+        let leaving = LeavesMeanwhile { lease: &lease, host: b.clone() };
+        assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &leaving), Err(Denied::Busy));
+        assert_eq!(lease.holder(), None);
+        // It has not written.
+        assert!(lease.was_written_by_another(&b) && !lease.was_written_by_another(&a));
+        assert_eq!(store.load(), Some((a.clone(), false)));
+        lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
+        assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &around), Err(Denied::Held));
+    }
+
+    #[test]
+    fn a_process_takes_the_place_of_one_of_its_host_that_is_gone_and_of_none_that_lives() {
+        let of_instance = |instance| HostIdentity { instance: Some(instance), ..host('a') };
+        let (first, second) = (of_instance(1), of_instance(2));
+        let (lease, around) = (Lease::new(Writers::One), Around::default());
+        let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
+        around.come(&lease, &first);
+        admit(&first).unwrap();
+        around.come(&lease, &second);
+        // Nobody knows yet whether the first one lives.
+        assert_eq!((admit(&second), admit(&first)), (Err(Denied::Busy), Ok(())));
+        *around.is_heard.lock() = true;
+        assert_eq!((admit(&second), admit(&first)), (Err(Denied::Held), Ok(())));
+        // It is found to be dead; should it have been away only, it learns that it was written to.
+        around.leave(&lease, &first, false);
+        assert_eq!(admit(&host('b')), Err(Denied::Held), "another host has to wait for it");
+        assert_eq!(admit(&second), Ok(()));
+        around.come(&lease, &first);
+        assert!(lease.was_written_by_another(&first) && !lease.was_written_by_another(&second));
+        assert_eq!(admit(&first), Err(Denied::Held));
     }
 
     #[test]
@@ -353,24 +458,24 @@ mod tests {
             let start = || Lease::new(Writers::OneStored(store.clone()));
             *store.fails.lock() = true;
             let lease = start();
-            assert_eq!(lease.admit(&a.nqn, &a.id, &around), Err(Denied::NotStored));
+            assert_eq!(lease.admit(&a.nqn, &a.id, a.instance, &around), Err(Denied::NotStored));
             assert_eq!(lease.holder(), None);
             *store.fails.lock() = false;
-            lease.admit(&a.nqn, &a.id, &around).unwrap();
+            lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
             // The target is killed.
             let lease = start();
-            assert_eq!(lease.admit(&b.nqn, &b.id, &around), Err(Denied::Held));
-            lease.admit(&a.nqn, &a.id, &around).unwrap();
+            assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &around), Err(Denied::Held));
+            lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
             let lease = start();
             underlay_sync::thread::sleep(LEASE_GRACE);
-            lease.admit(&b.nqn, &b.id, &around).unwrap();
+            lease.admit(&b.nqn, &b.id, b.instance, &around).unwrap();
             assert_eq!(store.load(), Some((b.clone(), true)));
             lease.controller_left(&b, true, &around);
             assert_eq!(store.load(), Some((b.clone(), false)));
             // Free for anybody, and yet it is known who wrote last.
             let lease = start();
             assert!(lease.was_written_by_another(&a) && !lease.was_written_by_another(&b));
-            lease.admit(&a.nqn, &a.id, &around).unwrap();
+            lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
             assert!(lease.was_written_by_another(&b) && !lease.was_written_by_another(&a));
         });
     }
@@ -379,8 +484,8 @@ mod tests {
     fn what_is_shared_is_everybodys() {
         let (lease, around) = (Lease::new(Writers::All), Around::default());
         for letter in ['a', 'b', 'a'] {
-            let HostIdentity { nqn, id } = host(letter);
-            lease.admit(&nqn, &id, &around).unwrap();
+            let HostIdentity { nqn, id, instance } = host(letter);
+            lease.admit(&nqn, &id, instance, &around).unwrap();
         }
         assert_eq!(lease.holder(), None);
     }

@@ -378,16 +378,24 @@ impl Subsystem {
     }
 
     /// Waits until devices have nothing more of a host's connections that are gone, and says whether that is so now.
-    pub(super) fn await_former(&self, host: &HostIdentity) -> bool {
+    pub(super) fn await_former(&self, host_nqn: &str, host_id: &[u8; 16]) -> bool {
+        let is_of_host = |controller: &Controller| controller.is_of(host_nqn, host_id);
         // What such a connection has received and not looked at may not reach a device any more.
-        self.controllers_of(host).iter().for_each(|controller| controller.end_hung_up());
-        let is_free = || !self.former().iter().any(|one| one.host == *host && one.has_commands());
+        self.controllers_that(is_of_host).iter().for_each(|controller| controller.end_hung_up());
+        let is_former = |one: &Former| one.host.nqn == host_nqn && one.host.id == *host_id;
+        let is_free = || !self.former().iter().any(|one| is_former(one) && one.has_commands());
         is_planted(Bug::LateWriteLands) || wait_for(is_free)
     }
 
-    fn controllers_of(&self, host: &HostIdentity) -> Vec<Arc<Controller>> {
+    fn controllers_that(&self, are_it: impl Fn(&Controller) -> bool) -> Vec<Arc<Controller>> {
         let controllers = self.controllers();
-        controllers.by_id.values().filter(|one| one.is_of(&host.nqn, &host.id)).cloned().collect()
+        controllers.by_id.values().filter(|one| are_it(one)).cloned().collect()
+    }
+
+    /// Of this very initiator.
+    fn controllers_of(&self, host: &HostIdentity) -> Vec<Arc<Controller>> {
+        let is_of_host = |one: &Controller| one.is_of(&host.nqn, &host.id);
+        self.controllers_that(|one| is_of_host(one) && one.instance() == host.instance)
     }
 
     /// Ends the controllers that a host has replaced by this one, which is its `number`th, and waits for what devices have of
@@ -398,12 +406,12 @@ impl Subsystem {
         instance: u64,
         number: u64,
     ) -> Result<(), Replaced> {
-        let host = controller.host();
+        let (nqn, id) = (&controller.host_nqn, &controller.host_id);
         let (older, has_newer) = {
             // Of two at the same time one sees the other.
             let controllers = self.controllers();
             controller.set_instance(instance, number);
-            let others = controllers.by_id.values().filter(|one| one.is_of(&host.nqn, &host.id));
+            let others = controllers.by_id.values().filter(|one| one.is_of(nqn, id));
             let numbered = others.filter_map(|one| Some((one, one.number_of(instance)?)));
             let (older, newer): (Vec<_>, Vec<_>) =
                 numbered.filter(|(_, other)| *other != number).partition(|(_, other)| *other < number);
@@ -413,10 +421,13 @@ impl Subsystem {
         if has_newer {
             return Err(Replaced::ByNewer);
         }
+        // When it connected it had not said yet who it is.
+        let host = controller.host();
+        self.namespaces().iter().for_each(|namespace| namespace.lease.controller_came(&host));
         if !is_planted(Bug::LateWriteLands) {
             older.iter().for_each(|one| one.end());
         }
-        if self.await_former(&host) { Ok(()) } else { Err(Replaced::NotYet) }
+        if self.await_former(nqn, id) { Ok(()) } else { Err(Replaced::NotYet) }
     }
 
     /// Whether it was another host that wrote last to one of the namespaces.
@@ -482,6 +493,12 @@ fn wait_for(is_so: impl Fn() -> bool) -> bool {
 impl Surroundings for Subsystem {
     fn is_connected(&self, host: &HostIdentity) -> bool {
         self.controllers_of(host).iter().any(|controller| !controller.has_taken_leave())
+    }
+
+    fn was_heard_since(&self, host: &HostIdentity, newcomer: &HostIdentity) -> bool {
+        let came = self.controllers_of(newcomer).iter().map(|controller| controller.began()).min();
+        let heard = self.controllers_of(host).iter().map(|controller| controller.last_heard()).max();
+        came.zip(heard).is_some_and(|(came, heard)| heard > came)
     }
 
     fn await_last_commands(&self, former: Option<&HostIdentity>) -> bool {

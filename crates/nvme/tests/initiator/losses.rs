@@ -132,15 +132,15 @@ fn a_volume_that_became_smaller_while_it_was_away_has_lost_nothing_that_counts()
 #[test]
 fn what_is_kept_is_bounded_while_the_initiators_own_flush_runs() {
     within(120, || {
-        let server = Server::start(8 * MIB);
+        const WRITES: u64 = 160;
+        let server = Server::start(WRITES * MIB);
         let (_, device) = open(options(server.address()));
         server.store.hold_flushes(true);
         let (sender, receiver) = mpsc::channel();
-        const WRITES: u64 = 300;
         for number in 0..WRITES {
             let sender = sender.clone();
             let done = Box::new(move |completion| sender.send(completion).unwrap());
-            let (offset_bytes, data) = (number % 8 * MIB, vec![number as u8; MIB as usize]);
+            let (offset_bytes, data) = (number * MIB, vec![number as u8; MIB as usize]);
             device.submit(Request::Write { offset_bytes, data, fua: false }, done);
             assert!(device.kept_bytes() <= 128 << 20, "{} bytes", device.kept_bytes());
         }
@@ -154,8 +154,7 @@ fn what_is_kept_is_bounded_while_the_initiators_own_flush_runs() {
         for _ in 128..WRITES {
             receiver.recv().unwrap().unwrap();
         }
-        let last = (WRITES - 1) % 8;
-        assert!(read(&device, last * MIB, MIB as usize) == vec![(WRITES - 1) as u8; MIB as usize]);
+        assert!(read(&device, (WRITES - 1) * MIB, MIB as usize) == vec![(WRITES - 1) as u8; MIB as usize]);
         flush(&device).unwrap();
     });
 }
@@ -173,6 +172,25 @@ fn a_second_host_is_told_that_another_one_writes() {
             "{refused:?}"
         );
         assert!(read(&second, 0, BLOCK as usize) == vec![1; BLOCK as usize]);
+        drop((controller, device));
+        write(&second, 0, vec![2; BLOCK as usize]);
+    });
+}
+
+#[test]
+fn a_second_process_of_the_same_host_is_told_that_another_one_writes() {
+    within(60, || {
+        let server = Server::start(MIB);
+        let (controller, device) = open(options(server.address()));
+        write(&device, 0, vec![1; BLOCK as usize]);
+        let (_, second) = open(options(server.address()));
+        // It waits for a sign of life of the first one, which might be dead.
+        write(&device, BLOCK, vec![1; BLOCK as usize]);
+        let refused = second.execute(Request::Write { offset_bytes: 0, data: vec![2; 4096], fua: false });
+        assert!(
+            matches!(&refused, Err(DeviceError::Io(text)) if text.contains("another process")),
+            "{refused:?}"
+        );
         drop((controller, device));
         write(&second, 0, vec![2; BLOCK as usize]);
     });

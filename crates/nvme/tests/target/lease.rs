@@ -132,7 +132,7 @@ fn a_write_on_a_connection_that_was_replaced_never_happens() {
     let fixture = Fixture::open_to_all();
     let (mut admin, mut io) = fixture.queues(&PLAIN);
     assert!(replace_former(&mut admin, 5, 1).is_success());
-    // Another instance of the same host is not concerned.
+    // Another instance of the same host keeps its connections.
     let (mut neighbour_admin, mut neighbour_io) = fixture.queues(&PLAIN);
     assert!(replace_former(&mut neighbour_admin, 6, 9).is_success());
     fixture.device.holds_back.store(true, Ordering::SeqCst);
@@ -151,14 +151,17 @@ fn a_write_on_a_connection_that_was_replaced_never_happens() {
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(fixture.device.content()[0], 0);
     fixture.device.release();
-    let (_new_admin, _new_io) = replaced.join().unwrap();
+    let new = replaced.join().unwrap();
     assert_eq!(fixture.device.content()[0], 2);
     // The old connections have ended, whatever is still said on them.
     io.expect_end();
     admin.expect_end();
-    assert!(write(&mut neighbour_io, 4).is_success());
+    // The neighbour's have not, though only one of the two may write.
+    assert_eq!(write(&mut neighbour_io, 4).plain(), Status::RESERVATION_CONFLICT);
     let mut late = fixture.admin();
     assert!(!replace_former(&mut late, 5, 1).is_success());
+    drop((new, late));
+    wait_until("it is gone", || write(&mut neighbour_io, 4).is_success());
 }
 
 #[test]

@@ -100,11 +100,18 @@ impl Host {
         Host { process, opened }
     }
 
-    /// Another host writes to a volume that is in use, and goes again. It must be refused, unless it is no longer waited for:
-    /// `is_over` is full then.
-    pub fn intrude(world: &World, network: &Network, volume: &str, offset_bytes: u64, is_over: &Slot<()>) {
+    /// Another host, or another process of the same one, writes to a volume that is in use, and goes again. It must be refused,
+    /// unless it is no longer waited for: `is_over` is full then.
+    pub fn intrude(
+        world: &World,
+        network: &Network,
+        host: &str,
+        volume: &str,
+        offset_bytes: u64,
+        is_over: &Slot<()>,
+    ) {
         let process = world.new_group();
-        let options = options(network, process, "intruder", volume);
+        let options = options(network, process, host, volume);
         let (name, over) = (volume.to_owned(), is_over.clone());
         let write = move || {
             let limits =
@@ -114,7 +121,7 @@ impl Host {
                 let outcome = device.execute(request);
                 assert!(
                     outcome.is_err() || over.is_full(),
-                    "a second host has written to {name}, which is in use"
+                    "a second writer has written to {name}, which is in use"
                 );
             }
             over.fill(());

@@ -22,6 +22,9 @@ struct Writer {
     identity: u64,
     host_nqn: String,
     host_id: [u8; 16],
+    /// Which of the host's initiators, where it says so.
+    #[serde(default)]
+    instance: Option<u64>,
     /// It may write; otherwise it only was the last one that did.
     is_held: bool,
 }
@@ -67,14 +70,15 @@ impl LeaseStore for Place {
     fn load(&self) -> Option<(HostIdentity, bool)> {
         let volumes = self.writers.volumes.lock();
         let writer = volumes.get(&self.volume).filter(|writer| writer.identity == self.identity)?;
-        Some((HostIdentity { nqn: writer.host_nqn.clone(), id: writer.host_id }, writer.is_held))
+        let Writer { host_id, instance, is_held, .. } = *writer;
+        Some((HostIdentity { nqn: writer.host_nqn.clone(), id: host_id, instance }, is_held))
     }
 
     fn store(&self, writer: &HostIdentity, is_held: bool) -> io::Result<()> {
         let mut volumes = self.writers.volumes.lock();
         let mut changed = volumes.clone();
-        let HostIdentity { nqn, id } = writer.clone();
-        let writer = Writer { identity: self.identity, host_nqn: nqn, host_id: id, is_held };
+        let HostIdentity { nqn, id, instance } = writer.clone();
+        let writer = Writer { identity: self.identity, host_nqn: nqn, host_id: id, instance, is_held };
         changed.insert(self.volume.clone(), writer);
         whole_file::replace(&self.writers.path, &serde_json::to_vec_pretty(&changed)?)?;
         *volumes = changed;
@@ -89,7 +93,7 @@ mod tests {
     #[test]
     fn a_volumes_writer_is_found_again_and_not_taken_for_another_volumes() {
         let folder = tempfile::tempdir().unwrap();
-        let host = HostIdentity { nqn: "nqn.2014-08.org.example:a".into(), id: [5; 16] };
+        let host = HostIdentity { nqn: "nqn.2014-08.org.example:a".into(), id: [5; 16], instance: Some(6) };
         let writers = KnownWriters::open(folder.path()).unwrap();
         writers.of("data", 7).store(&host, true).unwrap();
         writers.of("logs", 8).store(&host, true).unwrap();

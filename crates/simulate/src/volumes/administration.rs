@@ -1,0 +1,165 @@
+//! What an administrator does to a pool that is in use.
+
+use std::sync::{Arc, PoisonError};
+
+use underlay_volume::Pool;
+use underlay_volume::pool::Access;
+
+use super::{BLOCK, Rig};
+use crate::model::VolumeModel;
+use crate::user::User;
+
+const MOST_SNAPSHOTS: usize = 4;
+
+/// An administrator's command under way: what it would leave behind if the server died now.
+pub(super) enum Unfinished {
+    /// `model` is there once the server has died: a host writes on, and flushes, before anybody takes stock.
+    Snapshot {
+        name: String,
+        began: u64,
+        source: Arc<User>,
+        model: Option<VolumeModel>,
+    },
+    Delete {
+        name: String,
+    },
+    Resize {
+        name: String,
+        blocks: u32,
+    },
+}
+
+impl Unfinished {
+    /// What a snapshot may hold is what the server may have had then: the host may have yet to write again the rest.
+    pub(super) fn server_died(&mut self, died: u64) {
+        if let Unfinished::Snapshot { began, source, model, .. } = self
+            && model.is_none()
+        {
+            let mut of_source = source.with_model(|model| model.clone());
+            of_source.lose_unflushed(died);
+            *model = Some(of_source.snapshot(*began, died));
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Unfinished::Snapshot { name, .. }
+            | Unfinished::Delete { name }
+            | Unfinished::Resize { name, .. } => name,
+        }
+    }
+}
+
+impl Rig {
+    /// Does something to the pool in a task of its server.
+    pub(super) fn administer(&mut self, act: impl FnOnce(&Pool, usize) + Send + 'static) {
+        if self.serves_other {
+            return;
+        }
+        let Some(pool) = self.pool() else { return };
+        let members = self.disks.len();
+        let task = self.world.spawn(self.server.process, move || act(&pool, members));
+        task.expect("a thread can be had");
+    }
+
+    fn begin(&self, what: Unfinished) -> impl FnOnce() + Send + 'static {
+        let is_same = {
+            let name = what.name().to_owned();
+            move |other: &Unfinished| other.name() == name
+        };
+        self.unfinished().push(what);
+        let unfinished = Arc::clone(&self.unfinished);
+        move || unfinished.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !is_same(one))
+    }
+
+    fn is_being_changed(&self, name: &str) -> bool {
+        self.unfinished().iter().any(|one| one.name() == name)
+    }
+
+    pub(super) fn snapshot(&mut self, volume: u32, writable: bool) {
+        let Some(source) = self.user(volume) else { return };
+        let snapshots = self.known().len().saturating_sub(self.setup.volumes.len());
+        if snapshots >= MOST_SNAPSHOTS || self.is_being_changed(&source.name) || self.pool().is_none() {
+            return;
+        }
+        self.snapshots += 1;
+        let (kind, access) = if writable { ("copy", Access::Writable) } else { ("frozen", Access::ReadOnly) };
+        let name = format!("{kind}-{}", self.snapshots);
+        let began = self.events.next();
+        source.with_model(|model| model.begin_snapshot(began));
+        let end = self.begin(Unfinished::Snapshot {
+            name: name.clone(),
+            began,
+            source: Arc::clone(&source),
+            model: None,
+        });
+        let (events, known, is_remote) =
+            (Arc::clone(&self.events), Arc::clone(&self.known), self.setup.is_remote);
+        self.administer(move |pool, _| {
+            let outcome = pool.snapshot(&source.name, &name, access);
+            if outcome.is_err() && pool.volume(&name).is_ok() {
+                // It is there, and may be gone when the pool is opened again: nobody uses it until then.
+                return;
+            }
+            if outcome.is_ok() {
+                let ended = events.next();
+                let model = source.with_model(|model| {
+                    let mut model = model.clone();
+                    if is_remote {
+                        // What the host was told may have to be written again by it: the server may not have it yet.
+                        model.lose_unflushed(ended);
+                    }
+                    model.snapshot(began, ended)
+                });
+                let user = User::new(&name, &events, model);
+                known.lock().unwrap_or_else(PoisonError::into_inner).insert(name, user);
+            }
+            source.with_model(|model| model.end_snapshot(began));
+            end();
+        });
+    }
+
+    pub(super) fn delete(&mut self, volume: u32) {
+        let names: Vec<String> = self.known().keys().cloned().collect();
+        let of_script = |name: &&String| !name.starts_with("volume-");
+        let deletable: Vec<&String> = names.iter().filter(of_script).collect();
+        let Some(at) = (volume as usize).checked_rem(deletable.len()) else { return };
+        let name = deletable[at].clone();
+        if self.is_being_changed(&name) || self.pool().is_none() {
+            return;
+        }
+        let end = self.begin(Unfinished::Delete { name: name.clone() });
+        let known = Arc::clone(&self.known);
+        self.administer(move |pool, _| {
+            if pool.delete(&name).is_ok() {
+                known.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                end();
+            }
+            // Else it is gone until the pool is opened again, and nobody knows whether for good.
+        });
+    }
+
+    pub(super) fn resize(&mut self, volume: u32, blocks: u32) {
+        // A host learns of it some time later, and until then it asks for what is not there.
+        let Some(user) = self.user(volume).filter(|_| !self.setup.is_remote) else { return };
+        if self.is_being_changed(&user.name) || self.is_read_only(volume) || self.pool().is_none() {
+            return;
+        }
+        let name = user.name.clone();
+        let end = self.begin(Unfinished::Resize { name: name.clone(), blocks });
+        let events = Arc::clone(&self.events);
+        self.administer(move |pool, _| {
+            let outcome = pool.resize(&name, u64::from(blocks) * BLOCK);
+            let Ok(volume) = pool.volume(&name) else { return };
+            let moment = events.next();
+            let found = (volume.info().capacity_bytes / BLOCK) as u32;
+            user.with_model(|model| {
+                if outcome.is_err() {
+                    model.may_be_zeroed(blocks, moment, moment);
+                }
+                model.resize(found);
+            });
+            end();
+        });
+    }
+}
