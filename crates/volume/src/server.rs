@@ -63,7 +63,9 @@ impl Server {
         if let (Pace::Immediate, Some(stack)) = (pace, pool.stack()) {
             stack.set_pace(pace);
         }
-        let exports = Exports::new(pool.name(), file.listen, KnownWriters::open(&file.directory)?);
+        let writers = KnownWriters::open(&file.directory)?;
+        writers.keep_only(&pool.volumes().iter().map(|volume| volume.identity).collect());
+        let exports = Exports::new(pool.name(), file.listen, writers);
         for volume in pool.volumes() {
             exports.add(&volume, pool.volume(&volume.name)?, &pool.admission(&volume.name))?;
         }

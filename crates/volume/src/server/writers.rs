@@ -1,7 +1,7 @@
 //! Which host writes to which volume, kept beside the pool: after a restart of the server a host that has kept writes comes
 //! back to write them again, and nobody else may have written before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ const FILE: &str = "writers.json";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Writer {
-    /// Of the volume: another one may get its name.
-    identity: u64,
+    /// The volume's name, for people: another volume may get it.
+    volume: String,
     host_nqn: String,
     host_id: [u8; 16],
     /// Which of the host's initiators, where it says so.
@@ -29,11 +29,12 @@ struct Writer {
     is_held: bool,
 }
 
-/// By the volume's name. Nobody writes to a volume that is not in it.
+/// By the volume's identity: an export of a volume that is gone must not touch what is known of its successor under the same
+/// name. Nobody writes to a volume that is not in it.
 #[derive(Debug)]
 pub(super) struct KnownWriters {
     path: PathBuf,
-    volumes: Mutex<BTreeMap<String, Writer>>,
+    volumes: Mutex<BTreeMap<u64, Writer>>,
 }
 
 impl KnownWriters {
@@ -54,6 +55,19 @@ impl KnownWriters {
         Ok(Arc::new(KnownWriters { path, volumes: Mutex::new(volumes) }))
     }
 
+    /// Forgets volumes that are no more. Where that can't be written they are forgotten later.
+    pub(super) fn keep_only(&self, identities: &BTreeSet<u64>) {
+        let mut volumes = self.volumes.lock();
+        let mut kept = volumes.clone();
+        kept.retain(|identity, _| identities.contains(identity));
+        if kept.len() < volumes.len()
+            && let Ok(text) = serde_json::to_vec_pretty(&kept)
+            && whole_file::replace(&self.path, &text).is_ok()
+        {
+            *volumes = kept;
+        }
+    }
+
     /// The place of one volume.
     pub(super) fn of(self: &Arc<KnownWriters>, volume: &str, identity: u64) -> Arc<dyn LeaseStore> {
         Arc::new(Place { writers: Arc::clone(self), volume: volume.to_owned(), identity })
@@ -69,7 +83,7 @@ struct Place {
 impl LeaseStore for Place {
     fn load(&self) -> Option<(HostIdentity, bool)> {
         let volumes = self.writers.volumes.lock();
-        let writer = volumes.get(&self.volume).filter(|writer| writer.identity == self.identity)?;
+        let writer = volumes.get(&self.identity)?;
         let Writer { host_id, instance, is_held, .. } = *writer;
         Some((HostIdentity { nqn: writer.host_nqn.clone(), id: host_id, instance }, is_held))
     }
@@ -78,8 +92,9 @@ impl LeaseStore for Place {
         let mut volumes = self.writers.volumes.lock();
         let mut changed = volumes.clone();
         let HostIdentity { nqn, id, instance } = writer.clone();
-        let writer = Writer { identity: self.identity, host_nqn: nqn, host_id: id, instance, is_held };
-        changed.insert(self.volume.clone(), writer);
+        let volume = self.volume.clone();
+        let writer = Writer { volume, host_nqn: nqn, host_id: id, instance, is_held };
+        changed.insert(self.identity, writer);
         whole_file::replace(&self.writers.path, &serde_json::to_vec_pretty(&changed)?)?;
         *volumes = changed;
         Ok(())
@@ -100,7 +115,13 @@ mod tests {
         writers.of("logs", 8).store(&host, false).unwrap();
         let again = KnownWriters::open(folder.path()).unwrap();
         assert_eq!(again.of("data", 7).load(), Some((host.clone(), true)));
-        assert_eq!(again.of("data", 9).load(), None, "made anew under the same name");
+        let successor = again.of("data", 9);
+        assert_eq!(successor.load(), None, "made anew under the same name");
+        successor.store(&host, true).unwrap();
+        again.of("data", 7).store(&host, false).unwrap();
+        assert_eq!(successor.load(), Some((host.clone(), true)), "the export of the old one ends late");
+        again.keep_only(&[8, 9].into());
+        assert_eq!((again.of("data", 7).load(), successor.load().is_some()), (None, true));
         assert_eq!(again.of("logs", 8).load(), Some((host.clone(), false)));
         let obstacle = folder.path().join("writers.part");
         fs::create_dir(&obstacle).unwrap();
