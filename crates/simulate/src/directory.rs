@@ -89,7 +89,7 @@ struct Rig {
     faults: Faults,
     process: Group,
     opened: Slot<Result<Arc<Core>, String>>,
-    /// In this life of the file system.
+    /// In this life of the file system. Each is open while it has a name: a failed flush is not forgotten then.
     inodes: BTreeMap<String, u64>,
     names: Arc<std::sync::Mutex<Vec<Name>>>,
     has_taken_stock: bool,
@@ -98,7 +98,8 @@ struct Rig {
 
 /// Runs a script.
 pub fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc<Events>) {
-    let disks: Vec<Disk> = (0..setup.tree.disks()).map(|_| Disk::new(world, DISK_BYTES, false)).collect();
+    let new_disk = |_| Disk::new(world, DISK_BYTES, setup.forgets_failed_flush);
+    let disks: Vec<Disk> = (0..setup.tree.disks()).map(new_disk).collect();
     let nothing = || vec![Binding { since: 0, file: None }];
     let mut rig = Rig {
         world: world.clone(),
@@ -231,6 +232,7 @@ impl Rig {
                 panic!("after a crash {} is {is}; it may be {}", name_of(number as u32), possible.join(", "));
             };
             if let (Some(file), Some((inode, _))) = (&bound.file, found) {
+                core.opened(inode);
                 self.inodes.insert(file.name.clone(), inode);
             }
             bound.since = self.events.next();
@@ -248,6 +250,14 @@ impl Rig {
         self.names()[number as usize].push(Binding { since, file });
     }
 
+    /// The file has lost its name.
+    fn close(&self, core: &Arc<Core>, number: u32) {
+        let file = self.current(number);
+        if let Some(inode) = file.and_then(|file| self.inodes.get(&file.name)) {
+            self.world.enter(self.process, || core.released(*inode));
+        }
+    }
+
     /// The file of a name, which is made where there is none.
     fn file(&mut self, number: u32) -> Option<(Arc<User>, FileDevice)> {
         let core = self.core()?;
@@ -262,6 +272,7 @@ impl Rig {
         let made =
             self.world.enter(self.process, || core.make(ROOT, name_of(number).as_bytes(), node)).ok()?;
         self.files = uid;
+        core.opened(made.inode);
         let user = User::new(&file_name(uid), &self.events, VolumeModel::new(FILE_BLOCKS));
         self.inodes.insert(user.name.clone(), made.inode);
         self.bind(number, Some(Arc::clone(&user)));
@@ -271,10 +282,14 @@ impl Rig {
     fn sync(&mut self, number: u32) {
         let number = number % self.setup.files;
         let Some((user, device)) = self.file(number) else { return };
+        // Whoever syncs a file has it open, whatever becomes of its name meanwhile.
+        let (core, inode) = (Arc::clone(&device.core), device.inode);
+        core.opened(inode);
         let began = self.events.next();
         let (names, synced) = (Arc::clone(&self.names), Arc::clone(&user));
         let is_void = self.events.flushes_are_void.load(Ordering::Relaxed);
         let then = move |outcome: Result<(), DeviceError>| {
+            core.released(inode);
             if outcome.is_err() || is_void {
                 return;
             }
@@ -304,6 +319,7 @@ impl Rig {
             .world
             .enter(self.process, || core.rename((ROOT, from.as_bytes()), (ROOT, to.as_bytes()), mode));
         if renamed.is_ok() {
+            self.close(&core, number);
             self.bind(by, None);
             self.bind(number, Some(user));
         }
@@ -334,6 +350,7 @@ impl Rig {
                 let Some(core) = self.core() else { return };
                 let name = name_of(number);
                 if self.world.enter(self.process, || core.unlink(ROOT, name.as_bytes())).is_ok() {
+                    self.close(&core, number);
                     self.bind(number, None);
                 }
             }

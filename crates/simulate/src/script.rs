@@ -63,6 +63,8 @@ pub struct Layers {
 pub struct Directory {
     pub tree: Tree,
     pub files: u32,
+    /// A failed flush has lost what it was to write, and the next one succeeds.
+    pub forgets_failed_flush: bool,
     pub yield_every: u64,
 }
 
@@ -255,7 +257,12 @@ fn some_layers(random: &mut Random) -> Layers {
 
 fn some_directory(random: &mut Random) -> Directory {
     let tree = if random.one_in(3) { Tree::Mirror(vec![Tree::Disk, Tree::Disk]) } else { Tree::Disk };
-    Directory { tree, files: 1 + random.below(6) as u32, yield_every: some_yields(random) }
+    Directory {
+        tree,
+        files: 1 + random.below(6) as u32,
+        forgets_failed_flush: random.one_in(2),
+        yield_every: some_yields(random),
+    }
 }
 
 fn some_journal(random: &mut Random) -> JournalSetup {
