@@ -21,8 +21,6 @@ use crate::script::{Layers, Step};
 use crate::slot::Slot;
 use crate::user::{Events, User, await_answer, wait_until};
 
-const DISK_BYTES: u64 = 3 << 20;
-
 /// What is built over disks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -120,7 +118,8 @@ struct Rig {
 
 /// Runs a script.
 pub fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) {
-    let disks: Vec<Disk> = (0..setup.tree.disks()).map(|_| Disk::new(world, DISK_BYTES, false)).collect();
+    let new_disk = |_| Disk::new(world, setup.disk_kib << 10, false);
+    let disks: Vec<Disk> = (0..setup.tree.disks()).map(new_disk).collect();
     let user = User::new("the stack", events, VolumeModel::new(setup.blocks));
     let mut rig = Rig {
         world: world.clone(),
@@ -132,7 +131,9 @@ pub fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) 
         opened: Slot::default(),
     };
     rig.open();
-    rig.await_opened().unwrap_or_else(|problem| panic!("new disks can't be opened: {problem}"));
+    let device = rig.await_opened().unwrap_or_else(|problem| panic!("new disks can't be opened: {problem}"));
+    let capacity_bytes = device.geometry().capacity_bytes;
+    assert!(capacity_bytes >= u64::from(setup.blocks) << 12, "{capacity_bytes} bytes are too few");
     for step in steps {
         rig.step(step);
     }
