@@ -3,6 +3,7 @@
 mod finish;
 mod host;
 mod server;
+mod unfinished;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,7 @@ use crate::slot::Slot;
 use crate::user::{Events, User, poll, wait_until};
 use host::Host;
 use server::{Leases, Server};
+use unfinished::Unfinished;
 
 const EXTENT_BYTES: u64 = 256 << 10;
 /// What the label and the journal of a small pool take, with something to spare.
@@ -32,24 +34,6 @@ const BLOCK: u64 = 4096;
 
 /// Volumes by name, as the model has them.
 type Known = Arc<Mutex<BTreeMap<String, Arc<User>>>>;
-
-/// An administrator's command under way: what it would leave behind if the server died now.
-enum Unfinished {
-    /// `model` is there once the server has died: a host writes on, and flushes, before anybody takes stock.
-    Snapshot {
-        name: String,
-        began: u64,
-        source: Arc<User>,
-        model: Option<VolumeModel>,
-    },
-    Delete {
-        name: String,
-    },
-    Resize {
-        name: String,
-        blocks: u32,
-    },
-}
 
 struct Rig {
     world: World,
@@ -578,26 +562,5 @@ impl Rig {
         let unanswered =
             || self.users().iter().flat_map(|user| user.unanswered()).collect::<Vec<_>>().join(", ");
         wait_until(&self.world, unanswered, || self.users().iter().all(|user| user.is_idle()));
-    }
-}
-
-impl Unfinished {
-    /// What a snapshot may hold is what the server may have had then: the host may have yet to write again the rest.
-    fn server_died(&mut self, died: u64) {
-        if let Unfinished::Snapshot { began, source, model, .. } = self
-            && model.is_none()
-        {
-            let mut of_source = source.with_model(|model| model.clone());
-            of_source.lose_unflushed(died);
-            *model = Some(of_source.snapshot(*began, died));
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Unfinished::Snapshot { name, .. }
-            | Unfinished::Delete { name }
-            | Unfinished::Resize { name, .. } => name,
-        }
     }
 }
