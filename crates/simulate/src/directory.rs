@@ -13,11 +13,11 @@ use underlay_sync::thread;
 
 use crate::content::BLOCK_BYTES;
 use crate::disk::Disk;
-use crate::faults::{Faults, power_lost};
+use crate::faults::Faults;
 use crate::model::{Moment, VolumeModel};
 use crate::script::{Directory, Step};
 use crate::slot::Slot;
-use crate::user::{Events, User, await_answer, wait_until};
+use crate::user::{Events, User, wait_until};
 
 const DISK_BYTES: u64 = 8 << 20;
 const FILE_BLOCKS: u32 = 48;
@@ -171,16 +171,7 @@ impl Rig {
     fn crash(&mut self, takes_power: bool) {
         self.world.kill(self.process);
         let now = self.events.next();
-        for disk in &self.disks {
-            if takes_power {
-                disk.cut_power();
-            } else {
-                disk.abandon(self.process);
-            }
-        }
-        if takes_power {
-            power_lost(&self.events);
-        }
+        self.faults.crash(self.process, takes_power, &self.events);
         for user in self.users() {
             user.abandon();
             user.with_model(|model| {
@@ -384,14 +375,8 @@ impl Rig {
                     continue;
                 }
                 let Some((user, device)) = self.file(number) else { continue };
-                let read = await_answer(&self.world, "a last read", |then| {
-                    self.world.enter(self.process, || user.read_and(&device, 0, FILE_BLOCKS, then));
-                });
-                assert_eq!(read, Ok(()), "everything can be read once all faults are over");
-                let synced = await_answer(&self.world, "a last sync", |then| {
-                    self.world.enter(self.process, || user.flush_and(&device, then));
-                });
-                assert_eq!(synced, Ok(()), "a sync succeeds once all faults are over");
+                user.must_read_all(&self.world, self.process, &device);
+                user.must_flush(&self.world, self.process, &device);
             }
         }
     }

@@ -11,7 +11,7 @@ use underlay_sync::simulation::{Group, World};
 use underlay_sync::{Mutex, MutexGuard, thread};
 
 use crate::disk::Disk;
-use crate::faults::{Faults, power_lost};
+use crate::faults::Faults;
 use crate::script::{JournalSetup, Step};
 use crate::slot::Slot;
 use crate::user::{Events, await_answer, wait_until};
@@ -142,12 +142,7 @@ impl Rig {
 
     fn crash(&mut self, takes_power: bool) {
         self.world.kill(self.process);
-        if takes_power {
-            self.disk.cut_power();
-            power_lost(&self.events);
-        } else {
-            self.disk.abandon(self.process);
-        }
+        self.faults.crash(self.process, takes_power, &self.events);
         lock(&self.owner).commits_under_way = 0;
         self.open();
     }
