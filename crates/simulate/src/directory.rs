@@ -13,11 +13,11 @@ use underlay_sync::thread;
 
 use crate::content::BLOCK_BYTES;
 use crate::disk::Disk;
-use crate::faults::{Faults, power_lost};
+use crate::faults::Faults;
 use crate::model::{Moment, VolumeModel};
 use crate::script::{Directory, Step};
 use crate::slot::Slot;
-use crate::user::{Events, User, await_answer, wait_until};
+use crate::user::{Events, User, wait_until};
 
 const DISK_BYTES: u64 = 8 << 20;
 const FILE_BLOCKS: u32 = 48;
@@ -89,7 +89,7 @@ struct Rig {
     faults: Faults,
     process: Group,
     opened: Slot<Result<Arc<Core>, String>>,
-    /// In this life of the file system.
+    /// In this life of the file system. Each is open while it has a name: a failed flush is not forgotten then.
     inodes: BTreeMap<String, u64>,
     names: Arc<std::sync::Mutex<Vec<Name>>>,
     has_taken_stock: bool,
@@ -98,7 +98,8 @@ struct Rig {
 
 /// Runs a script.
 pub fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc<Events>) {
-    let disks: Vec<Disk> = (0..setup.tree.disks()).map(|_| Disk::new(world, DISK_BYTES, false)).collect();
+    let new_disk = |_| Disk::new(world, DISK_BYTES, setup.forgets_failed_flush);
+    let disks: Vec<Disk> = (0..setup.tree.disks()).map(new_disk).collect();
     let nothing = || vec![Binding { since: 0, file: None }];
     let mut rig = Rig {
         world: world.clone(),
@@ -170,16 +171,7 @@ impl Rig {
     fn crash(&mut self, takes_power: bool) {
         self.world.kill(self.process);
         let now = self.events.next();
-        for disk in &self.disks {
-            if takes_power {
-                disk.cut_power();
-            } else {
-                disk.abandon(self.process);
-            }
-        }
-        if takes_power {
-            power_lost(&self.events);
-        }
+        self.faults.crash(self.process, takes_power, &self.events);
         for user in self.users() {
             user.abandon();
             user.with_model(|model| {
@@ -231,6 +223,7 @@ impl Rig {
                 panic!("after a crash {} is {is}; it may be {}", name_of(number as u32), possible.join(", "));
             };
             if let (Some(file), Some((inode, _))) = (&bound.file, found) {
+                core.opened(inode);
                 self.inodes.insert(file.name.clone(), inode);
             }
             bound.since = self.events.next();
@@ -248,6 +241,14 @@ impl Rig {
         self.names()[number as usize].push(Binding { since, file });
     }
 
+    /// The file has lost its name.
+    fn close(&self, core: &Arc<Core>, number: u32) {
+        let file = self.current(number);
+        if let Some(inode) = file.and_then(|file| self.inodes.get(&file.name)) {
+            self.world.enter(self.process, || core.released(*inode));
+        }
+    }
+
     /// The file of a name, which is made where there is none.
     fn file(&mut self, number: u32) -> Option<(Arc<User>, FileDevice)> {
         let core = self.core()?;
@@ -262,6 +263,7 @@ impl Rig {
         let made =
             self.world.enter(self.process, || core.make(ROOT, name_of(number).as_bytes(), node)).ok()?;
         self.files = uid;
+        core.opened(made.inode);
         let user = User::new(&file_name(uid), &self.events, VolumeModel::new(FILE_BLOCKS));
         self.inodes.insert(user.name.clone(), made.inode);
         self.bind(number, Some(Arc::clone(&user)));
@@ -271,10 +273,14 @@ impl Rig {
     fn sync(&mut self, number: u32) {
         let number = number % self.setup.files;
         let Some((user, device)) = self.file(number) else { return };
+        // Whoever syncs a file has it open, whatever becomes of its name meanwhile.
+        let (core, inode) = (Arc::clone(&device.core), device.inode);
+        core.opened(inode);
         let began = self.events.next();
         let (names, synced) = (Arc::clone(&self.names), Arc::clone(&user));
         let is_void = self.events.flushes_are_void.load(Ordering::Relaxed);
         let then = move |outcome: Result<(), DeviceError>| {
+            core.released(inode);
             if outcome.is_err() || is_void {
                 return;
             }
@@ -304,6 +310,7 @@ impl Rig {
             .world
             .enter(self.process, || core.rename((ROOT, from.as_bytes()), (ROOT, to.as_bytes()), mode));
         if renamed.is_ok() {
+            self.close(&core, number);
             self.bind(by, None);
             self.bind(number, Some(user));
         }
@@ -334,6 +341,7 @@ impl Rig {
                 let Some(core) = self.core() else { return };
                 let name = name_of(number);
                 if self.world.enter(self.process, || core.unlink(ROOT, name.as_bytes())).is_ok() {
+                    self.close(&core, number);
                     self.bind(number, None);
                 }
             }
@@ -367,14 +375,8 @@ impl Rig {
                     continue;
                 }
                 let Some((user, device)) = self.file(number) else { continue };
-                let read = await_answer(&self.world, "a last read", |then| {
-                    self.world.enter(self.process, || user.read_and(&device, 0, FILE_BLOCKS, then));
-                });
-                assert_eq!(read, Ok(()), "everything can be read once all faults are over");
-                let synced = await_answer(&self.world, "a last sync", |then| {
-                    self.world.enter(self.process, || user.flush_and(&device, then));
-                });
-                assert_eq!(synced, Ok(()), "a sync succeeds once all faults are over");
+                user.must_read_all(&self.world, self.process, &device);
+                user.must_flush(&self.world, self.process, &device);
             }
         }
     }

@@ -6,6 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use underlay_sync::simulation::Group;
+
 use crate::disk::{Disk, What};
 use crate::script::Step;
 use crate::user::Events;
@@ -76,6 +78,19 @@ impl Faults {
                 self.disks[self.index(member)].set_lies(true);
             }
             _ => {}
+        }
+    }
+
+    /// The process that used the disks is over, with their power or without.
+    pub fn crash(&self, process: Group, takes_power: bool, events: &Events) {
+        for disk in &self.disks {
+            match takes_power {
+                true => disk.cut_power(),
+                false => disk.abandon(process),
+            }
+        }
+        if takes_power {
+            power_lost(events);
         }
     }
 

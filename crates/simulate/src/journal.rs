@@ -1,5 +1,5 @@
-//! A journal alone under test: records of any length, checkpoints, failing writes and power cuts, on a stack as small as a
-//! connection's thread has.
+//! A journal alone under test: records of any length, checkpoints, failing writes and power cuts, on a small
+//! stack.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,13 +11,14 @@ use underlay_sync::simulation::{Group, World};
 use underlay_sync::{Mutex, MutexGuard, thread};
 
 use crate::disk::Disk;
-use crate::faults::{Faults, power_lost};
+use crate::faults::Faults;
 use crate::script::{JournalSetup, Step};
 use crate::slot::Slot;
 use crate::user::{Events, await_answer, wait_until};
 
 const KIND: [u8; 8] = *b"simulate";
-const STACK_BYTES: usize = 256 << 10;
+/// Enough for what is sound, and too little for a call within a call for each piece of a large snapshot.
+const STACK_BYTES: usize = 64 << 10;
 const MIB: u64 = 1 << 20;
 
 /// What the journal's owner has in memory, and what was promised to it.
@@ -142,12 +143,7 @@ impl Rig {
 
     fn crash(&mut self, takes_power: bool) {
         self.world.kill(self.process);
-        if takes_power {
-            self.disk.cut_power();
-            power_lost(&self.events);
-        } else {
-            self.disk.abandon(self.process);
-        }
+        self.faults.crash(self.process, takes_power, &self.events);
         lock(&self.owner).commits_under_way = 0;
         self.open();
     }

@@ -15,13 +15,11 @@ use underlay_sync::simulation::{Group, Random, World};
 use underlay_sync::thread;
 
 use crate::disk::Disk;
-use crate::faults::{Faults, power_lost};
+use crate::faults::Faults;
 use crate::model::VolumeModel;
 use crate::script::{Layers, Step};
 use crate::slot::Slot;
-use crate::user::{Events, User, await_answer, wait_until};
-
-const DISK_BYTES: u64 = 3 << 20;
+use crate::user::{Events, User, wait_until};
 
 /// What is built over disks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,7 +118,8 @@ struct Rig {
 
 /// Runs a script.
 pub fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) {
-    let disks: Vec<Disk> = (0..setup.tree.disks()).map(|_| Disk::new(world, DISK_BYTES, false)).collect();
+    let new_disk = |_| Disk::new(world, setup.disk_kib << 10, false);
+    let disks: Vec<Disk> = (0..setup.tree.disks()).map(new_disk).collect();
     let user = User::new("the stack", events, VolumeModel::new(setup.blocks));
     let mut rig = Rig {
         world: world.clone(),
@@ -132,7 +131,9 @@ pub fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) 
         opened: Slot::default(),
     };
     rig.open();
-    rig.await_opened().unwrap_or_else(|problem| panic!("new disks can't be opened: {problem}"));
+    let device = rig.await_opened().unwrap_or_else(|problem| panic!("new disks can't be opened: {problem}"));
+    let capacity_bytes = device.geometry().capacity_bytes;
+    assert!(capacity_bytes >= u64::from(setup.blocks) << 12, "{capacity_bytes} bytes are too few");
     for step in steps {
         rig.step(step);
     }
@@ -172,16 +173,7 @@ impl Rig {
         self.world.kill(self.process);
         let now = self.user.events.next();
         self.user.abandon();
-        for disk in &self.disks {
-            if takes_power {
-                disk.cut_power();
-            } else {
-                disk.abandon(self.process);
-            }
-        }
-        if takes_power {
-            power_lost(&self.user.events);
-        }
+        self.faults.crash(self.process, takes_power, &self.user.events);
         self.user.with_model(|model| {
             model.lose_unflushed(now);
             model.reopened();
@@ -241,24 +233,13 @@ impl Rig {
                 return;
             }
             let device = opened.unwrap_or_else(|problem| panic!("sound disks can't be opened: {problem}"));
-            let blocks = self.user.blocks();
-            let read = await_answer(&self.world, "a last read", |then| {
-                self.enter(|user| user.read_and(&*device, 0, blocks, then));
-            });
-            assert_eq!(read, Ok(()), "everything can be read once all faults are over");
+            self.user.must_read_all(&self.world, self.process, &*device);
             self.enter(|user| user.write(&*device, 0, 8, false));
             self.settle();
-            let flushed = await_answer(&self.world, "a last flush", |then| {
-                self.enter(|user| user.flush_and(&*device, then));
-            });
-            assert_eq!(flushed, Ok(()), "a flush succeeds once all faults are over");
+            self.user.must_flush(&self.world, self.process, &*device);
         }
         self.crash(true);
         let device = self.await_opened().unwrap_or_else(|problem| panic!("it can't be opened: {problem}"));
-        let blocks = self.user.blocks();
-        let read = await_answer(&self.world, "a last read", |then| {
-            self.enter(|user| user.read_and(&*device, 0, blocks, then));
-        });
-        assert_eq!(read, Ok(()), "what was flushed can be read");
+        self.user.must_read_all(&self.world, self.process, &*device);
     }
 }

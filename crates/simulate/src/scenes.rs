@@ -90,3 +90,28 @@ fn other_server(random: &mut Random) -> Vec<Step> {
     let read = Step::Read { volume, block, count: 2 };
     vec![write, Step::Settle, Step::OtherServer, write, read, Step::Pause { us: 6_000_000 }]
 }
+
+/// Of a compressed volume: a chunk is written anew, and while the flush for that goes on so many others are that all space
+/// comes round again. Then the power goes, and the chunk is where it was before.
+pub fn replaced_during_flush(random: &mut Random) -> Vec<Step> {
+    const CHUNK_BLOCKS: u32 = 4;
+    const CHUNKS: u64 = 24;
+    let write = |chunk: u64| {
+        let block = chunk as u32 * CHUNK_BLOCKS;
+        Step::Write { volume: 0, block, count: CHUNK_BLOCKS, fua: false }
+    };
+    let chunk = random.below(CHUNKS);
+    let flush = Step::Flush { volume: 0 };
+    let mut steps = vec![write(chunk), Step::Settle, flush, Step::Settle, write(chunk), Step::Settle];
+    // The flush alone is slow.
+    steps.extend(for_all(|member| Step::Slow { member, factor: 300 }));
+    steps.push(flush);
+    steps.extend(for_all(|member| Step::Slow { member, factor: 1 }));
+    for _ in 0..20 + random.below(30) {
+        steps.extend([write(random.below(CHUNKS)), Step::Pause { us: 200 }]);
+    }
+    let end = if random.one_in(3) { Step::KillServer } else { Step::CutPower };
+    steps.extend([end, Step::Pause { us: 10_000 }]);
+    steps.push(Step::Read { volume: 0, block: chunk as u32 * CHUNK_BLOCKS, count: CHUNK_BLOCKS });
+    steps
+}

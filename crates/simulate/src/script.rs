@@ -56,6 +56,8 @@ pub struct Volume {
 pub struct Layers {
     pub tree: Tree,
     pub blocks: u32,
+    /// Of each disk. Where there is little more than the volume takes, places are soon used again.
+    pub disk_kib: u64,
     pub yield_every: u64,
 }
 
@@ -63,6 +65,8 @@ pub struct Layers {
 pub struct Directory {
     pub tree: Tree,
     pub files: u32,
+    /// A failed flush has lost what it was to write, and the next one succeeds.
+    pub forgets_failed_flush: bool,
     pub yield_every: u64,
 }
 
@@ -190,6 +194,10 @@ pub enum Subject {
     Journal,
 }
 
+const LARGE_DISK_KIB: u64 = 3072;
+/// Barely enough for the volume and what its layers reserve.
+const SMALL_DISK_KIB: u64 = 704;
+
 /// A script that the seed decides, of one subject or of any.
 pub fn generate(seed: u64, subject: Option<Subject>) -> Script {
     let mut random = Random::new(seed);
@@ -218,10 +226,15 @@ fn generate_for(seed: u64, setup: Setup, random: &mut Random) -> Script {
     // Each checkpoint of a large snapshot takes its time.
     let count = if is_large { 10 } else { count };
     let mut steps: Vec<Step> = (0..count).map(|_| mixture.step(&setup, random)).collect();
-    if matches!(setup, Setup::Volumes(Volumes { is_remote: true, .. })) {
+    let scene: Option<fn(&mut Random) -> Vec<Step>> = match &setup {
+        Setup::Volumes(Volumes { is_remote: true, .. }) => Some(scenes::draw),
+        Setup::Layers(Layers { tree: Tree::Compress(_), .. }) => Some(scenes::replaced_during_flush),
+        _ => None,
+    };
+    if let Some(scene) = scene {
         for _ in 0..random.below(3) {
             let at = random.below(steps.len() as u64 + 1) as usize;
-            steps.splice(at..at, scenes::draw(random));
+            steps.splice(at..at, scene(random));
         }
     }
     Script { seed, setup, steps }
@@ -252,12 +265,19 @@ fn some_volumes(random: &mut Random) -> Volumes {
 }
 
 fn some_layers(random: &mut Random) -> Layers {
-    Layers { tree: Tree::draw(random), blocks: 96, yield_every: some_yields(random) }
+    let tree = Tree::draw(random);
+    let disk_kib = if random.one_in(2) { SMALL_DISK_KIB } else { LARGE_DISK_KIB };
+    Layers { tree, blocks: 96, disk_kib, yield_every: some_yields(random) }
 }
 
 fn some_directory(random: &mut Random) -> Directory {
     let tree = if random.one_in(3) { Tree::Mirror(vec![Tree::Disk, Tree::Disk]) } else { Tree::Disk };
-    Directory { tree, files: 1 + random.below(6) as u32, yield_every: some_yields(random) }
+    Directory {
+        tree,
+        files: 1 + random.below(6) as u32,
+        forgets_failed_flush: random.one_in(2),
+        yield_every: some_yields(random),
+    }
 }
 
 fn some_journal(random: &mut Random) -> JournalSetup {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
-use underlay_sync::simulation::World;
+use underlay_sync::simulation::{Group, World};
 use underlay_sync::thread;
 
 use crate::content::{BLOCK_BYTES, block, tag_of};
@@ -241,6 +241,31 @@ impl User {
             then(completion.map(drop));
         };
         device.submit(Request::Flush, Box::new(answered));
+    }
+
+    /// Reads everything, once all faults are over.
+    ///
+    /// # Panics
+    /// When something can't be read, or is wrong.
+    pub fn must_read_all(self: &Arc<User>, world: &World, process: Group, device: &dyn BlockDevice) {
+        const PIECE_BLOCKS: u32 = 64;
+        for first in (0..self.blocks()).step_by(PIECE_BLOCKS as usize) {
+            let read = await_answer(world, "a last read", |then| {
+                world.enter(process, || self.read_and(device, first, PIECE_BLOCKS, then));
+            });
+            assert_eq!(read, Ok(()), "everything can be read once all faults are over: {}", self.name);
+        }
+    }
+
+    /// Flushes, once all faults are over.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn must_flush(self: &Arc<User>, world: &World, process: Group, device: &dyn BlockDevice) {
+        let flushed = await_answer(world, "a last flush", |then| {
+            world.enter(process, || self.flush_and(device, then));
+        });
+        assert_eq!(flushed, Ok(()), "a flush succeeds once all faults are over: {}", self.name);
     }
 
     pub fn is_idle(&self) -> bool {

@@ -4,6 +4,7 @@ mod administration;
 mod finish;
 mod host;
 mod server;
+mod unfinished;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,7 @@ use crate::user::{Events, User, poll, wait_until};
 use administration::Unfinished;
 use host::Host;
 use server::{Leases, Server};
+use unfinished::Unfinished;
 
 const EXTENT_BYTES: u64 = 256 << 10;
 /// What the label and the journal of a small pool take, with something to spare.

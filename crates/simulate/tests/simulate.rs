@@ -15,8 +15,8 @@ use underlay_sync::planted::Bug;
 const SEEDS: &[(Subject, u64)] = &[
     (Subject::Pool, 150),
     (Subject::Remote, 60),
-    (Subject::Layers, 150),
-    (Subject::Directory, 150),
+    (Subject::Layers, 400),
+    (Subject::Directory, 600),
     (Subject::Journal, 40),
 ];
 
@@ -91,7 +91,9 @@ fn what_is_planted_is_found() {
         (Bug::StaleCopyServed, Subject::Pool),
         (Bug::CommitNotForced, Subject::Journal),
         (Bug::OneMemberFlushed, Subject::Layers),
+        (Bug::ReplacedUsedEarly, Subject::Layers),
         (Bug::NamesBeforeData, Subject::Directory),
+        (Bug::CommitOutcomeDropped, Subject::Directory),
         (Bug::NothingRepeated, Subject::Remote),
     ];
     for (bug, subject) in some {

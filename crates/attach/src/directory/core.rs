@@ -37,7 +37,7 @@ use underlay_storage::journal::{Journal, JournalError, Snapshot};
 use allocator::Allocator;
 pub use data::WriteOptions;
 use extents::{ExtentMap, Run};
-use failures::Failure;
+use failures::{Failure, Placed, errno};
 pub use names::{Change, Entry, NewNode, RenameMode, Space, Stat};
 pub use operation::{Attributes, Kind, Operation, Timestamp, Unreadable, decode};
 use ranges::Ranges;
@@ -122,6 +122,10 @@ struct State {
     written: u64,
     /// How many of them a flush has covered.
     flushed: u64,
+    /// Where the others have put what had no place before.
+    unflushed: Vec<Placed>,
+    /// Flushes and commits that have failed.
+    failures: u64,
 }
 
 #[derive(Default)]
@@ -258,6 +262,8 @@ impl Core {
             discarding_blocks: 0,
             written: 0,
             flushed: 0,
+            unflushed: Vec::new(),
+            failures: 0,
         };
         state.remove_orphans().map_err(|errno| damaged(&errno))?;
         let (jobs, received) = channel();
@@ -308,17 +314,19 @@ impl Core {
             state.sealed_number == state.durable_number
         };
         // The data that the records speak of. Only this function has the journal write, so no record overtakes it.
-        let covers = self.state().written;
+        let covers = self.state().covers();
         let flushed = match is_planted(Bug::NamesBeforeData) {
             true => Ok(()),
             false => self.device.execute(Request::Flush).map(drop),
         };
-        self.flush_ended(covers, &flushed);
-        let outcome =
-            flushed.and_then(|()| if nothing_new { Ok(()) } else { self.journal.commit_and_wait() });
-        if let Err(error) = &outcome {
-            self.state().note_failure(errno(error));
-        } else {
+        let outcome = self.flush_ended(covers, flushed).and_then(|()| match nothing_new {
+            true => Ok(()),
+            // A checkpoint flushes as well.
+            false => self.journal.commit_and_wait().inspect_err(|error| {
+                self.state().note_failure(errno(error));
+            }),
+        });
+        if outcome.is_ok() {
             let runs = {
                 let mut state = self.state();
                 state.durable_number = state.sealed_number;
@@ -407,7 +415,7 @@ impl Core {
                 let changed = if data_only { volatile.data_changed_in } else { volatile.changed_in };
                 changed <= state.durable_number
             });
-            (is_durable, state.written)
+            (is_durable, state.covers())
         };
         let weak = Weak::clone(&self.itself);
         if !is_durable {
@@ -420,9 +428,8 @@ impl Core {
             return done(Err(error));
         }
         let flushed = move |completion: Completion| {
-            let outcome = completion.map(drop);
             let Some(core) = weak.upgrade() else { return done(Err(Errno::IO)) };
-            core.flush_ended(covers, &outcome);
+            let outcome = core.flush_ended(covers, completion.map(drop));
             done(core.with_failure(inode, outcome.map_err(|error| core.errno(&error))));
         };
         self.device.submit(Request::Flush, Box::new(flushed));
@@ -534,21 +541,6 @@ fn check_geometry(device: &dyn BlockDevice) -> Result<u64, OpenError> {
         return Err(OpenError::TooSmall(geometry.capacity_bytes));
     }
     Ok(journal_bytes)
-}
-
-/// What a program sees of a device's error; the device's own words go to the log, the first ones.
-fn errno(error: &DeviceError) -> Errno {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    const MOST_LOGGED: u32 = 100;
-    static LOGGED: AtomicU32 = AtomicU32::new(0);
-    if LOGGED.load(Ordering::Relaxed) < MOST_LOGGED {
-        LOGGED.fetch_add(1, Ordering::Relaxed);
-        eprintln!("{error}");
-    }
-    match error {
-        DeviceError::NoSpace => Errno::NOSPC,
-        _ => Errno::IO,
-    }
 }
 
 fn merged(mut runs: Vec<Run>) -> Vec<Run> {

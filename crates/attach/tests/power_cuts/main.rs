@@ -302,6 +302,21 @@ fn check(filesystem: Filesystem, device: &Path) -> Result<(), String> {
     Err(format!("{program} found damage:\n{}", String::from_utf8_lossy(&words)))
 }
 
+/// What the checker finds of a file system that was mounted, and so recovered, and what is there of what was acknowledged.
+fn look(filesystem: Filesystem, directory: &Path, known: &Mutex<Acknowledged>) -> Result<(), String> {
+    let device = mounts::at(directory).ok_or("it is not mounted")?.source;
+    // The checkers want it unmounted.
+    mounts::try_unmount(directory, LIMIT).map_err(|error| mounts::explain(directory, error).to_string())?;
+    let checked = check(filesystem, &device);
+    filesystem.mount(&device, directory).map_err(|error| error.to_string())?;
+    checked?;
+    verify(directory, &mut known.lock().unwrap())
+}
+
+fn some_cut(random: &mut Random) -> PowerCut {
+    PowerCut { seed: random.below(u64::MAX), torn: random.below(2) == 0, reordered: random.below(4) > 0 }
+}
+
 struct Disk {
     attached: Attached,
     served: Served,
@@ -326,11 +341,7 @@ impl Disk {
         let (directory, known) = (self.directory.clone(), Arc::clone(&self.known));
         let seed = random.below(u64::MAX);
         let delay = Duration::from_micros(random.below(LONGEST_RUN_US));
-        let cut = PowerCut {
-            seed: random.below(u64::MAX),
-            torn: random.below(2) == 0,
-            reordered: random.below(4) > 0,
-        };
+        let cut = some_cut(random);
         let served = self.served.clone();
         let (lights, dark) = (Arc::clone(&self.known), |known: &Mutex<Acknowledged>, is_dark| {
             known.lock().unwrap().is_dark = is_dark;
@@ -345,14 +356,7 @@ impl Disk {
         let survival = cutter.join().unwrap();
         let recovered = || -> Result<(), String> {
             self.served.restore_power().map_err(|error| error.to_string())?;
-            // Recovered by that mount; the checkers want it unmounted.
-            let device = mounts::at(&self.directory).ok_or("it is not mounted")?.source;
-            mounts::try_unmount(&self.directory, LIMIT)
-                .map_err(|error| mounts::explain(&self.directory, error).to_string())?;
-            let checked = check(self.filesystem, &device);
-            self.filesystem.mount(&device, &self.directory).map_err(|error| error.to_string())?;
-            checked?;
-            verify(&self.directory, &mut self.known.lock().unwrap())
+            look(self.filesystem, &self.directory, &self.known)
         };
         recovered().map(|()| survival).map_err(|problem| {
             format!("{} round {round}, {cut:?} after {delay:?}: {problem}", self.filesystem.name())

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use underlay_attach::{AttachError, AttachSpec, Attached, Attachment, Filesystem, Served, mounts};
 use underlay_storage::catalogue;
-use underlay_storage::faults::{Fault, PowerCut, Survival};
+use underlay_storage::faults::{Fault, Survival};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node};
 
 use crate::fixture::{Fixture, MIB, Random, fuse_loop, modelled, without_hanging};
-use crate::{Acknowledged, CUTS_A_DISK, LIMIT, LONGEST_RUN_US, MEDIA, check, cuts, verify, write_until_cut};
+use crate::{Acknowledged, CUTS_A_DISK, LIMIT, LONGEST_RUN_US, MEDIA, cuts, look, some_cut, write_until_cut};
 
 /// Of the cuts that are asked for, one in so many has a second fault.
 const SHARE: u64 = 5;
@@ -98,12 +98,7 @@ impl MirroredDisk<'_> {
 
     /// The file system's checker, and what was acknowledged.
     fn look(&self, attached: &Attached) -> Result<(), String> {
-        let directory = attached.paths()[0].clone();
-        let device = mounts::at(&directory).ok_or("it is not mounted")?.source;
-        mounts::try_unmount(&directory, LIMIT).map_err(|error| words(mounts::explain(&directory, error)))?;
-        check(self.filesystem, &device)?;
-        self.filesystem.mount(&device, &directory).map_err(words)?;
-        verify(&directory, &mut self.known.lock().unwrap())
+        look(self.filesystem, &attached.paths()[0], &self.known)
     }
 
     /// Writes until the power of both is cut; a member may fail before that. Whether the mirror had left it out.
@@ -117,11 +112,7 @@ impl MirroredDisk<'_> {
         let served = attached.served().unwrap();
         let (directory, known): (PathBuf, _) = (attached.paths()[0].clone(), Arc::clone(&self.known));
         let seed = random.below(u64::MAX);
-        let cut = PowerCut {
-            seed: random.below(u64::MAX),
-            torn: random.below(2) == 0,
-            reordered: random.below(4) > 0,
-        };
+        let cut = some_cut(random);
         let fault = match random.below(2) {
             0 => Fault::Vanish,
             _ => Fault::Errors { operations: Vec::new(), rate: 1.0, extent: None, seed },

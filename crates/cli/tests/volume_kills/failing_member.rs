@@ -15,7 +15,7 @@ use underlay_volume::server::protocol::{Command, PoolState, Reply};
 use crate::parts::{Part, Random};
 use crate::support::{Playground, stderr, stdout};
 use crate::volumes::VolumeServer;
-use crate::{POOL, VOLUMES, WRITERS_A_VOLUME, forget_unflushed, kills};
+use crate::{POOL, VOLUMES, all_parts, forget_unflushed, kills, playground};
 
 /// Of the kills that are asked for, one in so many meets a failing member.
 const SHARE: u64 = 3;
@@ -332,13 +332,8 @@ fn strike(
 fn a_member_fails_while_the_server_is_killed() {
     let (strikes, seed) = ((kills() / SHARE).max(8), u64::from(std::process::id()));
     let mut random = Random(seed);
-    let playground = Playground::new();
-    playground.write("pool.toml", POOL);
-    let mut parts: Vec<Part> = (0..VOLUMES.len())
-        .flat_map(|volume| {
-            (0..WRITERS_A_VOLUME).map(move |number| Part::new(VOLUMES[volume], volume, number))
-        })
-        .collect();
+    let playground = playground(POOL);
+    let mut parts = all_parts();
     let (mut struck, mut left_out, mut refused, mut unread, mut failed_flushes) = ([0; 4], 0, 0, 0, 0);
     for number in 0..strikes {
         let one = Strike::draw(number, &mut random);

@@ -8,9 +8,9 @@ use underlay_nvme::initiator::{Controller, Options};
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
 
 use crate::parts::{BLOCK, Random, fill};
-use crate::support::{Playground, stderr};
+use crate::support::stderr;
 use crate::volumes::VolumeServer;
-use crate::{forget_unflushed, kills};
+use crate::{forget_unflushed, kills, playground};
 
 /// Of the kills that are asked for, one in so many finds the pool full.
 const SHARE: u64 = 6;
@@ -84,8 +84,7 @@ struct Outcome {
 }
 
 fn strike(number: u64, random: &mut Random) -> Outcome {
-    let playground = Playground::new();
-    playground.write("pool.toml", POOL);
+    let playground = playground(POOL);
     let volume = KEPT_VOLUMES[(number % 3) as usize];
     // Each third one is nearly full: there is space for a part of what is kept.
     let spare = if number % 3 == (number / 3) % 3 { 1 + random.below(KEPT / 2) } else { 0 };

@@ -48,6 +48,19 @@ fn kills() -> u64 {
     std::env::var(KILLS_VARIABLE).ok().map_or(USUAL_KILLS, |text| text.parse().unwrap())
 }
 
+fn playground(pool: &str) -> Playground {
+    let playground = Playground::new();
+    playground.write("pool.toml", pool);
+    playground
+}
+
+/// Each volume's, for all who write to it.
+fn all_parts() -> Vec<Part> {
+    let of_volume =
+        |volume| (0..WRITERS_A_VOLUME).map(move |number| Part::new(VOLUMES[volume], volume, number));
+    (0..VOLUMES.len()).flat_map(of_volume).collect()
+}
+
 /// What a crash of the server's host does: what the server noted in its memory is gone.
 fn forget_unflushed(playground: &Playground) {
     for file in ["kills.pool/unflushed.0", "kills.pool/unflushed.1"] {
@@ -62,13 +75,8 @@ fn forget_unflushed(playground: &Playground) {
 fn nothing_that_was_answered_is_lost_by_a_kill() {
     let (kills, seed) = (kills(), u64::from(std::process::id()));
     let mut random = Random(seed);
-    let playground = Playground::new();
-    playground.write("pool.toml", POOL);
-    let mut parts: Vec<Part> = (0..VOLUMES.len())
-        .flat_map(|volume| {
-            (0..WRITERS_A_VOLUME).map(move |number| Part::new(VOLUMES[volume], volume, number))
-        })
-        .collect();
+    let playground = playground(POOL);
+    let mut parts = all_parts();
     let mut snapshots: Vec<String> = Vec::new();
     for kill in 1..=kills {
         let server = VolumeServer::start(&playground, &["--immediate"]);
@@ -137,8 +145,7 @@ fn nothing_that_was_answered_is_lost_by_a_kill() {
 /// Nobody above the initiator learns that the server was killed, and in the end everything is as it was written.
 #[test]
 fn an_initiator_goes_on_when_the_server_comes_back() {
-    let playground = Playground::new();
-    playground.write("pool.toml", POOL);
+    let playground = playground(POOL);
     let first = VolumeServer::start(&playground, &["--immediate"]);
     let address = first.address.clone();
     let mut parts: Vec<Part> =

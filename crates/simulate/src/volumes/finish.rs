@@ -153,14 +153,7 @@ impl Rig {
         for user in users {
             let found = pool.volume(&user.name);
             let volume = found.unwrap_or_else(|error| panic!("{} is not there: {error}", user.name));
-            let mut first = 0;
-            while first < user.blocks() {
-                let read = await_answer(&self.world, "a last read", |then| {
-                    self.world.enter(self.server.process, || user.read_and(&volume, first, 64, then));
-                });
-                assert_eq!(read, Ok(()), "everything can be read once all faults are over: {}", user.name);
-                first += 64;
-            }
+            user.must_read_all(&self.world, self.server.process, &volume);
         }
     }
 

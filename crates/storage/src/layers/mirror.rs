@@ -231,6 +231,7 @@ impl Mirror {
             membership: 1,
             waiters: Vec::new(),
             writes: 0,
+            unheard: None,
         };
         let inner = Arc::new(Inner {
             members,
@@ -354,6 +355,7 @@ impl Inner {
             let mut result = Ok(());
             for (index, error) in failed {
                 if !state.leave_out(index) {
+                    state.unheard = Some(error.clone());
                     result = Err(error);
                 }
             }
@@ -472,6 +474,11 @@ impl Inner {
                             }
                         }
                     }
+                }
+                if regions.is_none()
+                    && let Some(error) = state.unheard.take()
+                {
+                    answer = Err(error);
                 }
                 match regions {
                     Some(regions) => state.written(regions),

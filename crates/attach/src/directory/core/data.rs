@@ -8,7 +8,8 @@ use underlay_sync::Mutex;
 use rustix::io::Errno;
 use underlay_storage::device::{Completion, Request};
 
-use super::extents::{Place, Segment};
+use super::extents::{Place, Run, Segment};
+use super::failures::Placed;
 use super::operation::{Operation, Timestamp};
 use super::ranges::{Access, Held};
 use super::space::{Fresh, LARGEST_FILE_BYTES};
@@ -135,7 +136,8 @@ impl Core {
         let segments = self.state().tree.get(inode).map(|file| file.extents.segments(blocks.clone()));
         let Some(segments) = segments else { return then(Err(Errno::NOENT), Vec::new()) };
         let length = ((blocks.end - blocks.start) * BLOCK_BYTES) as usize;
-        if let [Segment { place: Place::Written(device), .. }] = segments.as_slice() {
+        if let [Segment { place: Place::Written(device) | Place::Doubtful(device), .. }] = segments.as_slice()
+        {
             let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer: vec![0; length] };
             let done = move |completion: Completion| match completion {
                 Ok(buffer) => then(Ok(()), buffer),
@@ -145,10 +147,7 @@ impl Core {
         }
         let written: Vec<(u64, u64, u64)> = segments
             .iter()
-            .filter_map(|segment| match segment.place {
-                Place::Written(device) => Some((segment.at, device, segment.count)),
-                _ => None,
-            })
+            .filter_map(|segment| Some((segment.at, segment.place.content()?, segment.count)))
             .collect();
         if written.is_empty() {
             return then(Ok(()), vec![0; length]);
@@ -262,10 +261,7 @@ impl Core {
     ) {
         let written: Vec<(u64, u64)> = {
             let state = self.state();
-            let place = |block: &u64| match state.tree.get(inode)?.extents.place(*block) {
-                Place::Written(device) => Some((*block, device)),
-                _ => None,
-            };
+            let place = |block: &u64| Some((*block, state.tree.get(inode)?.extents.place(*block).content()?));
             blocks.iter().filter_map(place).collect()
         };
         if written.is_empty() {
@@ -326,14 +322,15 @@ impl Core {
         let file = state.tree.get(write.inode).ok_or(Errno::NOENT)?;
         let size = file.attributes.size;
         let segments = file.extents.segments(blocks(&write.bytes));
-        let mut plan = Plan { places: Vec::new(), fresh: Fresh::new(), unwritten: Vec::new() };
+        let mut plan =
+            Plan { places: Vec::new(), fresh: Fresh::new(), unwritten: Vec::new(), failures: state.failures };
         if segments.iter().any(|segment| !matches!(segment.place, Place::Written(_))) {
             self.check_metadata(state, 128 * segments.len())?;
         }
         for segment in segments {
             match segment.place {
                 Place::Written(device) => plan.places.push((device, segment.count)),
-                Place::Unwritten(device) => {
+                Place::Unwritten(device) | Place::Doubtful(device) => {
                     plan.places.push((device, segment.count));
                     plan.unwritten.push((segment.at, device, segment.count));
                 }
@@ -363,8 +360,9 @@ impl Core {
         let mut placed = false;
         for (at, device, count) in fresh.chain(plan.unwritten.iter().copied()).collect::<Vec<_>>() {
             placed = true;
-            state.perform(Operation::Map { inode: write.inode, at, device, count, written: true })?;
+            state.place(write.inode, at, Run { start: device, count })?;
         }
+        state.written_across_failures(write.inode, plan.failures);
         let time: Timestamp = now();
         let end = write.bytes.end;
         let Some(attributes) = state.tree.attributes_mut(write.inode) else { return Err(Errno::IO) };
@@ -425,8 +423,12 @@ impl Core {
                 Ok(found) => found,
                 Err(error) => return then(Err(error)),
             };
-            let place = core.state().tree.get(inode).map(|file| file.extents.place(block));
-            let (Some((_, mut data)), Some(Place::Written(device))) = (found.pop(), place) else {
+            let (place, failures) = {
+                let state = core.state();
+                (state.tree.get(inode).map(|file| file.extents.place(block)), state.failures)
+            };
+            let device = place.and_then(Place::content);
+            let (Some((_, mut data)), Some(device)) = (found.pop(), device) else {
                 return then(Ok(()));
             };
             let inside = |byte: u64| (byte - block * BLOCK_BYTES) as usize;
@@ -434,8 +436,16 @@ impl Core {
             let request = Request::Write { offset_bytes: device * BLOCK_BYTES, data, fua: false };
             let writing = Arc::clone(&core);
             let done = move |completion: Completion| {
-                writing.state().note_write(inode);
-                then(completion.map(|_| ()).map_err(|error| errno(&error)));
+                let mut outcome = completion.map(|_| ()).map_err(|error| errno(&error));
+                let mut state = writing.state();
+                state.note_write(inode);
+                if outcome.is_ok() && matches!(place, Some(Place::Doubtful(_))) {
+                    outcome = state.place(inode, block, Run { start: device, count: 1 });
+                    state.changed(inode, true);
+                }
+                state.written_across_failures(inode, failures);
+                drop(state);
+                then(outcome);
             };
             core.device.submit(request, Box::new(done));
         });
@@ -443,6 +453,14 @@ impl Core {
 }
 
 impl State {
+    /// A file's content lies there from now on.
+    fn place(&mut self, inode: u64, at: u64, run: Run) -> Outcome {
+        let Run { start: device, count } = run;
+        self.perform(Operation::Map { inode, at, device, count, written: true })?;
+        self.unflushed.push(Placed { written: self.written, inode, at, run });
+        Ok(())
+    }
+
     fn is_tail_clean(&self, inode: u64) -> bool {
         self.volatile.get(&inode).is_some_and(|volatile| volatile.tail_clean)
             || self.tree.get(inode).is_some_and(|file| file.attributes.size.is_multiple_of(BLOCK_BYTES))
@@ -465,4 +483,6 @@ struct Plan {
     places: Vec<(u64, u64)>,
     fresh: Fresh,
     unwritten: Vec<(u64, u64, u64)>,
+    /// How many flushes had failed.
+    failures: u64,
 }

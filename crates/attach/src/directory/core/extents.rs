@@ -20,7 +20,15 @@ impl Run {
 struct Extent {
     device: u64,
     count: u64,
-    written: bool,
+    content: Content,
+}
+
+/// What lies on blocks that a file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    Unwritten,
+    Written,
+    Doubtful,
 }
 
 /// A piece of a file: mapped, or a hole.
@@ -38,6 +46,9 @@ pub enum Place {
     /// Allocated, but what lies there is not the file's: it reads as zeros.
     Unwritten(u64),
     Written(u64),
+    /// Written, and then a flush failed: it is read as what was written, but with the device's power it may turn into what
+    /// another file left there. So the journal calls it unwritten until it is written anew.
+    Doubtful(u64),
 }
 
 impl Place {
@@ -45,7 +56,15 @@ impl Place {
     pub fn device(self) -> Option<u64> {
         match self {
             Place::Hole => None,
-            Place::Unwritten(device) | Place::Written(device) => Some(device),
+            Place::Unwritten(device) | Place::Written(device) | Place::Doubtful(device) => Some(device),
+        }
+    }
+
+    /// The same, where the file's content is read from there.
+    pub fn content(self) -> Option<u64> {
+        match self {
+            Place::Hole | Place::Unwritten(_) => None,
+            Place::Written(device) | Place::Doubtful(device) => Some(device),
         }
     }
 }
@@ -121,14 +140,14 @@ impl ExtentMap {
     }
 
     /// Maps a range anew, and returns the device blocks that it lay on before and does no longer.
-    pub fn map(&mut self, at: u64, run: Run, written: bool) -> Vec<Run> {
+    pub fn map(&mut self, at: u64, run: Run, content: Content) -> Vec<Run> {
         if run.count == 0 {
             return Vec::new();
         }
         let mut replaced = self.cut(at..at + run.count);
         // The same blocks again are only marked otherwise.
         replaced.retain(|(from, old)| run.start + (from - at) != old.start);
-        self.extents.insert(at, Extent { device: run.start, count: run.count, written });
+        self.extents.insert(at, Extent { device: run.start, count: run.count, content });
         self.blocks += run.count;
         self.merge_around(at);
         self.merge_around(at + run.count);
@@ -174,7 +193,7 @@ impl ExtentMap {
         let Some((_, left)) = self.extents.range_mut(..at).next_back().filter(|(start, left)| {
             *start + left.count == at
                 && left.device + left.count == right.device
-                && left.written == right.written
+                && left.content == right.content
         }) else {
             return;
         };
@@ -184,7 +203,11 @@ impl ExtentMap {
 }
 
 fn segment(at: u64, extent: &Extent) -> Segment {
-    let place = if extent.written { Place::Written(extent.device) } else { Place::Unwritten(extent.device) };
+    let place = match extent.content {
+        Content::Unwritten => Place::Unwritten(extent.device),
+        Content::Written => Place::Written(extent.device),
+        Content::Doubtful => Place::Doubtful(extent.device),
+    };
     Segment { at, count: extent.count, place }
 }
 
@@ -204,6 +227,7 @@ mod tests {
                     Place::Hole => Place::Hole,
                     Place::Unwritten(device) => Place::Unwritten(device + index),
                     Place::Written(device) => Place::Written(device + index),
+                    Place::Doubtful(device) => Place::Doubtful(device + index),
                 })
             })
             .collect()
@@ -215,7 +239,7 @@ mod tests {
         /// Against one entry a block.
         #[test]
         fn maps_like_a_table_of_blocks(
-            steps in proptest::collection::vec((0..BLOCKS, 0..12_u64, 0..60_u64, 0..3_u8), 0..40),
+            steps in proptest::collection::vec((0..BLOCKS, 0..12_u64, 0..60_u64, 0..4_u8), 0..40),
         ) {
             let mut map = ExtentMap::default();
             let mut table = vec![Place::Hole; BLOCKS as usize];
@@ -227,15 +251,16 @@ mod tests {
                     table[range].fill(Place::Hole);
                     (map.unmap(at..at + count), Vec::new())
                 } else {
-                    for (index, place) in (0..).zip(&mut table[range]) {
-                        *place = if kind == 1 {
-                            Place::Written(device + index)
-                        } else {
-                            Place::Unwritten(device + index)
-                        };
+                    let (content, place): (_, fn(u64) -> Place) = match kind {
+                        1 => (Content::Written, Place::Written),
+                        2 => (Content::Unwritten, Place::Unwritten),
+                        _ => (Content::Doubtful, Place::Doubtful),
+                    };
+                    for (index, entry) in (0..).zip(&mut table[range]) {
+                        *entry = place(device + index);
                     }
                     let still: Vec<u64> = (device..device + count).collect();
-                    (map.map(at, Run { start: device, count }, kind == 1), still)
+                    (map.map(at, Run { start: device, count }, content), still)
                 };
                 prop_assert_eq!(flat(&map), table.clone());
                 prop_assert_eq!(map.blocks(), table.iter().filter(|place| place.device().is_some()).count() as u64);
@@ -252,9 +277,9 @@ mod tests {
                 for pair in pieces.windows(2) {
                     let continues = pair[0].at + pair[0].count == pair[1].at
                         && match (pair[0].place, pair[1].place) {
-                            (Place::Written(a), Place::Written(b)) | (Place::Unwritten(a), Place::Unwritten(b)) => {
-                                a + pair[0].count == b
-                            }
+                            (Place::Written(a), Place::Written(b))
+                            | (Place::Unwritten(a), Place::Unwritten(b))
+                            | (Place::Doubtful(a), Place::Doubtful(b)) => a + pair[0].count == b,
                             _ => false,
                         };
                     prop_assert!(!continues, "{pieces:?}");

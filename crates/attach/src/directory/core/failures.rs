@@ -4,12 +4,17 @@
 //! data or attributes that the last good one had not covered: the device may have lost them, and nothing here keeps
 //! them to be written again. So each of these files answers each fsync by the error, until it was heard and nobody has the
 //! file open any more: a second program that has it open hears as well, and none is told that all is well.
+//!
+//! A device may have lost what a failed flush was to write, and let the next one succeed. So places whose content no flush
+//! has covered become doubtful then: the journal does not call them written before they were written anew. After a power
+//! cut they read as zeros, and not as what another file left there.
 
 use rustix::io::Errno;
 use underlay_storage::device::DeviceError;
 use underlay_sync::planted::{Bug, is_planted};
 
-use super::{Core, State, errno};
+use super::extents::Run;
+use super::{Core, State, Volatile};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
@@ -17,14 +22,43 @@ pub(super) struct Failure {
     was_heard: bool,
 }
 
+/// Blocks that a file's content was written to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    /// The count of the write.
+    pub written: u64,
+    pub inode: u64,
+    pub at: u64,
+    pub run: Run,
+}
+
+/// What a flush that is under way was to cover.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Covers {
+    written: u64,
+    failures: u64,
+}
+
 impl Core {
-    /// A flush of the device is over, which was to cover so many writes.
-    pub(super) fn flush_ended(&self, covers: u64, outcome: &Result<(), DeviceError>) {
+    /// A flush of the device is over. It has failed as well if another one did meanwhile: a device may tell only one of them.
+    pub(super) fn flush_ended(
+        &self,
+        covers: Covers,
+        outcome: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         let mut state = self.state();
-        match outcome {
-            Ok(()) => state.flushed = state.flushed.max(covers),
+        let outcome = outcome.and_then(|()| match state.failures == covers.failures {
+            true => Ok(()),
+            false => Err(DeviceError::Io("another flush failed at the same time".into())),
+        });
+        match &outcome {
+            Ok(()) => {
+                state.flushed = state.flushed.max(covers.written);
+                state.unflushed.retain(|placed| placed.written > covers.written);
+            }
             Err(error) => state.note_failure(errno(error)),
         }
+        outcome
     }
 
     /// What an fsync of a file answers.
@@ -41,6 +75,14 @@ impl Core {
     }
 }
 
+impl Volatile {
+    fn fail(&mut self, errno: Errno) {
+        if !is_planted(Bug::CommitOutcomeDropped) {
+            self.failure = Some(Failure { errno, was_heard: false });
+        }
+    }
+}
+
 impl State {
     /// The device has answered a write of a file's data.
     pub(super) fn note_write(&mut self, inode: u64) {
@@ -49,14 +91,34 @@ impl State {
         self.volatile.entry(inode).or_default().written = written;
     }
 
+    /// What a flush that begins now covers.
+    pub(super) fn covers(&self) -> Covers {
+        Covers { written: self.written, failures: self.failures }
+    }
+
     pub(super) fn note_failure(&mut self, errno: Errno) {
-        if is_planted(Bug::CommitOutcomeDropped) {
-            return;
-        }
+        self.failures += 1;
+        self.doubt(|_| true);
         let (flushed, committing) = (self.flushed, self.durable_number + 1..=self.sealed_number);
-        for volatile in self.volatile.values_mut() {
-            if volatile.written > flushed || committing.contains(&volatile.changed_in) {
-                volatile.failure = Some(Failure { errno, was_heard: false });
+        let is_concerned =
+            |volatile: &Volatile| volatile.written > flushed || committing.contains(&volatile.changed_in);
+        self.volatile.values_mut().filter(|volatile| is_concerned(volatile)).for_each(|one| one.fail(errno));
+    }
+
+    /// A write has ended that began when so many flushes had failed: one that did so meanwhile may have lost a part of it.
+    pub(super) fn written_across_failures(&mut self, inode: u64, failures: u64) {
+        if self.failures != failures {
+            let number = self.written;
+            self.doubt(|placed| placed.written == number);
+            self.volatile.entry(inode).or_default().fail(Errno::IO);
+        }
+    }
+
+    fn doubt(&mut self, is_doubtful: impl Fn(&Placed) -> bool) {
+        let doubtful: Vec<Placed> = self.unflushed.extract_if(.., |placed| is_doubtful(placed)).collect();
+        for Placed { inode, at, run, .. } in doubtful {
+            for operation in self.tree.doubt(inode, at, run) {
+                operation.encode(&mut self.transaction.operations);
             }
         }
     }
@@ -66,5 +128,20 @@ impl State {
         if let Some(volatile) = self.volatile.get_mut(&inode) {
             volatile.failure = volatile.failure.filter(|failure| !failure.was_heard);
         }
+    }
+}
+
+/// What a program sees of a device's error; the device's own words go to the log, the first ones.
+pub(super) fn errno(error: &DeviceError) -> Errno {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    const MOST_LOGGED: u32 = 100;
+    static LOGGED: AtomicU32 = AtomicU32::new(0);
+    if LOGGED.load(Ordering::Relaxed) < MOST_LOGGED {
+        LOGGED.fetch_add(1, Ordering::Relaxed);
+        eprintln!("{error}");
+    }
+    match error {
+        DeviceError::NoSpace => Errno::NOSPC,
+        _ => Errno::IO,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::data::{Outcome, answer};
-use super::extents::{Place, Run};
+use super::extents::{Content, Place, Run};
 use super::operation::Operation;
 use super::ranges::{Access, Held};
 use super::{BLOCK_BYTES, Core, Done, Job, State, now};
@@ -83,7 +83,7 @@ impl State {
         if run.count > wanted {
             let rest = Run { start: run.start + wanted, count: run.count - wanted };
             // What was reserved there before lies elsewhere.
-            for old in volatile.reserved.map(hole.start + wanted, rest, false) {
+            for old in volatile.reserved.map(hole.start + wanted, rest, Content::Unwritten) {
                 self.release(old);
             }
         }
@@ -343,7 +343,7 @@ impl State {
     /// Whole blocks read as zeros from now on, without being written.
     fn forget_content(&mut self, inode: u64, blocks: Range<u64>) -> Outcome {
         for segment in self.tree.get(inode).ok_or(Errno::NOENT)?.extents.segments(blocks) {
-            if let Place::Written(device) = segment.place {
+            if let Some(device) = segment.place.content() {
                 let (at, count) = (segment.at, segment.count);
                 self.perform(Operation::Map { inode, at, device, count, written: false })?;
             }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::extents::{ExtentMap, Run};
+use super::extents::{Content, ExtentMap, Place, Run};
 use super::operation::{Attributes, Kind, Operation};
 
 pub const ROOT: u64 = 1;
@@ -153,7 +153,8 @@ impl Tree {
                     return contradiction(format!("inode {inode} has an extent of {count} blocks at {at}"));
                 }
                 let run = Run { start: *device, count: *count };
-                self.change_extents(*inode, |extents| extents.map(*at, run, *written), freed)?;
+                let content = if *written { Content::Written } else { Content::Unwritten };
+                self.change_extents(*inode, |extents| extents.map(*at, run, content), freed)?;
             }
             Operation::Unmap { inode, range } => {
                 self.change_extents(*inode, |extents| extents.unmap(range.clone()), freed)?;
@@ -188,6 +189,31 @@ impl Tree {
         Ok(())
     }
 
+    /// Takes what a file has written to these blocks for doubtful, where it still lies there, and says how the journal is to
+    /// have it. In memory alone nothing changes: it is read as before.
+    pub fn doubt(&mut self, inode: u64, at: u64, run: Run) -> Vec<Operation> {
+        let Some(file) = self.inodes.get(&inode) else { return Vec::new() };
+        let lies_there = |place: Place, from: u64| place == Place::Written(run.start + (from - at));
+        let mut pieces = file.extents.segments(at..at + run.count);
+        pieces.retain(|piece| lies_there(piece.place, piece.at));
+        let mut operations = Vec::new();
+        for piece in pieces {
+            let device = run.start + (piece.at - at);
+            let again = Run { start: device, count: piece.count };
+            let mark = |extents: &mut ExtentMap| extents.map(piece.at, again, Content::Doubtful);
+            // The same blocks: nothing gets free, and the file is there.
+            let _ = self.change_extents(inode, mark, &mut Vec::new());
+            operations.push(Operation::Map {
+                inode,
+                at: piece.at,
+                device,
+                count: piece.count,
+                written: false,
+            });
+        }
+        operations
+    }
+
     /// The operations that make this tree out of an empty one.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.metadata_bytes as usize);
@@ -210,7 +236,7 @@ impl Tree {
                     .encode(&mut out);
             }
             for segment in inode.extents.iter() {
-                let written = matches!(segment.place, super::extents::Place::Written(_));
+                let written = matches!(segment.place, Place::Written(_));
                 let device = segment.place.device().unwrap_or(0);
                 let map =
                     Operation::Map { inode: number, at: segment.at, device, count: segment.count, written };

@@ -31,6 +31,9 @@ pub(super) struct State {
     pub(super) waiters: Vec<(u64, Persisted)>,
     /// Counts writes as they end.
     pub(super) writes: u64,
+    /// The journal of the last member with all data failed, perhaps by a flush that took written data with it. Whoever asks
+    /// for a flush next has to hear of it.
+    pub(super) unheard: Option<DeviceError>,
 }
 
 /// Called once the journals have a change, or can't have it.

@@ -178,7 +178,8 @@ impl BlockDevice for Delayed {
     }
 }
 
-/// Fails as many flushes, or forced writes, as it is told to.
+/// Fails as many flushes, or forced writes, as it is told to. A flush that fails has lost what it was to write, as behind the
+/// page cache of Linux: the next one succeeds.
 pub struct Failing {
     memory: Arc<Memory>,
     pub flushes: Mutex<u32>,
@@ -192,6 +193,10 @@ impl Failing {
             flushes: Mutex::new(0),
             forced_writes: Mutex::new(0),
         })
+    }
+
+    pub fn after_power_cut(&self) -> Arc<Memory> {
+        self.memory.after_power_cut(1)
     }
 }
 
@@ -212,6 +217,9 @@ impl BlockDevice for Failing {
             *left = left.saturating_sub(1);
             fails
         });
+        if fails && matches!(request, Request::Flush) {
+            self.memory.state.lock().unflushed.clear();
+        }
         done(if fails { Err(DeviceError::Io("as told".into())) } else { self.memory.answer(request) });
     }
 }

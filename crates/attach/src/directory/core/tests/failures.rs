@@ -68,3 +68,32 @@ fn a_record_that_could_not_be_written_is_told_too() {
     core.commit().unwrap();
     assert_eq!(sync(&core, one, false), Err(Errno::IO));
 }
+
+#[test]
+fn what_a_failed_flush_lost_is_no_other_files_old_data_and_counts_once_it_is_written_anew() {
+    let device = Failing::new(CAPACITY_BYTES);
+    let core = Core::format(device.clone(), (1, 1)).unwrap();
+    // Data of another file lies everywhere.
+    let old = opened(&core, "old");
+    let mut end = 8192;
+    while write(&core, old, end, &[7; 64 << 10]).is_ok() {
+        end += 64 << 10;
+    }
+    sync(&core, old, false).unwrap();
+    core.unlink(ROOT, b"old").unwrap();
+    core.released(old);
+    core.commit().unwrap();
+    let new = file(&core, "new");
+    write(&core, new, 0, &[8; 8192]).unwrap();
+    *device.flushes.lock() = 1;
+    core.commit().unwrap_err();
+    core.commit().unwrap();
+    assert_eq!(content(&core, new), [8; 8192]);
+    let after = Core::open(device.after_power_cut()).unwrap();
+    assert_eq!(content(&after, new), [0; 8192]);
+    write(&core, new, 0, &[9; 4096]).unwrap();
+    core.commit().unwrap();
+    let after = Core::open(device.after_power_cut()).unwrap();
+    assert_eq!(content(&after, new), [[9; 4096], [0; 4096]].concat());
+    check(&core);
+}

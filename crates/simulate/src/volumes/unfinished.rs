@@ -1,0 +1,45 @@
+//! Commands that nobody has answered yet.
+
+use std::sync::Arc;
+
+use crate::model::VolumeModel;
+use crate::user::User;
+
+/// An administrator's command under way: what it would leave behind if the server died now.
+pub enum Unfinished {
+    /// `model` is there once the server has died: a host writes on, and flushes, before anybody takes stock.
+    Snapshot {
+        name: String,
+        began: u64,
+        source: Arc<User>,
+        model: Option<VolumeModel>,
+    },
+    Delete {
+        name: String,
+    },
+    Resize {
+        name: String,
+        blocks: u32,
+    },
+}
+
+impl Unfinished {
+    /// What a snapshot may hold is what the server may have had then: the host may have yet to write again the rest.
+    pub fn server_died(&mut self, died: u64) {
+        if let Unfinished::Snapshot { began, source, model, .. } = self
+            && model.is_none()
+        {
+            let mut of_source = source.with_model(|model| model.clone());
+            of_source.lose_unflushed(died);
+            *model = Some(of_source.snapshot(*began, died));
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Unfinished::Snapshot { name, .. }
+            | Unfinished::Delete { name }
+            | Unfinished::Resize { name, .. } => name,
+        }
+    }
+}
