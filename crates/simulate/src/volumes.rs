@@ -23,7 +23,6 @@ use crate::network::Network;
 use crate::script::{Step, Volumes};
 use crate::slot::Slot;
 use crate::user::{Events, User, poll, wait_until};
-use administration::Unfinished;
 use host::Host;
 use server::{Leases, Server};
 use unfinished::Unfinished;

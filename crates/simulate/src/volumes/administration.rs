@@ -5,50 +5,11 @@ use std::sync::{Arc, PoisonError};
 use underlay_volume::Pool;
 use underlay_volume::pool::Access;
 
+use super::unfinished::Unfinished;
 use super::{BLOCK, Rig};
-use crate::model::VolumeModel;
 use crate::user::User;
 
 const MOST_SNAPSHOTS: usize = 4;
-
-/// An administrator's command under way: what it would leave behind if the server died now.
-pub(super) enum Unfinished {
-    /// `model` is there once the server has died: a host writes on, and flushes, before anybody takes stock.
-    Snapshot {
-        name: String,
-        began: u64,
-        source: Arc<User>,
-        model: Option<VolumeModel>,
-    },
-    Delete {
-        name: String,
-    },
-    Resize {
-        name: String,
-        blocks: u32,
-    },
-}
-
-impl Unfinished {
-    /// What a snapshot may hold is what the server may have had then: the host may have yet to write again the rest.
-    pub(super) fn server_died(&mut self, died: u64) {
-        if let Unfinished::Snapshot { began, source, model, .. } = self
-            && model.is_none()
-        {
-            let mut of_source = source.with_model(|model| model.clone());
-            of_source.lose_unflushed(died);
-            *model = Some(of_source.snapshot(*began, died));
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Unfinished::Snapshot { name, .. }
-            | Unfinished::Delete { name }
-            | Unfinished::Resize { name, .. } => name,
-        }
-    }
-}
 
 impl Rig {
     /// Does something to the pool in a task of its server.
