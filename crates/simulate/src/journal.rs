@@ -1,5 +1,5 @@
-//! A journal alone under test: records of any length, checkpoints, failing writes and power cuts, on a small
-//! stack.
+//! A journal alone under test: records of any length, checkpoints, failing writes and power cuts, on
+//! a small stack.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
