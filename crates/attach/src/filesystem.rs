@@ -121,6 +121,10 @@ impl Filesystem {
                             self.name()
                         )
                     }
+                    // A second host is refused its writes, of which the kernel says no more than this.
+                    rustix::io::Errno::IO => ". A request failed. Where the volume is served to several hosts, another one may \
+                                              be writing to it: `underlay volume list` on its server shows which"
+                        .to_owned(),
                     _ => String::new(),
                 };
                 AttachError::failed(format!(

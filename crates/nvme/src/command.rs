@@ -21,7 +21,7 @@ pub mod admin {
     pub const KEEP_ALIVE: u8 = 0x18;
     /// Of this vendor's, without data: this controller takes the place of those that its host made before it. Dwords 10 and 11 are an
     /// instance of the host's, 12 and 13 a number that grows with each of its controllers.
-    /// The result is 1 if another host was the last one to write to a namespace.
+    /// The result is 0 if this initiator was the last one to write, or nobody was; otherwise a number that stands for who it was.
     pub const REPLACE_FORMER: u8 = 0xc0;
 }
 

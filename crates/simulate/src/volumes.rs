@@ -343,9 +343,7 @@ impl Rig {
             self.boot += 1;
             power_lost(&self.events);
         }
-        // A new process would not hear of a sync that has failed: only who was told, and wrote it again, is safe.
-        let has_forgotten = self.disks.iter().any(Disk::has_forgotten);
-        let loses = takes_power || !self.setup.has_host_memory || has_forgotten;
+        let loses = takes_power || !self.setup.has_host_memory;
         let users: Vec<Arc<User>> = self.known().values().cloned().collect();
         if !self.setup.is_remote {
             for user in users {

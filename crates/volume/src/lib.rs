@@ -9,6 +9,7 @@
 //! pool.close()?;
 //! ```
 
+mod plain_file;
 pub mod pool;
 pub mod pool_file;
 pub mod rate;

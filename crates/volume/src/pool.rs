@@ -367,7 +367,7 @@ impl Pool {
 
 fn check_capacity(capacity_bytes: u64) -> Result<(), PoolError> {
     let problem = if capacity_bytes == 0 {
-        "it must be longer than nothing"
+        "it must have at least one block of 4096 bytes"
     } else if !capacity_bytes.is_multiple_of(BLOCK_BYTES) {
         "it must be a multiple of 4096 bytes"
     } else if capacity_bytes > u64::from(u32::MAX) * EXTENT_BYTES {

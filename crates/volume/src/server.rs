@@ -234,7 +234,7 @@ pub fn obey(file: &PoolFile, command: Command) -> Result<Reply, ServerError> {
         let problem = format!("the pool '{}' is not served: `underlay volume serve` does that", file.name);
         return Ok(Reply::Failed { kind: FailureKind::Mistake, problem });
     }
-    if !file.directory.is_dir() {
+    if !file.directory.is_dir() || (opened::is_blank(file) && !opened::has_notes(file)) {
         let problem = format!("there is no pool '{}' yet: `underlay volume serve` makes it", file.name);
         return Ok(Reply::Failed { kind: FailureKind::Mistake, problem });
     }

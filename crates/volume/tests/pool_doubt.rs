@@ -200,3 +200,25 @@ fn a_pool_opens_while_a_member_in_doubt_is_gone_and_its_flushes_fail_until_it_is
     assert_eq!((read(&volumes, 0), read(&volumes, 1)), (vec![2; 3], vec![3; 3]));
     assert_durable(&devices, memory.path());
 }
+
+#[test]
+fn a_flush_that_fails_while_the_pool_is_opened_is_known_at_the_next_opening() {
+    let memory = tempfile::tempdir().unwrap();
+    let devices = vec![Cached::new(vec![0; CAPACITY_BYTES])];
+    let pool = open(&devices, memory.path()).unwrap();
+    let volume = pool.create("volume-0", &VolumeSpec::new(1 << 20)).unwrap();
+    write(std::slice::from_ref(&volume), 0, 1);
+    volume.execute(Request::Flush).unwrap();
+    // Answered, and with the dead process's server in the page cache alone.
+    write(std::slice::from_ref(&volume), 0, 2);
+    write(std::slice::from_ref(&volume), 1, 3);
+    devices[0].set(Health::FailsFlushes);
+    assert!(open(&devices, memory.path()).is_err(), "its journal is nowhere else");
+    devices[0].set(Health::Sound);
+    let volume = open(&devices, memory.path()).unwrap().volume("volume-0").unwrap();
+    volume.execute(Request::Flush).unwrap();
+    let devices: Vec<Cached> = devices.iter().map(Cached::after_power_cut).collect();
+    let other_boot = tempfile::tempdir().unwrap();
+    let volumes = [open(&devices, other_boot.path()).unwrap().volume("volume-0").unwrap()];
+    assert_eq!((read(&volumes, 0), read(&volumes, 1)), (vec![2], vec![3]));
+}

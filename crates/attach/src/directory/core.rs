@@ -126,6 +126,9 @@ struct State {
     unflushed: Vec<Placed>,
     /// Flushes and commits that have failed.
     failures: u64,
+    /// A sealed transaction calls something written that a failed flush may have lost. It must not become durable before the one
+    /// that takes that back, so the journal begins anew with both.
+    begins_anew: bool,
 }
 
 #[derive(Default)]
@@ -264,6 +267,7 @@ impl Core {
             flushed: 0,
             unflushed: Vec::new(),
             failures: 0,
+            begins_anew: false,
         };
         state.remove_orphans().map_err(|errno| damaged(&errno))?;
         let (jobs, received) = channel();
@@ -308,10 +312,10 @@ impl Core {
     pub fn commit(&self) -> Result<(), Errno> {
         let _one = self.committing.lock();
         self.check_alive()?;
-        let nothing_new = {
+        let (nothing_new, begins_anew) = {
             let mut state = self.state();
             state.seal(&self.journal);
-            state.sealed_number == state.durable_number
+            (state.sealed_number == state.durable_number, std::mem::take(&mut state.begins_anew))
         };
         // The data that the records speak of. Only this function has the journal write, so no record overtakes it.
         let covers = self.state().covers();
@@ -322,10 +326,15 @@ impl Core {
         let outcome = self.flush_ended(covers, flushed).and_then(|()| match nothing_new {
             true => Ok(()),
             // A checkpoint flushes as well.
-            false => self.journal.commit_and_wait().inspect_err(|error| {
-                self.state().note_failure(errno(error));
-            }),
+            false => match begins_anew {
+                true => self.journal.checkpoint_and_wait(),
+                false => self.journal.commit_and_wait(),
+            }
+            .inspect_err(|error| self.state().note_failure(errno(error))),
         });
+        if outcome.is_err() {
+            self.state().begins_anew |= begins_anew;
+        }
         if outcome.is_ok() {
             let runs = {
                 let mut state = self.state();

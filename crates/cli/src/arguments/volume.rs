@@ -122,7 +122,7 @@ pub struct CreateVolumeArguments {
     /// The qualified name of a host that may connect; may be given several times [default: any host]
     #[arg(long = "host", value_name = "NQN")]
     pub hosts: Vec<String>,
-    /// The environment variable of the server with the secret that those hosts prove to know
+    /// The environment variable of the server with the secret that those hosts prove they know
     #[arg(long, value_name = "VARIABLE", requires = "hosts")]
     pub secret_env: Option<String>,
     /// Let several hosts write at the same time: for a cluster file system, and for no other

@@ -63,8 +63,8 @@ fn all_parts() -> Vec<Part> {
 
 /// What a crash of the server's host does: what the server noted in its memory is gone.
 fn forget_unflushed(playground: &Playground) {
-    for file in ["kills.pool/unflushed.0", "kills.pool/unflushed.1"] {
-        match std::fs::remove_file(playground.path(file)) {
+    for file in (0..4).map(|number| format!("kills.pool/unflushed.{number}")) {
+        match std::fs::remove_file(playground.path(&file)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{file}: {error}"),
             _ => {}
         }

@@ -50,8 +50,8 @@ pub(super) struct Association {
     admin: Arc<Queue>,
     io: Vec<Arc<Queue>>,
     pub limits: Limits,
-    /// Another host wrote to the subsystem last; false where the target can't tell.
-    pub was_written_by_another: bool,
+    /// Stands for who else wrote to the subsystem last; 0 if nobody did, or where the target can't tell.
+    pub last_writer: u64,
     next: AtomicUsize,
 }
 
@@ -81,9 +81,9 @@ impl Association {
         let controller_id = connect_queue(options, &admin, ADMIN_DEPTH, ANY_CONTROLLER)?;
         enable(options, &admin)?;
         let limits = identify(options, &admin)?;
-        let mut was_written_by_another = false;
+        let mut last_writer = 0;
         if io_queues && limits.identify.model_number.trim() == MODEL_NUMBER {
-            was_written_by_another = replace_former(options, &admin, instance, number)?;
+            last_writer = replace_former(options, &admin, instance, number)?;
         }
         let mut io = Vec::new();
         if io_queues {
@@ -106,7 +106,7 @@ impl Association {
             }
         }
         begun.0.clear();
-        Ok(Association { number, admin, io, limits, was_written_by_another, next: AtomicUsize::new(0) })
+        Ok(Association { number, admin, io, limits, last_writer, next: AtomicUsize::new(0) })
     }
 
     pub(super) fn admin(&self) -> &Queue {
@@ -330,14 +330,14 @@ fn replace_former(
     admin: &Queue,
     instance: u64,
     number: u64,
-) -> Result<bool, InitiatorError> {
+) -> Result<u64, InitiatorError> {
     let mut command = Command::new(command::admin::REPLACE_FORMER, 0, 0, Sgl::none());
     let halves = |wide: u64| [wide as u32, (wide >> 32) as u32];
     command.dwords[..2].copy_from_slice(&halves(instance));
     command.dwords[2..4].copy_from_slice(&halves(number));
     let what = "taking the place of a lost connection";
     let answer = succeed(admin, command, Payload::None, options.connect_timeout, what)?;
-    Ok(answer.completion.result & 1 != 0)
+    Ok(answer.completion.result)
 }
 
 /// How many I/O queues there may be.

@@ -1,7 +1,7 @@
 //! A controller and whoever keeps the connection to it: keep-alive, events, and finding it again when it is lost.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use underlay_sync::Instant;
 use underlay_sync::thread::{self, JoinHandle};
@@ -52,6 +52,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     namespaces: Mutex<BTreeMap<u32, Weak<Namespace>>>,
+    /// Who had written last when this initiator came. As long as no write of its own was answered, that is no news.
+    first_writer: OnceLock<u64>,
 }
 
 struct State {
@@ -113,6 +115,7 @@ impl Controller {
             }),
             changed: Condvar::new(),
             namespaces: Mutex::default(),
+            first_writer: OnceLock::new(),
         });
         let association = shared.establish(1)?;
         shared.install(association);
@@ -267,7 +270,12 @@ impl Shared {
         Association::establish(&self.options, (self.instance, number), &self.stats, true, owner)
     }
 
+    fn first_found_writer(&self) -> u64 {
+        self.first_writer.get().copied().unwrap_or_default()
+    }
+
     fn install(self: &Arc<Shared>, association: Association) {
+        let _ = self.first_writer.set(association.last_writer);
         let association = Arc::new(association);
         self.listen_for_event(&association);
         *self.association.write() = Some(association);
@@ -482,7 +490,8 @@ impl Shared {
         for namespace in namespaces {
             let (data, identity) = self.identify_namespace(association, namespace.nsid)?;
             namespace.renew(&data, &identity)?;
-            if association.was_written_by_another && namespace.has_written() {
+            let is_new = namespace.was_answered() || association.last_writer != self.first_found_writer();
+            if association.last_writer != 0 && is_new && namespace.has_written() {
                 return Err(InitiatorError::WrittenByAnother { nsid: namespace.nsid });
             }
             repeat(association, &namespace)?;

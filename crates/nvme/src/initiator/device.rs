@@ -63,6 +63,8 @@ pub(super) struct Namespace {
     /// How often it was found that answered writes are gone which could not be done again.
     losses: AtomicU64,
     has_written: AtomicBool,
+    /// A write was answered with success.
+    was_answered: AtomicBool,
     controller: Weak<Shared>,
 }
 
@@ -95,6 +97,7 @@ impl Namespace {
             record: Mutex::new(record),
             losses: AtomicU64::new(0),
             has_written: AtomicBool::new(false),
+            was_answered: AtomicBool::new(false),
             controller,
         }
     }
@@ -120,6 +123,10 @@ impl Namespace {
 
     pub(super) fn has_written(&self) -> bool {
         self.has_written.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn was_answered(&self) -> bool {
+        self.was_answered.load(Ordering::SeqCst)
     }
 
     /// Writes to do again, before anything else is sent.
@@ -308,6 +315,9 @@ impl Namespace {
         let namespace = Arc::clone(self);
         let answered = move |outcome: Result<Answer, Lost>| {
             let completion = namespace.judge(outcome, 0);
+            if completion.is_ok() {
+                namespace.was_answered.store(true, Ordering::SeqCst);
+            }
             let kept = completion.is_ok().then_some(Kept { command, data, blocks, fua });
             namespace.record().end(blocks, bytes, kept);
             done(completion);

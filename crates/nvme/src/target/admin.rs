@@ -92,8 +92,7 @@ fn replace_former(controller: &Arc<Controller>, command: &Command, reply: Reply)
     let Some(subsystem) = controller.subsystem() else { return reply.status(INVALID_FIELD) };
     match subsystem.replace_former(controller, instance, number) {
         Ok(()) => {
-            let was_written = subsystem.was_written_by_another(&controller.host());
-            reply.result(Status::SUCCESS, u64::from(was_written));
+            reply.result(Status::SUCCESS, subsystem.last_writer_but(&controller.host()));
         }
         Err(Replaced::ByNewer) => {
             refuse(controller, command, reply, Status::COMMAND_SEQUENCE_ERROR.do_not_retry());

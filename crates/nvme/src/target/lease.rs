@@ -117,11 +117,11 @@ impl Lease {
         self.state.read().holder.clone()
     }
 
-    /// Whether it was another host that wrote last, as far as is known.
-    pub(super) fn was_written_by_another(&self, host: &HostIdentity) -> bool {
+    /// Who wrote last, if that is known and was not this one.
+    pub(super) fn last_writer_but(&self, host: &HostIdentity) -> Option<HostIdentity> {
         let state = self.state.read();
         let holder = state.holder.as_ref().filter(|_| state.is_settled);
-        holder.or(state.former.as_ref()).is_some_and(|last| last != host)
+        holder.or(state.former.as_ref()).filter(|last| *last != host).cloned()
     }
 
     /// Whether a host may write, which makes it the holder if nobody else is. The command in question has been counted as one that a
@@ -176,7 +176,14 @@ impl Lease {
                 let former = before.holder.or(before.former);
                 *state = State { former, is_settled: true, ..State::default() };
             }
-            Err(_) => *state = before,
+            Err(_) => {
+                *state = before;
+                // It may have gone meanwhile, when it was not the holder: nobody has noted since when.
+                let absent = state.holder.as_ref().is_some_and(|holder| !surroundings.is_connected(holder));
+                if absent {
+                    state.absent_since.get_or_insert_with(Instant::now);
+                }
+            }
         }
         settled
     }
@@ -422,7 +429,7 @@ mod tests {
         assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &leaving), Err(Denied::Busy));
         assert_eq!(lease.holder(), None);
         // It has not written.
-        assert!(lease.was_written_by_another(&b) && !lease.was_written_by_another(&a));
+        assert!(lease.last_writer_but(&b).is_some() && !lease.last_writer_but(&a).is_some());
         assert_eq!(store.load(), Some((a.clone(), false)));
         lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
         assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &around), Err(Denied::Held));
@@ -446,7 +453,7 @@ mod tests {
         assert_eq!(admit(&host('b')), Err(Denied::Held), "another host has to wait for it");
         assert_eq!(admit(&second), Ok(()));
         around.come(&lease, &first);
-        assert!(lease.was_written_by_another(&first) && !lease.was_written_by_another(&second));
+        assert!(lease.last_writer_but(&first).is_some() && !lease.last_writer_but(&second).is_some());
         assert_eq!(admit(&first), Err(Denied::Held));
     }
 
@@ -474,9 +481,9 @@ mod tests {
             assert_eq!(store.load(), Some((b.clone(), false)));
             // Free for anybody, and yet it is known who wrote last.
             let lease = start();
-            assert!(lease.was_written_by_another(&a) && !lease.was_written_by_another(&b));
+            assert!(lease.last_writer_but(&a).is_some() && !lease.last_writer_but(&b).is_some());
             lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
-            assert!(lease.was_written_by_another(&b) && !lease.was_written_by_another(&a));
+            assert!(lease.last_writer_but(&b).is_some() && !lease.last_writer_but(&a).is_some());
         });
     }
 

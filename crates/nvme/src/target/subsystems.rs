@@ -1,6 +1,7 @@
 //! Subsystems and their namespaces, which may come, go and change while the target runs.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -430,9 +431,16 @@ impl Subsystem {
         if self.await_former(nqn, id) { Ok(()) } else { Err(Replaced::NotYet) }
     }
 
-    /// Whether it was another host that wrote last to one of the namespaces.
-    pub(super) fn was_written_by_another(&self, host: &HostIdentity) -> bool {
-        self.namespaces().iter().any(|namespace| namespace.lease.was_written_by_another(host))
+    /// A number that stands for who wrote last to the namespaces, over restarts of the target as well; 0 if it was only this one.
+    pub(super) fn last_writer_but(&self, host: &HostIdentity) -> u64 {
+        let number = |namespace: &Arc<Namespace>| {
+            let writer = namespace.lease.last_writer_but(host)?;
+            let mut hasher = DefaultHasher::new();
+            (namespace.nsid(), writer).hash(&mut hasher);
+            // Never 0, and in a sum of several neither.
+            Some(hasher.finish() >> 32 | 1)
+        };
+        self.namespaces().iter().filter_map(number).sum()
     }
 
     /// A controller takes leave of the subsystem, though its connections may last a little longer.

@@ -232,6 +232,7 @@ impl Mirror {
             waiters: Vec::new(),
             writes: 0,
             unheard: None,
+            unheard_number: 0,
         };
         let inner = Arc::new(Inner {
             members,
@@ -356,6 +357,7 @@ impl Inner {
             for (index, error) in failed {
                 if !state.leave_out(index) {
                     state.unheard = Some(error.clone());
+                    state.unheard_number += 1;
                     result = Err(error);
                 }
             }
@@ -448,14 +450,15 @@ impl Inner {
     fn to_members(self: &Arc<Self>, request: Request, done: Done) {
         let (offset_bytes, length_bytes) = request.extent();
         let regions = (length_bytes > 0).then(|| self.regions_of(offset_bytes, length_bytes));
-        let (targets, attempts, writes) = {
+        let (targets, attempts, writes, unheard_before) = {
             let state = self.lock();
             let in_use = |index: &usize| !matches!(state.roles[*index], Role::Out { .. });
             let mut targets: Vec<usize> = (0..self.members.len()).filter(in_use).collect();
             if regions.is_none() && is_planted(Bug::OneMemberFlushed) {
                 targets.truncate(1);
             }
-            (targets, state.attempts.clone(), state.writes)
+            let unheard_before = state.unheard.is_some().then_some(state.unheard_number);
+            (targets, state.attempts.clone(), state.writes, unheard_before)
         };
         let (inner, indices) = (Arc::clone(self), targets.clone());
         let end = move |completions: Vec<Completion>| {
@@ -476,9 +479,13 @@ impl Inner {
                     }
                 }
                 if regions.is_none()
-                    && let Some(error) = state.unheard.take()
+                    && let Some(error) = state.unheard.clone()
                 {
                     answer = Err(error);
+                    // It stays to be heard by flushes that begin after it: this one may have begun before.
+                    if unheard_before == Some(state.unheard_number) {
+                        state.unheard = None;
+                    }
                 }
                 match regions {
                     Some(regions) => state.written(regions),

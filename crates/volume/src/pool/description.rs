@@ -194,15 +194,22 @@ pub enum PoolError {
     NoMember(usize),
     #[error("member {0} is still failing: {1}")]
     MemberFails(usize, DeviceError),
+    #[error(
+        "the journal is there only once: the other one of the first two members could not take its copy; the next opening of the \
+         pool tries again"
+    )]
+    JournalOnce,
     #[error("member {0} could not be brought up to date and stays out: {1}")]
     NotResynced(usize, DeviceError),
     #[error(
         "the two copies of a region of volume '{volume}' may differ, as it was written over when the pool was last in use, and \
-         can't be made alike ({error}): see that members {} and {} answer, and open the pool again", members[0], members[1]
+         can't be made alike ({error}): see that members {} and {}, counted from 0, can be read and written, and open the pool again", members[0], members[1]
     )]
     NotAlike { volume: String, members: [usize; 2], error: DeviceError },
     #[error("what was answered and not flushed can't be kept in {}: {source}", directory.display())]
     HostMemory { directory: PathBuf, source: std::io::Error },
+    #[error("what was answered and not flushed can't be read from `unflushed.*` in {}: {source}", directory.display())]
+    UnreadNotes { directory: PathBuf, source: std::io::Error },
     #[error("a thread can't be had: {0}")]
     Thread(#[from] std::io::Error),
 }

@@ -1,25 +1,30 @@
 //! Members whose last flush has failed: what was written to them before may be in a cache alone, for good.
 
+mod kept;
+
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_sync::Mutex;
 
+use self::kept::Kept;
 use super::core::Core;
 use super::description::{MemberState, PoolError};
-use super::extent::{Extent, Piece, Unit, first_unit, mask};
+use super::extent::{Extent, Unit, first_unit, mask};
 use super::map::Outstanding;
 use super::member::Places;
 use super::plain::copy_to;
-use super::record::Record;
+use super::unflushed::HostMemory;
 
 /// What is known about the flushes of one member.
 #[derive(Default)]
 pub struct Doubt {
-    /// The last one has failed.
-    is_failed: AtomicBool,
-    /// A process before this one could not flush it, and what it wrote has yet to be written again.
+    /// What could not be made durable, by this process or by one before it, has yet to be written again.
     owes: AtomicBool,
+    /// How many have failed.
+    failures: AtomicU64,
 }
 
 impl Doubt {
@@ -29,7 +34,43 @@ impl Doubt {
     }
 }
 
-/// Notes beside the journal that a flush of the member has failed, before anybody else hears of it.
+/// Of all members of a pool.
+#[derive(Default)]
+pub struct Doubts {
+    list: Mutex<Vec<Arc<Doubt>>>,
+    kept: Mutex<Option<Kept>>,
+}
+
+impl Doubts {
+    /// Keeps them from now on. Whoever was in doubt owes what it has.
+    ///
+    /// # Errors
+    /// When they can't be kept.
+    pub fn begin(&self, memory: Option<&HostMemory>, identity: u64, members: usize) -> io::Result<()> {
+        let kept = memory.map(|memory| Kept::open(memory, identity)).transpose()?;
+        let doubt = |member: usize| {
+            let owes = kept.as_ref().is_some_and(|kept| kept.has(member as u8));
+            Arc::new(Doubt { owes: AtomicBool::new(owes), ..Doubt::default() })
+        };
+        *self.list.lock() = (0..members).map(doubt).collect();
+        *self.kept.lock() = kept;
+        Ok(())
+    }
+
+    /// By member.
+    pub fn all(&self) -> Vec<Arc<Doubt>> {
+        self.list.lock().clone()
+    }
+
+    fn set(&self, member: u8, is_doubtful: bool) {
+        if let Some(kept) = self.kept.lock().as_mut() {
+            // Where it can't be written changes of the maps can't be noted either: they fail.
+            let _ = kept.set(member, is_doubtful);
+        }
+    }
+}
+
+/// Keeps beside the journal that a flush of the member has failed, before anybody else hears of it.
 ///
 /// The next process finds in its notes where data is that this one could not make durable. Linux takes the pages for clean, so
 /// it reads them and its flush succeeds: unless it writes them again, a power cut leaves a map that points to what was never
@@ -42,9 +83,12 @@ pub struct Witness {
 }
 
 impl Witness {
-    pub fn new(device: Arc<dyn BlockDevice>, member: u8, outstanding: &Arc<Outstanding>) -> Witness {
-        let doubt = Arc::new(Doubt::default());
-        outstanding.doubts.lock().push((member, Arc::clone(&doubt)));
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        member: u8,
+        doubt: Arc<Doubt>,
+        outstanding: &Arc<Outstanding>,
+    ) -> Witness {
         Witness { device, member, outstanding: Arc::clone(outstanding), doubt }
     }
 }
@@ -62,13 +106,14 @@ impl BlockDevice for Witness {
         }
         let (member, outstanding) = (self.member, Arc::clone(&self.outstanding));
         let doubt = Arc::clone(&self.doubt);
+        // What was written again after the flush began, and what another one has lost meanwhile, it does not cover.
+        let (owed, failures) = (doubt.owes(), doubt.failures.load(Ordering::SeqCst));
         let answered = move |completion: Completion| {
             if completion.is_err() {
-                doubt.is_failed.store(true, Ordering::SeqCst);
-                // Where it can't be noted, changes of the maps can't be noted either.
-                let _ = outstanding.unflushed.note(&Record::Doubtful { member });
-            } else if is_flush {
-                doubt.is_failed.store(false, Ordering::SeqCst);
+                doubt.failures.fetch_add(1, Ordering::SeqCst);
+                outstanding.doubts.set(member, true);
+            } else if is_flush && !owed && doubt.failures.load(Ordering::SeqCst) == failures {
+                outstanding.doubts.set(member, false);
             }
             done(completion);
         };
@@ -76,27 +121,14 @@ impl BlockDevice for Witness {
     }
 }
 
-impl Outstanding {
-    /// Notes again who is in doubt: what was noted before goes with the older file.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    pub fn note_doubtful(&self) -> Result<(), DeviceError> {
-        let doubts = self.doubts.lock();
-        let is_doubtful = |doubt: &Doubt| doubt.owes() || doubt.is_failed.load(Ordering::SeqCst);
-        let mut members = doubts.iter().filter(|(_, doubt)| is_doubtful(doubt));
-        members.try_for_each(|(member, _)| self.unflushed.note(&Record::Doubtful { member: *member }))
-    }
-}
-
 impl Core {
-    /// At opening, of a member that the last process could not flush: writes again what is on it. Where the member still fails
+    /// At opening: writes again what is on members that could not be flushed. Where one still fails
     /// the pool opens nevertheless, for the sake of what is elsewhere; flushes of what is on this one fail until a resync or
     /// another opening has made up for it.
-    pub fn settle_or_owe(self: &Arc<Self>, index: usize) {
-        let Some(member) = self.members.list.get(index) else { return };
-        member.doubt.owes.store(true, Ordering::Release);
-        let _ = self.settle(index);
+    pub fn settle_or_owe(self: &Arc<Self>) {
+        for index in 0..self.members.list.len() {
+            let _ = self.settle(index);
+        }
     }
 
     /// Writes again what a member owes, if it owes anything.
@@ -121,42 +153,45 @@ impl Core {
         Ok(())
     }
 
-    /// Where each part of an extent begins that is on this member, and which blocks from there on it has.
-    fn runs_on(&self, index: usize, extent: &Extent) -> Vec<(Unit, u64)> {
-        // A copy on a member that is out is not used before it is brought up to date.
-        let is_out = self.members.list[index].state() == MemberState::Out;
-        let is_wanted =
-            |unit: Unit, has_copy: bool| self.members.index_of(unit) == index && !(has_copy && is_out);
+    /// Each part of an extent that is on this member: where to read it, where it is, and which blocks from there on it has.
+    fn runs_on(&self, index: usize, extent: &Extent) -> Vec<(Unit, Unit, u64)> {
+        let run = |unit: Unit, other: Option<Unit>, blocks: u64| {
+            let other = other.map(|unit| (unit, self.members.index_of(unit)));
+            // A copy on a member that is out is not used before it is brought up to date.
+            let is_out = self.members.list[index].state() == MemberState::Out;
+            if self.members.index_of(unit) != index || (other.is_some() && is_out) {
+                return None;
+            }
+            // What a cache had for clean it may have dropped: the other copy is the better one.
+            let is_sound =
+                |member: &usize| self.members.is_read(*member) && !self.members.list[*member].doubt.owes();
+            let from = other.filter(|(_, member)| is_sound(member)).map_or(unit, |(unit, _)| unit);
+            Some((from, unit, blocks))
+        };
+        let both = |first: Unit, second: Option<Unit>, blocks: u64| {
+            let second_run = second.and_then(|second| run(second, Some(first), blocks));
+            run(first, second, blocks).into_iter().chain(second_run)
+        };
         match extent {
             Extent::Plain(plain) => {
-                let units = std::iter::once(plain.slab).chain(plain.copy).map(first_unit);
-                let wanted = units.filter(|unit| is_wanted(*unit, plain.copy.is_some()));
-                wanted.map(|unit| (unit, plain.valid)).collect()
+                both(first_unit(plain.slab), plain.copy.map(first_unit), plain.valid).collect()
             }
-            Extent::Packed(packed) => {
-                let of_chunk = |chunk: usize| {
-                    let has_copy = packed.copy(chunk).is_some();
-                    packed.pieces_of(chunk).filter_map(move |piece| match piece {
-                        Piece::Run { unit, units } => {
-                            is_wanted(unit, has_copy).then(|| (unit, mask(0, units)))
-                        }
-                        Piece::Slab(_) => None,
-                    })
-                };
-                packed.stored().flat_map(|(chunk, _)| of_chunk(chunk)).collect()
-            }
+            Extent::Packed(packed) => packed
+                .stored()
+                .flat_map(|(chunk, stored)| both(stored.unit(), packed.copy(chunk), mask(0, stored.units())))
+                .collect(),
         }
     }
 
-    /// Writes runs again where they are, one after the other.
+    /// Writes runs again, one after the other.
     fn write_again(
         self: &Arc<Self>,
-        mut runs: Vec<(Unit, u64)>,
+        mut runs: Vec<(Unit, Unit, u64)>,
         done: Box<dyn FnOnce(Result<(), DeviceError>) + Send>,
     ) {
-        let Some((unit, blocks)) = runs.pop() else { return done(Ok(())) };
+        let Some((from, unit, blocks)) = runs.pop() else { return done(Ok(())) };
         let next = Arc::clone(self);
-        copy_to(self, Places { first: unit, second: None }, unit, blocks, move |copied| match copied {
+        copy_to(self, Places { first: from, second: None }, unit, blocks, move |copied| match copied {
             Ok(()) => next.write_again(runs, done),
             Err(error) => done(Err(error)),
         });

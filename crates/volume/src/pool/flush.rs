@@ -67,8 +67,6 @@ impl Core {
         let waiters = std::mem::take(&mut self.lock_flusher().waiters);
         // Before the maps are captured: whatever is captured was noted by then, or is noted twice.
         self.outstanding.unflushed.turn();
-        // Where it can't be noted nothing else can be, either.
-        let _ = self.outstanding.note_doubtful();
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         // Captured before the members are flushed: what the captured maps point to had been written by then.
         let captured: Vec<(Arc<VolumeCore>, Changes)> = self

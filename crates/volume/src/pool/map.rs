@@ -12,7 +12,7 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::DeviceError;
 
-use super::doubt::Doubt;
+use super::doubt::Doubts;
 use super::extent::{Extent, Piece, Plain, Taken};
 use super::record::Record;
 use super::unflushed::Unflushed;
@@ -51,8 +51,7 @@ pub struct Outstanding {
     pub unflushed: Unflushed,
     /// Pieces that maps no longer point to and that a flush has yet to give back.
     pub releasing: AtomicU64,
-    /// By member.
-    pub doubts: Mutex<Vec<(u8, Arc<Doubt>)>>,
+    pub doubts: Doubts,
 }
 
 #[derive(Default)]

@@ -141,8 +141,8 @@ pub struct Members {
 impl Members {
     pub fn new(found: Vec<Found>, outstanding: Arc<Outstanding>) -> Members {
         let lacking = found.iter().filter(|found| found.out || found.is_known.is_some()).count();
-        let doubts = outstanding.doubts.lock().clone();
-        let member = |(found, (_, doubt)): (Found, (u8, Arc<Doubt>))| {
+        let doubts = outstanding.doubts.all();
+        let member = |(found, doubt): (Found, Arc<Doubt>)| {
             // One that could not be read is left out if it alone is lacking. Beside another one it can't be, and has
             // missed nothing that was written before.
             let alone = lacking == 1 || is_planted(Bug::StaleCopyServed);

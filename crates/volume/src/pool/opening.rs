@@ -58,9 +58,17 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
     let identity = labels[0].identity;
     let (devices, known) = ask_unread(devices, &labels, &unreadable);
     let outstanding = Arc::new(Outstanding::default());
-    let witness =
-        |(index, device)| Arc::new(Witness::new(device, index as u8, &outstanding)) as Arc<dyn BlockDevice>;
-    let devices: Devices = devices.into_iter().enumerate().map(witness).collect();
+    let memory = settings.host_memory.as_ref();
+    let directory = memory.map(|memory| memory.directory.clone()).unwrap_or_default();
+    let unkept = |source| PoolError::HostMemory { directory: directory.clone(), source };
+    let unread = |source| PoolError::UnreadNotes { directory: directory.clone(), source };
+    // Before the first flush, which may fail.
+    outstanding.doubts.begin(memory, identity, devices.len()).map_err(unkept)?;
+    let doubts = outstanding.doubts.all();
+    let witness = |(index, (device, doubt))| {
+        Arc::new(Witness::new(device, index as u8, doubt, &outstanding)) as Arc<dyn BlockDevice>
+    };
+    let devices: Devices = devices.into_iter().zip(doubts).enumerate().map(witness).collect();
     let journal_mirror = open_mirror(&devices, &labels)?;
     let journal_device: Arc<dyn BlockDevice> = match &journal_mirror {
         Some(mirror) => Arc::clone(mirror) as Arc<dyn BlockDevice>,
@@ -74,13 +82,8 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
     }
     drop(recovered);
     let tables = log.with_tables(Tables::clone);
-    let memory = settings.host_memory;
-    let unkept = |source| {
-        let directory = memory.as_ref().map(|memory| memory.directory.clone()).unwrap_or_default();
-        PoolError::HostMemory { directory, source }
-    };
     let owner = Owner { identity, session: tables.session };
-    let noted = memory.as_ref().map_or(Ok(Vec::new()), |memory| left_over(memory, owner)).map_err(unkept)?;
+    let noted = memory.map_or(Ok(Vec::new()), |memory| left_over(memory, owner)).map_err(unread)?;
     let left_over = LeftOver::new(noted);
     let out = left_over.out(&tables.out);
     let slabs: Vec<_> = labels.iter().map(|label| label.first_slab..label.first_slab + label.slabs).collect();
@@ -119,19 +122,21 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         .map(|(number, table)| (*number, core.new_volume(*number, &table.header, &table.extents)));
     core.volumes.write().extend(volumes);
     core.make_again(left_over).map_err(PoolError::Map)?;
+    core.settle_or_owe();
     make_alike(&core, &tables)?;
     // The journal knows all of it before it says that older notes are void.
     core.flush_and_wait()?;
     let session = underlay_sync::random_u64();
-    core.log.append([Record::Session { number: session }]);
-    core.flush_and_wait()?;
-    if let Some(memory) = &memory {
-        let unflushed = &core.outstanding.unflushed;
-        unflushed.begin(memory, Owner { identity, session }).map_err(unkept)?;
+    let unflushed = &core.outstanding.unflushed;
+    if let Some(memory) = memory {
+        // Beside the older notes, which hold until the journal names this session.
+        unflushed.begin(memory, Owner { identity, session }, owner).map_err(unkept)?;
         // What a member that fails has kept from the journal.
         core.volumes().iter().try_for_each(|volume| volume.map.note_dirty())?;
-        core.outstanding.note_doubtful()?;
     }
+    core.log.append([Record::Session { number: session }]);
+    core.flush_and_wait()?;
+    unflushed.forget_former();
     Ok(core)
 }
 

@@ -56,10 +56,6 @@ pub enum Record {
     Next {
         volume: u32,
     },
-    /// A flush of the member has failed: what was written to it before may be in a cache alone. It is only noted.
-    Doubtful {
-        member: u8,
-    },
     /// The pool was opened; what was noted beside the journal in an older session is in the journal or void.
     Session {
         number: u64,
@@ -75,7 +71,6 @@ const MEMBER: u8 = 6;
 const INTENT: u8 = 7;
 const NEXT: u8 = 8;
 const SESSION: u8 = 9;
-const DOUBTFUL: u8 = 10;
 
 impl Record {
     pub fn encode(&self, bytes: &mut Vec<u8>) {
@@ -101,7 +96,6 @@ impl Record {
             Record::Member { member, out } => fields(MEMBER, &[u32::from(*member), u32::from(*out)]),
             Record::Intent { volume, region, set } => fields(INTENT, &[*volume, *region, u32::from(*set)]),
             Record::Next { volume } => fields(NEXT, &[*volume]),
-            Record::Doubtful { member } => fields(DOUBTFUL, &[u32::from(*member)]),
             Record::Session { number } => fields(SESSION, &[*number as u32, (*number >> 32) as u32]),
         }
     }
@@ -130,7 +124,6 @@ impl Record {
                 Record::Intent { volume: first, region, set: take_u32(&mut rest)? != 0 }
             }
             NEXT => Record::Next { volume: first },
-            DOUBTFUL => Record::Doubtful { member: u8::try_from(first).ok()? },
             SESSION => Record::Session { number: u64::from(take_u32(&mut rest)?) << 32 | u64::from(first) },
             _ => return None,
         };
@@ -239,7 +232,6 @@ impl Tables {
             }
             Record::Next { volume } => self.next_volume = self.next_volume.max(volume),
             Record::Session { number } => self.session = number,
-            Record::Doubtful { .. } => {}
         }
         Ok(())
     }

@@ -13,15 +13,12 @@ pub struct LeftOver {
     extents: BTreeMap<(u32, u32), Option<Extent>>,
     /// Whether it is out.
     members: BTreeMap<u8, bool>,
-    /// Members of which a flush has failed.
-    doubtful: BTreeSet<u8>,
 }
 
 impl LeftOver {
     /// Of notes in the order in which they were made.
     pub fn new(noted: Vec<Record>) -> LeftOver {
-        let mut left =
-            LeftOver { extents: BTreeMap::new(), members: BTreeMap::new(), doubtful: BTreeSet::new() };
+        let mut left = LeftOver { extents: BTreeMap::new(), members: BTreeMap::new() };
         for record in noted {
             match record {
                 Record::Extent { volume, index, extent } => {
@@ -29,9 +26,6 @@ impl LeftOver {
                 }
                 Record::Member { member, out } => {
                     left.members.insert(member, out);
-                }
-                Record::Doubtful { member } => {
-                    left.doubtful.insert(member);
                 }
                 // Nothing else is noted.
                 _ => {}
@@ -87,9 +81,6 @@ impl Core {
             }
             let released = before.into_iter().filter(|piece| !after.contains(piece)).collect();
             volume.map.change(index, |_| Some((new, released))).map_err(|error| error.to_string())?;
-        }
-        for member in left.doubtful {
-            self.settle_or_owe(usize::from(member));
         }
         Ok(())
     }

@@ -69,8 +69,7 @@ impl Core {
             }
             looks += u32::from(health.resyncing == 0);
             if looks > LOOKS {
-                let problem = "its copy of the journal can't be brought up to date; the next opening of the pool tries again";
-                return Err(PoolError::MemberFails(index, DeviceError::Io(problem.into())));
+                return Err(PoolError::JournalOnce);
             }
             thread::sleep(PAUSE);
         }

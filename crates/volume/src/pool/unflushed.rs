@@ -5,7 +5,7 @@
 //! memory until a flush writes it to the journal. So each change is noted here before it is made, by one write to a plain
 //! file, which is never synced: the host's page cache keeps it. It stands for the memory with a battery of a storage server.
 //!
-//! Two files take turns. A flush that begins turns to the other file, if that is no longer needed; once it is committed, the journal
+//! Two files of a session take turns. A flush that begins turns to the other file, if that is no longer needed; once it is committed, the journal
 //! knows everything in the first one. Opening the pool reads both, the older one first. Their notes are the history of
 //! all changes up to the last one, from some point on that the journal has reached: so the last note about an extent says what it
 //! is, whatever the journal knew.
@@ -33,13 +33,17 @@ use underlay_storage::device::DeviceError;
 
 use super::extent::{take_u32, take_u64};
 use super::record::Record;
+use crate::plain_file::{self, FOLLOWS_NO_LINK};
 
 const MAGIC: &[u8; 8] = b"UNDLYUF1";
 const BOOT_BYTES: usize = 40;
 const HEADER_BYTES: usize = 76;
 const FRAME_BYTES: usize = 8;
 const USUAL_LONG_BYTES: u64 = 32 << 20;
-const FILES: [&str; 2] = ["unflushed.0", "unflushed.1"];
+/// Only flushes that go on failing let a file get much longer than the above.
+const LONGEST_BYTES: u64 = 16 << 30;
+/// A session has two of them; the next one has the other two, so that both have notes until the journal names the later one.
+const FILES: [[&str; 2]; 2] = [["unflushed.0", "unflushed.1"], ["unflushed.2", "unflushed.3"]];
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Files in the page cache of this host, which outlives the pool's process and not the host.
@@ -112,6 +116,23 @@ pub fn encode_note(generation: u64, record: &Record, bytes: &mut Vec<u8>) {
 
 /// A file's header and its notes, as far as they can be read; nothing where it has no header.
 pub fn decode(file: &[u8]) -> Option<(Header, Vec<Record>)> {
+    let header = decode_header(file)?;
+    let mut notes = &file[HEADER_BYTES..];
+    let mut records = Vec::new();
+    while let Some((record, behind)) = decode_note(header.generation, notes) {
+        records.push(record);
+        notes = behind;
+    }
+    Some((header, records))
+}
+
+fn header_of(path: &Path) -> io::Result<Option<Header>> {
+    let mut bytes = [0; HEADER_BYTES];
+    OpenOptions::new().read(true).custom_flags(FOLLOWS_NO_LINK).open(path)?.read_exact_at(&mut bytes, 0)?;
+    Ok(decode_header(&bytes))
+}
+
+fn decode_header(file: &[u8]) -> Option<Header> {
     let (fields, mut crc) = file.get(..HEADER_BYTES)?.split_at(HEADER_BYTES - 4);
     if take_u32(&mut crc)? != crc32fast::hash(fields) {
         return None;
@@ -119,15 +140,7 @@ pub fn decode(file: &[u8]) -> Option<(Header, Vec<Record>)> {
     let mut rest = fields.strip_prefix(MAGIC)?;
     let (identity, session) = (take_u64(&mut rest)?, take_u64(&mut rest)?);
     let generation = take_u64(&mut rest)?;
-    let header =
-        Header { owner: Owner { identity, session }, generation, boot: *rest.first_chunk::<BOOT_BYTES>()? };
-    let mut notes = &file[HEADER_BYTES..];
-    let mut records = Vec::new();
-    while let Some((record, behind)) = decode_note(generation, notes) {
-        records.push(record);
-        notes = behind;
-    }
-    Some((header, records))
+    Some(Header { owner: Owner { identity, session }, generation, boot: *rest.first_chunk::<BOOT_BYTES>()? })
 }
 
 fn decode_note(generation: u64, mut bytes: &[u8]) -> Option<(Record, &[u8])> {
@@ -153,12 +166,8 @@ fn checksum(generation: u64, record: &[u8]) -> u32 {
 /// When a file is there and can't be read.
 pub fn left_over(memory: &HostMemory, owner: Owner) -> io::Result<Vec<Record>> {
     let mut found = Vec::new();
-    for name in FILES {
-        let file = match fs::read(memory.directory.join(name)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
+    for name in FILES.as_flattened() {
+        let Some(file) = plain_file::read(&memory.directory.join(name), LONGEST_BYTES)? else { continue };
         let ours = |header: &Header| *header == Header::new(owner, header.generation, &memory.boot);
         found.extend(decode(&file).filter(|(header, _)| ours(header)));
     }
@@ -179,7 +188,10 @@ pub struct Unflushed {
 
 struct Turns {
     header: Header,
+    names: [&'static str; 2],
     files: [File; 2],
+    /// Of the session before.
+    former: [PathBuf; 2],
     current: usize,
     end_bytes: u64,
     /// The journal knows everything in the other file.
@@ -192,25 +204,43 @@ impl Unflushed {
         self.turns.lock()
     }
 
-    /// Forgets what older sessions noted, and keeps notes from now on. The journal has this session durably.
+    /// Keeps notes from now on, in files that have none of the former session's. They count once the journal has this session
+    /// durably.
     ///
     /// # Errors
     /// When the files can't be made.
-    pub fn begin(&self, memory: &HostMemory, owner: Owner) -> io::Result<()> {
+    pub fn begin(&self, memory: &HostMemory, owner: Owner, former: Owner) -> io::Result<()> {
+        let is_formers = |name: &&str| {
+            let header = header_of(&memory.directory.join(name));
+            header.is_ok_and(|header| header.is_some_and(|header| header.owner == former))
+        };
+        let pair = usize::from(FILES[0].iter().any(is_formers));
         let open = |name: &str| {
             let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600).open(memory.directory.join(name))
+            let options = options.write(true).create(true).truncate(true).mode(0o600);
+            options.custom_flags(FOLLOWS_NO_LINK).open(memory.directory.join(name))
         };
-        let files = [open(FILES[0])?, open(FILES[1])?];
+        let names = FILES[pair];
+        let files = [open(names[0])?, open(names[1])?];
+        let former = FILES[1 - pair].map(|name| memory.directory.join(name));
         let header = Header::new(owner, 1, &memory.boot);
         files[0].write_all_at(&header.encode(), 0)?;
         let end_bytes = HEADER_BYTES as u64;
-        let turns = Turns { header, files, current: 0, end_bytes, other_is_free: true, note: Vec::new() };
+        let note = Vec::new();
+        let turns = Turns { header, names, files, former, current: 0, end_bytes, other_is_free: true, note };
         *self.lock() = Some(turns);
         self.step_bytes.store(memory.long_bytes.max(1), Ordering::Relaxed);
         self.count(end_bytes);
         self.keeps.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// The journal names this session: what the former one noted is void.
+    pub fn forget_former(&self) {
+        if let Some(turns) = self.lock().as_ref() {
+            // They only take space.
+            turns.former.iter().for_each(|path| drop(fs::remove_file(path)));
+        }
     }
 
     /// Called before a change is made, so that no change is made, and none gets into the journal, that is not noted.
@@ -228,7 +258,7 @@ impl Unflushed {
         turns.files[turns.current].write_all_at(&turns.note, turns.end_bytes).map_err(|error| {
             DeviceError::Io(format!(
                 "a change of the pool's map can't be noted in {} of its directory: {error}",
-                FILES[turns.current]
+                turns.names[turns.current]
             ))
         })?;
         turns.end_bytes += turns.note.len() as u64;
@@ -294,6 +324,7 @@ mod tests {
     use super::*;
 
     const OWNER: Owner = Owner { identity: 7, session: 8 };
+    const FORMER: Owner = Owner { identity: 7, session: 3 };
 
     fn memory(directory: &Path) -> HostMemory {
         HostMemory { directory: directory.to_owned(), boot: "first".into(), long_bytes: 1000 }
@@ -320,7 +351,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let memory = memory(folder.path());
             let unflushed = Unflushed::default();
-            unflushed.begin(&memory, OWNER).unwrap();
+            unflushed.begin(&memory, OWNER, FORMER).unwrap();
             let (mut noted, mut needed_from, mut captured) = (0u32, 0u32, None);
             for step in steps {
                 match step {
@@ -383,7 +414,7 @@ mod tests {
         let unflushed = Unflushed::default();
         unflushed.note(&record(1)).unwrap();
         assert!(indices(&memory, OWNER).is_empty(), "nothing was begun");
-        unflushed.begin(&memory, OWNER).unwrap();
+        unflushed.begin(&memory, OWNER, FORMER).unwrap();
         unflushed.note(&record(2)).unwrap();
         assert_eq!(indices(&memory, OWNER), [2]);
         for other in [Owner { session: 9, ..OWNER }, Owner { identity: 9, ..OWNER }] {
@@ -393,14 +424,38 @@ mod tests {
         assert!(indices(&later, OWNER).is_empty());
         unflushed.end();
         assert!(indices(&memory, OWNER).is_empty());
-        assert!(FILES.iter().all(|name| fs::metadata(folder.path().join(name)).unwrap().len() == 0));
+        assert!(FILES[0].iter().all(|name| fs::metadata(folder.path().join(name)).unwrap().len() == 0));
+    }
+
+    #[test]
+    fn older_notes_are_there_until_the_journal_names_the_next_session() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = memory(folder.path());
+        let begin = |owner, former, number| {
+            let unflushed = Unflushed::default();
+            unflushed.begin(&memory, owner, former).unwrap();
+            unflushed.note(&record(number)).unwrap();
+            unflushed
+        };
+        begin(OWNER, FORMER, 1);
+        let next = Owner { session: 9, ..OWNER };
+        // Several are begun and end before the journal has them.
+        for number in 2..5 {
+            begin(next, OWNER, number);
+            assert_eq!((indices(&memory, OWNER), indices(&memory, next)), (vec![1], vec![number]));
+        }
+        let last = Owner { session: 10, ..OWNER };
+        begin(last, OWNER, 5).forget_former();
+        assert_eq!((indices(&memory, OWNER), indices(&memory, last)), (vec![], vec![5]));
+        begin(OWNER, last, 6).forget_former();
+        assert_eq!((indices(&memory, OWNER), indices(&memory, last)), (vec![6], vec![]));
     }
 
     #[test]
     fn it_says_once_that_it_is_long_and_again_after_as_much_more() {
         let folder = tempfile::tempdir().unwrap();
         let unflushed = Unflushed::default();
-        unflushed.begin(&memory(folder.path()), OWNER).unwrap();
+        unflushed.begin(&memory(folder.path()), OWNER, FORMER).unwrap();
         assert!(!unflushed.is_long());
         for (current_bytes, says) in [(1000, true), (1001, false), (2000, true), (2000, false)] {
             unflushed.current_bytes.store(current_bytes, Ordering::Relaxed);

@@ -1,8 +1,6 @@
 //! Who may connect to which volume, kept beside the pool.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::ServerError;
@@ -24,15 +22,15 @@ impl Admissions {
     /// Reads them. A file that makes no sense is an error: taken for empty it would let everybody in.
     pub(super) fn open(directory: &Path) -> Result<Admissions, ServerError> {
         let path = directory.join(FILE);
-        let volumes = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| {
+        let volumes = match whole_file::read(&path) {
+            Ok(Some(text)) => serde_json::from_slice(&text).map_err(|error| {
                 let problem = format!(
                     "{} makes no sense ({error}): put it right, or remove it to admit any host",
                     path.display()
                 );
                 ServerError::Failed(problem)
             })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Ok(None) => BTreeMap::new(),
             Err(error) => return Err(ServerError::io("read", path, error)),
         };
         Ok(Admissions { path, volumes, is_file_uncertain: false })
@@ -64,6 +62,8 @@ impl Admissions {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -58,6 +58,10 @@ fn is_mistake(error: &PoolError) -> bool {
             | PoolError::Mirror(_)
             | PoolError::Device(_)
             | PoolError::MemberFails(..)
+            | PoolError::JournalOnce
+            | PoolError::NotResynced(..)
+            | PoolError::NotAlike { .. }
+            | PoolError::UnreadNotes { .. }
             | PoolError::HostMemory { .. }
             | PoolError::Thread(_)
     )

@@ -126,7 +126,9 @@ impl Exports {
     /// The one host that writes, if one does.
     pub(super) fn writer(&self, volume: &str) -> Option<String> {
         let subsystem = self.lock().get(volume).map(|exported| Arc::clone(&exported.subsystem))?;
-        Some(subsystem.namespace(NSID)?.writer()?.nqn)
+        let writer = subsystem.namespace(NSID)?.writer()?.nqn;
+        // One that is gone keeps its place for a while, and writes nothing.
+        subsystem.queues().iter().any(|queue| queue.host_nqn == writer).then_some(writer)
     }
 
     pub(super) fn traffic(&self, volume: &str) -> Traffic {

@@ -1,8 +1,6 @@
 //! Faults of a pool's modelled devices, kept in the pool's directory: a device that has vanished doesn't come back because the
 //! server was started anew.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -34,19 +32,24 @@ impl KnownFaults {
         let path = directory.join(FILE);
         let no_sense = |problem: String| {
             let path = path.display();
-            ServerError::Failed(format!(
-                "{path} makes no sense ({problem}): remove it, and the devices are sound"
-            ))
+            ServerError::Failed(format!("{path} is not valid ({problem}): remove it to start without faults"))
         };
-        let known: Vec<Known> = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| no_sense(error.to_string()))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let known: Vec<Known> = match whole_file::read(&path) {
+            Ok(Some(text)) => serde_json::from_slice(&text).map_err(|error| no_sense(error.to_string()))?,
+            Ok(None) => Vec::new(),
             Err(error) => return Err(ServerError::io("read", path, error)),
         };
         for one in &known {
             stack.inject(&one.device, one.fault.clone()).map_err(|error| no_sense(error.to_string()))?;
         }
         Ok(KnownFaults { path, known: Mutex::new(known) })
+    }
+
+    /// How to be rid of them where no server runs that could be asked; nothing where there are none.
+    pub(super) fn remedy(&self) -> Option<String> {
+        let path = self.path.display();
+        let is_any = !self.known.lock().is_empty();
+        is_any.then(|| format!("{path} has faults of modelled devices: remove it to start without them"))
     }
 
     pub(super) fn inject(&self, stack: &Stack, device: &str, fault: Fault) -> Result<(), ServerError> {

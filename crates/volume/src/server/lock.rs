@@ -8,6 +8,8 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::plain_file::FOLLOWS_NO_LINK;
+
 const FILE: &str = "lock";
 const LONGEST_BYTES: u64 = 64;
 
@@ -33,6 +35,7 @@ impl Lock {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(FOLLOWS_NO_LINK)
             .open(directory.join(FILE));
         let mut file = open.map_err(LockError::Io)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,9 @@ use super::protocol::{Member, PoolState, Traffic, VolumeState};
 use super::real_device::RealDevice;
 use crate::pool::{Access, HostMemory, MemberInfo, Pool, PoolInfo, PoolSettings, Volume, VolumeInfo};
 use crate::pool_file::{Admission, Devices, PoolFile, VolumeFile};
+
+/// What a server leaves in the directory of a pool that was in use.
+const NOTES: [&str; 4] = ["unflushed.0", "unflushed.2", "doubtful", "writers.json"];
 
 const SEED: u64 = 1;
 
@@ -67,6 +70,8 @@ impl OpenPool {
             LockError::Taken(pid) => ServerError::Taken { pool: file.name.clone(), pid },
             LockError::Io(error) => ServerError::io("lock", directory, error),
         })?;
+        check_directory(directory)?;
+        check_devices_are_there(file)?;
         let admissions = Mutex::new(Admissions::open(directory)?);
         let (stack, names, devices) = match &file.devices {
             Devices::Modelled { .. } => open_modelled(file)?,
@@ -86,8 +91,13 @@ impl OpenPool {
             .map_err(|error| ServerError::io("tell the boot of this host for", directory, error))?;
         let settings =
             PoolSettings { clock, workers, host_memory: Some(host_memory), ..PoolSettings::default() };
-        let pool = Pool::open(devices, settings)
-            .map_err(|source| ServerError::Pool { pool: file.name.clone(), source })?;
+        let pool = Pool::open(devices, settings).map_err(|source| {
+            match faults.as_ref().and_then(KnownFaults::remedy) {
+                // No server is there that could be asked to clear them.
+                Some(remedy) => ServerError::Failed(format!("the pool '{}': {source}. {remedy}", file.name)),
+                None => ServerError::Pool { pool: file.name.clone(), source },
+            }
+        })?;
         if let Some(stack) = &stack {
             stack.set_pace(Pace::Modelled);
         }
@@ -312,6 +322,52 @@ fn journal_share(info: &PoolInfo) -> f64 {
     let share =
         |member: &MemberInfo| info.journal_bytes as f64 / (info.journal_bytes + member.space_bytes) as f64;
     info.members.iter().take(info.journal_members).map(share).fold(0.0, f64::max)
+}
+
+/// Whoever could write here could have the server believe anything about the pool.
+fn check_directory(directory: &Path) -> Result<(), ServerError> {
+    let found = std::fs::metadata(directory).map_err(|error| ServerError::io("look at", directory, error))?;
+    let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
+    let path = directory.display();
+    if owner != us {
+        return Err(ServerError::Mistake(format!(
+            "the pool's directory {path} belongs to user {owner}, and this is user {us}: run as its owner, or `chown -R` it"
+        )));
+    }
+    if found.mode() & 0o022 != 0 {
+        let problem = format!("other users can write to the pool's directory {path}: `chmod go-w` it");
+        return Err(ServerError::Mistake(problem));
+    }
+    Ok(())
+}
+
+/// Where the pool's own notes are and its devices' files are not, they got lost, or are not mounted: new ones in their place would
+/// look like an empty pool.
+fn check_devices_are_there(file: &PoolFile) -> Result<(), ServerError> {
+    if is_blank(file) && has_notes(file) {
+        return Err(ServerError::Mistake(format!(
+            "{} has the notes of a pool, but none of its devices' files: put them back, or remove the directory to make the pool \
+             anew without what it held",
+            file.directory.display()
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn has_notes(file: &PoolFile) -> bool {
+    NOTES.iter().any(|name| file.directory.join(name).exists())
+}
+
+/// Whether none of the modelled devices has a file yet.
+pub(super) fn is_blank(file: &PoolFile) -> bool {
+    let devices = match &file.devices {
+        Devices::Modelled { .. } => file.modelled(),
+        Devices::Paths(_) => return false,
+    };
+    devices.iter().all(|device| match &device.backing {
+        BackingSpec::File(path) => !path.exists(),
+        _ => false,
+    })
 }
 
 type Opened = (Option<Stack>, Vec<String>, Vec<Arc<dyn BlockDevice>>);

@@ -1,9 +1,19 @@
-//! Files that are replaced whole: after a crash or on a full disk there is what was before, or what was to be.
+//! Files that are read and replaced whole: after a crash or on a full disk there is what was before, or what was to be.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use crate::plain_file;
+
+/// A server's own files are far shorter.
+const LONGEST_BYTES: u64 = 64 << 20;
+
+/// The whole content, or nothing where there is no such file.
+pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    plain_file::read(path, LONGEST_BYTES)
+}
 
 /// Durable once it returns, and readable by this user alone. After an error either content may be there.
 pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {

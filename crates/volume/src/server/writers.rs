@@ -2,7 +2,6 @@
 //! back to write them again, and nobody else may have written before.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,15 +40,15 @@ impl KnownWriters {
     /// Reads them. A file that makes no sense is an error: taken for empty it would let two hosts write.
     pub(super) fn open(directory: &Path) -> Result<Arc<KnownWriters>, ServerError> {
         let path = directory.join(FILE);
-        let volumes = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| {
+        let volumes = match whole_file::read(&path) {
+            Ok(Some(text)) => serde_json::from_slice(&text).map_err(|error| {
                 let problem = format!(
                     "{} makes no sense ({error}): remove it once no host has a volume of this pool in use",
                     path.display()
                 );
                 ServerError::Failed(problem)
             })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Ok(None) => BTreeMap::new(),
             Err(error) => return Err(ServerError::io("read", path, error)),
         };
         Ok(Arc::new(KnownWriters { path, volumes: Mutex::new(volumes) }))
@@ -103,6 +102,8 @@ impl LeaseStore for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -47,18 +47,20 @@ impl Core {
         outcome: Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         let mut state = self.state();
-        let outcome = outcome.and_then(|()| match state.failures == covers.failures {
-            true => Ok(()),
-            false => Err(DeviceError::Io("another flush failed at the same time".into())),
-        });
-        match &outcome {
-            Ok(()) => {
+        match outcome {
+            Ok(()) if state.failures == covers.failures => {
                 state.flushed = state.flushed.max(covers.written);
                 state.unflushed.retain(|placed| placed.written > covers.written);
+                Ok(())
             }
-            Err(error) => state.note_failure(errno(error)),
+            // The other one has noted all that this one was to cover. Noted again, it would fail the next one that overlaps it,
+            // and so on for ever.
+            Ok(()) => Err(DeviceError::Io("another flush failed at the same time".into())),
+            Err(error) => {
+                state.note_failure(errno(&error));
+                Err(error)
+            }
         }
-        outcome
     }
 
     /// What an fsync of a file answers.
@@ -116,6 +118,7 @@ impl State {
 
     fn doubt(&mut self, is_doubtful: impl Fn(&Placed) -> bool) {
         let doubtful: Vec<Placed> = self.unflushed.extract_if(.., |placed| is_doubtful(placed)).collect();
+        self.begins_anew |= !doubtful.is_empty() && self.sealed_number > self.durable_number;
         for Placed { inode, at, run, .. } in doubtful {
             for operation in self.tree.doubt(inode, at, run) {
                 operation.encode(&mut self.transaction.operations);

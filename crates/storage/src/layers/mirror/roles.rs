@@ -34,6 +34,8 @@ pub(super) struct State {
     /// The journal of the last member with all data failed, perhaps by a flush that took written data with it. Whoever asks
     /// for a flush next has to hear of it.
     pub(super) unheard: Option<DeviceError>,
+    /// Which one that is.
+    pub(super) unheard_number: u64,
 }
 
 /// Called once the journals have a change, or can't have it.

@@ -1,0 +1,54 @@
+//! Files in a pool's directory: a link or a FIFO that someone put there is neither followed nor waited for.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// For whoever makes one: what a link points to would be emptied.
+pub const FOLLOWS_NO_LINK: i32 = OFlags::NOFOLLOW.bits() as i32;
+
+/// The whole content, or nothing where there is no such file.
+///
+/// # Errors
+/// When it can't be read, is not a regular file, or is longer than `most_bytes`.
+pub fn read(path: &Path, most_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut content = Vec::new();
+    File::take(file, most_bytes.saturating_add(1)).read_to_end(&mut content)?;
+    if content.len() as u64 > most_bytes {
+        return Err(io::Error::other(format!("it is longer than {most_bytes} bytes")));
+    }
+    Ok(Some(content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_plain_file_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        assert_eq!(read(&at("none"), 9).unwrap(), None);
+        std::fs::write(at("plain"), "it").unwrap();
+        assert_eq!(read(&at("plain"), 2).unwrap().as_deref(), Some(&b"it"[..]));
+        assert!(read(&at("plain"), 1).is_err());
+        std::os::unix::fs::symlink(at("plain"), at("link")).unwrap();
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        for name in ["link", "fifo", "."] {
+            assert!(read(&at(name), 9).is_err(), "{name}");
+        }
+    }
+}
