@@ -3,10 +3,11 @@
 use std::sync::{Arc, PoisonError};
 
 use underlay_volume::Pool;
-use underlay_volume::pool::Access;
+use underlay_volume::pool::{Access, MemberState};
 
 use super::unfinished::Unfinished;
 use super::{BLOCK, Rig};
+use crate::script::Step;
 use crate::user::User;
 
 const MOST_SNAPSHOTS: usize = 4;
@@ -21,6 +22,24 @@ impl Rig {
         let members = self.disks.len();
         let task = self.world.spawn(self.server.process, move || act(&pool, members));
         task.expect("a thread can be had");
+    }
+
+    /// A member goes, and may lose its power later if everything is there twice: for an only copy nothing can be promised.
+    pub(super) fn pull_out(&mut self, member: u32) {
+        let Some(pool) = self.pool().filter(|_| !self.serves_other) else { return };
+        let is_whole = pool.list().iter().all(|volume| volume.mirror && !volume.degraded);
+        self.pulled_out = is_whole.then_some(member as usize % self.disks.len());
+        self.faults.strike(&Step::Vanish { member }, &self.events, false);
+    }
+
+    /// Only of a member that the pool has left out: of one that is back before anybody missed it nobody could tell that it
+    /// has lost something.
+    pub(super) fn lose_power(&mut self, member: u32) {
+        let Some(pool) = self.pool().filter(|_| !self.serves_other) else { return };
+        let index = member as usize % self.disks.len();
+        if self.pulled_out == Some(index) && pool.info().members[index].state == MemberState::Out {
+            self.disks[index].lose_power();
+        }
     }
 
     fn begin(&self, what: Unfinished) -> impl FnOnce() + Send + 'static {
