@@ -128,15 +128,16 @@ impl Rig {
         let name = user.name.clone();
         let end = self.begin(Unfinished::Resize { name: name.clone(), blocks });
         let events = Arc::clone(&self.events);
+        // Before it begins: where it fails, a read that waited for it is answered before anybody here hears of that.
+        let began = events.next();
+        user.with_model(|model| model.begin_zeroing(blocks, began));
         self.administer(move |pool, _| {
-            let outcome = pool.resize(&name, u64::from(blocks) * BLOCK);
+            let _ = pool.resize(&name, u64::from(blocks) * BLOCK);
             let Ok(volume) = pool.volume(&name) else { return };
             let moment = events.next();
             let found = (volume.info().capacity_bytes / BLOCK) as u32;
             user.with_model(|model| {
-                if outcome.is_err() {
-                    model.may_be_zeroed(blocks, moment, moment);
-                }
+                model.end(began, moment, false, false);
                 model.resize(found);
             });
             end();
