@@ -13,7 +13,10 @@ const MEMBERS: u32 = 4;
 pub fn draw(setup: &Setup, random: &mut Random) -> Vec<Step> {
     match setup {
         Setup::Volumes(Volumes { is_remote: true, .. }) => of_host(random),
-        Setup::Volumes(volumes) if volumes.are_mirrored() => first_write_and_resync(volumes, random),
+        // The third member and the fourth have nothing of the journal.
+        Setup::Volumes(volumes) if volumes.are_mirrored() && volumes.members > 2 => {
+            first_write_and_resync(volumes, random)
+        }
         Setup::Layers(Layers { tree: Tree::Compress(_), .. }) => replaced_during_flush(random),
         _ => Vec::new(),
     }
@@ -112,7 +115,7 @@ fn first_write_and_resync(setup: &Volumes, random: &mut Random) -> Vec<Step> {
     let block = EXTENT_BLOCKS * (random.next_u32() % extents.max(1));
     // Enough that some are lost from a cache, whichever part of it is kept.
     let count = 16;
-    let member = random.next_u32() % setup.members;
+    let member = 2 + random.next_u32() % (setup.members - 2);
     let slow_others =
         |factor| (1..setup.members).map(move |other| Step::Slow { member: member + other, factor });
     let flush = Step::Flush { volume };
