@@ -1,5 +1,6 @@
 //! What an administrator does to a pool that is in use.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use underlay_volume::Pool;
@@ -33,9 +34,10 @@ impl Rig {
     }
 
     /// Only of a member that the pool has left out: of one that is back before anybody missed it nobody could tell that it
-    /// has lost something.
+    /// has lost something. Nor where a disk lied: what it lost then may have been flushed.
     pub(super) fn lose_power(&mut self, member: u32) {
-        let Some(pool) = self.pool().filter(|_| !self.serves_other) else { return };
+        let has_lied = self.events.flushes_are_void.load(Ordering::Relaxed);
+        let Some(pool) = self.pool().filter(|_| !self.serves_other && !has_lied) else { return };
         let index = member as usize % self.disks.len();
         if self.pulled_out == Some(index) && pool.info().members[index].state == MemberState::Out {
             self.disks[index].lose_power();
