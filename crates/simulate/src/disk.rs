@@ -155,7 +155,17 @@ impl Disk {
         }
     }
 
-    /// It is there again, with all that it had acknowledged.
+    /// If it is gone: it loses what it did not flush, or a part of it.
+    pub fn lose_power(&self) {
+        self.shared.world.with_random(|random| {
+            let mut state = self.lock();
+            if state.is_gone {
+                state.lose_cache(random);
+            }
+        });
+    }
+
+    /// It is there again, with all that it had acknowledged and did not lose with its power.
     pub fn come_back(&self) {
         self.lock().is_gone = false;
     }

@@ -261,10 +261,15 @@ impl VolumeModel {
         self.blocks.resize(blocks as usize, vec![Version::initial(0)]);
     }
 
-    /// Blocks from `first` on may have become zeros, by a change that nobody answered.
-    pub fn may_be_zeroed(&mut self, first: u32, submitted: Moment, now: Moment) {
+    /// Blocks from `first` on may become zeros, until this ends as a write does.
+    pub fn begin_zeroing(&mut self, first: u32, submitted: Moment) {
         let count = self.blocks().saturating_sub(first) as usize;
         self.submit(submitted, first, &vec![0; count], false);
+    }
+
+    /// Blocks from `first` on may have become zeros, by a change that nobody answered.
+    pub fn may_be_zeroed(&mut self, first: u32, submitted: Moment, now: Moment) {
+        self.begin_zeroing(first, submitted);
         self.end(submitted, now, false, false);
     }
 }

@@ -3,12 +3,26 @@
 use underlay_sync::simulation::Random;
 
 use crate::disk::What;
-use crate::script::Step;
+use crate::layers::Tree;
+use crate::script::{Layers, Setup, Step, Volumes};
 
 /// At least as many as there ever are.
 const MEMBERS: u32 = 4;
 
-pub fn draw(random: &mut Random) -> Vec<Step> {
+/// Nothing where chance alone does.
+pub fn draw(setup: &Setup, random: &mut Random) -> Vec<Step> {
+    match setup {
+        Setup::Volumes(Volumes { is_remote: true, .. }) => of_host(random),
+        // The third member and the fourth have nothing of the journal.
+        Setup::Volumes(volumes) if volumes.are_mirrored() && volumes.members > 2 => {
+            first_write_and_resync(volumes, random)
+        }
+        Setup::Layers(Layers { tree: Tree::Compress(_), .. }) => replaced_during_flush(random),
+        _ => Vec::new(),
+    }
+}
+
+fn of_host(random: &mut Random) -> Vec<Step> {
     match random.below(12) {
         0..=2 => late_write(random),
         3 | 4 => overtaken_write(random),
@@ -91,9 +105,41 @@ fn other_server(random: &mut Random) -> Vec<Step> {
     vec![write, Step::Settle, Step::OtherServer, write, read, Step::Pause { us: 6_000_000 }]
 }
 
+/// Of a mirrored volume: an extent's first write has come to one member and not yet to the other one. Meanwhile the first is
+/// pulled out, so that it loses what was in its cache, and is brought up to date when it is back, by somebody who can't know of
+/// the extent yet. Later it has the only copy that can be read.
+fn first_write_and_resync(setup: &Volumes, random: &mut Random) -> Vec<Step> {
+    const EXTENT_BLOCKS: u32 = 64;
+    let volume = random.below(setup.volumes.len() as u64) as u32;
+    let extents = setup.volumes[volume as usize].blocks / EXTENT_BLOCKS;
+    let block = EXTENT_BLOCKS * (random.next_u32() % extents.max(1));
+    // Enough that some are lost from a cache, whichever part of it is kept.
+    let count = 16;
+    let member = 2 + random.next_u32() % (setup.members - 2);
+    let slow_others =
+        |factor| (1..setup.members).map(move |other| Step::Slow { member: member + other, factor });
+    let flush = Step::Flush { volume };
+    let mut steps: Vec<Step> = for_all(|member| Step::Return { member }).collect();
+    steps.extend(for_all(|member| Step::Slow { member, factor: 1 }));
+    for member in 0..setup.members {
+        steps.extend([Step::Resync { member }, Step::Pause { us: 200_000 }]);
+    }
+    steps.extend([Step::Discard { volume, block, count: EXTENT_BLOCKS }, Step::Settle, flush, Step::Settle]);
+    // Slow for this write alone: it takes longer than all of the resync.
+    steps.extend(slow_others(1000));
+    steps.extend([Step::Write { volume, block, count, fua: false }, Step::Pause { us: 1_000 }]);
+    steps.extend(slow_others(1));
+    // The flush makes the pool see that it is gone.
+    steps.extend([Step::PullOut { member }, flush, Step::Pause { us: 6_000 }, Step::LosePower { member }]);
+    steps.extend([Step::Return { member }, Step::Resync { member }, Step::Pause { us: 300_000 }]);
+    steps.extend([Step::Settle, Step::Vanish { member: member + 1 }]);
+    steps.extend([Step::Read { volume, block, count }, Step::Settle, Step::Return { member: member + 1 }]);
+    steps
+}
+
 /// Of a compressed volume: a chunk is written anew, and while the flush for that goes on so many others are that all space
 /// comes round again. Then the power goes, and the chunk is where it was before.
-pub fn replaced_during_flush(random: &mut Random) -> Vec<Step> {
+fn replaced_during_flush(random: &mut Random) -> Vec<Step> {
     const CHUNK_BLOCKS: u32 = 4;
     const CHUNKS: u64 = 24;
     let write = |chunk: u64| {

@@ -45,6 +45,12 @@ pub struct Volumes {
     pub yield_every: u64,
 }
 
+impl Volumes {
+    pub fn are_mirrored(&self) -> bool {
+        self.members > 1 && self.volumes.iter().all(|volume| volume.mirror)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
     pub blocks: u32,
@@ -157,6 +163,14 @@ pub enum Step {
     Vanish {
         member: u32,
     },
+    /// It vanishes, and may lose its power.
+    PullOut {
+        member: u32,
+    },
+    /// What was in the cache of a disk that was pulled out is lost, or a part of it.
+    LosePower {
+        member: u32,
+    },
     Return {
         member: u32,
     },
@@ -226,16 +240,9 @@ fn generate_for(seed: u64, setup: Setup, random: &mut Random) -> Script {
     // Each checkpoint of a large snapshot takes its time.
     let count = if is_large { 10 } else { count };
     let mut steps: Vec<Step> = (0..count).map(|_| mixture.step(&setup, random)).collect();
-    let scene: Option<fn(&mut Random) -> Vec<Step>> = match &setup {
-        Setup::Volumes(Volumes { is_remote: true, .. }) => Some(scenes::draw),
-        Setup::Layers(Layers { tree: Tree::Compress(_), .. }) => Some(scenes::replaced_during_flush),
-        _ => None,
-    };
-    if let Some(scene) = scene {
-        for _ in 0..random.below(3) {
-            let at = random.below(steps.len() as u64 + 1) as usize;
-            steps.splice(at..at, scene(random));
-        }
+    for _ in 0..random.below(3) {
+        let at = random.below(steps.len() as u64 + 1) as usize;
+        steps.splice(at..at, scenes::draw(&setup, random));
     }
     Script { seed, setup, steps }
 }

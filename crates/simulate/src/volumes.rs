@@ -55,6 +55,8 @@ struct Rig {
     known: Known,
     unfinished: Arc<Mutex<Vec<Unfinished>>>,
     snapshots: u32,
+    /// The last one that went when everything was there twice.
+    pulled_out: Option<usize>,
     /// What was acknowledged may be in the host's memory alone.
     is_at_risk: bool,
 }
@@ -99,6 +101,7 @@ pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>)
         known: Arc::new(Mutex::new(known)),
         unfinished: Arc::default(),
         snapshots: 0,
+        pulled_out: None,
         is_at_risk: false,
     };
     rig.await_server().unwrap_or_else(|problem| panic!("a pool can't be made on new disks: {problem}"));
@@ -272,6 +275,8 @@ impl Rig {
             Step::Resync { member } => self.administer(move |pool, members| {
                 let _ = pool.resync(member as usize % members);
             }),
+            Step::PullOut { member } => self.pull_out(member),
+            Step::LosePower { member } => self.lose_power(member),
             Step::Pause { us } => thread::sleep(Duration::from_micros(us)),
             Step::Settle => self.settle_for_a_while(),
             Step::Break { which } => self.network.break_connections(Some(which)),

@@ -1,12 +1,14 @@
 //! What an administrator does to a pool that is in use.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use underlay_volume::Pool;
-use underlay_volume::pool::Access;
+use underlay_volume::pool::{Access, MemberState};
 
 use super::unfinished::Unfinished;
 use super::{BLOCK, Rig};
+use crate::script::Step;
 use crate::user::User;
 
 const MOST_SNAPSHOTS: usize = 4;
@@ -21,6 +23,25 @@ impl Rig {
         let members = self.disks.len();
         let task = self.world.spawn(self.server.process, move || act(&pool, members));
         task.expect("a thread can be had");
+    }
+
+    /// A member goes, and may lose its power later if everything is there twice: for an only copy nothing can be promised.
+    pub(super) fn pull_out(&mut self, member: u32) {
+        let Some(pool) = self.pool().filter(|_| !self.serves_other) else { return };
+        let is_whole = pool.list().iter().all(|volume| volume.mirror && !volume.degraded);
+        self.pulled_out = is_whole.then_some(member as usize % self.disks.len());
+        self.faults.strike(&Step::Vanish { member }, &self.events, false);
+    }
+
+    /// Only of a member that the pool has left out: of one that is back before anybody missed it nobody could tell that it
+    /// has lost something. Nor where a disk lied: what it lost then may have been flushed.
+    pub(super) fn lose_power(&mut self, member: u32) {
+        let has_lied = self.events.flushes_are_void.load(Ordering::Relaxed);
+        let Some(pool) = self.pool().filter(|_| !self.serves_other && !has_lied) else { return };
+        let index = member as usize % self.disks.len();
+        if self.pulled_out == Some(index) && pool.info().members[index].state == MemberState::Out {
+            self.disks[index].lose_power();
+        }
     }
 
     fn begin(&self, what: Unfinished) -> impl FnOnce() + Send + 'static {
@@ -109,15 +130,16 @@ impl Rig {
         let name = user.name.clone();
         let end = self.begin(Unfinished::Resize { name: name.clone(), blocks });
         let events = Arc::clone(&self.events);
+        // Before it begins: where it fails, a read that waited for it is answered before anybody here hears of that.
+        let began = events.next();
+        user.with_model(|model| model.begin_zeroing(blocks, began));
         self.administer(move |pool, _| {
-            let outcome = pool.resize(&name, u64::from(blocks) * BLOCK);
+            let _ = pool.resize(&name, u64::from(blocks) * BLOCK);
             let Ok(volume) = pool.volume(&name) else { return };
             let moment = events.next();
             let found = (volume.info().capacity_bytes / BLOCK) as u32;
             user.with_model(|model| {
-                if outcome.is_err() {
-                    model.may_be_zeroed(blocks, moment, moment);
-                }
+                model.end(began, moment, false, false);
                 model.resize(found);
             });
             end();
