@@ -224,3 +224,29 @@ fn who_was_away_while_another_host_wrote_writes_no_more() {
         assert!(server.store.durable()[..BLOCK as usize].iter().all(|byte| *byte == 2));
     });
 }
+
+/// Its first write has not been answered when the connection is lost: who wrote before it came is no news then.
+#[test]
+fn who_wrote_before_it_came_keeps_nobody_from_coming_back() {
+    within(60, || {
+        let server = Server::start(MIB);
+        {
+            let earlier = options(server.address()).with_host_nqn("nqn.2026-01.org.example:earlier");
+            let (_controller, earlier) = open(earlier);
+            write(&earlier, 0, vec![2; BLOCK as usize]);
+        }
+        let wire = Wire::to(server.address());
+        let (_controller, device) = open(options(wire.address));
+        wire.cut(true);
+        let writing = {
+            let device = device.clone();
+            std::thread::spawn(move || write(&device, 0, vec![1; BLOCK as usize]))
+        };
+        while !server.subsystem().queues().is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        wire.cut(false);
+        writing.join().unwrap();
+        assert!(read(&device, 0, BLOCK as usize) == vec![1; BLOCK as usize]);
+    });
+}
