@@ -23,6 +23,7 @@ mod scenes;
 pub mod script;
 pub mod shrink;
 mod slot;
+mod stop;
 mod user;
 mod volumes;
 
