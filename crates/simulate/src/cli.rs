@@ -79,7 +79,7 @@ enum Command {
         output: Option<PathBuf>,
     },
     /// Plant each bug in turn, and say after how many seeds it was found
-    #[command(after_help = format!("Bugs: {}", bug_names()))]
+    #[command(after_help = format!("Bugs: {}\n\n{EXIT_CODES}", bug_names()))]
     Prove {
         #[arg(long, default_value_t = 4000, value_parser = value_parser!(u64).range(1..))]
         seeds: u64,
@@ -213,7 +213,9 @@ fn run_seeds(plan: &Plan) -> Result<bool, Problem> {
     let summary = campaign::run(plan, Player::start, tell)?;
     say(describe(&summary))?;
     if let Some((first, _)) = summary.failures.first() {
-        let seeds: Vec<String> = summary.failures.iter().map(|(script, _)| script.seed.to_string()).collect();
+        let mut seeds: Vec<u64> = summary.failures.iter().map(|(script, _)| script.seed).collect();
+        seeds.sort_unstable();
+        let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
         say(format!("{} of them failed: {}", seeds.len(), seeds.join(", ")))?;
         let subject = plan.subject.and_then(|subject| subject.to_possible_value());
         let subject = subject.map_or(String::new(), |subject| format!(" --subject {}", subject.get_name()));

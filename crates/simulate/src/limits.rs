@@ -235,7 +235,7 @@ mod tests {
         assert_says(&said_of_tree(r#"{"mirror": ["disk"]}"#), "of a mirror in setup.tree is 1");
         let deep = format!(r#"{}"disk"{}"#, r#"{"compress": "#.repeat(40), "}".repeat(40));
         assert_says(&said_of_tree(&deep), "the number of layers of setup.tree is 40; it may be 0 to 4");
-        let eight = format!(r#"{{"mirror": [{}]}}"#, vec![r#""disk""#; 8].join(","));
+        let eight = format!(r#"{{"mirror": [{}]}}"#, [r#""disk""#; 8].join(","));
         assert_says(
             &said_of_tree(&format!(r#"{{"stripe": [{eight}, "disk"]}}"#)),
             "disks of setup.tree is 9",
