@@ -18,7 +18,7 @@ help:
 	@echo "make lint         formatting and clippy"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
-	@echo "make simulate     an hour of the volume stack in virtual time, under faults in any combination"
+	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
 	@echo "make simulate-proof  plant known bugs one at a time, and say after how many seeds each is found"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
 	@echo "make volume-kills 500 kills of the volume server under load, more with a failing member or a full pool: whatever it had answered must be there"

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::child::Player;
+use crate::problem::Problem;
 use crate::run::Report;
 use crate::script::{Script, Subject, generate};
 
@@ -38,10 +39,12 @@ pub struct Summary {
     pub virtual_s: f64,
     pub took: Duration,
     pub failures: Vec<(Script, Report)>,
+    /// The user had enough.
+    pub was_interrupted: bool,
 }
 
 impl Summary {
-    fn add(&mut self, script: Script, report: Report) {
+    fn add(&mut self, script: &Script, report: &Report) {
         self.seeds += 1;
         self.steps += report.steps;
         self.crashes += report.crashes;
@@ -50,40 +53,44 @@ impl Summary {
         self.turns += report.turns;
         self.virtual_s += report.virtual_s;
         if report.failure.is_some() {
-            self.failures.push((script, report));
+            self.failures.push((script.clone(), report.clone()));
         }
     }
 }
 
-/// Plays scripts until the time or the seeds are used up. `start` gives processes, `progress` is told now and then.
+/// Plays scripts until the time or the seeds are used up, or the user has had enough. `start` gives processes, `tell` is
+/// told of each script that was played.
 ///
 /// # Errors
-/// When no process can be had.
+/// When no process can be had, and what `tell` says.
 pub fn run(
     plan: &Plan,
-    start: impl Fn(Option<&str>) -> anyhow::Result<Player> + Sync,
-    progress: impl Fn(&Summary) + Sync,
-) -> anyhow::Result<Summary> {
+    start: impl Fn(Option<&str>) -> Result<Player, Problem> + Sync,
+    tell: impl Fn(&Summary, &Script, &Report) -> Result<(), Problem> + Sync,
+) -> Result<Summary, Problem> {
     let began = Instant::now();
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let summary = Mutex::new(Summary::default());
-    let work = || -> anyhow::Result<()> {
+    let play = || -> Result<(), Problem> {
         loop {
             let mut player = start(plan.bug.as_deref())?;
             for _ in 0..SCRIPTS_A_PROCESS {
                 let number = next.fetch_add(1, Ordering::SeqCst);
                 let is_over = number >= plan.seeds || began.elapsed() >= plan.time;
-                if is_over || stop.load(Ordering::SeqCst) {
+                let Some(seed) = plan.first_seed.checked_add(number).filter(|_| !is_over) else {
+                    return Ok(());
+                };
+                if stop.load(Ordering::SeqCst) {
                     return Ok(());
                 }
-                let script = generate(plan.first_seed + number, plan.subject);
-                let report = player.play(&script);
+                let script = generate(seed, plan.subject);
+                let report = player.play(&script)?;
                 let has_failed = report.failure.is_some();
                 let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
-                summary.add(script, report);
+                summary.add(&script, &report);
                 summary.took = began.elapsed();
-                progress(&summary);
+                tell(&summary, &script, &report)?;
                 drop(summary);
                 if has_failed {
                     stop.fetch_or(plan.stop_at_failure, Ordering::SeqCst);
@@ -93,12 +100,24 @@ pub fn run(
             }
         }
     };
-    let outcome: anyhow::Result<()> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..plan.jobs.max(1)).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| anyhow::bail!("a panic")))
+    // What one can't do the others can't do either.
+    let work = || play().inspect_err(|_| stop.store(true, Ordering::SeqCst));
+    let jobs = (plan.jobs.max(1) as u64).min(plan.seeds);
+    let outcome: Result<(), Problem> = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..jobs).map(|_| std::thread::Builder::new().spawn_scoped(scope, work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            let worker = worker.map_err(|error| {
+                Problem::Missing(format!("no thread can be had: {error}; take fewer --jobs"))
+            })?;
+            worker.join().unwrap_or_else(|_| Err(Problem::Bug("a campaign's thread has panicked".into())))
+        })
     });
-    outcome?;
     let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
     summary.took = began.elapsed();
+    match outcome {
+        Err(Problem::Interrupted) => summary.was_interrupted = true,
+        outcome => outcome?,
+    }
     Ok(summary)
 }

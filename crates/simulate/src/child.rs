@@ -1,79 +1,138 @@
 //! Scripts played in processes of their own: a run leaves threads behind, and may end its process.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use tempfile::TempDir;
 
+use crate::problem::Problem;
 use crate::run::Report;
 use crate::script::Script;
+use crate::stop;
 
 /// On this machine's clock: a run that takes longer never ends.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// How often it is looked whether the user still wants an answer.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A process that plays one script after the other.
 pub struct Player {
     child: Child,
     answers: mpsc::Receiver<String>,
+    /// What the process makes is in here: killed, it removes nothing itself.
+    folder: TempDir,
+}
+
+fn new_folder() -> Result<TempDir, Problem> {
+    tempfile::Builder::new().prefix("underlay-simulate-").tempdir().map_err(|error| {
+        let parent = std::env::temp_dir();
+        Problem::Missing(format!(
+            "no folder can be made in {}: {error}; set TMPDIR to one that can be written to",
+            parent.display()
+        ))
+    })
 }
 
 impl Player {
     /// # Errors
     /// When this program can't be started again.
-    pub fn start(bug: Option<&str>) -> Result<Player> {
-        let program = std::env::current_exe().context("this program can't be found")?;
-        Player::start_program(&program, bug)
+    pub fn start(bug: Option<&str>) -> Result<Player, Problem> {
+        // What it says of simulated faults is of no interest: a failure is in its answer.
+        Player::start_with(bug, Stdio::null())
     }
 
-    /// As [`Player::start`], where this program is another one: a test's.
+    /// As [`Player::start`], and `stderr` gets all that the code under test says.
+    ///
+    /// # Errors
+    /// When this program can't be started again.
+    pub fn start_with(bug: Option<&str>, stderr: Stdio) -> Result<Player, Problem> {
+        let program = std::env::current_exe()
+            .map_err(|error| Problem::Missing(format!("this program can't be found: {error}")))?;
+        Player::start_program(&program, bug, stderr)
+    }
+
+    /// As [`Player::start_with`], where this program is another one: a test's.
     ///
     /// # Errors
     /// When it can't be started.
-    pub fn start_program(program: &std::path::Path, bug: Option<&str>) -> Result<Player> {
+    pub fn start_program(program: &Path, bug: Option<&str>, stderr: Stdio) -> Result<Player, Problem> {
+        let unstarted = |error: std::io::Error| {
+            Problem::Missing(format!("{} can't be started once more: {error}", program.display()))
+        };
+        let folder = new_folder()?;
         let mut command = Command::new(program);
-        command.arg("player");
+        command.arg("player").env("TMPDIR", folder.path());
         bug.map(|bug| command.args(["--bug", bug]));
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // What it says of simulated faults is of no interest: a failure is in its answer.
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("{} can't be started", program.display()))?;
-        let output = child.stdout.take().context("it has no output")?;
+        // A terminal's Ctrl-C is for the parent, which ends its players itself: else it would look like a failure.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        let mut child = command.spawn().map_err(unstarted)?;
+        let output = child.stdout.take();
         let (sender, answers) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
+        // From here on its end is seen to.
+        let player = Player { child, answers, folder };
+        let listen = move || {
+            for line in
+                output.into_iter().flat_map(|output| BufReader::new(output).lines()).map_while(Result::ok)
+            {
                 if sender.send(line).is_err() {
                     break;
                 }
             }
-        });
-        Ok(Player { child, answers })
+        };
+        std::thread::Builder::new().spawn(listen).map_err(unstarted)?;
+        Ok(player)
     }
 
     /// Plays a script. A process that ends on it, or does not, is a failure like any other.
-    pub fn play(&mut self, script: &Script) -> Report {
-        let fail = |words: String| Report { failure: Some(words), ..Report::default() };
-        let asked = serde_json::to_string(script).expect("a script can be written down");
-        let written = self.child.stdin.as_mut().is_some_and(|input| writeln!(input, "{asked}").is_ok());
-        if !written {
-            return fail("its process has ended".into());
+    ///
+    /// # Errors
+    /// When it can't be played, and when the user wants no answer any more.
+    pub fn play(&mut self, script: &Script) -> Result<Report, Problem> {
+        let fail = |words: String| Ok(Report { failure: Some(words), ..Report::default() });
+        let asked = serde_json::to_string(script)
+            .map_err(|error| Problem::Bug(format!("a script can't be written down: {error}")))?;
+        if !self.child.stdin.as_mut().is_some_and(|input| writeln!(input, "{asked}").is_ok()) {
+            return self.ended();
         }
-        match self.answers.recv_timeout(PATIENCE) {
-            Ok(answer) => serde_json::from_str(&answer)
-                .unwrap_or_else(|error| fail(format!("its process says what makes no sense: {error}"))),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                let _ = self.child.kill();
-                fail(format!("its process was not done after {} s", PATIENCE.as_secs()))
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if stop::is_asked() {
+                return Err(Problem::Interrupted);
             }
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                let status = self.child.wait().map_or("nobody knows how".into(), |status| status.to_string());
-                fail(format!("its process has ended ({status})"))
+            match self.answers.recv_timeout(LOOK) {
+                Ok(answer) => return understand(&answer),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = self.child.kill();
+                    return fail(format!("its process was not done after {} s", PATIENCE.as_secs()));
+                }
+                Err(RecvTimeoutError::Disconnected) => return self.ended(),
             }
         }
+    }
+
+    fn ended(&mut self) -> Result<Report, Problem> {
+        let status = self.child.wait();
+        // By this code it says that no script is to blame.
+        if status.as_ref().is_ok_and(|status| status.code() == Some(i32::from(Problem::MISSING))) {
+            let folder = self.folder.path().display();
+            return Err(Problem::Missing(format!("a player can't write to its folder {folder}")));
+        }
+        let status = status.map_or("nobody knows how".into(), |status| status.to_string());
+        Ok(Report { failure: Some(format!("its process has ended ({status})")), ..Report::default() })
+    }
+}
+
+fn understand(answer: &str) -> Result<Report, Problem> {
+    let report: Report = serde_json::from_str(answer)
+        .map_err(|error| Problem::Bug(format!("a player says what makes no sense: {error}")))?;
+    match report.unfit {
+        Some(words) => Err(Problem::Mistake(format!("the script can't be played: {words}"))),
+        None => Ok(report),
     }
 }
 
@@ -88,13 +147,17 @@ impl Drop for Player {
 ///
 /// # Errors
 /// When its input or output fails.
-pub fn serve() -> Result<()> {
+pub fn serve() -> Result<(), Problem> {
     let mut output = std::io::stdout();
     for line in std::io::stdin().lines() {
-        let script: Script = serde_json::from_str(&line?).context("a script that makes no sense")?;
-        let report = crate::run(&script);
-        writeln!(output, "{}", serde_json::to_string(&report)?)?;
-        output.flush()?;
+        let line = line.map_err(|error| Problem::Missing(format!("the input can't be read: {error}")))?;
+        let script: Script = serde_json::from_str(&line)
+            .map_err(|error| Problem::Mistake(format!("a line is no script: {error}")))?;
+        // A run needs one, and without it would seem to have failed.
+        drop(new_folder()?);
+        let report = serde_json::to_string(&crate::run(&script))
+            .map_err(|error| Problem::Bug(format!("a report can't be written down: {error}")))?;
+        writeln!(output, "{report}").and_then(|()| output.flush()).map_err(Problem::Output)?;
     }
     Ok(())
 }

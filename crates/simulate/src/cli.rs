@@ -1,21 +1,28 @@
 //! `underlay-simulate`: for developers of the volume stack.
 
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use tempfile::NamedTempFile;
 use underlay_sync::planted::{self, Bug};
 
 use crate::campaign::{self, Plan, Summary};
 use crate::child::{self, Player};
+use crate::problem::{EXIT_CODES, Problem};
 use crate::run::Report;
 use crate::script::{Script, Subject, generate};
 use crate::shrink::shrink;
+use crate::{limits, stop};
 
 /// Runs the volume stack in virtual time, under faults in any combination.
 #[derive(Parser)]
-#[command(name = "underlay-simulate", version)]
+#[command(name = "underlay-simulate", version, after_help = EXIT_CODES)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -23,30 +30,35 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Play as many seeds as there is time for; 1 is the exit code if any of them fails
+    /// Play as many seeds as there is time for
+    #[command(after_help = EXIT_CODES)]
     Run {
-        #[arg(long, default_value_t = 60.0)]
-        minutes: f64,
-        #[arg(long, default_value_t = u64::MAX)]
-        seeds: u64,
+        /// Of this machine's clock
+        #[arg(long, default_value = "60", value_parser = minutes)]
+        minutes: Duration,
+        /// At most so many; without it as many as there is time for
+        #[arg(long, value_parser = value_parser!(u64).range(1..))]
+        seeds: Option<u64>,
         #[arg(long, default_value_t = 1)]
         first_seed: u64,
-        #[arg(long, default_value_t = 2)]
-        jobs: usize,
+        /// So many at once: 1 to 256
+        #[arg(long, default_value_t = 2, value_parser = value_parser!(u16).range(1..=256))]
+        jobs: u16,
         #[arg(long)]
         subject: Option<Subject>,
-        /// Plant a bug, to see whether it is found
-        #[arg(long)]
-        bug: Option<String>,
+        /// Plant a bug, to see whether it is found; `prove --help` names them
+        #[arg(long, value_parser = bug_of_name)]
+        bug: Option<Bug>,
         /// Go on after a failure
         #[arg(long)]
         keep_going: bool,
     },
-    /// Play a script once and say what came of it
+    /// Play a script once, with all that the code says on stderr, and say what came of it
     Play {
         script: PathBuf,
-        #[arg(long)]
-        bug: Option<String>,
+        /// Plant a bug; `prove --help` names them
+        #[arg(long, value_parser = bug_of_name)]
+        bug: Option<Bug>,
     },
     /// Print the script of a seed
     Show {
@@ -59,126 +71,242 @@ enum Command {
         seed: u64,
         #[arg(long)]
         subject: Option<Subject>,
-        #[arg(long)]
-        bug: Option<String>,
+        /// Plant a bug; `prove --help` names them
+        #[arg(long, value_parser = bug_of_name)]
+        bug: Option<Bug>,
+        /// A new file for the script; without it, it is printed
         #[arg(short, long)]
         output: Option<PathBuf>,
     },
     /// Plant each bug in turn, and say after how many seeds it was found
+    #[command(after_help = format!("Bugs: {}\n\n{EXIT_CODES}", bug_names()))]
     Prove {
-        #[arg(long, default_value_t = 4000)]
+        #[arg(long, default_value_t = 4000, value_parser = value_parser!(u64).range(1..))]
         seeds: u64,
-        #[arg(long, default_value_t = 2)]
-        jobs: usize,
+        /// So many at once: 1 to 256
+        #[arg(long, default_value_t = 2, value_parser = value_parser!(u16).range(1..=256))]
+        jobs: u16,
         /// One bug alone
-        #[arg(long)]
-        bug: Option<String>,
+        #[arg(long, value_parser = bug_of_name)]
+        bug: Option<Bug>,
     },
     /// Play scripts from standard input: what the other commands start
     #[command(hide = true)]
     Player {
-        #[arg(long)]
-        bug: Option<String>,
+        #[arg(long, value_parser = bug_of_name)]
+        bug: Option<Bug>,
     },
 }
 
-fn plant(bug: Option<&str>) -> Result<()> {
-    let found = bug.map(|name| Bug::of_name(name).with_context(|| format!("there is no bug '{name}'")));
-    planted::plant(found.transpose()?);
-    Ok(())
+fn bug_names() -> String {
+    Bug::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ")
+}
+
+fn bug_of_name(name: &str) -> Result<Bug, String> {
+    Bug::of_name(name).ok_or_else(|| format!("there is no such bug; there are {}", bug_names()))
+}
+
+/// More than a year would be a mistake.
+fn minutes(text: &str) -> Result<Duration, String> {
+    const MOST: f64 = 366.0 * 24.0 * 60.0;
+    let minutes = text.parse().ok().filter(|minutes| *minutes > 0.0 && *minutes <= MOST);
+    let minutes: f64 = minutes.ok_or_else(|| format!("a number above 0 and up to {MOST} is expected"))?;
+    Ok(Duration::from_secs_f64(minutes * 60.0))
+}
+
+fn say(words: impl Display) -> Result<(), Problem> {
+    writeln!(io::stdout(), "{words}").map_err(Problem::Output)
+}
+
+/// What is not worth an end when nobody hears it.
+fn remark(words: impl Display) {
+    let _ = writeln!(io::stderr(), "{words}");
+}
+
+fn to_text(item: &impl serde::Serialize) -> Result<String, Problem> {
+    serde_json::to_string_pretty(item)
+        .map_err(|error| Problem::Bug(format!("it can't be written down: {error}")))
+}
+
+fn count(number: u64, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
 fn describe(summary: &Summary) -> String {
     format!(
-        "{} seeds, {} steps, {} crashes, {} requests answered and {} refused, {:.1} h of virtual time, {:.1} min",
-        summary.seeds,
-        summary.steps,
-        summary.crashes,
-        summary.acknowledged,
+        "{}, {}, {}, {} answered and {} refused, {:.1} h of virtual time, {:.1} min",
+        count(summary.seeds, "seed"),
+        count(summary.steps, "step"),
+        if summary.crashes == 1 { "1 crash".into() } else { format!("{} crashes", summary.crashes) },
+        count(summary.acknowledged, "request"),
         summary.refused,
         summary.virtual_s / 3600.0,
         summary.took.as_secs_f64() / 60.0,
     )
 }
 
-fn tell_failure(script: &Script, report: &Report) {
-    let failure = report.failure.as_deref().unwrap_or("nothing");
-    println!("seed {} ({} steps) fails: {failure}", script.seed, script.steps.len());
+fn outcome(script: &Script, report: &Report) -> String {
+    let seed = format!("seed {} ({})", script.seed, count(script.steps.len() as u64, "step"));
+    match &report.failure {
+        Some(failure) => format!("{seed} fails: {failure}"),
+        None => format!("{seed} passes"),
+    }
 }
 
+/// False if something failed.
+///
 /// # Errors
 /// What can't be done.
-pub fn run(arguments: Arguments) -> Result<bool> {
+pub fn run(arguments: Arguments) -> Result<bool, Problem> {
     match arguments.command {
         Command::Run { minutes, seeds, first_seed, jobs, subject, bug, keep_going } => {
-            let time = Duration::from_secs_f64(minutes * 60.0);
-            let plan = Plan { first_seed, seeds, time, jobs, subject, bug, stop_at_failure: !keep_going };
-            let progress = |summary: &Summary| {
-                if summary.seeds.is_multiple_of(500) {
-                    println!("{}", describe(summary));
-                }
+            let plan = Plan {
+                first_seed,
+                seeds: seeds_from(first_seed, seeds)?,
+                time: minutes,
+                jobs: jobs.into(),
+                subject,
+                bug: bug.map(Bug::name),
+                stop_at_failure: !keep_going,
             };
-            let summary = campaign::run(&plan, Player::start, progress)?;
-            println!("{}", describe(&summary));
-            summary.failures.iter().for_each(|(script, report)| tell_failure(script, report));
-            if let Some((script, _)) = summary.failures.first() {
-                let subject = plan
-                    .subject
-                    .map_or(String::new(), |subject| format!(" --subject {subject:?}").to_lowercase());
-                println!("underlay-simulate shrink {}{subject} -o script.json makes it short", script.seed);
-            }
-            Ok(summary.failures.is_empty())
+            run_seeds(&plan)
         }
-        Command::Play { script, bug } => {
-            plant(bug.as_deref())?;
-            let text =
-                std::fs::read(&script).with_context(|| format!("{} can't be read", script.display()))?;
-            let script: Script = serde_json::from_slice(&text).context("it is no script")?;
-            let report = crate::run(&script);
-            println!("{}", serde_json::to_string_pretty(&report)?);
-            Ok(report.failure.is_none())
-        }
+        Command::Play { script, bug } => play(&script, bug),
         Command::Show { seed, subject } => {
-            println!("{}", serde_json::to_string_pretty(&generate(seed, subject))?);
+            say(to_text(&generate(seed, subject))?)?;
             Ok(true)
         }
-        Command::Shrink { seed, subject, bug, output } => {
-            let script = generate(seed, subject);
-            let start = || Player::start(bug.as_deref());
-            let report = start()?.play(&script);
-            tell_failure(&script, &report);
-            if report.failure.is_none() {
-                return Ok(true);
-            }
-            let progress = |script: &Script| eprintln!("{} steps", script.steps.len());
-            let (short, report) = shrink(&script, &report, start, progress)?;
-            tell_failure(&short, &report);
-            let text = serde_json::to_string_pretty(&short)?;
-            match output {
-                Some(path) => std::fs::write(&path, text + "\n")?,
-                None => println!("{text}"),
-            }
-            Ok(false)
-        }
-        Command::Prove { seeds, jobs, bug } => prove(seeds, jobs, bug.as_deref()),
+        Command::Shrink { seed, subject, bug, output } => shrink_seed(seed, subject, bug, output.as_deref()),
+        Command::Prove { seeds, jobs, bug } => prove(seeds, jobs.into(), bug),
         Command::Player { bug } => {
-            plant(bug.as_deref())?;
+            planted::plant(bug);
             child::serve()?;
             Ok(true)
         }
     }
 }
 
-fn prove(seeds: u64, jobs: usize, only: Option<&str>) -> Result<bool> {
-    let bugs: Vec<Bug> = match only {
-        None => Bug::ALL.to_vec(),
-        Some(name) => vec![Bug::of_name(name).with_context(|| format!("there is no bug '{name}'"))?],
-    };
-    if bugs.is_empty() {
-        bail!("no bug can be planted");
+fn seeds_from(first: u64, seeds: Option<u64>) -> Result<u64, Problem> {
+    let most = (u64::MAX - first).saturating_add(1);
+    match seeds {
+        None => Ok(most),
+        Some(seeds) if seeds <= most => Ok(seeds),
+        Some(seeds) => Err(Problem::Mistake(format!(
+            "--seeds {seeds} from --first-seed {first} on goes beyond the last seed, {}; take fewer",
+            u64::MAX
+        ))),
     }
+}
+
+fn run_seeds(plan: &Plan) -> Result<bool, Problem> {
+    stop::listen()?;
+    let tell = |summary: &Summary, script: &Script, report: &Report| {
+        // Now: nobody knows how the hours to come will end.
+        if report.failure.is_some() {
+            say(outcome(script, report))?;
+        }
+        if summary.seeds.is_multiple_of(500) {
+            say(describe(summary))?;
+        }
+        Ok(())
+    };
+    let summary = campaign::run(plan, Player::start, tell)?;
+    say(describe(&summary))?;
+    if let Some((first, _)) = summary.failures.first() {
+        let mut seeds: Vec<u64> = summary.failures.iter().map(|(script, _)| script.seed).collect();
+        seeds.sort_unstable();
+        let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
+        say(format!("{} of them failed: {}", seeds.len(), seeds.join(", ")))?;
+        let subject = plan.subject.and_then(|subject| subject.to_possible_value());
+        let subject = subject.map_or(String::new(), |subject| format!(" --subject {}", subject.get_name()));
+        let bug = plan.bug.as_ref().map_or(String::new(), |bug| format!(" --bug {bug}"));
+        say(format!("underlay-simulate shrink {}{subject}{bug} -o script.json makes it short", first.seed))?;
+    }
+    if summary.was_interrupted {
+        return Err(Problem::Interrupted);
+    }
+    Ok(summary.failures.is_empty())
+}
+
+fn play(path: &Path, bug: Option<Bug>) -> Result<bool, Problem> {
+    let script = limits::read(path)?;
+    stop::listen()?;
+    // In a process of its own: what it leaves behind, its parent removes.
+    let report = Player::start_with(bug.map(Bug::name).as_deref(), Stdio::inherit())?.play(&script)?;
+    say(to_text(&report)?)?;
+    Ok(report.failure.is_none())
+}
+
+/// A file that is there by its name once it is complete.
+struct Output<'a> {
+    path: &'a Path,
+    file: NamedTempFile,
+}
+
+impl Output<'_> {
+    fn prepare(path: &Path) -> Result<Output<'_>, Problem> {
+        let mistake = |words: String| Problem::Mistake(format!("--output {}: {words}", path.display()));
+        if path.symlink_metadata().is_ok() {
+            return Err(mistake("it is there already; name a new file".into()));
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = tempfile::Builder::new()
+            .prefix(".underlay-simulate-")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder)
+            .map_err(|error| mistake(format!("no file can be made there: {error}")))?;
+        Ok(Output { path, file })
+    }
+
+    fn write(mut self, text: &str) -> io::Result<()> {
+        writeln!(self.file, "{text}")?;
+        self.file.persist_noclobber(self.path).map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+fn shrink_seed(
+    seed: u64,
+    subject: Option<Subject>,
+    bug: Option<Bug>,
+    output: Option<&Path>,
+) -> Result<bool, Problem> {
+    // Before hours are spent on what could then not be written.
+    let output = output.map(Output::prepare).transpose()?;
+    stop::listen()?;
+    let script = generate(seed, subject);
+    let bug = bug.map(Bug::name);
+    let start = || Player::start(bug.as_deref());
+    let report = start()?.play(&script)?;
+    remark(outcome(&script, &report));
+    if report.failure.is_none() {
+        return Ok(true);
+    }
+    let progress = |script: &Script| remark(count(script.steps.len() as u64, "step"));
+    let short = shrink(&script, &report, start, progress)?;
+    remark(outcome(&short.script, &short.report));
+    let text = to_text(&short.script)?;
+    match output {
+        None => say(text)?,
+        Some(output) => {
+            let name = output.path.display();
+            if let Err(error) = output.write(&text) {
+                remark(format!("underlay-simulate: {name} can't be written ({error}); the script is:"));
+                say(text)?;
+                return Err(Problem::Output(error));
+            }
+        }
+    }
+    if short.was_interrupted {
+        return Err(Problem::Interrupted);
+    }
+    Ok(false)
+}
+
+fn prove(seeds: u64, jobs: usize, only: Option<Bug>) -> Result<bool, Problem> {
+    stop::listen()?;
     let mut all_found = true;
-    for bug in bugs {
+    for bug in only.map_or(Bug::ALL.to_vec(), |bug| vec![bug]) {
         let plan = Plan {
             first_seed: 1,
             seeds,
@@ -188,22 +316,22 @@ fn prove(seeds: u64, jobs: usize, only: Option<&str>) -> Result<bool> {
             bug: Some(bug.name()),
             stop_at_failure: true,
         };
-        let summary = campaign::run(&plan, Player::start, |_| {})?;
+        let summary = campaign::run(&plan, Player::start, |_, _, _| Ok(()))?;
+        let (name, played) = (bug.name(), count(summary.seeds, "seed"));
         match summary.failures.first() {
             Some((_, report)) => {
                 let failure = report.failure.as_deref().unwrap_or_default();
                 let failure: String = failure.chars().take(90).collect();
-                println!(
-                    "{}: {} seeds, {:.0} s: {failure}",
-                    bug.name(),
-                    summary.seeds,
-                    summary.took.as_secs_f64()
-                );
+                say(format!("{name}: {played}, {:.0} s: {failure}", summary.took.as_secs_f64()))?;
             }
+            None if summary.was_interrupted => say(format!("{name}: stopped after {played}"))?,
             None => {
                 all_found = false;
-                println!("{}: NOT FOUND in {} seeds", bug.name(), summary.seeds);
+                say(format!("{name}: NOT FOUND in {played}"))?;
             }
+        }
+        if summary.was_interrupted {
+            return Err(Problem::Interrupted);
         }
     }
     Ok(all_found)

@@ -133,7 +133,13 @@ pub fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) 
     rig.open();
     let device = rig.await_opened().unwrap_or_else(|problem| panic!("new disks can't be opened: {problem}"));
     let capacity_bytes = device.geometry().capacity_bytes;
-    assert!(capacity_bytes >= u64::from(setup.blocks) << 12, "{capacity_bytes} bytes are too few");
+    let least_bytes = u64::from(setup.blocks) << 12;
+    if capacity_bytes < least_bytes {
+        let why = format!(
+            "setup.blocks takes {least_bytes} bytes, and the tree has {capacity_bytes}; raise setup.disk_kib"
+        );
+        return events.refuse_setup(why);
+    }
     for step in steps {
         rig.step(step);
     }

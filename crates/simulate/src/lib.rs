@@ -14,13 +14,16 @@ pub mod disk;
 mod faults;
 mod journal;
 mod layers;
+mod limits;
 pub mod model;
 mod network;
+pub mod problem;
 mod run;
 mod scenes;
 pub mod script;
 pub mod shrink;
 mod slot;
+mod stop;
 mod user;
 mod volumes;
 

@@ -1,15 +1,24 @@
+use std::io::Write;
+use std::panic::catch_unwind;
 use std::process::ExitCode;
 
 use clap::Parser;
 use underlay_simulate::cli::{Arguments, run};
+use underlay_simulate::problem::{FAILED_SEED, Problem};
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let outcome = catch_unwind(|| run(arguments))
+        .unwrap_or_else(|_| Err(Problem::Bug("a panic, told of above".into())));
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("underlay-simulate: {error:#}");
-            ExitCode::from(2)
+        Ok(false) => ExitCode::from(FAILED_SEED),
+        Err(problem) => {
+            if !problem.is_quiet() {
+                // There is nobody left to tell when this fails, too.
+                let _ = writeln!(std::io::stderr(), "underlay-simulate: {problem}");
+            }
+            ExitCode::from(problem.code())
         }
     }
 }

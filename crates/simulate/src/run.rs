@@ -18,6 +18,9 @@ const MOST_TURNS: u64 = 20_000_000;
 pub struct Report {
     /// What is wrong, in words.
     pub failure: Option<String>,
+    /// Why it can't be played at all: that is no failure of the stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<String>,
     pub steps: u64,
     pub crashes: u64,
     /// Requests that were answered with success, and with an error.
@@ -56,6 +59,7 @@ pub fn run(script: &Script) -> Report {
         |step: &&Step| matches!(step, Step::KillServer | Step::CutPower | Step::KillHost | Step::OtherServer);
     Report {
         failure,
+        unfit: events.unfit(),
         steps: script.steps.len() as u64,
         crashes: script.steps.iter().filter(is_crash).count() as u64,
         acknowledged: events.acknowledged.load(Ordering::Relaxed),

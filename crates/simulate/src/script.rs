@@ -9,6 +9,7 @@ use crate::scenes;
 
 /// A run, to the last detail: the same script does the same each time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Script {
     /// Decides every latency and the order of what happens at once.
     pub seed: u64,
@@ -30,6 +31,7 @@ pub enum Setup {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Volumes {
     pub members: u32,
     /// Of each member, in extents of 256 KiB: a small pool gets full.
@@ -52,6 +54,7 @@ impl Volumes {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Volume {
     pub blocks: u32,
     pub mirror: bool,
@@ -59,6 +62,7 @@ pub struct Volume {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Layers {
     pub tree: Tree,
     pub blocks: u32,
@@ -68,6 +72,7 @@ pub struct Layers {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Directory {
     pub tree: Tree,
     pub files: u32,
@@ -77,6 +82,7 @@ pub struct Directory {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct JournalSetup {
     /// How long the owner's snapshot is.
     pub snapshot_mib: u64,
@@ -87,7 +93,7 @@ pub struct JournalSetup {
 
 /// Numbers are taken modulo what there is, so that a script stays one when steps are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Step {
     // Of the user; none of them waits.
     Write {

@@ -1,6 +1,7 @@
 //! Making a failing script short.
 
 use crate::child::Player;
+use crate::problem::Problem;
 use crate::run::Report;
 use crate::script::{Script, Setup};
 
@@ -13,42 +14,60 @@ pub fn kind(failure: &str) -> String {
 }
 
 /// The shortest script that was found to fail in the same way, and its report.
-///
+#[derive(Clone)]
+pub struct Shrunk {
+    pub script: Script,
+    pub report: Report,
+    /// The user had enough: there may be a shorter one.
+    pub was_interrupted: bool,
+}
+
 /// # Errors
 /// When no process can be had to play it.
 pub fn shrink(
     script: &Script,
     report: &Report,
-    mut player: impl FnMut() -> anyhow::Result<Player>,
-    mut progress: impl FnMut(&Script),
-) -> anyhow::Result<(Script, Report)> {
-    let Some(wanted) = report.failure.as_deref().map(kind) else {
-        return Ok((script.clone(), report.clone()));
-    };
-    let mut best = (script.clone(), report.clone());
-    let mut fails = |candidate: &Script, seeds: u64| -> anyhow::Result<Option<(Script, Report)>> {
+    mut player: impl FnMut() -> Result<Player, Problem>,
+    progress: impl FnMut(&Script),
+) -> Result<Shrunk, Problem> {
+    let mut best = Shrunk { script: script.clone(), report: report.clone(), was_interrupted: false };
+    let Some(wanted) = report.failure.as_deref().map(kind) else { return Ok(best) };
+    let mut fails = |candidate: &Script, seeds: u64| -> Result<Option<(Script, Report)>, Problem> {
         for step in 0..seeds {
-            let tried = Script { seed: candidate.seed + step * 7919, ..candidate.clone() };
-            let report = player()?.play(&tried);
+            let tried = Script { seed: candidate.seed.wrapping_add(step * 7919), ..candidate.clone() };
+            let report = player()?.play(&tried)?;
             if report.failure.as_deref().map(kind).as_deref() == Some(&wanted) {
                 return Ok(Some((tried, report)));
             }
         }
         Ok(None)
     };
-    let mut length = best.0.steps.len().div_ceil(2);
+    match search(&mut best, &mut fails, progress) {
+        Err(Problem::Interrupted) => best.was_interrupted = true,
+        outcome => outcome?,
+    }
+    Ok(best)
+}
+
+/// Leaves the best in `best` whenever it ends.
+fn search(
+    best: &mut Shrunk,
+    fails: &mut impl FnMut(&Script, u64) -> Result<Option<(Script, Report)>, Problem>,
+    mut progress: impl FnMut(&Script),
+) -> Result<(), Problem> {
+    let mut length = best.script.steps.len().div_ceil(2);
     while length > 0 {
         let mut at = 0;
         let mut has_shrunk = false;
-        while at < best.0.steps.len() {
-            let mut candidate = best.0.clone();
+        while at < best.script.steps.len() {
+            let mut candidate = best.script.clone();
             let end = (at + length).min(candidate.steps.len());
             candidate.steps.drain(at..end);
             match fails(&candidate, if length > 8 { 2 } else { SEEDS })? {
                 Some(found) => {
-                    best = found;
+                    (best.script, best.report) = found;
                     has_shrunk = true;
-                    progress(&best.0);
+                    progress(&best.script);
                 }
                 None => at += length,
             }
@@ -57,12 +76,12 @@ pub fn shrink(
             length /= 2;
         }
     }
-    for candidate in simpler(&best.0) {
+    for candidate in simpler(&best.script) {
         if let Some(found) = fails(&candidate, SEEDS)? {
-            best = found;
+            (best.script, best.report) = found;
         }
     }
-    Ok(best)
+    Ok(())
 }
 
 /// The same with a plainer set-up.

@@ -30,6 +30,7 @@ pub struct Events {
     pub anything_goes: AtomicBool,
     pub acknowledged: AtomicU64,
     pub refused: AtomicU64,
+    unfit: Mutex<Option<String>>,
 }
 
 impl Events {
@@ -39,6 +40,15 @@ impl Events {
 
     fn next_tag(&self) -> u64 {
         self.tag.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The set-up can't be played, which is nobody's failure.
+    pub fn refuse_setup(&self, why: String) {
+        *self.unfit.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    pub fn unfit(&self) -> Option<String> {
+        self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

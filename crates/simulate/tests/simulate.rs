@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use underlay_simulate::Report;
 use underlay_simulate::campaign::{Plan, Summary, run};
 use underlay_simulate::child::Player;
+use underlay_simulate::problem::Problem;
 use underlay_simulate::script::{Script, Subject, generate};
 use underlay_sync::planted::Bug;
 
@@ -20,8 +22,9 @@ const SEEDS: &[(Subject, u64)] = &[
     (Subject::Journal, 40),
 ];
 
-fn player(bug: Option<&str>) -> anyhow::Result<Player> {
-    Player::start_program(Path::new(env!("CARGO_BIN_EXE_underlay-simulate")), bug)
+fn player(bug: Option<&str>) -> Result<Player, Problem> {
+    let program = Path::new(env!("CARGO_BIN_EXE_underlay-simulate"));
+    Player::start_program(program, bug, Stdio::null())
 }
 
 fn campaign(subject: Subject, seeds: u64, bug: Option<Bug>) -> Summary {
@@ -34,7 +37,7 @@ fn campaign(subject: Subject, seeds: u64, bug: Option<Bug>) -> Summary {
         bug: bug.map(Bug::name),
         stop_at_failure: true,
     };
-    run(&plan, player, |_| {}).expect("processes can be had")
+    run(&plan, player, |_, _, _| Ok(())).expect("processes can be had")
 }
 
 fn scripts() -> BTreeMap<PathBuf, Script> {
@@ -56,7 +59,7 @@ fn what_once_failed_fails_no_more() {
     let scripts = scripts();
     assert!(!scripts.is_empty());
     for (path, script) in scripts {
-        let report = player.play(&script);
+        let report = player.play(&script).unwrap();
         assert_eq!(report.failure, None, "{}", path.display());
     }
 }
@@ -77,7 +80,7 @@ fn a_seed_repeats_itself_to_the_last_turn() {
     for subject in [Subject::Pool, Subject::Remote, Subject::Layers, Subject::Directory, Subject::Journal] {
         for seed in [3, 4, 5] {
             let script = generate(seed, Some(subject));
-            let play = || -> Report { player(None).unwrap().play(&script) };
+            let play = || -> Report { player(None).unwrap().play(&script).unwrap() };
             let (first, second) = (play(), play());
             assert_eq!(first, second, "{subject:?}, seed {seed}");
         }

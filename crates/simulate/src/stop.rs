@@ -1,0 +1,27 @@
+//! Ctrl-C and SIGTERM: a command ends in order, and removes what it made.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::problem::Problem;
+
+/// Signals are the process's, and so is this.
+static ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// From now on a signal is heard by [`is_asked`] and ends nothing by itself.
+///
+/// # Errors
+/// When no handler can be had.
+pub fn listen() -> Result<(), Problem> {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ASKED))
+            .map_err(|error| Problem::Missing(format!("signals can't be handled: {error}")))?;
+    }
+    Ok(())
+}
+
+pub fn is_asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
