@@ -112,7 +112,10 @@ fn a_mirrored_volume_survives_a_member_and_gets_it_back() {
             assert!(info.degraded, "{info:?}");
         }
         assert_eq!(pool.info().members[lost as usize].state, MemberState::Out);
-        assert!(matches!(pool.resync(lost as usize), Err(PoolError::MemberFails(..) | PoolError::JournalOnce)));
+        assert!(matches!(
+            pool.resync(lost as usize),
+            Err(PoolError::MemberFails(..) | PoolError::JournalOnce)
+        ));
         devices[lost as usize].set_gone(false);
         // What it has is old: it is not read before it is brought up to date.
         volumes.iter().for_each(|volume| assert_eq!(read_all(volume)[lost as usize], 100 + lost));

@@ -68,7 +68,7 @@ impl Strike {
             moment: MOMENTS[(number % 4) as usize],
             member: format!("nvme-9300-max.{}", random.below(MEMBERS)),
             fault,
-            come_back: number / 4 % 2 == 0,
+            come_back: (number / 4).is_multiple_of(2),
             lasting: Duration::from_micros(10_000 + random.below(LONGEST_RUN_US)),
             twice: random.below(3) == 0,
         }
