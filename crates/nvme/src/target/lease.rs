@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &leaving), Err(Denied::Busy));
         assert_eq!(lease.holder(), None);
         // It has not written.
-        assert!(lease.last_writer_but(&b).is_some() && !lease.last_writer_but(&a).is_some());
+        assert!(lease.last_writer_but(&b).is_some() && lease.last_writer_but(&a).is_none());
         assert_eq!(store.load(), Some((a.clone(), false)));
         lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
         assert_eq!(lease.admit(&b.nqn, &b.id, b.instance, &around), Err(Denied::Held));
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(admit(&host('b')), Err(Denied::Held), "another host has to wait for it");
         assert_eq!(admit(&second), Ok(()));
         around.come(&lease, &first);
-        assert!(lease.last_writer_but(&first).is_some() && !lease.last_writer_but(&second).is_some());
+        assert!(lease.last_writer_but(&first).is_some() && lease.last_writer_but(&second).is_none());
         assert_eq!(admit(&first), Err(Denied::Held));
     }
 
@@ -481,9 +481,9 @@ mod tests {
             assert_eq!(store.load(), Some((b.clone(), false)));
             // Free for anybody, and yet it is known who wrote last.
             let lease = start();
-            assert!(lease.last_writer_but(&a).is_some() && !lease.last_writer_but(&b).is_some());
+            assert!(lease.last_writer_but(&a).is_some() && lease.last_writer_but(&b).is_none());
             lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();
-            assert!(lease.last_writer_but(&b).is_some() && !lease.last_writer_but(&a).is_some());
+            assert!(lease.last_writer_but(&b).is_some() && lease.last_writer_but(&a).is_none());
         });
     }
 
