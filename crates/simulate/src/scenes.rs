@@ -13,10 +13,12 @@ const MEMBERS: u32 = 4;
 pub fn draw(setup: &Setup, random: &mut Random) -> Vec<Step> {
     match setup {
         Setup::Volumes(Volumes { is_remote: true, .. }) => of_host(random),
-        // The third member and the fourth have nothing of the journal.
-        Setup::Volumes(volumes) if volumes.are_mirrored() && volumes.members > 2 => {
-            first_write_and_resync(volumes, random)
-        }
+        Setup::Volumes(volumes) if volumes.are_mirrored() => match random.one_in(3) {
+            true => copies_that_differ(volumes, random),
+            // The third member and the fourth have nothing of the journal.
+            false if volumes.members > 2 => first_write_and_resync(volumes, random),
+            false => Vec::new(),
+        },
         Setup::Layers(Layers { tree: Tree::Compress(_), .. }) => replaced_during_flush(random),
         _ => Vec::new(),
     }
@@ -134,6 +136,22 @@ fn first_write_and_resync(setup: &Volumes, random: &mut Random) -> Vec<Step> {
     steps.extend([Step::Return { member }, Step::Resync { member }, Step::Pause { us: 300_000 }]);
     steps.extend([Step::Settle, Step::Vanish { member: member + 1 }]);
     steps.extend([Step::Read { volume, block, count }, Step::Settle, Step::Return { member: member + 1 }]);
+    steps
+}
+
+/// Of a mirrored volume: what was written over is on one member when the power is cut, and not on the other one. Two reads at once
+/// are of either copy.
+fn copies_that_differ(setup: &Volumes, random: &mut Random) -> Vec<Step> {
+    let volume = random.below(setup.volumes.len() as u64) as u32;
+    let (block, count) = (random.below(60) as u32, 16);
+    let (write, read) =
+        (Step::Write { volume, block, count, fua: false }, Step::Read { volume, block, count });
+    let mut steps = vec![write, Step::Settle, Step::Flush { volume }, Step::Settle, write];
+    steps.push(Step::Pause { us: *random.pick(&[100, 1_000, 5_000]) });
+    steps.extend([Step::CutPower, Step::Pause { us: 10_000 }]);
+    for _ in 0..3 {
+        steps.extend([read, read, Step::Settle]);
+    }
     steps
 }
 
