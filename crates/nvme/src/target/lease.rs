@@ -458,6 +458,26 @@ mod tests {
     }
 
     #[test]
+    fn a_holder_that_went_while_another_one_was_to_follow_keeps_its_place_for_a_while_only() {
+        in_a_world(|_| {
+            let of_instance = |instance| HostIdentity { instance: Some(instance), ..host('a') };
+            let (first, second, other) = (of_instance(1), of_instance(2), host('b'));
+            let (lease, around) = (Lease::new(Writers::One), Around::default());
+            let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
+            around.come(&lease, &first);
+            admit(&first).unwrap();
+            // It is gone, and the lease has yet to hear of it.
+            around.connected.lock().clear();
+            *around.is_busy.lock() = true;
+            assert_eq!(admit(&second), Err(Denied::Busy));
+            *around.is_busy.lock() = false;
+            assert_eq!(admit(&other), Err(Denied::Held));
+            underlay_sync::thread::sleep(LEASE_GRACE);
+            assert_eq!(admit(&other), Ok(()));
+        });
+    }
+
+    #[test]
     fn a_stored_lease_outlives_its_target() {
         in_a_world(|_| {
             let (a, b) = (host('a'), host('b'));

@@ -454,8 +454,10 @@ fn check_name(name: &str) -> Result<(), ServerError> {
 
 #[cfg(test)]
 mod tests {
+    use underlay_storage::stack::InitialState;
+
     use super::*;
-    use crate::pool_file::PoolFile;
+    use crate::pool_file::ModelledDevices;
 
     fn opened(directory: &Path, capacity_bytes: u64) -> OpenPool {
         let path = directory.join("disk.img");
@@ -471,6 +473,47 @@ mod tests {
             dilation: 1.0,
         };
         OpenPool::open(&file).unwrap()
+    }
+
+    fn modelled(directory: &Path) -> PoolFile {
+        let medium = underlay_storage::catalogue::find("ssd-sata").unwrap();
+        let devices = vec![ModelledDevices { medium, count: 2, capacity_bytes: Some(64 << 20) }];
+        PoolFile {
+            name: "tank".into(),
+            listen: PoolFile::usual_address(),
+            directory: directory.join("tank.pool"),
+            devices: Devices::Modelled { devices, initial: InitialState::Fresh },
+            volumes: Vec::new(),
+            dilation: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let file = modelled(folder.path());
+        drop(OpenPool::open(&file).unwrap());
+        std::fs::set_permissions(&file.directory, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let problem = OpenPool::open(&file).err().unwrap();
+        assert!(problem.is_mistake() && problem.to_string().contains("chmod go-w"), "{problem}");
+    }
+
+    #[test]
+    fn a_pool_whose_devices_are_gone_is_not_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = modelled(folder.path());
+        assert!(is_blank(&file));
+        drop(OpenPool::open(&file).unwrap());
+        assert!(!is_blank(&file));
+        for device in file.modelled() {
+            let BackingSpec::File(path) = &device.backing else { panic!("it has no file") };
+            std::fs::remove_file(path).unwrap();
+        }
+        let problem = OpenPool::open(&file).err().unwrap();
+        assert!(problem.is_mistake() && problem.to_string().contains("put them back"), "{problem}");
+        assert!(is_blank(&file), "nothing was made");
     }
 
     #[test]

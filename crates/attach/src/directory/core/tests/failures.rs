@@ -97,3 +97,15 @@ fn what_a_failed_flush_lost_is_no_other_files_old_data_and_counts_once_it_is_wri
     assert_eq!(content(&after, new), [[9; 4096], [0; 4096]].concat());
     check(&core);
 }
+
+/// Else one error would never end where flushes always overlap.
+#[test]
+fn a_flush_that_began_after_a_failure_is_not_failed_by_one_that_began_before() {
+    let core = Core::format(Failing::new(CAPACITY_BYTES), (1, 1)).unwrap();
+    let covers = || core.state().covers();
+    let (failing, overlapping) = (covers(), covers());
+    core.flush_ended(failing, Err(DeviceError::Gone)).unwrap_err();
+    let later = covers();
+    core.flush_ended(overlapping, Ok(())).unwrap_err();
+    core.flush_ended(later, Ok(())).unwrap();
+}
