@@ -1,5 +1,6 @@
 //! What makes a pool durable: the members' data, then the map that points to it, then the space that nobody points to.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use underlay_sync::MutexGuard;
@@ -109,6 +110,7 @@ impl Core {
             }
         }
         let durable = Durable { core: self, results, states: &states };
+        let mut hurt_volumes = BTreeSet::new();
         for (volume, mut changes) in captured {
             if failed.is_some() {
                 let lost = |(_, extent): &mut (u32, Option<Extent>)| {
@@ -116,6 +118,8 @@ impl Core {
                 };
                 let extents: Vec<_> = changes.extents.extract_if(.., lost).collect();
                 if !extents.is_empty() {
+                    // Wherever the map points by now: the flush is about what it pointed to when it began.
+                    hurt_volumes.insert(volume.number);
                     // Which of them gave up what is not known any more.
                     let released = std::mem::take(&mut changes.released);
                     is_noted &= volume.map.give_back(Changes { extents, released }).is_ok();
@@ -136,7 +140,15 @@ impl Core {
                 let error = failed?;
                 // Of what is there twice only one copy can be on the member that is left out.
                 let twice = volume.mirror && volume.map.taken().single == 0 && durable.is_survived();
-                let hurt = !twice && volume.map.any(|extent| !durable.holds(extent));
+                // So is what it has given up since then, of which the journal knows no better.
+                let was_lost = |piece: &Piece| {
+                    let state = durable.states[self.member_of(*piece)];
+                    !durable.is_flushed(*piece) && !(volume.mirror && state == MemberState::Out)
+                };
+                let hurt = hurt_volumes.contains(&volume.number)
+                    || (!twice
+                        && (volume.map.any(|extent| !durable.holds(extent))
+                            || volume.map.any_released(was_lost)));
                 hurt.then(|| error.clone())
             })
             .collect();

@@ -232,6 +232,11 @@ impl Map {
         self.shards().any(|shard| shard.extents.values().any(&like))
     }
 
+    /// Whether there is a piece like that among those that were given up since the last [`Map::capture`].
+    pub fn any_released(&self, like: impl Fn(&Piece) -> bool) -> bool {
+        self.shards().any(|shard| shard.released.iter().any(&like))
+    }
+
     pub fn taken(&self) -> Taken {
         Taken {
             used_bytes: self.used_bytes.load(Ordering::Relaxed),

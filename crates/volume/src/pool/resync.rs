@@ -19,6 +19,12 @@ use super::plain::{copy_to, places};
 const LOOKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
+fn journal_waits() -> DeviceError {
+    let problem =
+        "its copy of the journal can't be brought up to date; the next opening of the pool tries again";
+    DeviceError::Io(problem.into())
+}
+
 type Copied = Result<(), DeviceError>;
 
 impl Core {
@@ -34,7 +40,10 @@ impl Core {
             self.make_whole()?;
             return journal;
         }
-        journal?;
+        journal.map_err(|error| match error {
+            PoolError::JournalOnce => PoolError::MemberFails(index, journal_waits()),
+            other => other,
+        })?;
         if !self.members.change(index, MemberState::Out, MemberState::Resyncing) {
             return Ok(());
         }
