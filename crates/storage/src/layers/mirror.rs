@@ -356,8 +356,11 @@ impl Inner {
             let mut result = Ok(());
             for (index, error) in failed {
                 if !state.leave_out(index) {
-                    state.unheard = Some(error.clone());
-                    state.unheard_number += 1;
+                    // One that is gone has carried out no flush, and lost nothing by one.
+                    if error != DeviceError::Gone {
+                        state.unheard = Some(error.clone());
+                        state.unheard_number += 1;
+                    }
                     result = Err(error);
                 }
             }
