@@ -7,6 +7,7 @@ mod server;
 mod unfinished;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -405,21 +406,29 @@ impl Rig {
         self.serves_other = true;
         // Who is still looking for the first pool will not find it: its memory of unflushed writes goes with it.
         self.is_at_risk |= !self.setup.has_host_memory;
-        let other = self.folder.path().join("other");
-        let _ = std::fs::create_dir(&other);
-        let (world, setup) = (self.world.clone(), self.setup.clone());
+        let _ = std::fs::create_dir(self.other_folder());
+        self.start_other_server();
+        let missed = std::mem::take(&mut *self.unfinished());
+        self.server.missed.lock().unwrap().extend(missed);
+    }
+
+    /// Only there once the other pool was served.
+    fn other_folder(&self) -> PathBuf {
+        self.folder.path().join("other")
+    }
+
+    /// In the first one's place, which has been stopped.
+    fn start_other_server(&mut self) {
         self.server = Server::start(
-            &world,
-            &setup,
+            &self.world,
+            &self.setup,
             &self.other_disks,
-            &other,
+            &self.other_folder(),
             0,
             &self.network,
             &Leases::default(),
             true,
         );
-        let missed = std::mem::take(&mut *self.unfinished());
-        self.server.missed.lock().unwrap().extend(missed);
     }
 
     /// A second host writes while the first one has the volume, or a second process of the same host does.

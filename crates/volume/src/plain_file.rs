@@ -7,14 +7,18 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// For whoever makes one: what a link points to would be emptied.
-pub const FOLLOWS_NO_LINK: i32 = OFlags::NOFOLLOW.bits() as i32;
+/// To write one, made where it is not there, for this user alone: what a link points to would be emptied.
+pub fn for_writing() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options
+}
 
-/// The whole content, or nothing where there is no such file.
+/// To read one; nothing where there is no such file.
 ///
 /// # Errors
-/// When it can't be read, is not a regular file, or is longer than `most_bytes`.
-pub fn read(path: &Path, most_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+/// When it can't be opened or is not a regular file.
+pub fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -24,6 +28,15 @@ pub fn read(path: &Path, most_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
+    Ok(Some(file))
+}
+
+/// The whole content, or nothing where there is no such file.
+///
+/// # Errors
+/// When it can't be read, is not a regular file, or is longer than `most_bytes`.
+pub fn read(path: &Path, most_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    let Some(file) = open(path)? else { return Ok(None) };
     let mut content = Vec::new();
     File::take(file, most_bytes.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > most_bytes {

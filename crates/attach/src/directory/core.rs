@@ -334,8 +334,7 @@ impl Core {
         });
         if outcome.is_err() {
             self.state().begins_anew |= begins_anew;
-        }
-        if outcome.is_ok() {
+        } else {
             let runs = {
                 let mut state = self.state();
                 state.durable_number = state.sealed_number;

@@ -9,7 +9,6 @@ use underlay_sync::simulation::Group;
 use underlay_volume::Pool;
 use underlay_volume::pool::{MemberState, PoolError};
 
-use super::server::{Leases, Server};
 use super::{Rig, name_of};
 use crate::user::{User, await_answer, wait_until};
 
@@ -159,23 +158,12 @@ impl Rig {
 
     /// Nothing meant for the first pool may have come to the other one.
     fn check_other(&mut self) {
-        if !self.folder.path().join("other").exists() {
+        if !self.other_folder().exists() {
             return;
         }
         self.stop_server(false);
         self.serves_other = true;
-        let other = self.folder.path().join("other");
-        let (world, setup) = (self.world.clone(), self.setup.clone());
-        self.server = Server::start(
-            &world,
-            &setup,
-            &self.other_disks,
-            &other,
-            0,
-            &self.network,
-            &Leases::default(),
-            true,
-        );
+        self.start_other_server();
         let pool = self.await_server().unwrap_or_else(|problem| panic!("the other pool: {problem}"));
         for number in 0..self.setup.volumes.len() {
             let Ok(volume) = pool.volume(&name_of(number)) else { continue };

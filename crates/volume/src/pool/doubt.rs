@@ -125,7 +125,7 @@ impl Core {
     /// At opening: writes again what is on members that could not be flushed. Where one still fails
     /// the pool opens nevertheless, for the sake of what is elsewhere; flushes of what is on this one fail until a resync or
     /// another opening has made up for it.
-    pub fn settle_or_owe(self: &Arc<Self>) {
+    pub fn settle_all(self: &Arc<Self>) {
         for index in 0..self.members.list.len() {
             let _ = self.settle(index);
         }

@@ -142,8 +142,9 @@ impl Core {
                 let twice = volume.mirror && volume.map.taken().single == 0 && durable.is_survived();
                 // So is what it has given up since then, of which the journal knows no better.
                 let was_lost = |piece: &Piece| {
-                    let state = durable.states[self.member_of(*piece)];
-                    !durable.is_flushed(*piece) && !(volume.mirror && state == MemberState::Out)
+                    let is_out = durable.states[self.member_of(*piece)] == MemberState::Out;
+                    let is_void = volume.mirror && is_out;
+                    !is_void && !durable.is_flushed(*piece)
                 };
                 let hurt = hurt_volumes.contains(&volume.number)
                     || (!twice

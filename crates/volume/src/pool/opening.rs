@@ -122,7 +122,7 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
         .map(|(number, table)| (*number, core.new_volume(*number, &table.header, &table.extents)));
     core.volumes.write().extend(volumes);
     core.make_again(left_over).map_err(PoolError::Map)?;
-    core.settle_or_owe();
+    core.settle_all();
     make_alike(&core, &tables)?;
     // The journal knows all of it before it says that older notes are void.
     core.flush_and_wait()?;

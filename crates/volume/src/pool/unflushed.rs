@@ -22,9 +22,9 @@
 //!
 //! Numbers are little-endian. A note that can't be read ends the file: it was not answered, or is left from an older generation.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use underlay_sync::{Mutex, MutexGuard};
@@ -33,10 +33,10 @@ use underlay_storage::device::DeviceError;
 
 use super::extent::{take_u32, take_u64};
 use super::record::Record;
-use crate::plain_file::{self, FOLLOWS_NO_LINK};
+use crate::plain_file;
 
 const MAGIC: &[u8; 8] = b"UNDLYUF1";
-const BOOT_BYTES: usize = 40;
+pub const BOOT_BYTES: usize = 40;
 const HEADER_BYTES: usize = 76;
 const FRAME_BYTES: usize = 8;
 const USUAL_LONG_BYTES: u64 = 32 << 20;
@@ -86,9 +86,7 @@ pub struct Header {
 
 impl Header {
     pub fn new(owner: Owner, generation: u64, boot: &str) -> Header {
-        let mut field = [0; BOOT_BYTES];
-        field.iter_mut().zip(boot.bytes()).for_each(|(to, from)| *to = from);
-        Header { owner, generation, boot: field }
+        Header { owner, generation, boot: boot_field(boot) }
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -126,9 +124,17 @@ pub fn decode(file: &[u8]) -> Option<(Header, Vec<Record>)> {
     Some((header, records))
 }
 
+/// A boot as files have it, filled up with zeros.
+pub fn boot_field(boot: &str) -> [u8; BOOT_BYTES] {
+    let mut field = [0; BOOT_BYTES];
+    field.iter_mut().zip(boot.bytes()).for_each(|(to, from)| *to = from);
+    field
+}
+
 fn header_of(path: &Path) -> io::Result<Option<Header>> {
+    let Some(file) = plain_file::open(path)? else { return Ok(None) };
     let mut bytes = [0; HEADER_BYTES];
-    OpenOptions::new().read(true).custom_flags(FOLLOWS_NO_LINK).open(path)?.read_exact_at(&mut bytes, 0)?;
+    file.read_exact_at(&mut bytes, 0)?;
     Ok(decode_header(&bytes))
 }
 
@@ -215,11 +221,7 @@ impl Unflushed {
             header.is_ok_and(|header| header.is_some_and(|header| header.owner == former))
         };
         let pair = usize::from(FILES[0].iter().any(is_formers));
-        let open = |name: &str| {
-            let mut options = OpenOptions::new();
-            let options = options.write(true).create(true).truncate(true).mode(0o600);
-            options.custom_flags(FOLLOWS_NO_LINK).open(memory.directory.join(name))
-        };
+        let open = |name: &str| plain_file::for_writing().truncate(true).open(memory.directory.join(name));
         let names = FILES[pair];
         let files = [open(names[0])?, open(names[1])?];
         let former = FILES[1 - pair].map(|name| memory.directory.join(name));

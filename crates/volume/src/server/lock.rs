@@ -1,14 +1,13 @@
 //! One user of a pool at a time.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::plain_file::FOLLOWS_NO_LINK;
+use crate::plain_file;
 
 const FILE: &str = "lock";
 const LONGEST_BYTES: u64 = 64;
@@ -29,14 +28,7 @@ pub(super) enum LockError {
 impl Lock {
     /// Takes the pool of this directory, which is there.
     pub(super) fn take(directory: &Path) -> Result<Lock, LockError> {
-        let open = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(FOLLOWS_NO_LINK)
-            .open(directory.join(FILE));
+        let open = plain_file::for_writing().read(true).open(directory.join(FILE));
         let mut file = open.map_err(LockError::Io)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}

@@ -10,17 +10,16 @@
 //! | a bit for each member | 32 |
 //! | CRC-32 of the above | 4 |
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 
 use super::super::extent::take_u64;
-use super::super::unflushed::HostMemory;
-use crate::plain_file::{self, FOLLOWS_NO_LINK};
+use super::super::unflushed::{BOOT_BYTES, HostMemory, boot_field};
+use crate::plain_file;
 
 const FILE: &str = "doubtful";
 const MAGIC: &[u8; 8] = b"UNDLYDB1";
-const BOOT_BYTES: usize = 40;
 const MEMBER_BYTES: usize = 32;
 const FILE_BYTES: usize = 92;
 
@@ -38,13 +37,10 @@ impl Kept {
     /// When the file can't be read or made.
     pub fn open(memory: &HostMemory, identity: u64) -> io::Result<Kept> {
         let path = memory.directory.join(FILE);
-        let mut boot = [0; BOOT_BYTES];
-        boot.iter_mut().zip(memory.boot.bytes()).for_each(|(to, from)| *to = from);
+        let boot = boot_field(&memory.boot);
         let found = plain_file::read(&path, FILE_BYTES as u64)?;
         let members = found.and_then(|file| decode(&file, identity, &boot)).unwrap_or_default();
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.custom_flags(FOLLOWS_NO_LINK).open(path)?;
+        let file = plain_file::for_writing().open(path)?;
         let kept = Kept { file, identity, boot, members };
         kept.write()?;
         Ok(kept)
