@@ -1,5 +1,7 @@
 //! A controller and whoever keeps the connection to it: keep-alive, events, and finding it again when it is lost.
 
+mod resumption;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -15,7 +17,6 @@ use super::identity::Identity;
 use super::options::Options;
 use super::queue::{Owner, THREAD_PREFIX};
 use super::record::WriteRecord;
-use super::repetition::repeat;
 use super::stats::{Figures, Stats};
 use crate::command::{Command, Sgl, admin};
 use crate::identify::{Identify, NamespaceData, NamespaceDescriptors, cns, decode_namespace_list};
@@ -461,42 +462,6 @@ impl Shared {
             }
             state = self.changed.wait_timeout(state, left);
         }
-    }
-
-    /// One attempt. What no flush had covered is done again before anything else is sent.
-    fn resume(self: &Arc<Shared>, number: u64) -> Result<(), InitiatorError> {
-        let association = self.establish(number)?;
-        let outcome = self.renew_namespaces(&association);
-        if let Err(error) = outcome {
-            association.close();
-            association.join();
-            return Err(error);
-        }
-        let orphans = self.lock().orphans.len() as u64;
-        let counters = &self.stats.counters;
-        counters.reconnects.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        counters.resent.fetch_add(orphans, std::sync::atomic::Ordering::Relaxed);
-        self.install(association);
-        let mut state = self.lock();
-        if state.phase == Phase::Reconnecting {
-            state.phase = Phase::Connected;
-        }
-        Ok(())
-    }
-
-    fn renew_namespaces(&self, association: &Association) -> Result<(), InitiatorError> {
-        let namespaces: Vec<Arc<Namespace>> =
-            self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
-        for namespace in namespaces {
-            let (data, identity) = self.identify_namespace(association, namespace.nsid)?;
-            namespace.renew(&data, &identity)?;
-            let is_new = namespace.was_answered() || association.last_writer != self.first_found_writer();
-            if association.last_writer != 0 && is_new && namespace.has_written() {
-                return Err(InitiatorError::WrittenByAnother { nsid: namespace.nsid });
-            }
-            repeat(association, &namespace)?;
-        }
-        Ok(())
     }
 
     fn keep_alive(self: &Arc<Shared>) {

@@ -9,13 +9,13 @@ use super::exchange::{Exchange, Payload};
 use super::queue::may_pass;
 
 /// For each answer.
-const REPEAT_LIMIT: Duration = Duration::from_secs(120);
+pub(super) const REPEAT_LIMIT: Duration = Duration::from_secs(120);
 
-/// Does again what no flush has covered. The namespace learns of what the target refuses.
+/// Does again what no flush has covered, and says how much that was. The namespace learns of what the target refuses.
 ///
 /// # Errors
 /// When the connection ends meanwhile, or the target can't do it now: then all of it has to be tried again.
-pub(super) fn repeat(association: &Association, namespace: &Namespace) -> Result<(), InitiatorError> {
+pub(super) fn repeat(association: &Association, namespace: &Namespace) -> Result<usize, InitiatorError> {
     const WHAT: &str = "repeating what was not flushed";
     let mut under_way = Vec::new();
     for write in namespace.unflushed() {
@@ -26,6 +26,7 @@ pub(super) fn repeat(association: &Association, namespace: &Namespace) -> Result
         }
         under_way.push((write, waiting));
     }
+    let repeated = under_way.len();
     for (write, waiting) in under_way {
         match waiting.wait(REPEAT_LIMIT) {
             Some(Ok(answer)) => match answer.completion.status {
@@ -37,5 +38,5 @@ pub(super) fn repeat(association: &Association, namespace: &Namespace) -> Result
             None => return Err(InitiatorError::TimedOut { what: WHAT }),
         }
     }
-    Ok(())
+    Ok(repeated)
 }
