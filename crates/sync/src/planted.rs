@@ -56,6 +56,8 @@ bugs! {
     FirstWriteMissesResync in "pool",
     /// What a killed process had under way is read from a device's cache and taken for durable.
     TailTakenForDurable in "journal",
+    /// A flush that fails answers for what the map points to when it has failed, not when it began.
+    MovedForgotten in "pool",
     // What might be.
     /// A journal's batch is written without force unit access.
     CommitNotForced in "journal",

@@ -232,6 +232,9 @@ impl Pool {
         // A flush that has taken changes of it along is over after this one, however it ends. And if the process ends before
         // the journal knows that the volume is gone, it is there with everything that was answered.
         let _ = self.core.flush_and_wait();
+        // Before it is taken from the list: a flush that doesn't find the volume there any more, and so frees the notes of
+        // its changes, commits that it is gone.
+        self.core.log.append([Record::Delete { volume: volume.number }]);
         self.core.volumes.write().remove(&volume.number);
         for (_, done) in volume.gate.shut() {
             done(Err(DeviceError::Gone));
@@ -241,7 +244,6 @@ impl Pool {
         let owned = pieces.len() as u64;
         pieces.extend(changes.released);
         self.core.outstanding.releasing.fetch_add(owned, Ordering::AcqRel);
-        self.core.log.append([Record::Delete { volume: volume.number }]);
         self.core.release_after_commit(pieces);
         Ok(self.core.flush_and_wait()?)
     }

@@ -146,13 +146,15 @@ impl Core {
                     let is_void = volume.mirror && is_out;
                     !is_void && !durable.is_flushed(*piece)
                 };
-                let hurt = hurt_volumes.contains(&volume.number)
-                    || (!twice
-                        && (volume.map.any(|extent| !durable.holds(extent))
-                            || volume.map.any_released(was_lost)));
+                let moved =
+                    || hurt_volumes.contains(&volume.number) || !twice && volume.map.any_released(was_lost);
+                let hurt = !twice && volume.map.any(|extent| !durable.holds(extent))
+                    || !is_planted(Bug::MovedForgotten) && moved();
                 hurt.then(|| error.clone())
             })
             .collect();
+        // What is held by now waits for records that this commit has. What comes later may wait for newer ones.
+        let held = self.lock_flusher().held.len();
         let core = Arc::clone(self);
         self.log.commit(Box::new(move |result| {
             if result.is_err() && changed {
@@ -161,7 +163,7 @@ impl Core {
             if result.is_ok() && is_noted {
                 core.outstanding.unflushed.free_other();
             }
-            core.end_flush(waiters, hurt, released, result, next);
+            core.end_flush(waiters, hurt, (released, held), result, next);
         }));
     }
 
@@ -169,7 +171,7 @@ impl Core {
         self: &Arc<Self>,
         waiters: Vec<Waiter>,
         hurt: Vec<Option<DeviceError>>,
-        mut released: Vec<Piece>,
+        (mut released, held): (Vec<Piece>, usize),
         result: Result<(), DeviceError>,
         next: Next,
     ) {
@@ -177,7 +179,7 @@ impl Core {
             let mut flusher = self.lock_flusher();
             flusher.uncommitted = result.is_err();
             if result.is_ok() || is_planted(Bug::FreedUncommitted) {
-                released.append(&mut flusher.held);
+                released.extend(flusher.held.drain(..held));
             } else {
                 flusher.held.append(&mut released);
             }
