@@ -15,8 +15,8 @@ struct Version {
     submitted: Moment,
     ended: Option<Moment>,
     acknowledged: bool,
-    /// A flush that came after it was acknowledged, or it was written with FUA.
-    durable: bool,
+    /// When a flush that came after it was acknowledged, or it was written with FUA and acknowledged.
+    durable_since: Option<Moment>,
     /// Its acknowledgement promises nothing any more: the power was cut before a flush.
     may_be_lost: bool,
     /// Who was told that it is written, and would write it again, is no more.
@@ -34,7 +34,7 @@ impl Version {
             submitted: 0,
             ended: Some(0),
             acknowledged: true,
-            durable: true,
+            durable_since: Some(0),
             may_be_lost: false,
             is_orphaned: false,
             is_ambiguous: false,
@@ -44,6 +44,10 @@ impl Version {
 
     fn ended_before(&self, moment: Moment) -> bool {
         self.ended.is_some_and(|ended| ended < moment)
+    }
+
+    fn is_durable(&self) -> bool {
+        self.durable_since.is_some()
     }
 
     /// Whether a read that begins at `moment` can't find `older` any more because of this one.
@@ -120,7 +124,7 @@ impl VolumeModel {
                 submitted,
                 ended: None,
                 acknowledged: false,
-                durable: false,
+                durable_since: None,
                 may_be_lost: false,
                 is_orphaned: false,
                 is_ambiguous: false,
@@ -141,7 +145,8 @@ impl VolumeModel {
                 version.ended = Some(now);
                 version.acknowledged = acknowledged;
                 version.is_ambiguous = !acknowledged;
-                version.durable = acknowledged && change.fua && counts_as_durable;
+                let is_durable = acknowledged && change.fua && counts_as_durable;
+                version.durable_since = is_durable.then_some(now);
             }
             forget(versions, oldest_read);
         }
@@ -155,14 +160,14 @@ impl VolumeModel {
     }
 
     /// A flush that began at `submitted` was acknowledged.
-    pub fn flushed(&mut self, submitted: Moment) {
+    pub fn flushed(&mut self, submitted: Moment, now: Moment) {
         let oldest_read = self.oldest_read();
         for versions in &mut self.blocks {
             let mut changed = false;
             for version in versions.iter_mut() {
                 if version.acknowledged && !version.may_be_lost && version.ended_before(submitted) {
-                    changed |= !version.durable;
-                    version.durable = true;
+                    changed |= !version.is_durable();
+                    version.durable_since.get_or_insert(now);
                 }
             }
             if changed {
@@ -173,23 +178,31 @@ impl VolumeModel {
 
     /// The power is cut: what no flush has covered may be there or not.
     pub fn lose_unflushed(&mut self, now: Moment) {
+        self.lose_what_was_not_durable(now, now);
+    }
+
+    /// What no flush had covered at `moment` may be there or not.
+    ///
+    /// This is what a server has that lost its power before `moment` and whose host is still writing again what it keeps: a
+    /// flush acknowledged since promises what the server has now, and nothing about then.
+    pub fn lose_what_was_not_durable(&mut self, moment: Moment, now: Moment) {
         self.end_all(now);
         for version in self.blocks.iter_mut().flatten() {
             version.observed = None;
-            version.may_be_lost |= !version.durable;
+            version.may_be_lost |= version.durable_since.is_none_or(|since| since > moment);
         }
     }
 
     /// The host that wrote is no more. What it was told is there, but nobody would write it again.
     pub fn orphan(&mut self) {
         for version in self.blocks.iter_mut().flatten() {
-            version.is_orphaned |= !version.durable;
+            version.is_orphaned |= !version.is_durable();
         }
     }
 
     /// The server has lost what no flush has covered, and the host that uses it writes again what it was told is written.
     pub fn lose_orphaned(&mut self) {
-        for version in self.blocks.iter_mut().flatten().filter(|version| !version.durable) {
+        for version in self.blocks.iter_mut().flatten().filter(|version| !version.is_durable()) {
             version.may_be_lost |= version.is_orphaned;
             // What was seen and nobody was told of is not written again.
             if version.is_orphaned || !version.acknowledged {
@@ -232,7 +245,7 @@ impl VolumeModel {
                 submitted: 0,
                 ended: Some(ended),
                 acknowledged: false,
-                durable: true,
+                durable_since: Some(0),
                 may_be_lost: false,
                 is_orphaned: false,
                 is_ambiguous: false,
@@ -278,7 +291,9 @@ impl VolumeModel {
 fn forget(versions: &mut Vec<Version>, oldest_read: Moment) {
     let sure: Vec<(Moment, Moment)> = versions
         .iter()
-        .filter(|version| version.durable && version.acknowledged && version.ended_before(oldest_read))
+        .filter(|version| version.acknowledged && version.ended_before(oldest_read))
+        // What became durable while a snapshot was taken says nothing about what the snapshot holds.
+        .filter(|version| version.durable_since.is_some_and(|since| since < oldest_read))
         .filter_map(|version| Some((version.submitted, version.ended?)))
         .collect();
     versions.retain(|version| {
@@ -294,7 +309,7 @@ fn describe(versions: &[Version]) -> String {
             Some(ended) => format!("acknowledged {ended}"),
         };
         let more = [
-            version.durable.then_some(", durable"),
+            version.is_durable().then_some(", durable"),
             version.may_be_lost.then_some(", may be lost"),
             version.observed.map(|_| ", was read"),
         ];
@@ -330,7 +345,7 @@ mod tests {
         let mut model = VolumeModel::new(2);
         model.submit(1, 0, &[5, 6], false);
         model.end(1, 2, true, true);
-        model.flushed(3);
+        model.flushed(3, 3);
         model.submit(4, 0, &[7], false);
         model.end(4, 5, true, true);
         model.lose_unflushed(6);
@@ -349,7 +364,7 @@ mod tests {
         let mut model = VolumeModel::new(1);
         model.submit(1, 0, &[5], false);
         model.end(1, 3, true, true);
-        model.flushed(2);
+        model.flushed(2, 2);
         model.lose_unflushed(4);
         assert!(model.check_read(0, &[0], 5, 6).is_ok());
     }
@@ -360,12 +375,38 @@ mod tests {
         model.begin_snapshot(1);
         model.submit(2, 0, &[5], false);
         model.end(2, 3, true, true);
-        model.flushed(4);
+        model.flushed(4, 4);
         model.end_all(5);
         let snapshot = model.snapshot(1, 6);
         assert!(snapshot.clone().check_read(0, &[0], 7, 8).is_ok());
         assert!(snapshot.clone().check_read(0, &[5], 7, 8).is_ok());
         assert!(model.check_read(0, &[0], 7, 8).is_err());
+    }
+
+    #[test]
+    fn a_snapshot_of_a_server_that_lacks_what_its_host_keeps_may_lack_what_a_flush_covers_since() {
+        let mut model = VolumeModel::new(2);
+        model.submit(1, 0, &[5, 6], false);
+        model.end(1, 2, true, true);
+        model.submit(3, 1, &[7], true);
+        model.end(3, 4, true, true);
+        model.begin_snapshot(5);
+        model.flushed(6, 7);
+        model.submit(8, 0, &[8], true);
+        model.end(8, 9, true, true);
+        let mut at_the_server = model.clone();
+        at_the_server.lose_what_was_not_durable(5, 10);
+        let snapshot = at_the_server.snapshot(5, 10);
+        for tag in [0, 5, 8] {
+            assert!(snapshot.clone().check_read(0, &[tag], 11, 12).is_ok(), "{tag}");
+        }
+        for tag in [0, 6] {
+            assert!(
+                snapshot.clone().check_read(1, &[tag], 11, 12).is_err(),
+                "what was written with FUA is there"
+            );
+        }
+        assert!(model.check_read(0, &[5], 11, 12).is_err(), "the volume itself has what was flushed");
     }
 
     #[test]
@@ -385,7 +426,7 @@ mod tests {
         model.submit(1, 0, &[5], false);
         model.end(1, 2, true, true);
         model.orphan();
-        model.flushed(3);
+        model.flushed(3, 3);
         model.lose_orphaned();
         assert!(model.check_read(0, &[0], 5, 6).is_err());
     }

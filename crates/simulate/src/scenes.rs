@@ -13,13 +13,19 @@ const MEMBERS: u32 = 4;
 pub fn draw(setup: &Setup, random: &mut Random) -> Vec<Step> {
     match setup {
         Setup::Volumes(Volumes { is_remote: true, .. }) => of_host(random),
-        Setup::Volumes(volumes) if volumes.are_mirrored() => match random.one_in(3) {
-            true => copies_that_differ(volumes, random),
-            // The third member and the fourth have nothing of the journal.
-            false if volumes.members > 2 => first_write_and_resync(volumes, random),
-            false => Vec::new(),
-        },
+        Setup::Volumes(volumes) => of_pool(volumes, random),
         Setup::Layers(Layers { tree: Tree::Compress(_), .. }) => replaced_during_flush(random),
+        _ => Vec::new(),
+    }
+}
+
+fn of_pool(volumes: &Volumes, random: &mut Random) -> Vec<Step> {
+    match random.below(6) {
+        0 => doomed_deletion(volumes, random),
+        1 => moved_while_a_flush_fails(volumes, random),
+        2 | 3 if volumes.are_mirrored() => copies_that_differ(volumes, random),
+        // The third member and the fourth have nothing of the journal.
+        4 | 5 if volumes.are_mirrored() && volumes.members > 2 => first_write_and_resync(volumes, random),
         _ => Vec::new(),
     }
 }
@@ -152,6 +158,47 @@ fn copies_that_differ(setup: &Volumes, random: &mut Random) -> Vec<Step> {
     for _ in 0..3 {
         steps.extend([read, read, Step::Settle]);
     }
+    steps
+}
+
+/// A copy of a volume is written to and deleted, while flushes of other volumes fail and go on. In the end the deletion fails as
+/// well, and what was written is there when the pool is opened again.
+fn doomed_deletion(setup: &Volumes, random: &mut Random) -> Vec<Step> {
+    let mut steps = vec![Step::Snapshot { volume: random.next_u32(), writable: true }];
+    steps.push(Step::Pause { us: 6_000_000 });
+    for _ in 0..4 {
+        let (volume, block) = place(random);
+        steps.push(Step::Write { volume, block, count: 1 + random.below(20) as u32, fua: false });
+    }
+    steps.extend([Step::Settle, Step::Delete { volume: random.next_u32() }]);
+    let count = 1 + random.below(3) as u32;
+    steps.extend((0..setup.members).map(|member| Step::Fail { member, what: What::Flush, count }));
+    // One flush after the other, so that one begins at any moment of the deletion.
+    for number in 0..random.below(24) as u32 {
+        steps.extend([Step::Flush { volume: number }, Step::Pause { us: *random.pick(&[1, 10, 50, 200]) }]);
+    }
+    let end = if random.one_in(4) { Step::Settle } else { Step::KillServer };
+    steps.extend([end, Step::Pause { us: 10_000 }]);
+    steps
+}
+
+/// What was written moves to where no failure strikes, while a flush fails that is about it.
+fn moved_while_a_flush_fails(setup: &Volumes, random: &mut Random) -> Vec<Step> {
+    let (volume, block) = place(random);
+    let write = Step::Write { volume, block, count: 1 + random.below(4) as u32, fua: false };
+    let mut steps = vec![write, Step::Settle];
+    steps.extend(for_all(|member| Step::Slow { member, factor: 30 }));
+    steps.push(Step::Flush { volume });
+    steps.extend(for_all(|member| Step::Slow { member, factor: 1 }));
+    let failing = 1 + random.below(2) as u32;
+    let first = random.next_u32() % setup.members;
+    let fail = |number| Step::Fail { member: first + number, what: What::Flush, count: 3 };
+    steps.extend((0..failing).map(fail));
+    for _ in 0..1 + random.below(3) {
+        steps.extend([write, Step::Pause { us: *random.pick(&[10, 100, 1_000]) }]);
+    }
+    steps.extend([Step::Settle, Step::CutPower, Step::Pause { us: 10_000 }]);
+    steps.push(Step::Read { volume, block, count: 8 });
     steps
 }
 

@@ -246,7 +246,8 @@ impl User {
             user.count(completion.is_ok());
             let is_void = was_void || user.events.flushes_are_void.load(Ordering::Relaxed);
             if completion.is_ok() && !is_void {
-                user.with_model(|model| model.flushed(moment));
+                let now = user.events.next();
+                user.with_model(|model| model.flushed(moment, now));
             }
             then(completion.map(drop));
         };

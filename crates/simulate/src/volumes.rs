@@ -337,7 +337,7 @@ impl Rig {
         self.unfinished().extend(missed);
         if self.setup.is_remote {
             for one in self.unfinished().iter_mut() {
-                one.server_died(died);
+                one.stays_as_of(died);
             }
         }
         if self.serves_other {

@@ -77,10 +77,17 @@ impl Rig {
         });
         let (events, known, is_remote) =
             (Arc::clone(&self.events), Arc::clone(&self.known), self.setup.is_remote);
+        let unfinished = Arc::clone(&self.unfinished);
         self.administer(move |pool, _| {
             let outcome = pool.snapshot(&source.name, &name, access);
             if outcome.is_err() && pool.volume(&name).is_ok() {
-                // It is there, and may be gone when the pool is opened again: nobody uses it until then.
+                // It is there, and may be gone when the pool is opened again: nobody uses it until then. What it holds is
+                // what its source may have held by now.
+                let failed = events.next();
+                let mut all = unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(one) = all.iter_mut().find(|one| one.name() == name) {
+                    one.stays_as_of(failed);
+                }
                 return;
             }
             if outcome.is_ok() {
@@ -89,7 +96,7 @@ impl Rig {
                     let mut model = model.clone();
                     if is_remote {
                         // What the host was told may have to be written again by it: the server may not have it yet.
-                        model.lose_unflushed(ended);
+                        model.lose_what_was_not_durable(began, ended);
                     }
                     model.snapshot(began, ended)
                 });

@@ -7,7 +7,7 @@ use crate::user::User;
 
 /// An administrator's command under way: what it would leave behind if the server died now.
 pub enum Unfinished {
-    /// `model` is there once the server has died: a host writes on, and flushes, before anybody takes stock.
+    /// `model` is there once the server has died or has given up: the source is changed before anybody takes stock.
     Snapshot {
         name: String,
         began: u64,
@@ -24,14 +24,15 @@ pub enum Unfinished {
 }
 
 impl Unfinished {
-    /// What a snapshot may hold is what the server may have had then: the host may have yet to write again the rest.
-    pub fn server_died(&mut self, died: u64) {
+    /// The server has died, or has given up. What a snapshot may hold is what the server may have had by then: the host may
+    /// have yet to write again the rest.
+    pub fn stays_as_of(&mut self, moment: u64) {
         if let Unfinished::Snapshot { began, source, model, .. } = self
             && model.is_none()
         {
             let mut of_source = source.with_model(|model| model.clone());
-            of_source.lose_unflushed(died);
-            *model = Some(of_source.snapshot(*began, died));
+            of_source.lose_what_was_not_durable(*began, moment);
+            *model = Some(of_source.snapshot(*began, moment));
         }
     }
 
