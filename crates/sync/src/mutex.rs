@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, PoisonError, TryLockError};
 
-use crate::simulation::current;
+use crate::simulation::{current, is_ordinary};
 
 #[derive(Debug, Default)]
 pub struct Mutex<T: ?Sized> {
@@ -30,20 +30,31 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let inner = match current() {
-            None => self.inner.lock().unwrap_or_else(PoisonError::into_inner),
-            Some(task) => {
-                task.may_yield();
-                loop {
-                    match self.inner.try_lock() {
-                        Ok(guard) => break guard,
-                        Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-                        Err(TryLockError::WouldBlock) => task.wait_for_lock(self.address()),
-                    }
-                }
-            }
+        let inner = match is_ordinary() {
+            true => self.inner.lock().unwrap_or_else(PoisonError::into_inner),
+            false => self.lock_beside_worlds(),
         };
         MutexGuard { mutex: self, inner: Some(inner) }
+    }
+
+    #[cold]
+    fn lock_beside_worlds(&self) -> sync::MutexGuard<'_, T> {
+        let Some(task) = current() else { return self.inner.lock().unwrap_or_else(PoisonError::into_inner) };
+        task.may_yield();
+        loop {
+            match self.inner.try_lock() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => task.wait_for_lock(self.address()),
+            }
+        }
+    }
+
+    #[cold]
+    fn tell_world(&self) {
+        if let Some(task) = current() {
+            task.unlocked(self.address());
+        }
     }
 
     pub fn get_mut(&mut self) -> &mut T {
@@ -75,10 +86,8 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.inner.take().is_some()
-            && let Some(task) = current()
-        {
-            task.unlocked(self.mutex.address());
+        if self.inner.take().is_some() && !is_ordinary() {
+            self.mutex.tell_world();
         }
     }
 }

@@ -22,4 +22,5 @@ mod task;
 
 pub use random::Random;
 pub use scheduler::{Failure, Group, Statistics, World};
+pub(crate) use task::is_ordinary;
 pub use task::{Task, TaskId, Waker, current};

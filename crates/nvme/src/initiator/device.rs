@@ -278,7 +278,7 @@ impl Namespace {
     /// Sends a write or what empties blocks, or has it wait until it may be sent.
     fn write(self: &Arc<Namespace>, piece: Piece, done: Done) {
         // From here on, answered or not, it must not land on what another host writes meanwhile.
-        self.has_written.store(true, Ordering::SeqCst);
+        set(&self.has_written);
         {
             let mut record = self.record();
             if !record.begin(piece.blocks, piece.bytes()) {
@@ -316,13 +316,15 @@ impl Namespace {
         let answered = move |outcome: Result<Answer, Lost>| {
             let completion = namespace.judge(outcome, 0);
             if completion.is_ok() {
-                namespace.was_answered.store(true, Ordering::SeqCst);
+                set(&namespace.was_answered);
             }
             let kept = completion.is_ok().then_some(Kept { command, data, blocks, fua });
-            namespace.record().end(blocks, bytes, kept);
+            let is_more_due = namespace.record().end(blocks, bytes, kept);
             done(completion);
-            namespace.make_room();
-            namespace.send_waiting();
+            if is_more_due {
+                namespace.make_room();
+                namespace.send_waiting();
+            }
         };
         self.submit(Exchange::new(command, payload, true, Box::new(answered)));
     }
@@ -395,6 +397,13 @@ impl Piece {
             Payload::Send(data) => data.len(),
             Payload::Receive(_) | Payload::None => 0,
         }
+    }
+}
+
+/// For what stays true: only the first store costs what a store costs that all threads see in one order.
+fn set(flag: &AtomicBool) {
+    if !flag.load(Ordering::SeqCst) {
+        flag.store(true, Ordering::SeqCst);
     }
 }
 

@@ -82,8 +82,9 @@ impl<W> WriteRecord<W> {
         self.waiting.push_back((blocks, bytes, write));
     }
 
-    /// A write is over. What was answered is as it was last written, and is kept where that is needed.
-    pub(super) fn end(&mut self, blocks: Blocks, bytes: usize, answered: Option<Kept>) {
+    /// A write is over. What was answered is as it was last written, and is kept where that is needed. Whether there may be something to
+    /// send now: see [`WriteRecord::begin_own_flush`] and [`WriteRecord::begin_admitting`]. Mostly there is not.
+    pub(super) fn end(&mut self, blocks: Blocks, bytes: usize, answered: Option<Kept>) -> bool {
         self.under_way.remove(&blocks.0);
         self.under_way_bytes -= bytes;
         if let Some(write) = answered {
@@ -92,6 +93,11 @@ impl<W> WriteRecord<W> {
                 self.unflushed.keep(write);
             }
         }
+        !self.waiting.is_empty() || (self.keeps_too_much() && !self.is_flushing)
+    }
+
+    fn keeps_too_much(&self) -> bool {
+        self.unflushed.bytes() > self.limits.bytes || self.unflushed.len() > self.limits.commands
     }
 
     /// Whether the caller is the one to send what may begin now, by [`WriteRecord::next`] until there is no more.
@@ -111,12 +117,10 @@ impl<W> WriteRecord<W> {
 
     /// Whether the caller is to send a flush now, and to call [`WriteRecord::own_flush_ended`] when it is over.
     pub(super) fn begin_own_flush(&mut self) -> bool {
-        let too_many =
-            self.unflushed.bytes() > self.limits.bytes || self.unflushed.len() > self.limits.commands;
         // A long write may find no room beside less than the limit, and nothing else would ever make any.
         let is_in_the_way = self.unflushed.len() > 0
             && self.waiting.front().is_some_and(|(_, bytes, _)| !self.has_room(*bytes));
-        (too_many || is_in_the_way) && !std::mem::replace(&mut self.is_flushing, true)
+        (self.keeps_too_much() || is_in_the_way) && !std::mem::replace(&mut self.is_flushing, true)
     }
 
     /// What waited for a flush that failed, and has to be told so.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use underlay_sync::Instant;
 
 use super::fabric::Authenticating;
+use super::lease::Admission;
 use super::outbox::Sent;
 use super::queue::{Agreed, Opened, Queue, Reply};
 use super::subsystems::Namespace;
@@ -89,6 +90,8 @@ pub(super) struct Connection {
     pub authenticating: Authenticating,
     /// The namespace that was used last, and the generation of its subsystem then.
     pub last_namespace: Option<(u64, Arc<Namespace>)>,
+    /// To that namespace.
+    pub last_admission: Option<Admission>,
 }
 
 /// Why a connection ends.
@@ -119,6 +122,7 @@ impl Connection {
             waiting: VecDeque::new(),
             authenticating: Authenticating::default(),
             last_namespace: None,
+            last_admission: None,
         }
     }
 

@@ -44,10 +44,9 @@ pub(super) fn execute(connection: &mut Connection, command: &Command, data: Vec<
     let Some(reply) = reply.at_device() else { return };
     if writes(command)
         && let Some(controller) = reply.queue().association().map(|association| &association.controller)
-        && let Err(denied) = namespace.lease.admit(
-            &controller.host_nqn,
-            &controller.host_id,
-            controller.instance(),
+        && let Err(denied) = namespace.lease.admit_again(
+            &mut connection.last_admission,
+            (&controller.host_nqn, &controller.host_id, controller.instance()),
             &*subsystem,
         )
     {
@@ -95,6 +94,7 @@ fn find(connection: &mut Connection, subsystem: &Arc<Subsystem>, nsid: u32) -> O
     }
     let namespace = subsystem.namespace(nsid)?;
     connection.last_namespace = Some((generation, Arc::clone(&namespace)));
+    connection.last_admission = None;
     Some(namespace)
 }
 

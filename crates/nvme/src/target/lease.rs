@@ -11,10 +11,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use underlay_sync::Instant;
 use underlay_sync::planted::{Bug, is_planted};
-use underlay_sync::{Mutex, RwLock};
+use underlay_sync::{Mutex, RwLock, RwLockWriteGuard};
 
 /// How long the lease of a host that is gone without a word is kept for it: hosts look for a lost target more often than that.
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
@@ -89,9 +90,18 @@ pub(super) trait Surroundings {
     fn await_last_commands(&self, former: Option<&HostIdentity>) -> bool;
 }
 
+/// That a connection may write, for as long as nothing has changed since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Admission {
+    generation: u64,
+    instance: Option<u64>,
+}
+
 pub(super) struct Lease {
     writers: Writers,
     state: RwLock<State>,
+    /// One more with each change of the state, before it.
+    generation: AtomicU64,
     /// Held by the one who becomes the holder.
     changing: Mutex<()>,
 }
@@ -110,7 +120,15 @@ impl Lease {
         // It may be on its way back.
         let absent_since = holder.is_some().then(Instant::now);
         let state = State { holder, former, absent_since, is_settled: true };
-        Lease { writers, state: RwLock::new(state), changing: Mutex::new(()) }
+        Lease { writers, state: RwLock::new(state), generation: AtomicU64::new(0), changing: Mutex::new(()) }
+    }
+
+    /// The state is changed by way of this alone.
+    fn change(&self) -> RwLockWriteGuard<'_, State> {
+        let state = self.state.write();
+        // Before anybody looks for what devices have of the former holder: see `admit_again`.
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        state
     }
 
     pub(super) fn holder(&self) -> Option<HostIdentity> {
@@ -122,6 +140,25 @@ impl Lease {
         let state = self.state.read();
         let holder = state.holder.as_ref().filter(|_| state.is_settled);
         holder.or(state.former.as_ref()).filter(|last| *last != host).cloned()
+    }
+
+    /// As [`Lease::admit`], for a connection that remembers the `last` time: mostly nothing has changed since, and one look tells.
+    ///
+    /// The command was counted before that look, and who takes the lease looks at the count after the change. So either this sees the
+    /// change, or the other one the command.
+    pub(super) fn admit_again(
+        &self,
+        last: &mut Option<Admission>,
+        (nqn, id, instance): (&str, &[u8; 16], Option<u64>),
+        surroundings: &dyn Surroundings,
+    ) -> Result<(), Denied> {
+        let now = Admission { generation: self.generation.load(Ordering::SeqCst), instance };
+        if *last != Some(now) {
+            *last = None;
+            self.admit(nqn, id, instance, surroundings)?;
+            *last = Some(now);
+        }
+        Ok(())
     }
 
     /// Whether a host may write, which makes it the holder if nobody else is. The command in question has been counted as one that a
@@ -152,7 +189,7 @@ impl Lease {
     fn take(&self, host: &HostIdentity, surroundings: &dyn Surroundings) -> Result<(), Denied> {
         let _changing = self.changing.lock();
         let before = {
-            let mut state = self.state.write();
+            let mut state = self.change();
             if state.is_settled && state.holder.as_ref() == Some(host) {
                 return Ok(());
             }
@@ -163,7 +200,7 @@ impl Lease {
             std::mem::replace(&mut *state, next)
         };
         let settled = self.settle(host, &before, surroundings);
-        let mut state = self.state.write();
+        let mut state = self.change();
         if state.holder.as_ref() != Some(host) {
             // It took leave meanwhile, or the lease was ended. What it was to write is not admitted.
             self.store_last_writer(state.former.as_ref().unwrap_or(host));
@@ -217,7 +254,7 @@ impl Lease {
         if surroundings.is_connected(host) {
             return;
         }
-        let mut state = self.state.write();
+        let mut state = self.change();
         if state.holder.as_ref() != Some(host) {
             return;
         }
@@ -229,7 +266,7 @@ impl Lease {
     }
 
     pub(super) fn release(&self) {
-        self.free(&mut self.state.write());
+        self.free(&mut self.change());
     }
 
     fn free(&self, state: &mut State) {
@@ -255,7 +292,7 @@ impl Lease {
 
     /// A controller of this host is there.
     pub(super) fn controller_came(&self, host: &HostIdentity) {
-        let mut state = self.state.write();
+        let mut state = self.change();
         if state.holder.as_ref() == Some(host) {
             state.absent_since = None;
         }
@@ -381,6 +418,31 @@ mod tests {
             underlay_sync::thread::sleep(LEASE_GRACE);
             assert_eq!((admit(&a), admit(&b)), (Ok(()), Err(Denied::Held)));
         });
+    }
+
+    #[test]
+    fn who_remembers_that_it_may_write_learns_of_each_change() {
+        let (a, b) = (host('a'), host('b'));
+        let (lease, around) = (Lease::new(Writers::One), Around::default());
+        let (mut last, mut last_of_b) = (None, None);
+        let again = |host: &HostIdentity, last: &mut Option<Admission>| {
+            lease.admit_again(last, (&host.nqn, &host.id, host.instance), &around)
+        };
+        for _ in 0..3 {
+            assert_eq!((again(&a, &mut last), again(&b, &mut last_of_b)), (Ok(()), Err(Denied::Held)));
+        }
+        // A host that says only now which of its initiators it is was not let in as that one.
+        around.come(&lease, &a);
+        let instance = HostIdentity { instance: Some(1), ..a.clone() };
+        assert_eq!((again(&a, &mut last), again(&a, &mut last)), (Ok(()), Ok(())));
+        assert_eq!(again(&instance, &mut last), Err(Denied::Busy));
+        assert_eq!(again(&a, &mut last), Ok(()));
+        lease.release();
+        assert_eq!(again(&b, &mut last_of_b), Ok(()));
+        around.come(&lease, &b);
+        assert_eq!((again(&a, &mut last), again(&a, &mut last)), (Err(Denied::Held), Err(Denied::Held)));
+        around.leave(&lease, &b, true);
+        assert_eq!((again(&a, &mut last), again(&b, &mut last_of_b)), (Ok(()), Err(Denied::Held)));
     }
 
     #[test]

@@ -38,9 +38,17 @@ thread_local! {
 /// The calling thread, if it is one of a world's.
 #[inline]
 pub fn current() -> Option<Task> {
-    if WORLDS.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
+    if is_ordinary() { None } else { current_of_worlds() }
+}
+
+/// Whether no world runs: then everything is as in `std`, and what asks only this first is short enough to be inlined everywhere.
+#[inline]
+pub(crate) fn is_ordinary() -> bool {
+    WORLDS.load(Ordering::Relaxed) == 0
+}
+
+#[cold]
+fn current_of_worlds() -> Option<Task> {
     // A thread that ends has no current task any more.
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
