@@ -34,8 +34,13 @@ fuzz_target!(|text: &str| {
                 Operation::Flush => (0, 0),
                 _ => (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (capacity_bytes / 4096) * 4096, 4096),
             };
-            let request =
-                ModelRequest { id: RequestId(index), operation, offset_bytes, length_bytes, fua: index % 3 == 0 };
+            let request = ModelRequest {
+                id: RequestId(index),
+                operation,
+                offset_bytes,
+                length_bytes,
+                fua: index % 3 == 0,
+            };
             model.submit(request, Time::ZERO);
         }
         while let Some(next) = model.next_completion() {

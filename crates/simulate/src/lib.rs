@@ -14,7 +14,7 @@ pub mod disk;
 mod faults;
 mod journal;
 mod layers;
-mod limits;
+pub mod limits;
 pub mod model;
 mod network;
 pub mod problem;

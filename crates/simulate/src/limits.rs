@@ -52,9 +52,17 @@ pub fn read(path: &Path) -> Result<Script, Problem> {
     if text.len() as u64 > MOST_SCRIPT_BYTES {
         return Err(mistake(format!("it has more than {} MiB; a script has less", MOST_SCRIPT_BYTES >> 20)));
     }
-    let script: Script = serde_json::from_slice(&text)
-        .map_err(|error| mistake(format!("it is no script: {error} (`show` prints one)")))?;
-    check(&script).map_err(mistake)?;
+    parse(&text).map_err(mistake)
+}
+
+/// A script that can be played.
+///
+/// # Errors
+/// Where it is wrong, and what may stand there.
+pub fn parse(text: &[u8]) -> Result<Script, String> {
+    let script: Script = serde_json::from_slice(text)
+        .map_err(|error| format!("it is no script: {error} (`show` prints one)"))?;
+    check(&script)?;
     Ok(script)
 }
 
