@@ -70,8 +70,11 @@ pub(crate) fn split_directories(paths: Vec<PathBuf>, stack: &StackSpec) -> Resul
         }
         for number in 0..volume.directories {
             let directory = path.join(format!("dir-{number}"));
-            std::fs::create_dir_all(&directory)
-                .map_err(|error| AttachError::io("make the directory", &directory, error))?;
+            match std::fs::create_dir(&directory) {
+                // A link that a volume brought along would lead out of it.
+                Err(_) if std::fs::symlink_metadata(&directory).is_ok_and(|there| there.is_dir()) => {}
+                made => made.map_err(|error| AttachError::io("make the directory", &directory, error))?,
+            }
             split.push(directory);
         }
     }

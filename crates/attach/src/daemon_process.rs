@@ -1,7 +1,7 @@
 //! The launcher's side of the device daemon: starting it, talking to it, ending it.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use underlay_files::{Access, Folder};
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
@@ -212,7 +213,8 @@ impl DaemonProcess {
                 crate::registry::RUNTIME_DIR_VARIABLE
             )));
         }
-        fs::create_dir(&export).map_err(|error| AttachError::io("make", &export, error))?;
+        Folder::make_new(&export, Access::Private)
+            .map_err(|error| AttachError::io("make", &export, error))?;
         let config_path = self.session.join(CONFIG_FILE);
         let config = DaemonConfig {
             stack: stack.clone(),
@@ -225,7 +227,8 @@ impl DaemonProcess {
         };
         let text = serde_json::to_vec_pretty(&config)
             .map_err(|error| AttachError::failed(format!("could not write the storage down: {error}")))?;
-        fs::write(&config_path, text).map_err(|error| AttachError::io("write", &config_path, error))?;
+        underlay_files::replace(&config_path, Access::Private, &text)
+            .map_err(|error| AttachError::io("write", &config_path, error))?;
         let log_path = self.session.join(LOG_FILE);
         let log = File::options()
             .create(true)
@@ -432,7 +435,7 @@ impl DaemonProcess {
         }
         self.forget(|daemon| daemon.mount_note.take());
         if self.session_note.is_some() && self.session.exists() {
-            fs::remove_dir_all(&self.session)
+            underlay_files::remove_tree(&self.session)
                 .map_err(|error| AttachError::io("remove", &self.session, error))?;
         }
         self.forget(|daemon| daemon.session_note.take());

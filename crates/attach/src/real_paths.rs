@@ -1,11 +1,11 @@
 //! Storage that is there already: directories of the user's own disks.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use underlay_files::{Access, Folder};
 use underlay_record::DeviceActivity;
 use underlay_storage::stack::Pace;
 
@@ -82,7 +82,7 @@ impl Directories {
             }
         };
         let note = self.registry.note(Thing::Tree { path: directory.clone() })?;
-        if let Err(error) = DirBuilder::new().mode(0o755).create(&directory) {
+        if let Err(error) = Folder::make_new(&directory, Access::Private) {
             self.registry.forget(note);
             return Err(AttachError::failed(format!(
                 "{} can't be written to: {error}. Name a directory that this user may write to",
@@ -145,7 +145,7 @@ impl Held for Directories {
                     mount.mount_point.display()
                 )));
             }
-            match fs::remove_dir_all(path) {
+            match underlay_files::remove_tree(path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(AttachError::io("remove", path, error)),

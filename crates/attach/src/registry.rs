@@ -10,14 +10,15 @@ mod folder;
 mod journal;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+use underlay_files::{Access, Folder, plain_file};
 
 use crate::attachment::AttachError;
 use crate::dirty_limit::Former;
@@ -177,22 +178,16 @@ impl Registry {
 
     /// The registry in `directory`, which is made when it is not there and must belong to this user.
     pub fn at(directory: &Path) -> Result<Registry, AttachError> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(|error| AttachError::io("make the runtime directory", directory, error))?;
-        let directory =
-            directory.canonicalize().map_err(|error| AttachError::io("find", directory, error))?;
-        let owner =
-            fs::metadata(&directory).map_err(|error| AttachError::io("read", &directory, error))?.uid();
-        if owner != rustix::process::geteuid().as_raw() {
-            return Err(AttachError::failed(format!(
-                "the runtime directory {} belongs to another user: set {RUNTIME_DIR_VARIABLE} to one of your own",
-                directory.display()
-            )));
+        match Folder::make(directory, Access::Private) {
+            Ok(folder) => Ok(Registry { directory: folder.path().to_path_buf() }),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(AttachError::failed(format!(
+                    "the runtime directory {} can't be used: {error}. Set {RUNTIME_DIR_VARIABLE} to one of your own",
+                    directory.display()
+                )))
+            }
+            Err(error) => Err(AttachError::io("make the runtime directory", directory, error)),
         }
-        Ok(Registry { directory })
     }
 
     pub fn directory(&self) -> &Path {
@@ -240,16 +235,21 @@ impl Registry {
 
     /// Makes a fresh private directory for sockets, logs and mount points, and notes it.
     pub fn session(&self) -> Result<(PathBuf, Note), AttachError> {
+        self.fresh("session")
+    }
+
+    /// As [`Registry::session`], with another word for its name to begin with.
+    fn fresh(&self, purpose: &str) -> Result<(PathBuf, Note), AttachError> {
         loop {
             let number = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
-            let path = self.directory.join(format!("session-{}-{number}", std::process::id()));
+            let path = self.directory.join(format!("{purpose}-{}-{number}", std::process::id()));
             // An earlier process of this number may have left one.
             if fs::symlink_metadata(&path).is_ok() {
                 continue;
             }
             let note = self.note(Thing::Tree { path: path.clone() })?;
-            return match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => Ok((path, note)),
+            return match Folder::make_new(&path, Access::Private) {
+                Ok(_) => Ok((path, note)),
                 Err(error) => {
                     self.forget(note);
                     Err(AttachError::io("make", &path, error))
@@ -262,6 +262,13 @@ impl Registry {
     pub(crate) fn make_directories(&self, path: &Path) -> Result<Vec<(PathBuf, Note)>, AttachError> {
         let missing: Vec<&Path> =
             path.ancestors().take_while(|ancestor| fs::symlink_metadata(ancestor).is_err()).collect();
+        // What root mounts would cover whatever someone puts in the place of the directory meanwhile.
+        let nearest = path.ancestors().nth(missing.len()).filter(|nearest| !nearest.as_os_str().is_empty());
+        let checked = match nearest {
+            Some(there) if missing.is_empty() => underlay_files::check_way_to(there),
+            nearest => underlay_files::check_way(nearest.unwrap_or(Path::new("."))),
+        };
+        checked.map_err(|error| AttachError::io("mount on", path, error))?;
         let mut made = Vec::new();
         for directory in missing.into_iter().rev().filter(|directory| !directory.as_os_str().is_empty()) {
             let outcome = self.note(Thing::EmptyDirectory { path: directory.to_owned() }).and_then(|note| {
@@ -348,7 +355,7 @@ fn default_directory() -> PathBuf {
 }
 
 fn start_journal(path: &Path) -> std::io::Result<File> {
-    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let mut file = plain_file::for_writing().append(true).open(path)?;
     append(&mut file, &journal::Line::Owner(Owner::current()))?;
     Ok(file)
 }

@@ -3,6 +3,7 @@
 mod arguments;
 mod commands;
 mod exit_codes;
+mod harmless;
 mod output;
 mod progress;
 mod signals;
@@ -27,7 +28,7 @@ pub fn main() -> ExitCode {
     match std::panic::catch_unwind(|| dispatch(arguments.command)) {
         Ok(Ok(code)) => code,
         Ok(Err(failure)) => {
-            eprintln!("underlay: {failure}");
+            eprintln!("underlay: {}", harmless::harmless(&failure.to_string()));
             failure.code()
         }
         Err(_) => {

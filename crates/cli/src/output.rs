@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 
 /// Prints text and ends it with a line break if it has none.
 pub fn print(text: &str) {
+    let text = crate::harmless::harmless(text);
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes());
     if !text.ends_with('\n') {

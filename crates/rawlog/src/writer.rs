@@ -1,7 +1,7 @@
 //! Writing: operations are gathered into row groups, and a file takes its name when it is whole.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -10,6 +10,7 @@ use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::ColumnPath;
+use underlay_files::Access;
 use underlay_workload::{RawOperation, RawOperations};
 
 use crate::RawLogError;
@@ -20,19 +21,12 @@ const GROUP_ROWS: usize = 1 << 19;
 const TIMES: [&str; 3] = ["intended_ns", "start_ns", "end_ns"];
 
 /// Writes all operations until the run is over, and says how many there were. The file is there when this returns; while it is
-/// written its name ends in `.part`.
+/// written its name ends in `.part`. Nothing but a regular file is replaced by it.
 ///
 /// # Errors
 /// When the file can't be written. The run goes on without its log, then.
 pub fn write(operations: RawOperations, path: &Path) -> std::result::Result<u64, RawLogError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    let part = PathBuf::from(name);
-    write_part(operations, &part)
-        .and_then(|rows| {
-            std::fs::rename(&part, path)?;
-            Ok(rows)
-        })
+    underlay_files::replace_with(path, Access::Readable, |file| write_part(operations, file))
         .map_err(|source| RawLogError::Write { path: path.to_owned(), source })
 }
 
@@ -49,8 +43,8 @@ fn properties() -> Result<WriterProperties> {
     Ok(properties.build())
 }
 
-fn write_part(operations: RawOperations, part: &Path) -> Result<u64> {
-    let mut writer = SerializedFileWriter::new(File::create(part)?, schema()?, Arc::new(properties()?))?;
+fn write_part(operations: RawOperations, part: File) -> Result<u64> {
+    let mut writer = SerializedFileWriter::new(part, schema()?, Arc::new(properties()?))?;
     let mut rows = 0;
     let mut group: Vec<RawOperation> = Vec::with_capacity(GROUP_ROWS);
     for batch in operations {

@@ -1,6 +1,7 @@
 //! Latency distributions: HdrHistograms of nanoseconds, as text in the format's own V2 encoding.
 
 use std::borrow::Cow;
+use std::io::Read as _;
 
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -12,6 +13,13 @@ use crate::measured::LatencySummary;
 const HIGHEST_NS: u64 = 3_600_000_000_000;
 /// Three significant digits: an error below 0.1 %.
 const DIGITS: u8 = 3;
+
+/// What a compressed encoding begins with.
+const COMPRESSED: [u8; 4] = 0x1c84_9314_u32.to_be_bytes();
+/// Before the counts.
+const HEAD_BYTES: usize = 40;
+/// Of an encoding that is not compressed: 64 ranges of 1024 counts each, of 9 bytes at most.
+const MOST_BYTES: usize = HEAD_BYTES + 64 * 1024 * 9;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HistogramError {
@@ -115,7 +123,7 @@ impl Histogram {
     }
 
     pub fn decode(text: &str) -> Result<Self, HistogramError> {
-        let bytes = base64_decode(text)?;
+        let bytes = unpacked(&base64_decode(text)?)?;
         let read: hdrhistogram::Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| HistogramError::Decode(error.to_string()))?;
@@ -126,6 +134,39 @@ impl Histogram {
         }
         Ok(histogram)
     }
+}
+
+/// The V2 encoding without its compression, once its head is found to ask for no more memory than what is written here needs:
+/// the reader takes it at its word.
+fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
+    let wrong = |problem: &str| HistogramError::Decode(problem.to_owned());
+    let plain = match bytes.strip_prefix(&COMPRESSED) {
+        Some(rest) => {
+            // Behind a length, which the stream has itself.
+            let packed = rest.get(4..).ok_or_else(|| wrong("it is cut short"))?;
+            let mut plain = Vec::new();
+            let most = MOST_BYTES as u64 + 1;
+            flate2::read::ZlibDecoder::new(packed)
+                .take(most)
+                .read_to_end(&mut plain)
+                .map_err(|error| wrong(&error.to_string()))?;
+            plain
+        }
+        None => bytes.to_vec(),
+    };
+    if plain.len() > MOST_BYTES {
+        return Err(wrong("it is longer than any of three digits"));
+    }
+    let word =
+        |at: usize| plain.get(at..at + 4).map(|word| u32::from_be_bytes(word.try_into().unwrap_or_default()));
+    let (Some(length), Some(digits)) = (word(4), word(12)) else { return Err(wrong("it is cut short")) };
+    if length as usize > plain.len().saturating_sub(HEAD_BYTES) {
+        return Err(wrong("it says that it is longer than it is"));
+    }
+    if digits > u32::from(DIGITS) {
+        return Err(wrong("it has more than three digits"));
+    }
+    Ok(plain)
 }
 
 fn base64_encode(bytes: &[u8]) -> String {
@@ -209,6 +250,37 @@ mod tests {
         assert_eq!(both, of(&[2_000, 2_000, 7_000_000]));
         both.subtract(&first);
         assert_eq!(both.summary_us(), LatencySummary::default());
+    }
+
+    /// Its 56 characters had the reader take 4.2 GB.
+    #[test]
+    fn a_head_that_asks_for_much_memory_is_refused() {
+        use std::io::Write as _;
+        let encoded = |digits: u32, length: u32, counts: &[u8]| {
+            let mut plain = 0x1c84_9313_u32.to_be_bytes().to_vec();
+            for word in [length, 0, digits] {
+                plain.extend(word.to_be_bytes());
+            }
+            plain.extend(1_u64.to_be_bytes());
+            plain.extend((u64::MAX >> 1).to_be_bytes());
+            plain.extend(1_f64.to_be_bytes());
+            plain.extend(counts);
+            let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+            packed.write_all(&plain).unwrap();
+            let packed = packed.finish().unwrap();
+            let bytes = [&COMPRESSED[..], &(packed.len() as u32).to_be_bytes(), &packed].concat();
+            (base64_encode(&bytes), base64_encode(&plain))
+        };
+        let refused = |(packed, plain): (String, String), why: &str| {
+            for text in [packed, plain] {
+                let error = Histogram::decode(&text).unwrap_err().to_string();
+                assert!(error.contains(why), "{text}: {error}");
+            }
+        };
+        assert!(Histogram::decode(&encoded(3, 1, &[2]).0).is_ok());
+        refused(encoded(3, u32::MAX, &[]), "longer than it is");
+        refused(encoded(5, 1, &[2]), "three digits");
+        refused(encoded(3, 1 << 30, &vec![1; MOST_BYTES]), "longer than any");
     }
 
     #[test]

@@ -164,3 +164,42 @@ pub struct Run {
     pub plan: Vec<PlannedCell>,
     pub reference: Option<ReferenceTable>,
 }
+
+impl Run {
+    /// Whether each record has a file of its own right in `cells/`: a plan that was written by somebody else may name others.
+    ///
+    /// # Errors
+    /// The first entry that has none.
+    pub fn check_files(&self) -> Result<(), String> {
+        check_names(self.plan.iter().map(|planned| planned.file.as_str()))
+    }
+}
+
+fn check_names<'a>(files: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
+    let mut names = std::collections::BTreeSet::new();
+    for (index, file) in files.into_iter().enumerate() {
+        let is_plain = file.ends_with(".json") && !file.starts_with('.') && !file.contains(['/', '\0']);
+        if !is_plain {
+            return Err(format!("plan[{index}].file is {file:?}: expected the name of a file in cells/"));
+        }
+        if !names.insert(file) {
+            return Err(format!("plan[{index}].file is {file:?}, as another one's is"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_lie_right_in_their_folder_and_each_has_its_own() {
+        let checked = |files: &[&'static str]| check_names(files.iter().copied());
+        assert_eq!(checked(&["a-1.json", "a-2.json"]), Ok(()));
+        for file in ["/etc/a.json", "../a.json", "a/b.json", ".json", "a", "", "a\0.json"] {
+            assert!(checked(&[file]).unwrap_err().contains("a file in cells/"), "{file:?}");
+        }
+        assert!(checked(&["a.json", "a.json"]).unwrap_err().contains("another one's"));
+    }
+}

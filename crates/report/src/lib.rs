@@ -17,6 +17,7 @@ pub mod html;
 pub mod jobs;
 pub mod load;
 pub mod network;
+mod outside;
 pub mod prices;
 pub mod quantity;
 pub mod rates;

@@ -1,12 +1,14 @@
 //! Reading a run directory: `run.json` beside `cells/*.json`, of which some may still be missing.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use underlay_files::plain_file;
 use underlay_record::{Run, RunRecord, SCHEMA_VERSION};
+
+use crate::outside::{MOST_HEAD_BYTES, MOST_RECORD_BYTES, harmless};
 
 /// Why a file of a run could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +17,8 @@ pub enum LoadError {
     NotARun(PathBuf),
     #[error("{} can't be read: {source}", .path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("{} is refused: {problem}", .path.display())]
+    Refused { path: PathBuf, problem: String },
     #[error("{} is not a record: {source}", .path.display())]
     Parse { path: PathBuf, source: serde_json::Error },
     #[error(
@@ -66,19 +70,16 @@ impl RunDirectory {
     pub fn load(path: impl AsRef<Path>) -> Result<LoadedRun, LoadError> {
         let directory = path.as_ref();
         let head = directory.join("run.json");
-        if !head.is_file() {
-            return Err(LoadError::NotARun(directory.to_owned()));
-        }
-        let run: Run = read(&head)?;
+        let run: Run =
+            read(&head, MOST_HEAD_BYTES)?.ok_or_else(|| LoadError::NotARun(directory.to_owned()))?;
+        run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
         let mut records = Vec::new();
         let mut broken = Vec::new();
         for planned in &run.plan {
             let file = directory.join("cells").join(&planned.file);
-            if !file.exists() {
-                continue;
-            }
-            match read::<RunRecord>(&file) {
-                Ok(record) => records.push(record),
+            match read::<RunRecord>(&file, MOST_RECORD_BYTES) {
+                Ok(Some(record)) => records.push(record),
+                Ok(None) => {}
                 Err(error) => broken.push(error),
             }
         }
@@ -93,13 +94,17 @@ struct SchemaOnly {
     schema: u64,
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError> {
-    let text =
-        fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+/// Nothing where there is no such file. A run may be anybody's: no link is followed.
+fn read<T: DeserializeOwned>(path: &Path, most_bytes: u64) -> Result<Option<T>, LoadError> {
+    let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
+    let Some(bytes) = plain_file::read(path, most_bytes).map_err(unreadable)? else { return Ok(None) };
+    let refused = |problem| LoadError::Refused { path: path.to_owned(), problem };
+    let text = String::from_utf8(bytes).map_err(|_| refused("it is not text (UTF-8)".to_owned()))?;
+    let text = harmless(text).map_err(refused)?;
     let parse = |source| LoadError::Parse { path: path.to_owned(), source };
     let SchemaOnly { schema } = serde_json::from_str(&text).map_err(parse)?;
     if schema != u64::from(SCHEMA_VERSION) {
         return Err(LoadError::Schema { path: path.to_owned(), found: schema });
     }
-    serde_json::from_str(&text).map_err(parse)
+    serde_json::from_str(&text).map(Some).map_err(parse)
 }

@@ -5,6 +5,7 @@ mod files;
 mod kinds;
 mod layouts;
 pub mod parameters;
+mod plain_text;
 mod reader;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ pub use parameters::{
     MeasuredLoad, MeasuredOrder, MeasuredParameters, NetworkParameters, OrderProperty, PmemParameters,
     Property, Quantity, Service, Tail, TailDistributions, TailMeasure,
 };
+pub use plain_text::control_character;
 pub use reader::{CatalogueError, Mistake};
 
 use crate::medium::MediumModel;

@@ -55,6 +55,7 @@ impl JavaSources {
             .map_err(|error| failed(format!("can't read the folders of its class path: {error}")))?;
         let (folder, name) = (cache.join("classes"), format!("{}-{}", self.name, self.digest(&contents)));
         let directory = folder.join(&name);
+        cache::check(&folder).map_err(|error| error.of_system(system))?;
         // It has this name only since everything in it was written out.
         if directory.is_dir() {
             return Ok(directory);

@@ -1,13 +1,13 @@
 //! The generator's end of a socket to a child process.
 
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use underlay_files::{Access, Folder};
 use underlay_workload::client::{ClientError, FieldValues, Fields};
 
 use crate::child::ChildState;
@@ -127,14 +127,14 @@ impl SocketPath {
         if path.as_os_str().len() <= SOCKET_PATH_BYTES {
             return Ok(SocketPath { path, name, directory: None });
         }
-        let directory = std::env::temp_dir().join(format!("underlay-{name}"));
+        let directory = std::env::temp_dir().join(underlay_files::unique_name(&format!("underlay-{name}")));
         let path = directory.join("sock");
         if path.as_os_str().len() > SOCKET_PATH_BYTES {
             let problem =
                 format!("both {} and {} are too long for a socket", scratch.display(), path.display());
             return Err(std::io::Error::new(ErrorKind::InvalidInput, problem));
         }
-        std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
+        Folder::make_new(&directory, Access::Private)?;
         Ok(SocketPath { path, name, directory: Some(directory) })
     }
 

@@ -9,7 +9,6 @@
 //! pool.close()?;
 //! ```
 
-mod plain_file;
 pub mod pool;
 pub mod pool_file;
 pub mod rate;

@@ -28,11 +28,8 @@ impl LengthHistogram {
     /// Which line is wrong and what was expected.
     pub fn read(path: &Path) -> Result<Self, String> {
         let failed = |problem: String| format!("{}: {problem}", path.display());
-        let metadata = std::fs::metadata(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
-        if metadata.len() > MAX_FILE_BYTES {
-            return Err(failed(format!("has {} bytes: expected at most {MAX_FILE_BYTES}", metadata.len())));
-        }
-        let bytes = std::fs::read(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+        let bytes = underlay_files::read(path, MAX_FILE_BYTES)
+            .map_err(|error| failed(format!("cannot be read: {error}")))?;
         LengthHistogram::parse(&String::from_utf8_lossy(&bytes)).map_err(failed)
     }
 

@@ -108,14 +108,8 @@ impl Properties {
                 problem,
             }])
         };
-        let metadata = std::fs::metadata(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
-        if metadata.len() > MAX_FILE_BYTES {
-            return Err(failed(format!(
-                "has {} bytes: expected a properties file of at most {MAX_FILE_BYTES}",
-                metadata.len()
-            )));
-        }
-        let bytes = std::fs::read(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+        let bytes = underlay_files::read(path, MAX_FILE_BYTES)
+            .map_err(|error| failed(format!("cannot be read: {error}")))?;
         // Java reads such files as Latin-1. Those in UTF-8, which most are by now, say what they look like.
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect());

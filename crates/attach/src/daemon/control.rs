@@ -19,7 +19,7 @@
 //! a line of more than [`LONGEST_LINE_BYTES`] ends it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -132,7 +132,7 @@ pub(super) fn listen(
     power_cut: impl Fn() + Send + Sync + 'static,
     shutdown: impl Fn() + Send + Sync + 'static,
 ) -> Result<(), AttachError> {
-    let listener = UnixListener::bind(path).map_err(|error| AttachError::io("listen on", path, error))?;
+    let listener = underlay_files::listen(path).map_err(|error| AttachError::io("listen on", path, error))?;
     let connections = Arc::new(AtomicUsize::new(0));
     let (power_cut, shutdown) = (Box::new(power_cut), Box::new(shutdown));
     let service = Arc::new(Service { stack, dilation, volumes, power_cut, shutdown });

@@ -63,7 +63,7 @@ struct TestFile {
 
 impl Drop for TestFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = underlay_files::remove_file(&self.path);
         if fs::symlink_metadata(&self.path).is_err()
             && let Some(note) = self.note.take()
         {

@@ -310,10 +310,12 @@ impl Cleaner<'_> {
 
     fn remove_path(&mut self, thing: &Thing) {
         let (path, outcome) = match thing {
-            Thing::File { path } if is_kind(path, fs::FileType::is_file) => (path, fs::remove_file(path)),
+            Thing::File { path } if is_kind(path, fs::FileType::is_file) => {
+                (path, underlay_files::remove_file(path))
+            }
             // At the same place another process may listen by now.
             Thing::Socket { path } if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) => {
-                (path, fs::remove_file(path))
+                (path, underlay_files::remove_file(path))
             }
             // What is mounted there has been told of.
             Thing::EmptyDirectory { path } if mounts::at(path).is_some() => return,
@@ -337,7 +339,7 @@ impl Cleaner<'_> {
                     ));
                     return;
                 }
-                (path, fs::remove_dir_all(path))
+                (path, underlay_files::remove_tree(path))
             }
             _ => return,
         };

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use underlay_files::{Access, Folder};
+
 use super::{Note, Registry, Thing};
 use crate::attachment::AttachError;
 
@@ -16,12 +18,45 @@ pub struct OwnFolder {
 }
 
 impl OwnFolder {
-    /// Makes the folder, and those above it that are missing. It must not exist yet: what exists is not ours.
+    /// Makes a folder for a while, where this user's other folders for a while are: `ycsb`, or whatever it is for, begins
+    /// its name.
+    pub fn temporary(purpose: &str, registry: &Registry) -> Result<OwnFolder, AttachError> {
+        registry.fresh(purpose).map(|(path, note)| OwnFolder {
+            path,
+            registry: registry.clone(),
+            note: Some(note),
+        })
+    }
+
+    /// Makes a folder in `above`, which others may write to if it has the sticky bit, as `/tmp` has.
+    pub fn make_in(above: &Path, purpose: &str, registry: &Registry) -> Result<OwnFolder, AttachError> {
+        OwnFolder::make(&above.join(underlay_files::unique_name(purpose)), registry)
+    }
+
+    /// Makes the folder, and those above it that are missing, for this user alone. It must not exist yet: what exists is
+    /// not ours. Nobody else may be able to put another one in its place.
     pub fn make(path: &Path, registry: &Registry) -> Result<OwnFolder, AttachError> {
-        let note = registry.note(Thing::Tree { path: path.to_path_buf() })?;
-        let folder = OwnFolder { path: path.to_path_buf(), registry: registry.clone(), note: Some(note) };
-        fs::create_dir_all(path).map_err(|error| AttachError::io("make", path, error))?;
-        Ok(folder)
+        let cannot = |error| AttachError::io("make", path, error);
+        let (above, name) = path
+            .parent()
+            .zip(path.file_name())
+            .ok_or_else(|| cannot(std::io::Error::from(std::io::ErrorKind::InvalidInput)))?;
+        // The path that it has without links: whoever removes it follows none.
+        let above = match fs::canonicalize(above) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Folder::make(above, Access::Private).map_err(cannot)?.path().to_path_buf()
+            }
+            found => found.map_err(cannot)?,
+        };
+        let path = above.join(name);
+        let note = registry.note(Thing::Tree { path: path.clone() })?;
+        match Folder::make_new(&path, Access::Private) {
+            Ok(_) => Ok(OwnFolder { path, registry: registry.clone(), note: Some(note) }),
+            Err(error) => {
+                registry.forget(note);
+                Err(AttachError::io("make", &path, error))
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -31,7 +66,7 @@ impl OwnFolder {
 
 impl Drop for OwnFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = underlay_files::remove_tree(&self.path);
         if fs::symlink_metadata(&self.path).is_err()
             && let Some(note) = self.note.take()
         {

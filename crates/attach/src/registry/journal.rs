@@ -1,11 +1,11 @@
 //! The journal file of one owner, as bytes from outside: whatever stands in it, reading never fails.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use underlay_files::plain_file;
 
 use super::Thing;
 use crate::processes::{self, ProcessId};
@@ -59,7 +59,7 @@ pub(super) fn file_name(pid: u32, start_ticks: u64) -> String {
 pub(super) fn read(path: &Path) -> Option<Journal> {
     let process = parse_file_name(path.file_name()?.to_str()?)?;
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(LARGEST_BYTES).read_to_end(&mut bytes).ok()?;
+    plain_file::open(path).ok()??.take(LARGEST_BYTES).read_to_end(&mut bytes).ok()?;
     Some(parse_journal(process, &bytes))
 }
 

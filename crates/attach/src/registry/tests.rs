@@ -143,7 +143,7 @@ fn a_line_after_a_torn_one_is_read() {
     let torn = Thing::Loop { backing: "/torn".into() };
     let path = journal_of(&registry, dead_process(), &processes::boot_id(), &[torn]);
     // What a full disk lets through of a line.
-    let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"{\"note\":{\"id\":2,\"thi").unwrap();
     let thing = Thing::Loop { backing: "/whole".into() };
     append(&mut file, &journal::Line::Note { id: 3, thing: thing.clone() }).unwrap();
@@ -226,4 +226,64 @@ fn a_socket_goes_when_nobody_listens_on_it_any_more() {
     let (outcome, said) = clean(&registry);
     assert_eq!(outcome, Ok(Cleaned { removed: 1, in_use: 0 }), "{said:?}");
     assert!(!left.exists() && taken.exists());
+}
+
+/// Nobody may have put a link there between a look and the making, and nobody else looks in.
+#[test]
+fn a_folder_of_our_own_is_new_and_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (keep, registry) = registry();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let folder = OwnFolder::make(&keep.path().join("work/inner"), &registry).unwrap();
+    assert_eq!((mode(folder.path()), mode(&keep.path().join("work"))), (0o700, 0o700));
+    let temporary = OwnFolder::temporary("ycsb", &registry).unwrap();
+    assert!(temporary.path().starts_with(registry.directory()));
+    let unique = [(); 2].map(|()| OwnFolder::make_in(keep.path(), "disk", &registry).unwrap());
+    assert_ne!(unique[0].path(), unique[1].path());
+    for path in [temporary.path(), unique[0].path(), registry.directory()] {
+        assert_eq!(mode(path), 0o700, "{}", path.display());
+    }
+    let made = [folder.path(), temporary.path(), unique[0].path()].map(Path::to_path_buf);
+    drop((folder, temporary, unique));
+    assert!(made.iter().all(|path| !path.exists()) && registry.journals().is_empty());
+}
+
+#[test]
+fn nothing_is_removed_behind_a_parent_that_someone_exchanged() {
+    let (keep, registry) = registry();
+    let at = |name: &str| keep.path().canonicalize().unwrap().join(name);
+    fs::create_dir_all(at("victim/tree/inner")).unwrap();
+    fs::write(at("victim/file"), "theirs").unwrap();
+    fs::create_dir(at("ours")).unwrap();
+    let folder = OwnFolder::make(&at("ours/tree"), &registry).unwrap();
+    fs::rename(at("ours"), at("away")).unwrap();
+    std::os::unix::fs::symlink(at("victim"), at("ours")).unwrap();
+    drop(folder);
+    assert!(at("victim/tree/inner").exists());
+    assert_eq!(registry.living().len(), 1, "what is left stays noted");
+
+    let things = [Thing::Tree { path: at("ours/tree") }, Thing::File { path: at("ours/file") }];
+    journal_of(&registry, dead_process(), &processes::boot_id(), &things);
+    let (outcome, _) = clean(&registry);
+    assert!(outcome.unwrap_err().contains("a directory no more"));
+    assert!(at("victim/tree/inner").exists() && at("victim/file").exists());
+}
+
+#[test]
+fn a_registry_that_someone_else_can_exchange_is_refused() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    let keep = tempfile::tempdir().unwrap();
+    let open = keep.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = |path: &Path| Registry::at(path).unwrap_err().to_string();
+    assert!(refused(&open).contains("can be written to by everybody"));
+    assert!(rustix::process::geteuid().is_root() || std::env::var_os("CI").is_none());
+    if rustix::process::geteuid().is_root() {
+        assert!(refused(&open.join("run")).contains("can be written to by everybody"));
+        chown(&open, Some(65_534), Some(65_534)).unwrap();
+        assert!(refused(&open).contains("belongs to user 65534"));
+        assert!(refused(&open.join("run")).contains("UNDERLAY_RUNTIME_DIR"));
+        assert!(!open.join("run").exists());
+    }
 }

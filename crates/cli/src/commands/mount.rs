@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachSpec, Attached, Filesystem, OwnFolder, Registry, choice};
+use underlay_files::{Access, Folder};
 use underlay_report::quantity;
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
@@ -205,16 +206,17 @@ impl Disk {
         };
         let (folder, temporary) = match keep {
             Some(folder) => {
-                std::fs::create_dir_all(folder).map_err(|error| cannot("make", folder, error))?;
-                (folder.to_path_buf(), None)
+                // What the disk holds is this user's alone, and nobody puts another disk in its place.
+                let kept = Folder::make(folder, Access::Private)
+                    .map_err(|error| cannot("keep a disk in", folder, error))?;
+                (kept.path().to_path_buf(), None)
             }
             None => {
-                let folder = std::env::temp_dir().join(format!("underlay-disk-{}", std::process::id()));
-                let temporary = OwnFolder::make(&folder, registry)?;
-                (folder, Some(temporary))
+                // Not where the sockets are: that is in memory on most machines.
+                let temporary = OwnFolder::make_in(&std::env::temp_dir(), "underlay-disk", registry)?;
+                (temporary.path().to_path_buf(), Some(temporary))
             }
         };
-        let folder = folder.canonicalize().map_err(|error| cannot("open", &folder, error))?;
         Ok(Disk { folder, _temporary: temporary })
     }
 }
@@ -222,7 +224,9 @@ impl Disk {
 /// `hdd-7200-sata`, `hdd-7200-satax6` or `my-disk.toml`: a medium and how many of it.
 fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
     if text.ends_with(".toml") {
-        if std::fs::read_to_string(text).is_ok_and(|file| file.contains("[storage.")) {
+        if underlay_files::read_text(Path::new(text), super::run::MOST_FILE_BYTES)
+            .is_ok_and(|file| file.contains("[storage."))
+        {
             return Err(Failure::Mistake(format!(
                 "{text} is a study and no medium: say which of its storages by --storage"
             )));
@@ -389,7 +393,7 @@ fn conclude(activity_file: Option<&Path>, dilation: f64, attached: &Attached) ->
             .collect();
         let text = serde_json::json!({ "time": dilation, "devices": devices, "layers": attached.layers()? })
             .to_string();
-        std::fs::write(path, text)
+        underlay_files::write(path, text.as_bytes())
             .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))?;
     }
     Ok(())

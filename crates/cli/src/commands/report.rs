@@ -1,8 +1,9 @@
 //! `underlay report`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use underlay_files::{Access, Folder};
 use underlay_report::ab::AbComparison;
 use underlay_report::load::{LoadedRun, RunDirectory};
 
@@ -25,8 +26,10 @@ pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
         output::print(&underlay_report::export::json(&loaded));
         return Ok(ExitCode::SUCCESS);
     }
-    let page = arguments.out.clone().unwrap_or_else(|| directory.join("report.html"));
-    write_page(&loaded, &page)?;
+    let page = match &arguments.out {
+        Some(page) => write(page, &underlay_report::html::render(&loaded))?,
+        None => write_page(&loaded, &directory)?,
+    };
     output::print(&underlay_report::terminal::comparison(&loaded, output::width(), output::colour()));
     output::print(&format!("report   {}", page.display()));
     if arguments.open {
@@ -48,8 +51,11 @@ fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, 
         output::print(&underlay_report::export::ab_json(&compared));
         return Ok(ExitCode::SUCCESS);
     }
-    let page = arguments.out.clone().unwrap_or_else(|| b.join("against.html"));
-    write(&page, underlay_report::html::ab::render(&compared))?;
+    let page = underlay_report::html::ab::render(&compared);
+    let page = match &arguments.out {
+        Some(place) => write(place, &page)?,
+        None => write_into(b, "against.html", &page)?,
+    };
     output::print(&underlay_report::terminal::ab::text(&compared, output::width(), output::colour()));
     output::print(&format!("report   {}", page.display()));
     if arguments.open {
@@ -62,12 +68,27 @@ pub fn load(directory: &Path) -> Result<LoadedRun, Failure> {
     RunDirectory::load(directory).map_err(|error| Failure::Mistake(error.to_string()))
 }
 
-pub fn write_page(loaded: &LoadedRun, path: &Path) -> Result<(), Failure> {
-    write(path, underlay_report::html::render(loaded))
+/// Writes the report of a run into its directory, and says where it is.
+pub fn write_page(loaded: &LoadedRun, run: &Path) -> Result<PathBuf, Failure> {
+    write_into(run, "report.html", &underlay_report::html::render(loaded))
 }
 
-fn write(path: &Path, page: String) -> Result<(), Failure> {
-    std::fs::write(path, page)
+/// Only into a directory of this user's: in another one links may wait for whoever writes.
+fn write_into(run: &Path, name: &str, page: &str) -> Result<PathBuf, Failure> {
+    let written =
+        Folder::open(run).and_then(|folder| folder.replace(name, Access::Readable, page.as_bytes()));
+    let page = run.join(name);
+    written.map(|()| page.clone()).map_err(|error| {
+        Failure::Mistake(format!(
+            "cannot write {}: {error}. --out FILE puts the report elsewhere, --json and --csv print it",
+            page.display()
+        ))
+    })
+}
+
+fn write(path: &Path, page: &str) -> Result<PathBuf, Failure> {
+    underlay_files::write(path, page.as_bytes())
+        .map(|()| path.to_path_buf())
         .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))
 }
 

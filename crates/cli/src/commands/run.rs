@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use underlay_files::Folder;
 use underlay_study::run::{RunOptions, RunOutcome};
 use underlay_study::spec::Study;
 
@@ -34,15 +35,19 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     conclude(&outcome)
 }
 
+/// Of a study, a pool's file, and what they name. The longest in the world have some thousand lines.
+pub const MOST_FILE_BYTES: u64 = 4 << 20;
+
 /// Reads a study, or says all its mistakes.
 pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
-    let text = std::fs::read_to_string(path)
+    let text = underlay_files::read_text(path, MOST_FILE_BYTES)
         .map_err(|error| Failure::Mistake(format!("cannot read the study {}: {error}", path.display())))?;
     // A study names files as seen from its own directory.
     let beside = path.parent().unwrap_or(Path::new(""));
     let read_file = |name: &str| {
         let file = beside.join(name);
-        std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
+        underlay_files::read_text(&file, MOST_FILE_BYTES)
+            .map_err(|error| format!("{}: {error}", file.display()))
     };
     Study::parse_with_media(&path.display().to_string(), &text, short, &read_file)
         .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
@@ -53,8 +58,7 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
     if outcome.completed + outcome.failed + outcome.unavailable > 0 {
         let loaded = super::report::load(&outcome.directory)?;
         output::print(&underlay_report::terminal::comparison(&loaded, output::width(), output::colour()));
-        let page = outcome.directory.join("report.html");
-        super::report::write_page(&loaded, &page)?;
+        let page = super::report::write_page(&loaded, &outcome.directory)?;
         output::print(&format!("report   {}", page.display()));
         output::print(&format!("records  {directory}/cells"));
     }
@@ -82,7 +86,7 @@ fn fresh_directory(name: &str) -> PathBuf {
     PathBuf::from("runs").join(format!("{name}-{now}"))
 }
 
-/// The run below `runs/` that was begun last.
+/// The run of this user below `runs/` that was begun last. What another user put there is none.
 pub fn newest_run() -> Result<PathBuf, Failure> {
     let entries = std::fs::read_dir("runs").map_err(|error| {
         Failure::Mistake(format!("there is no run below runs/ ({error}): name its directory"))
@@ -90,8 +94,9 @@ pub fn newest_run() -> Result<PathBuf, Failure> {
     entries
         .filter_map(Result::ok)
         .map(|entry| entry.path())
+        .filter(|path| Folder::open(path).is_ok())
         .filter_map(|path| Some((std::fs::metadata(path.join("run.json")).ok()?.modified().ok()?, path)))
         .max()
         .map(|(_, path)| path)
-        .ok_or_else(|| Failure::Mistake("there is no run below runs/: name its directory".into()))
+        .ok_or_else(|| Failure::Mistake("there is no run of yours below runs/: name its directory".into()))
 }

@@ -5,7 +5,7 @@ pub(super) mod results;
 mod search;
 pub mod words;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use underlay_attach::{MemoryBudget, OwnFolder, Registry};
+use underlay_files::{Access, Folder};
 use underlay_record::Measured;
 use underlay_report::quantity;
 use underlay_study::units;
@@ -76,8 +77,7 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let registry = Registry::open()?;
     // For the system's socket and log.
-    let scratch_path = std::env::temp_dir().join(format!("underlay-ycsb-{}", std::process::id()));
-    let scratch = OwnFolder::make(&scratch_path, &registry)?;
+    let scratch = OwnFolder::temporary("ycsb", &registry)?;
     let budget_bytes = units::parse_bytes(&arguments.memory)
         .map_err(|problem| Failure::Mistake(format!("--memory {}: {problem}", arguments.memory)))?;
     let mut budget = match MemoryBudget::create("ycsb", budget_bytes, &registry) {
@@ -363,13 +363,9 @@ fn directory(arguments: &YcsbArguments, given: Option<PathBuf>) -> Result<Vec<Pa
             arguments.system
         )));
     };
-    std::fs::create_dir_all(&directory)
-        .map_err(|error| Failure::Mistake(format!("cannot make {}: {error}", directory.display())))?;
-    Ok(vec![absolute(&directory)?])
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    path.canonicalize().map_err(|error| Failure::Mistake(format!("cannot open {}: {error}", path.display())))
+    let folder = Folder::make(&directory, Access::Private)
+        .map_err(|error| Failure::Mistake(format!("cannot keep data in {}: {error}", directory.display())))?;
+    Ok(vec![folder.path().to_path_buf()])
 }
 
 /// After a load the data is written out and compacted, so that a run begins from a defined state.

@@ -107,7 +107,17 @@ pub struct Mounted(Child);
 
 impl Mounted {
     pub fn start(playground: &Playground, arguments: &[&str]) -> Mounted {
-        let mut child = playground.underlay(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        Mounted::start_with(playground, arguments, |_| {})
+    }
+
+    pub fn start_with(
+        playground: &Playground,
+        arguments: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Mounted {
+        let mut command = playground.underlay(arguments);
+        prepare(&mut command);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut said = [0; 400];
         // It speaks once the disk is there; at its end there is nothing more to read.
         let count = child.stdout.as_mut().unwrap().read(&mut said).unwrap();

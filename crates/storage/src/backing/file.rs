@@ -1,11 +1,11 @@
 //! A sparse file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;
 
 use super::Backing;
@@ -40,7 +40,12 @@ impl FileBacking {
     /// # Errors
     /// When it can't be opened, made or extended, or another process uses it as a device.
     pub fn open(path: &Path, capacity_bytes: u64, durability: Durability) -> io::Result<FileBacking> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        // What a file system on it keeps from other users would be read here, and a link that someone put in its place
+        // would be written through.
+        options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let file = options.open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN) => {
@@ -53,7 +58,12 @@ impl FileBacking {
             Err(Errno::NOTSUP | Errno::NOLCK | Errno::INVAL) => {}
             Err(errno) => return Err(errno.into()),
         }
-        if file.metadata()?.len() < capacity_bytes {
+        let found = file.metadata()?;
+        if found.is_file() && found.mode() & 0o077 != 0 && found.uid() == rustix::process::geteuid().as_raw()
+        {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        if found.len() < capacity_bytes {
             file.set_len(capacity_bytes)?;
         }
         Ok(FileBacking { file, durability, latch: SyncLatch::default() })

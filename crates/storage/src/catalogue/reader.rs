@@ -362,6 +362,9 @@ const LABELS: &[(&str, Label)] = &[
     ("measured", Label::Measured),
 ];
 
+/// Titles end up on terminals.
+const CONTROL_CHARACTER: &str = "a control character, which a terminal would obey: leave it out";
+
 pub(super) fn parse(file_name: &str, text: &str) -> Result<Medium, CatalogueError> {
     parse_with(file_name, text, |ledger, table| medium(ledger, table, true))
 }
@@ -382,6 +385,9 @@ pub(super) fn parse_with<T>(
         let at = error.span().map_or(0, |span| span.start);
         failed(vec![located(text, at, error.message().trim().to_owned())])
     })?;
+    if let Some(span) = super::control_character(document.as_table()) {
+        return Err(failed(vec![located(text, span.start, CONTROL_CHARACTER.to_owned())]));
+    }
     let ledger = Ledger {
         text,
         mistakes: RefCell::default(),

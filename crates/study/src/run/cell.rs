@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use underlay_attach::{MemoryBudget, Registry, choice, overhead};
+use underlay_files::{Access, Folder};
 use underlay_record::{
     Cell, CellStatus, DirtyLimitRecord, Machine, Measured, MemoryRecord, PlannedCell, RunRecord,
     SCHEMA_VERSION, Scale, SearchRecord,
@@ -567,14 +568,14 @@ pub struct CellFolder(PathBuf);
 
 impl CellFolder {
     pub fn make(path: &Path) -> Result<Self, CellError> {
-        let _ = fs::remove_dir_all(path);
-        fs::create_dir_all(path)?;
+        let _ = underlay_files::remove_tree(path);
+        Folder::make_new(path, Access::Private)?;
         Ok(CellFolder(path.to_path_buf()))
     }
 }
 
 impl Drop for CellFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = underlay_files::remove_tree(&self.0);
     }
 }

@@ -1,19 +1,26 @@
 //! A run's directory: `run.json`, `cells/*.json`, and `work/` for what is removed at the end.
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use underlay_files::{Access, Folder};
 use underlay_record::{CellStatus, PlannedCell, Run, RunRecord, SCHEMA_VERSION};
 
 use super::RunError;
 
+const HEAD: &str = "run.json";
+const LOCK: &str = "lock";
+const MOST_HEAD_BYTES: u64 = 64 << 20;
+const MOST_RECORD_BYTES: u64 = 256 << 20;
+
 /// An open run, held by one process at a time.
 pub struct RunDirectory {
-    path: PathBuf,
+    /// Files are reached by it: nobody puts another directory in the place of its path.
+    folder: Folder,
+    cells: Folder,
     /// Keeps the lock; the kernel lets go of it however the process ends.
     _lock: File,
 }
@@ -27,9 +34,11 @@ impl RunDirectory {
                 path.display()
             )));
         }
-        fs::create_dir_all(path.join("cells"))
-            .map_err(|error| cannot("make", &path.join("cells"), &error))?;
-        Self::lock(path)
+        let folder =
+            Folder::make(path, Access::Readable).map_err(|error| cannot("keep a run in", path, &error))?;
+        let cells = folder.make_inner("cells", Access::Readable);
+        let cells = cells.map_err(|error| cannot("make", &path.join("cells"), &error))?;
+        Self::lock(folder, cells)
     }
 
     /// Opens a run that was begun before.
@@ -37,62 +46,65 @@ impl RunDirectory {
         if !path.join("run.json").exists() {
             return Err(RunError::Mistake(format!("{} holds no run: it has no run.json", path.display())));
         }
-        Self::lock(path)
+        let folder = Folder::open(path).map_err(|error| cannot("go on with the run in", path, &error))?;
+        let cells = folder.inner("cells").map_err(|error| cannot("open", &path.join("cells"), &error))?;
+        Self::lock(folder, cells)
     }
 
-    fn lock(path: &Path) -> Result<Self, RunError> {
-        let lock_path = path.join("lock");
-        let lock = File::create(&lock_path).map_err(|error| cannot("make", &lock_path, &error))?;
+    fn lock(folder: Folder, cells: Folder) -> Result<Self, RunError> {
+        let lock = folder.file(LOCK).map_err(|error| cannot("make", &folder.path().join(LOCK), &error))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            RunError::Mistake(format!("another process is running the study in {}", path.display()))
+            RunError::Mistake(format!("another process is running the study in {}", folder.path().display()))
         })?;
-        // Images are taken by absolute path in a daemon whose working directory is another.
-        let path = path.canonicalize().map_err(|error| cannot("open", path, &error))?;
-        Ok(RunDirectory { path, _lock: lock })
+        Ok(RunDirectory { folder, cells, _lock: lock })
     }
 
+    /// Absolute: a daemon that takes images by it has another working directory.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.folder.path()
     }
 
     pub fn work(&self) -> PathBuf {
-        self.path.join("work")
+        self.path().join("work")
     }
 
     /// Where a file for each cell is.
     pub fn records(&self) -> PathBuf {
-        self.path.join("cells")
+        self.cells.path().to_path_buf()
     }
 
     pub fn write_run(&self, run: &Run) -> Result<(), RunError> {
-        write_json(&self.path.join("run.json"), run)
+        write_json(&self.folder, HEAD, run)
     }
 
     pub fn read_run(&self) -> Result<Run, RunError> {
-        let run: Run = read_json(&self.path.join("run.json"))?;
+        let run: Run = read_json(&self.folder, HEAD, MOST_HEAD_BYTES)?;
         if run.schema != SCHEMA_VERSION {
             return Err(RunError::Mistake(format!(
                 "{} was written with schema {}, this program knows {SCHEMA_VERSION}",
-                self.path.join("run.json").display(),
+                self.path().join(HEAD).display(),
                 run.schema
             )));
         }
+        run.check_files().map_err(|problem| {
+            RunError::Mistake(format!("{} is refused: {problem}", self.path().join(HEAD).display()))
+        })?;
         Ok(run)
     }
 
     pub fn write_cell(&self, planned: &PlannedCell, record: &RunRecord) -> Result<(), RunError> {
-        write_json(&self.records().join(&planned.file), record)
+        write_json(&self.cells, &planned.file, record)
     }
 
     /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended.
     pub fn is_finished(&self, planned: &PlannedCell) -> bool {
-        read_json::<RunRecord>(&self.records().join(&planned.file))
+        read_json::<RunRecord>(&self.cells, &planned.file, MOST_RECORD_BYTES)
             .is_ok_and(|record| record.status == CellStatus::Completed)
     }
 
     /// Removes the lock's file; the lock itself goes with this value.
     pub fn remove_lock(&self) {
-        let _ = fs::remove_file(self.path.join("lock"));
+        let _ = self.folder.remove_file(LOCK);
     }
 }
 
@@ -100,21 +112,16 @@ fn cannot(what: &str, path: &Path, error: &std::io::Error) -> RunError {
     RunError::Mistake(format!("cannot {what} {}: {error}", path.display()))
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
-    let text = fs::read_to_string(path).map_err(|error| cannot("read", path, &error))?;
+fn read_json<T: DeserializeOwned>(folder: &Folder, name: &str, most_bytes: u64) -> Result<T, RunError> {
+    let path = &folder.path().join(name);
+    let text = folder.read_text(name, most_bytes).map_err(|error| cannot("read", path, &error))?;
     serde_json::from_str(&text)
         .map_err(|error| RunError::Mistake(format!("{} is not what a run writes: {error}", path.display())))
 }
 
-/// Writes beside and renames, so that a crash leaves the old file or the new one.
-fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), RunError> {
-    let beside = path.with_extension("json.part");
+fn write_json<T: Serialize>(folder: &Folder, name: &str, value: &T) -> Result<(), RunError> {
     let text = serde_json::to_string_pretty(value).expect("records have string keys only");
-    File::create(&beside)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&beside, path))
-        .map_err(|error| RunError::Failed(format!("cannot write {}: {error}", path.display())))
+    folder.replace(name, Access::Readable, text.as_bytes()).map_err(|error| {
+        RunError::Failed(format!("cannot write {}: {error}", folder.path().join(name).display()))
+    })
 }

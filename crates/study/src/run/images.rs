@@ -1,16 +1,17 @@
 //! Copies of backing files and data trees, holes kept: a prepared data set is cloned for every cell.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
 use rustix::fs::{SeekFrom, copy_file_range, ftruncate, seek};
 use rustix::io::Errno;
+use underlay_files::plain_file;
 
 /// Copies a sparse file: only what is written in it, and by the kernel.
 pub fn clone_image(from: &Path, to: &Path) -> io::Result<()> {
     let source = File::open(from)?;
-    let target = OpenOptions::new().write(true).create(true).truncate(true).open(to)?;
+    let target = plain_file::for_writing().truncate(true).open(to)?;
     let length = source.metadata()?.len();
     ftruncate(&target, length)?;
     // A file system that shares extents makes the copy free.

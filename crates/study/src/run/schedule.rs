@@ -79,14 +79,7 @@ fn go_on(
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     let registry = Registry::open().map_err(|error| RunError::Failed(error.to_string()))?;
-    let work = options
-        .work
-        .as_ref()
-        .map_or_else(|| directory.work(), |work| work.join(format!("underlay-{}", std::process::id())));
-    // The device's process opens images from another working directory.
-    let work = std::path::absolute(&work)
-        .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", work.display())))?;
-    let work = make_work(&work, &registry)?;
+    let work = make_work(directory, options.work.as_deref(), &registry)?;
     // Jobs that run together are done together: a job reads what an earlier one wrote.
     let is_finished =
         |group: &Range<usize>| run.plan[group.clone()].iter().all(|one| directory.is_finished(one));
@@ -225,14 +218,25 @@ impl Pace {
 }
 
 /// The folder for images and prepared data.
-fn make_work(path: &Path, registry: &Registry) -> Result<OwnFolder, RunError> {
+fn make_work(
+    directory: &RunDirectory,
+    elsewhere: Option<&Path>,
+    registry: &Registry,
+) -> Result<OwnFolder, RunError> {
+    let mistake = |error: underlay_attach::AttachError| RunError::Mistake(error.to_string());
+    if let Some(elsewhere) = elsewhere {
+        let above = std::path::absolute(elsewhere)
+            .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", elsewhere.display())))?;
+        return OwnFolder::make_in(&above, "underlay", registry).map_err(mistake);
+    }
+    let path = &directory.work();
     if path.exists() {
         return Err(RunError::Mistake(format!(
             "{} is left from a run that was killed: `underlay clean` removes it",
             path.display()
         )));
     }
-    OwnFolder::make(path, registry).map_err(|error| RunError::Mistake(error.to_string()))
+    OwnFolder::make(path, registry).map_err(mistake)
 }
 
 /// RFC 3339 in UTC, of the moment `ago`.

@@ -42,6 +42,11 @@ pub fn read_pool_file(
             return Err(findings);
         }
     };
+    if let Some(span) = underlay_storage::catalogue::control_character(document.as_table()) {
+        let label = "a terminal would obey it: leave it out";
+        findings.push(Diagnostic::error(span, "a text with a control character", label));
+        return Err(findings);
+    }
     let mut root = Section::new("the pool", 0..0, document.as_table());
     let name = root.require("name", "name = \"tank\"", &mut findings);
     let name = name.and_then(|field| field.name(&mut findings));

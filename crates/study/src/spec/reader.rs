@@ -44,6 +44,11 @@ pub(super) fn read_study(
             return Err(findings);
         }
     };
+    if let Some(span) = underlay_storage::catalogue::control_character(document.as_table()) {
+        let label = "a terminal would obey it: leave it out";
+        findings.push(Diagnostic::error(span, "a text with a control character", label));
+        return Err(findings);
+    }
     let mut root = Section::new("the study", 0..0, document.as_table());
 
     let name = root.require("name", "name = \"hdd-or-nvme\"", &mut findings);

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::site::write_private;
+use underlay_files::Access;
 
 const FILE: &str = "instance";
 
@@ -52,7 +52,7 @@ impl Identity {
 
     /// The one in `directory`; `None` when no instance was ever there.
     pub fn read(directory: &Path) -> io::Result<Option<Identity>> {
-        match std::fs::read_to_string(directory.join(FILE)) {
+        match underlay_files::read_text(&directory.join(FILE), 1 << 20) {
             Ok(text) => Identity::parse(&text)
                 .map(Some)
                 .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not as it was written")),
@@ -63,10 +63,7 @@ impl Identity {
 
     /// Takes the place of the one in `directory`, whole or not at all.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
-        let (path, new) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
-        write_private(&new, &self.text())?;
-        std::fs::rename(&new, &path)?;
-        File::open(directory)?.sync_all()
+        underlay_files::replace(&directory.join(FILE), Access::Private, self.text().as_bytes())
     }
 
     fn text(&self) -> String {

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -215,8 +214,7 @@ pub fn text(properties: &BTreeMap<String, String>) -> String {
 
 /// Writes a file that nobody else can read.
 pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = underlay_files::plain_file::for_writing().truncate(true).open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }

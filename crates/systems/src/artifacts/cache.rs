@@ -1,10 +1,11 @@
 //! Where fetched files stay: complete or not at all, and fetched by one process at a time.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
+use underlay_files::plain_file;
 
 use super::locked::{self, LockedFile};
 use super::{ArtifactError, ArtifactList};
@@ -45,10 +46,11 @@ impl<'a> Place<'a> {
     /// The directory with the files, which `fetch` brings if they are missing or damaged.
     pub fn obtain(&self, progress: &dyn Fn(&Progress), fetch: &Fetch<'_>) -> Result<PathBuf, ArtifactError> {
         let directory = self.folder.join(&self.name);
+        check(&self.folder)?;
         if locked::difference(&directory, &self.files).is_none() {
             return Ok(directory);
         }
-        std::fs::create_dir_all(&self.folder).map_err(ArtifactError::io("make", &self.folder))?;
+        make(&self.folder)?;
         let _lock = self.lock(progress)?;
         // Whoever held the lock before may have fetched it.
         if locked::difference(&directory, &self.files).is_none() {
@@ -97,10 +99,26 @@ impl<'a> Place<'a> {
     }
 }
 
+/// What lies here is run: as root nobody else may exchange it.
+pub(crate) fn check(folder: &Path) -> Result<(), ArtifactError> {
+    match underlay_files::check_way(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(ArtifactError::io("use", folder)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn make(folder: &Path) -> Result<(), ArtifactError> {
+    underlay_files::Folder::make(folder, underlay_files::Access::Readable)
+        .map(drop)
+        .map_err(ArtifactError::io("make", folder))
+}
+
 /// Locks the file `path`, which is made if it is not there, until the answer is dropped or this process ends. Who has to wait
 /// says so in the words of `waiting`.
 pub(crate) fn lock(path: &Path, waiting: &str, progress: &dyn Fn(&Progress)) -> Result<File, ArtifactError> {
-    let file = OpenOptions::new().create(true).write(true).truncate(false).open(path);
+    let file = plain_file::for_writing().open(path);
     let file = file.map_err(ArtifactError::io("open", path))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         progress(&Progress { what: waiting.to_owned(), done_bytes: 0, total_bytes: 0 });
@@ -115,7 +133,7 @@ pub(crate) fn lock(path: &Path, waiting: &str, progress: &dyn Fn(&Progress)) -> 
     Ok(file)
 }
 
-/// Sees to it that `folder` has what is called `name`, which `make` makes with the help of a staging folder that is removed
+/// Sees to it that `folder` has what is called `name`, which `bring` makes with the help of a staging folder that is removed
 /// afterwards. It must come to its name when it is whole, by a rename. Of many at once one makes it; `making` is said then.
 pub(crate) fn make_once(
     system: &'static str,
@@ -123,14 +141,15 @@ pub(crate) fn make_once(
     name: &str,
     [waiting, making]: [&str; 2],
     progress: &dyn Fn(&Progress),
-    make: impl FnOnce(&Path) -> Result<(), SystemError>,
+    bring: impl FnOnce(&Path) -> Result<(), SystemError>,
 ) -> Result<(), SystemError> {
     let of_system = |error: ArtifactError| error.of_system(system);
     let made = folder.join(name);
+    check(folder).map_err(of_system)?;
     if made.exists() {
         return Ok(());
     }
-    std::fs::create_dir_all(folder).map_err(ArtifactError::io("make", folder)).map_err(of_system)?;
+    make(folder).map_err(of_system)?;
     let stem = made.with_extension("");
     let _lock = lock(&stem.with_extension("lock"), waiting, progress).map_err(of_system)?;
     if made.exists() {
@@ -139,7 +158,7 @@ pub(crate) fn make_once(
     progress(&Progress { what: making.to_owned(), done_bytes: 0, total_bytes: 0 });
     let staging = stem.with_extension("partial");
     remove(&staging).map_err(of_system)?;
-    let outcome = make(&staging);
+    let outcome = bring(&staging);
     let removed = remove(&staging).map_err(of_system);
     outcome.and(removed)
 }

@@ -356,7 +356,7 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
 /// TLS that trusts these authorities and no others. A node's certificate must name the address it is reached at.
 fn tls(path: &Path) -> Result<SslConnectorBuilder, DatabaseError> {
     let unusable = |problem: String| DatabaseError::Authorities { path: path.display().to_string(), problem };
-    let text = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    let text = underlay_files::read(path, 16 << 20).map_err(|error| unusable(error.to_string()))?;
     let authorities = X509::stack_from_pem(&text).map_err(|error| unusable(error.to_string()))?;
     if authorities.is_empty() {
         return Err(unusable("there is no certificate in it".to_owned()));

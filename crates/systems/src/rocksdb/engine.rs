@@ -111,7 +111,7 @@ pub fn main(line: &[OsString]) -> Result<(), SystemError> {
     let store = Store::open(&arguments.data, &arguments.log_directory, &config, arguments.fields)
         .map_err(|error| failed("opening the database", error.to_string()))?;
     // Listening is the sign of being ready: from here on a connection succeeds.
-    let listener = UnixListener::bind(&arguments.socket)
+    let listener = underlay_files::listen(&arguments.socket)
         .map_err(|error| failed("listening", format!("{}: {error}", arguments.socket.display())))?;
     let stopped = serve(store, listener);
     // The launcher removes it too, should this fail.

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ::rocksdb::{DB, Options};
+use underlay_files::{Access, Folder, unique_name};
 use underlay_workload::client::{Client, ClientError, Fields};
 
 use super::client::RocksdbClient;
@@ -128,12 +129,13 @@ impl System for Rocksdb {
 fn library_version() -> Option<&'static str> {
     static VERSION: OnceLock<Option<String>> = OnceLock::new();
     let find = || {
-        let directory = std::env::temp_dir().join(format!("underlay-rocksdb-version-{}", std::process::id()));
+        // Nobody has put anything into it: it is new, and this user's alone.
+        let directory = std::env::temp_dir().join(unique_name("underlay-rocksdb-version"));
+        let folder = Folder::make_new(&directory, Access::Private).ok()?;
         let mut options = Options::default();
         options.create_if_missing(true);
-        let version = DB::open(&options, &directory).ok().and_then(|_| version_in(&directory));
-        // What is not there needs no removal.
-        let _ = std::fs::remove_dir_all(&directory);
+        let version = DB::open(&options, folder.path()).ok().and_then(|_| version_in(folder.path()));
+        let _ = underlay_files::remove_tree(folder.path());
         version
     };
     VERSION.get_or_init(find).as_deref()
@@ -142,7 +144,7 @@ fn library_version() -> Option<&'static str> {
 fn version_in(database: &Path) -> Option<String> {
     let files = std::fs::read_dir(database).ok()?;
     let options = files.flatten().find(|file| file.file_name().to_string_lossy().starts_with("OPTIONS-"))?;
-    let text = std::fs::read_to_string(options.path()).ok()?;
+    let text = underlay_files::read_text(&options.path(), 1 << 20).ok()?;
     text.lines().find_map(|line| line.trim().strip_prefix("rocksdb_version=")).map(str::to_owned)
 }
 

@@ -33,7 +33,7 @@ use underlay_storage::device::DeviceError;
 
 use super::extent::{take_u32, take_u64};
 use super::record::Record;
-use crate::plain_file;
+use underlay_files::plain_file;
 
 const MAGIC: &[u8; 8] = b"UNDLYUF1";
 pub const BOOT_BYTES: usize = 40;

@@ -92,7 +92,7 @@ mod tests {
         let some = Admission { hosts: vec!["nqn.2014-08.org.example:a".into()], ..Admission::default() };
         let mut admissions = Admissions::open(folder.path()).unwrap();
         // Nothing can be put in its place.
-        let obstacle = folder.path().join("hosts.part");
+        let obstacle = folder.path().join("hosts.json.part");
         fs::create_dir(&obstacle).unwrap();
         assert!(admissions.set("data", some.clone()).is_err());
         assert_eq!(admissions.of("data"), Admission::default());

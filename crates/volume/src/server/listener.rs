@@ -1,9 +1,8 @@
 //! The answering side of the control socket.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,8 +31,7 @@ impl Listener {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        let listener = underlay_files::listen(path)?;
         let ended = Arc::new(AtomicBool::new(false));
         let (connections, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&ended));
         let accept = move || {
@@ -101,6 +99,9 @@ fn serve(stream: UnixStream, obey: &(dyn Fn(Command) -> Reply + Send + Sync)) ->
 #[cfg(test)]
 mod tests {
     use super::super::connection::Connection;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::plain_file;
+use underlay_files::plain_file;
 
 const FILE: &str = "lock";
 const LONGEST_BYTES: u64 = 64;

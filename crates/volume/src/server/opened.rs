@@ -338,7 +338,8 @@ fn check_directory(directory: &Path) -> Result<(), ServerError> {
         let problem = format!("other users can write to the pool's directory {path}: `chmod go-w` it");
         return Err(ServerError::Mistake(problem));
     }
-    Ok(())
+    underlay_files::check_way(directory)
+        .map_err(|error| ServerError::Mistake(format!("the pool's directory {path} can't be used: {error}")))
 }
 
 /// Where the pool's own notes are and its devices' files are not, they got lost, or are not mounted: new ones in their place would

@@ -124,7 +124,7 @@ mod tests {
         again.keep_only(&[8, 9].into());
         assert_eq!((again.of("data", 7).load(), successor.load().is_some()), (None, true));
         assert_eq!(again.of("logs", 8).load(), Some((host.clone(), false)));
-        let obstacle = folder.path().join("writers.part");
+        let obstacle = folder.path().join("writers.json.part");
         fs::create_dir(&obstacle).unwrap();
         assert!(again.of("logs", 8).store(&host, true).is_err());
         assert_eq!(again.of("logs", 8).load(), Some((host, false)));

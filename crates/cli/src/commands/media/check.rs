@@ -10,7 +10,7 @@ use crate::exit_codes::Failure;
 use crate::output;
 
 /// No catalogue file has reason to be longer.
-const BYTES_MAX: u64 = 16 << 20;
+pub(super) const BYTES_MAX: u64 = 16 << 20;
 
 /// The medium that a file of the user's describes.
 pub fn read(file: &Path) -> Result<Medium, Failure> {
@@ -19,11 +19,7 @@ pub fn read(file: &Path) -> Result<Medium, Failure> {
 
 fn text_of(file: &Path) -> Result<String, Failure> {
     let unreadable = |why: String| Failure::Mistake(format!("cannot read {}: {why}", file.display()));
-    let metadata = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?;
-    if metadata.len() > BYTES_MAX {
-        return Err(unreadable("it is no catalogue file: more than 16 MiB".into()));
-    }
-    std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))
+    underlay_files::read_text(file, BYTES_MAX).map_err(|error| unreadable(error.to_string()))
 }
 
 fn parse(file: &Path, text: &str) -> Result<Medium, Failure> {

@@ -147,7 +147,7 @@ fn refuse_existing(path: &Path) -> Result<(), Failure> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
+    underlay_files::write(path, text.as_bytes())
         .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))
 }
 

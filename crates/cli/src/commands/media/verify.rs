@@ -286,7 +286,8 @@ fn profile_beside(text: &str) -> Result<Option<Profile>, Failure> {
         return Ok(None);
     }
     let unreadable = |why: String| Failure::Mistake(format!("cannot read {}: {why}", path.display()));
-    let content = std::fs::read_to_string(&path).map_err(|error| unreadable(error.to_string()))?;
+    let content = underlay_files::read_text(&path, super::check::BYTES_MAX)
+        .map_err(|error| unreadable(error.to_string()))?;
     serde_json::from_str(&content).map(Some).map_err(|error| unreadable(error.to_string()))
 }
 

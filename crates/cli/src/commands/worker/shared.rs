@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use underlay_attach::{OwnFolder, Registry};
@@ -35,7 +34,6 @@ struct Reached {
 
 /// How a worker reaches what it is told to.
 pub fn connector(registry: Registry) -> Connector {
-    let count = AtomicU64::new(0);
     Box::new(move |job: &Job| -> Result<Connect, String> {
         check(&job.system, &job.settings)?;
         let known = underlay_systems::names().join(", ");
@@ -52,10 +50,7 @@ pub fn connector(registry: Registry) -> Connector {
             timeout: CLIENT_TIMEOUT,
             ..Settings::default()
         };
-        let number = count.fetch_add(1, Ordering::Relaxed);
-        let name = format!("underlay-worker-{}-{number}", std::process::id());
-        let scratch = OwnFolder::make(&std::env::temp_dir().join(name), &registry)
-            .map_err(|error| error.to_string())?;
+        let scratch = OwnFolder::temporary("worker", &registry).map_err(|error| error.to_string())?;
         let paths = StoragePaths { scratch: scratch.path().to_path_buf(), ..StoragePaths::default() };
         let running =
             system.start(&paths, &Memory::unlimited(), &settings).map_err(|error| error.to_string())?;

@@ -1,13 +1,14 @@
 //! What a YCSB run leaves behind: YCSB's text or ours, logs of its intervals, and a line on standard error now and then.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use underlay_files::Access;
 use underlay_record::{Histogram, IntervalLog, Measured};
 use underlay_workload::ycsb::{
     Intervals, MeasurementType, OutputOptions, Points, RunFacts, Status, entries, export, summary,
@@ -45,7 +46,7 @@ pub fn print(
         match &options.raw_file {
             None => output::print(list.trim_end()),
             Some(file) => {
-                let appended = OpenOptions::new().create(true).append(true).open(file);
+                let appended = underlay_files::append(file);
                 let written = appended.and_then(|mut file| file.write_all(list.as_bytes()));
                 written.map_err(|error| cannot_write(file, &error))?;
             }
@@ -57,19 +58,25 @@ pub fn print(
             output::print(&text);
             Ok(())
         }
-        Some(file) => std::fs::write(file, text).map_err(|error| cannot_write(file, &error)),
+        Some(file) => {
+            underlay_files::write(file, text.as_bytes()).map_err(|error| cannot_write(file, &error))
+        }
     }
 }
 
-/// Files that something is written to at the end of a run are opened before it, so that nothing is measured in vain.
-pub fn check_places(options: &OutputOptions, further: &[Option<&Path>]) -> Result<(), Failure> {
+/// Files that something is written to at the end of a run are looked at before it, so that nothing is measured in vain:
+/// `replaced` are those that must be regular files.
+pub fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) -> Result<(), Failure> {
     let own = [
         options.export_file.as_deref(),
         options.raw_file.as_deref().filter(|_| options.measurement.is_raw()),
     ];
-    for file in own.iter().chain(further).flatten() {
-        let opened = OpenOptions::new().create(true).append(true).open(file);
-        opened.map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", file.display())))?;
+    let mistake = |file: &Path, error| Failure::Mistake(format!("cannot write {}: {error}", file.display()));
+    for file in own.iter().flatten() {
+        underlay_files::check_writable(file).map_err(|error| mistake(file, error))?;
+    }
+    for file in replaced.iter().flatten() {
+        underlay_files::check_replaceable(file).map_err(|error| mistake(file, error))?;
     }
     if let Some(path) = &options.histogram_logs {
         let directory = path.rfind('/').map_or(".", |end| &path[..=end]);
@@ -165,14 +172,14 @@ fn lines(intervals: &[IntervalLatencies]) -> Vec<Line> {
 }
 
 fn write_log(file: &Path, comment: &str, began: SystemTime, lines: Vec<Line>) -> Result<(), Failure> {
-    let write = || -> std::io::Result<()> {
-        let mut log = IntervalLog::begin(BufWriter::new(File::create(file)?), comment, began)?;
+    let write = |file: File| -> std::io::Result<()> {
+        let mut log = IntervalLog::begin(BufWriter::new(file), comment, began)?;
         for line in lines {
             log.write(line.tag.as_deref(), line.begin, line.length, &line.latencies)?;
         }
         log.finish().map(drop)
     };
-    write().map_err(|error| cannot_write(file, &error))
+    underlay_files::replace_with(file, Access::Readable, write).map_err(|error| cannot_write(file, &error))
 }
 
 /// Runs `work`, and meanwhile says how far it is: at its begin, as often as the options ask for, and at its end.

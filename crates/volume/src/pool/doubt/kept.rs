@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt as _;
 
 use super::super::extent::take_u64;
 use super::super::unflushed::{BOOT_BYTES, HostMemory, boot_field};
-use crate::plain_file;
+use underlay_files::plain_file;
 
 const FILE: &str = "doubtful";
 const MAGIC: &[u8; 8] = b"UNDLYDB1";

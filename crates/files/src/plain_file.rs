@@ -1,11 +1,13 @@
-//! Files in a pool's directory: a link or a FIFO that someone put there is neither followed nor waited for.
+//! Files of ours by path: a link or a FIFO that someone put in their place is neither followed nor waited for.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 
 /// To write one, made where it is not there, for this user alone: what a link points to would be emptied.
 pub fn for_writing() -> OpenOptions {
@@ -19,11 +21,15 @@ pub fn for_writing() -> OpenOptions {
 /// # Errors
 /// When it can't be opened or is not a regular file.
 pub fn open(path: &Path) -> io::Result<Option<File>> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+    open_in(rustix::fs::CWD, path)
+}
+
+pub(crate) fn open_in(folder: BorrowedFd<'_>, path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match openat(folder, path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
     };
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -36,13 +42,7 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
 /// # Errors
 /// When it can't be read, is not a regular file, or is longer than `most_bytes`.
 pub fn read(path: &Path, most_bytes: u64) -> io::Result<Option<Vec<u8>>> {
-    let Some(file) = open(path)? else { return Ok(None) };
-    let mut content = Vec::new();
-    File::take(file, most_bytes.saturating_add(1)).read_to_end(&mut content)?;
-    if content.len() as u64 > most_bytes {
-        return Err(io::Error::other(format!("it is longer than {most_bytes} bytes")));
-    }
-    Ok(Some(content))
+    open(path)?.map(|file| crate::read::bytes(file, most_bytes)).transpose()
 }
 
 #[cfg(test)]

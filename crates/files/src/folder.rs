@@ -1,0 +1,186 @@
+//! A folder that is ours, held by descriptor: what becomes of its path meanwhile does not matter.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, statat};
+use rustix::io::Errno;
+
+use crate::way::{User, open_way, place_of, refused};
+use crate::{Access, plain_file, write};
+
+const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// A name that nobody knows before: whoever may write in the folder can't have put something there.
+pub fn unique_name(purpose: &str) -> String {
+    use std::hash::{BuildHasher as _, RandomState};
+    // Its keys are from the kernel's random numbers.
+    let number = RandomState::new().hash_one(std::process::id());
+    format!("{purpose}-{}-{number:016x}", std::process::id())
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Folder {
+    descriptor: OwnedFd,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// One that is there. Links on the way are followed where [`check_way`](crate::check_way) lets them pass.
+    ///
+    /// # Errors
+    /// When it is not there, belongs to another user, or can be written to or exchanged by one.
+    pub fn open(path: &Path) -> io::Result<Folder> {
+        let user = User::of_this_process();
+        Folder::of(open_way(path, &user)?, &user)
+    }
+
+    /// Makes the folder where it is not there, and those above it.
+    ///
+    /// # Errors
+    /// As [`open`](Folder::open), or when it can't be made.
+    pub fn make(path: &Path, access: Access) -> io::Result<Folder> {
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => Folder::open(path),
+            Err(_) => match Folder::make_new(path, access) {
+                // Another process was faster, and may be ours.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Folder::open(path),
+                outcome => outcome,
+            },
+        }
+    }
+
+    /// Makes the folder, which must not be there, and those above it that are missing.
+    ///
+    /// # Errors
+    /// When it is there, can't be made, or someone else could exchange it.
+    pub fn make_new(path: &Path, access: Access) -> io::Result<Folder> {
+        let user = User::of_this_process();
+        let path = std::path::absolute(path)?;
+        let Some((parent, name)) = path.parent().zip(path.file_name()) else {
+            return Err(Errno::EXIST.into());
+        };
+        match std::fs::metadata(parent) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => drop(Folder::make(parent, access)?),
+            _ => {}
+        }
+        let above = open_way(parent, &user)?;
+        if let Some(why) = user.exchange(&fstat(&above)?) {
+            return Err(refused(&path, parent, &why));
+        }
+        Folder::make_in(above.as_fd(), name, access)
+    }
+
+    /// The folder of this name in this one, which is made if it is not there.
+    ///
+    /// # Errors
+    /// When it can't be made, or is something else than a folder of this user.
+    pub fn make_inner(&self, name: &str, access: Access) -> io::Result<Folder> {
+        match Folder::make_in(self.descriptor.as_fd(), OsStr::new(name), access) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.inner(name),
+            outcome => outcome,
+        }
+    }
+
+    /// The folder of this name in this one.
+    ///
+    /// # Errors
+    /// When it is not there, or is something else than a folder of this user.
+    pub fn inner(&self, name: &str) -> io::Result<Folder> {
+        let descriptor = openat(&self.descriptor, name, OPEN, Mode::empty())?;
+        Folder::of(descriptor, &User::of_this_process())
+    }
+
+    fn make_in(above: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::Result<Folder> {
+        mkdirat(above, name, access.of_folder())?;
+        let descriptor = openat(above, name, OPEN, Mode::empty())?;
+        if access == Access::Private {
+            // A umask can take away what we need ourselves.
+            fchmod(&descriptor, access.of_folder())?;
+        }
+        Folder::of(descriptor, &User::of_this_process())
+    }
+
+    fn of(descriptor: OwnedFd, user: &User) -> io::Result<Folder> {
+        // A folder that was only passed through can't be synced.
+        let descriptor = openat(&descriptor, ".", OPEN, Mode::empty())?;
+        let path = place_of(&descriptor)?;
+        let found = fstat(&descriptor)?;
+        if !user.owns(&found) {
+            return Err(denied(&format!(
+                "it belongs to user {}, and this is user {}",
+                found.st_uid, user.number
+            )));
+        }
+        match user.mistrust(&found) {
+            Some(why) => {
+                Err(denied(&format!("it {why}: give it to this user alone (`chmod go-w`), or name another")))
+            }
+            None => Ok(Folder { descriptor, path }),
+        }
+    }
+
+    /// Where it was when it was opened, without links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// The file of this name, for reading and writing, made where it is not there: for this user alone, never emptied.
+    ///
+    /// # Errors
+    /// When it is a link or anything else than a regular file, or can't be opened.
+    pub fn file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&self.descriptor, name, flags, Access::Private.of_file())?;
+        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        Ok(file.into())
+    }
+
+    /// Puts this content in the place of the file of this name: after a crash there is the old or the new one, whole.
+    ///
+    /// # Errors
+    /// When something else than a regular file is there, or it can't be written.
+    pub fn replace(&self, name: &str, access: Access, content: &[u8]) -> io::Result<()> {
+        let part = format!("{name}.part");
+        write::replace_in(
+            self.descriptor.as_fd(),
+            OsStr::new(name),
+            OsStr::new(&part),
+            access,
+            |mut file| file.write_all(content),
+        )?;
+        rustix::fs::fsync(&self.descriptor).map_err(io::Error::from)
+    }
+
+    /// The whole file of this name.
+    ///
+    /// # Errors
+    /// When it can't be read, is not a regular file, or is longer than `most_bytes`.
+    pub fn read_text(&self, name: &str, most_bytes: u64) -> io::Result<String> {
+        let file = plain_file::open_in(self.descriptor.as_fd(), Path::new(name))?
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        crate::read::text(file, most_bytes)
+    }
+
+    /// Takes the file of this name away; what is not there needs no removal.
+    ///
+    /// # Errors
+    /// When it is there and can't be removed.
+    pub fn remove_file(&self, name: &str) -> io::Result<()> {
+        write::unlink(self.descriptor.as_fd(), OsStr::new(name))
+    }
+}
+
+fn denied(problem: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, problem.to_owned())
+}

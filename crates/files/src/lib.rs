@@ -1,0 +1,43 @@
+//! Folders and files of our own on a host that others use too: made by one call or not at all, reached by descriptor,
+//! written beside and renamed, read up to a bound. No link that someone planted is followed, nothing but a regular file
+//! is replaced, and what is private is private under every umask. `docs/shared-hosts.md` has the rules.
+
+mod folder;
+mod listen;
+pub mod plain_file;
+mod read;
+mod remove;
+mod way;
+mod write;
+
+pub use folder::{Folder, unique_name};
+pub use listen::listen;
+pub use read::{read, read_text};
+pub use remove::{remove_file, remove_tree};
+pub use way::{check_way, check_way_to};
+pub use write::{append, check_replaceable, check_writable, replace, replace_with, write};
+
+/// Who else may look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// This user alone: 0700 and 0600 whatever the umask.
+    Private,
+    /// As the umask says, but nobody else writes: 0755 and 0644 at most.
+    Readable,
+}
+
+impl Access {
+    fn of_folder(self) -> rustix::fs::Mode {
+        rustix::fs::Mode::from_raw_mode(match self {
+            Access::Private => 0o700,
+            Access::Readable => 0o755,
+        })
+    }
+
+    fn of_file(self) -> rustix::fs::Mode {
+        rustix::fs::Mode::from_raw_mode(match self {
+            Access::Private => 0o600,
+            Access::Readable => 0o644,
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! Taking away what a path named when it was made: where a link has come into the way since, it is somebody else's.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, statat, unlinkat};
+
+use crate::way::{User, in_proc, open_straight};
+
+/// Removes the folder with everything in it. Its path has no links; none in it is followed.
+///
+/// # Errors
+/// When it is not there, is another user's, a link is on the way, or something in it can't be removed.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    let (above, name) = above(path)?;
+    check_ours(&above, name)?;
+    // By descriptors from here on, which std keeps to below as well.
+    std::fs::remove_dir_all(in_proc(&above).join(name))
+}
+
+/// Removes a file or socket of this user.
+///
+/// # Errors
+/// As [`remove_tree`].
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    let (above, name) = above(path)?;
+    check_ours(&above, name)?;
+    Ok(unlinkat(&above, name, AtFlags::empty())?)
+}
+
+fn above(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+    let Some((above, name)) = path.parent().zip(path.file_name()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    let above = open_straight(above).map_err(|error| match error.kind() {
+        io::ErrorKind::NotADirectory => io::Error::new(
+            error.kind(),
+            "something on the way to it is a directory no more, so it is not what was made: look where it is, and \
+             remove it by hand",
+        ),
+        _ => error,
+    })?;
+    Ok((above, name))
+}
+
+fn check_ours(above: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let found = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let user = User::of_this_process();
+    if !user.owns(&found) || FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
+        let problem = format!("it belongs to user {} by now, so it is not what was made", found.st_uid);
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! Files that the user names: replaced whole, and only what is a regular file.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, fsync, openat, renameat, statat};
+use rustix::io::Errno;
+
+use crate::Access;
+use crate::way::User;
+
+/// What stands where a file is to be.
+enum There {
+    Nothing,
+    File,
+    /// And what it is.
+    Other(&'static str),
+}
+
+/// Writes a file beside `path` by `write`, and puts it in its place once it is whole and on the disk.
+///
+/// # Errors
+/// Those of `write`, when the file can't be made, or something else than a regular file is there.
+pub fn replace_with<T, E: From<io::Error>>(
+    path: &Path,
+    access: Access,
+    write: impl FnOnce(File) -> Result<T, E>,
+) -> Result<T, E> {
+    let (folder, name) = folder_and_name(path)?;
+    // Another process may write the same file.
+    let mut part = name.to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    replace_in(folder.as_fd(), name, &part, access, write)
+}
+
+/// Puts this content in the place of a file of ours, which one process at a time writes: durable once it returns.
+///
+/// # Errors
+/// As [`replace_with`].
+pub fn replace(path: &Path, access: Access, content: &[u8]) -> io::Result<()> {
+    let (folder, name) = folder_and_name(path)?;
+    let mut part = name.to_owned();
+    part.push(".part");
+    replace_in(folder.as_fd(), name, &part, access, |mut file| file.write_all(content))?;
+    fsync(openat(&folder, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?).map_err(io::Error::from)
+}
+
+/// Writes the file whole, as [`replace_with`]. Where the user names a device, a pipe or a link (`/dev/stdout`) in a folder that
+/// nobody else can write to, it is written to as a shell would.
+///
+/// # Errors
+/// When something else than a regular file is there, or it can't be written.
+pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    match target(path)? {
+        Target::Replaced => replace_with(path, Access::Readable, |mut file| file.write_all(content)),
+        Target::Through => OpenOptions::new().write(true).truncate(true).open(path)?.write_all(content),
+    }
+}
+
+/// Opens the file to write at its end; it is made where it is not there. Devices, pipes and links as [`write()`] has them.
+///
+/// # Errors
+/// When something else than a regular file is there, or it can't be opened.
+pub fn append(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true);
+    if let Target::Replaced = target(path)? {
+        options.create(true).mode(0o644).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    }
+    options.open(path)
+}
+
+/// Tells before the work whether [`write()`] could write here after it. It changes nothing.
+///
+/// # Errors
+/// As `write`.
+pub fn check_writable(path: &Path) -> io::Result<()> {
+    let (folder, _) = folder_and_name(path)?;
+    if let Target::Replaced = target(path)? {
+        use rustix::fs::{Access as Asked, accessat};
+        accessat(&folder, ".", Asked::WRITE_OK | Asked::EXEC_OK, AtFlags::EACCESS)?;
+    }
+    Ok(())
+}
+
+/// As [`check_writable`], for [`replace_with`].
+///
+/// # Errors
+/// As `replace_with`.
+pub fn check_replaceable(path: &Path) -> io::Result<()> {
+    let (folder, name) = folder_and_name(path)?;
+    check_there(folder.as_fd(), name)?;
+    check_writable(path)
+}
+
+enum Target {
+    Replaced,
+    Through,
+}
+
+fn target(path: &Path) -> io::Result<Target> {
+    let (folder, name) = folder_and_name(path)?;
+    match there(folder.as_fd(), name)? {
+        There::Nothing | There::File => Ok(Target::Replaced),
+        There::Other(what) => match User::of_this_process().mistrust(&fstat(&folder)?) {
+            None => Ok(Target::Through),
+            Some(_) => Err(no_file(what)),
+        },
+    }
+}
+
+pub(crate) fn replace_in<T, E: From<io::Error>>(
+    folder: BorrowedFd<'_>,
+    name: &OsStr,
+    part: &OsStr,
+    access: Access,
+    write: impl FnOnce(File) -> Result<T, E>,
+) -> Result<T, E> {
+    check_there(folder, name)?;
+    // What a crash has left. Made anew, so that it is nobody's link to somewhere.
+    unlink(folder, part)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(folder, part, flags, access.of_file()).map_err(io::Error::from)?;
+    let written = (|| {
+        if access == Access::Private {
+            fchmod(&file, access.of_file()).map_err(io::Error::from)?;
+        }
+        let answer = write(File::from(file.try_clone()?))?;
+        fsync(&file).map_err(io::Error::from)?;
+        // Someone may have put something there meanwhile.
+        check_there(folder, name)?;
+        renameat(folder, part, folder, name).map_err(io::Error::from)?;
+        Ok(answer)
+    })();
+    if written.is_err() {
+        let _ = unlink(folder, part);
+    }
+    written
+}
+
+pub(crate) fn unlink(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn check_there(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    match there(folder, name)? {
+        There::Nothing | There::File => Ok(()),
+        There::Other(what) => Err(no_file(what)),
+    }
+}
+
+fn no_file(what: &str) -> io::Error {
+    io::Error::other(format!("{what} is there, and only a regular file is replaced: name another file"))
+}
+
+fn there(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<There> {
+    let found = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => found,
+        Err(Errno::NOENT) => return Ok(There::Nothing),
+        Err(errno) => return Err(errno.into()),
+    };
+    Ok(match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => There::File,
+        FileType::Directory => return Err(io::Error::from(io::ErrorKind::IsADirectory)),
+        FileType::Symlink => There::Other("a link"),
+        FileType::CharacterDevice | FileType::BlockDevice => There::Other("a device"),
+        FileType::Fifo => There::Other("a pipe"),
+        _ => There::Other("something else"),
+    })
+}
+
+fn folder_and_name(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+    let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok((openat(rustix::fs::CWD, folder, flags, Mode::empty())?, name))
+}

@@ -1,0 +1,193 @@
+//! What another user of the host may have put there. These tests stand for the other user by giving folders away, which takes
+//! root; in CI they must run.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use underlay_files::{Access, Folder, append, check_way, check_way_to, remove_tree, replace_with, write};
+
+const SOMEONE: u32 = 65_534;
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    assert!(is_root || std::env::var_os("CI").is_none(), "CI must run these tests as root");
+    if !is_root {
+        eprintln!("NOT RUN: this test stands for another user by giving folders away, which needs root");
+    }
+    is_root
+}
+
+fn made(path: PathBuf, mode: u32, owner: u32) -> PathBuf {
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    chown(&path, Some(owner), Some(owner)).unwrap();
+    path
+}
+
+fn refusal<T>(outcome: std::io::Result<T>) -> String {
+    outcome.err().expect("it was not refused").to_string()
+}
+
+#[test]
+fn a_way_that_someone_else_can_change_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let theirs = made(at("theirs"), 0o755, SOMEONE);
+    made(theirs.join("ours"), 0o700, 0);
+    let open = made(at("open"), 0o777, 0);
+    made(open.join("ours"), 0o700, 0);
+    let of_a_group = made(at("group"), 0o775, 0);
+    chown(&of_a_group, None, Some(SOMEONE)).unwrap();
+    made(of_a_group.join("ours"), 0o700, 0);
+    let sticky = made(at("sticky"), 0o1777, 0);
+    made(sticky.join("ours"), 0o700, 0);
+    made(sticky.join("theirs"), 0o755, SOMEONE);
+    symlink(sticky.join("ours"), sticky.join("our-link")).unwrap();
+    symlink(sticky.join("ours"), sticky.join("their-link")).unwrap();
+    std::os::unix::fs::lchown(sticky.join("their-link"), Some(SOMEONE), Some(SOMEONE)).unwrap();
+
+    for safe in ["sticky", "sticky/ours", "sticky/our-link", "sticky/ours/../ours"] {
+        check_way(&at(safe)).unwrap_or_else(|error| panic!("{safe}: {error}"));
+    }
+    let refused = [
+        ("theirs", "belongs to user 65534"),
+        ("theirs/ours", "belongs to user 65534"),
+        ("open/ours", "can be written to by everybody"),
+        ("group/ours", "can be written to by group 65534"),
+        ("sticky/theirs", "belongs to user 65534"),
+        ("sticky/their-link", "is a link of user 65534"),
+        ("sticky/ours/../their-link", "is a link of user 65534"),
+    ];
+    for (path, why) in refused {
+        let said = refusal(check_way(&at(path)));
+        assert!(said.contains(why) && said.contains("name a directory"), "{path}: {said}");
+        assert!(Folder::open(&at(path)).is_err(), "{path}");
+        assert!(Folder::make(&at(path).join("new"), Access::Private).is_err(), "{path}");
+        assert!(!at(path).join("new").exists(), "{path}");
+    }
+    // What is mounted over may be anybody's, if it stays where it is.
+    check_way_to(&at("theirs")).unwrap();
+    assert!(refusal(check_way_to(&at("sticky/their-link"))).contains("is a link of user 65534"));
+    assert!(refusal(check_way_to(&at("theirs/ours"))).contains("belongs to user 65534"));
+    Folder::make(&sticky.join("new/newer"), Access::Private).unwrap();
+    assert!(refusal(Folder::open(&sticky)).contains("everybody"), "it is no folder of ours alone");
+}
+
+#[test]
+fn a_folder_is_made_anew_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("there")).unwrap();
+    symlink(at("elsewhere"), at("dangling")).unwrap();
+    symlink(at("there"), at("link")).unwrap();
+    for name in ["there", "dangling", "link"] {
+        let error = Folder::make_new(&at(name), Access::Private).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{name}");
+    }
+    assert!(!at("elsewhere").exists());
+}
+
+#[test]
+fn links_in_a_folder_of_ours_are_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("victim"), "kept").unwrap();
+    let ours = Folder::make(&at("ours"), Access::Private).unwrap();
+    for name in ["page", "lock", "run.json.part"] {
+        symlink(at("victim"), at("ours").join(name)).unwrap();
+    }
+    assert!(refusal(ours.replace("page", Access::Readable, b"new")).contains("a link is there"));
+    assert!(ours.file("lock").is_err());
+    assert!(ours.read_text("page", 99).is_err());
+    // What a crash has left is taken away, and not what it points to.
+    ours.replace("run.json", Access::Readable, b"new").unwrap();
+    assert_eq!(fs::read(at("ours/run.json")).unwrap(), b"new");
+    assert_eq!(fs::read(at("victim")).unwrap(), b"kept");
+    // However its path is changed meanwhile.
+    fs::rename(at("ours"), at("moved")).unwrap();
+    fs::create_dir(at("ours")).unwrap();
+    ours.replace("late", Access::Readable, b"new").unwrap();
+    assert!(at("moved/late").exists() && !at("ours/late").exists());
+}
+
+#[test]
+fn only_regular_files_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("victim"), "kept").unwrap();
+    symlink(at("victim"), at("link")).unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    let replace =
+        |name: &str| replace_with(&at(name), Access::Readable, |mut file: fs::File| file.write_all(b"new"));
+    for (name, what) in [("link", "a link is there"), ("fifo", "a pipe is there")] {
+        assert!(refusal(replace(name)).contains(what), "{name}");
+        assert!(underlay_files::check_replaceable(&at(name)).is_err(), "{name}");
+    }
+    assert!(replace(".").is_err());
+    replace("new").unwrap();
+    replace("new").unwrap();
+    // What fails leaves what was there, and nothing beside it.
+    let failing = replace_with(&at("new"), Access::Readable, |mut file: fs::File| {
+        file.write_all(b"half")?;
+        Err::<(), _>(std::io::Error::other("no more"))
+    });
+    assert_eq!(refusal(failing), "no more");
+    assert_eq!(fs::read(at("new")).unwrap(), b"new");
+    assert_eq!(fs::read(at("victim")).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+}
+
+/// As `--out /dev/stdout`, a link in a folder of root's.
+#[test]
+fn what_the_user_names_is_written_through_where_nobody_else_could_have_put_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("file"), "long before").unwrap();
+    symlink(at("file"), at("link")).unwrap();
+    write(&at("link"), b"it").unwrap();
+    append(&at("link")).unwrap().write_all(b" and more").unwrap();
+    assert_eq!(fs::read(at("file")).unwrap(), b"it and more");
+    assert!(at("link").symlink_metadata().unwrap().is_symlink());
+    write(Path::new("/dev/null"), b"it").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    assert!(refusal(write(&at("link"), b"no")).contains("a link is there"));
+    assert!(refusal(append(&at("link"))).contains("a link is there"));
+    assert_eq!(fs::read(at("file")).unwrap(), b"it and more");
+}
+
+#[test]
+fn nothing_is_removed_behind_a_link_that_came_into_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let at = |name: &str| root.join(name);
+    fs::create_dir_all(at("ours/tree")).unwrap();
+    fs::create_dir_all(at("victim/tree/inner")).unwrap();
+    fs::rename(at("ours"), at("away")).unwrap();
+    symlink(at("victim"), at("ours")).unwrap();
+    assert!(refusal(remove_tree(&at("ours/tree"))).contains("a directory no more"));
+    assert!(at("victim/tree/inner").exists());
+    symlink(at("victim"), at("away/tree/link")).unwrap();
+    remove_tree(&at("away/tree")).unwrap();
+    assert!(!at("away/tree").exists() && at("victim/tree/inner").exists());
+    if is_root() {
+        made(at("theirs"), 0o755, SOMEONE);
+        assert!(refusal(remove_tree(&at("theirs"))).contains("belongs to user 65534"));
+    }
+}
+
+#[test]
+fn what_is_too_long_is_read_no_further() {
+    let said = refusal(underlay_files::read_text(Path::new("/dev/zero"), 4 << 20));
+    assert_eq!(said, "it is longer than 4 MiB");
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), "äb").unwrap();
+    assert_eq!(underlay_files::read_text(&folder.path().join("a"), 3).unwrap(), "äb");
+    assert_eq!(refusal(underlay_files::read_text(&folder.path().join("a"), 2)), "it is longer than 2 bytes");
+}

@@ -1,0 +1,38 @@
+//! What is private is private under every umask. Alone in its process: the umask is the process's.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rustix::fs::Mode;
+use underlay_files::{Access, Folder};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn what_is_private_is_so_under_every_umask() {
+    for umask in [0, 0o022, 0o777] {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let before = rustix::process::umask(Mode::from_raw_mode(umask));
+        let private = Folder::make(&at("a/b"), Access::Private).unwrap();
+        private.replace("file", Access::Private, b"it").unwrap();
+        underlay_files::replace(&at("a/other"), Access::Private, b"it").unwrap();
+        let socket = underlay_files::listen(&at("a/socket"));
+        let readable = Folder::make(&at("readable"), Access::Readable);
+        rustix::process::umask(before);
+        for name in ["a", "a/b"] {
+            assert_eq!(mode(&at(name)), 0o700, "{name} under {umask:o}");
+        }
+        for name in ["a/b/file", "a/other"] {
+            assert_eq!(mode(&at(name)), 0o600, "{name} under {umask:o}");
+        }
+        if umask != 0o777 {
+            assert_eq!(mode(&at("a/socket")), 0o600, "under {umask:o}");
+            assert_eq!(mode(readable.unwrap().path()), 0o755);
+        }
+        drop(socket);
+    }
+}

@@ -1,0 +1,99 @@
+//! Bytes of a run that may be anybody's: so long and no longer, and with nothing in them that a terminal obeys.
+
+/// Of the head of a run. A plan of ten thousand cells has five.
+pub const MOST_HEAD_BYTES: u64 = 64 << 20;
+/// Of a record. An hour of a hundred devices, sampled each second, is a quarter of it.
+pub const MOST_RECORD_BYTES: u64 = 256 << 20;
+/// Distributions in a record. Each has some 300 kB when it is read, from as little as 60 in the file.
+const MOST_HISTOGRAMS: usize = 1024;
+/// What the encoding of every distribution begins with.
+const HISTOGRAM: &[u8] = b"HIST";
+
+/// The text of a JSON file with its control characters replaced, but for tabs and ends of lines.
+///
+/// # Errors
+/// When it would take more memory than any record has use for.
+pub fn harmless(text: String) -> Result<String, String> {
+    let mut bytes = text.into_bytes();
+    let (mut at, mut in_string, mut histograms) = (0, false, 0);
+    while at < bytes.len() {
+        match (bytes[at], in_string) {
+            (b'"', _) => {
+                in_string = !in_string;
+                histograms += usize::from(in_string && may_be_histogram(&bytes[at + 1..]));
+            }
+            (b'\\', true) => {
+                at += 1;
+                unescape_control(&mut bytes[at - 1..]);
+            }
+            (0x7f, _) => bytes[at] = b'?',
+            // U+0080 to U+009F.
+            (0xc2, _) if bytes.get(at + 1).is_some_and(|next| (0x80..=0x9f).contains(next)) => {
+                bytes[at..at + 2].fill(b'?');
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    if histograms > MOST_HISTOGRAMS {
+        return Err(format!(
+            "it holds {histograms} distributions, and no record has more than {MOST_HISTOGRAMS}"
+        ));
+    }
+    // Only whole characters were replaced, by ASCII.
+    String::from_utf8(bytes).map_err(|error| error.to_string())
+}
+
+/// Replaces what begins with this backslash if it stands for a control character.
+fn unescape_control(escape: &mut [u8]) {
+    match escape.get(1) {
+        Some(b'b' | b'f' | b'r') => escape[..2].fill(b' '),
+        Some(b'u') if escape.len() >= 6 && is_control(&escape[2..6]) => {
+            escape[..6].copy_from_slice(b"\\ufffd");
+        }
+        _ => {}
+    }
+}
+
+/// U+0000 to U+001F but tab and end of line, and U+007F to U+009F.
+fn is_control(digits: &[u8]) -> bool {
+    let code = std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    let character = code.and_then(char::from_u32);
+    character.is_some_and(|character| character.is_control() && !matches!(character, '\n' | '\t'))
+}
+
+fn may_be_histogram(string: &[u8]) -> bool {
+    // An escape may stand for any letter of it.
+    let differs = string.iter().zip(HISTOGRAM).find(|(found, expected)| found != expected);
+    string.len() >= HISTOGRAM.len() && differs.is_none_or(|(found, _)| *found == b'\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_replaced() {
+        let text =
+            |json: &str| -> String { serde_json::from_str(&harmless(json.to_owned()).unwrap()).unwrap() };
+        assert_eq!(text(r#""a\u001b[2Jb\u009Bc\u007f""#), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
+        assert_eq!(text(r#""one\r\b\ftwo""#), "one      two");
+        assert_eq!(text("\"\u{7f}\u{9b}ä\u{2028}\""), "???ä\u{2028}");
+        for kept in [r#""a\\u001b \\\" \t\n\u00e4 \ud83d\ude00""#, r#""\\""#] {
+            assert_eq!(harmless(kept.to_owned()).unwrap(), kept);
+        }
+        for broken in ["\"\\", "\"\\u00", "\"\\u00é\"", "\\u001b"] {
+            assert!(harmless(broken.to_owned()).is_ok());
+        }
+    }
+
+    #[test]
+    fn more_distributions_than_a_record_has_are_refused() {
+        let many = |one: &str, count: usize| harmless(format!("[{}]", vec![one; count].join(",")));
+        assert!(many("\"HISTFAAA\"", MOST_HISTOGRAMS).is_ok());
+        for one in ["\"HISTFAAA\"", r#""\u0048ISTFAAA""#, r#""HI\u0053TEAAA""#] {
+            assert!(many(one, MOST_HISTOGRAMS + 1).unwrap_err().contains("no record has more"), "{one}");
+        }
+        assert!(many("\"HDD\"", MOST_HISTOGRAMS + 1).is_ok());
+    }
+}
