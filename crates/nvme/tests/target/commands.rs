@@ -15,7 +15,7 @@ use underlay_storage::device::DeviceError;
 
 use crate::device::BLOCK_BYTES;
 use crate::host::{HOST_ID, Host, PLAIN, Style};
-use crate::{CAPACITY_BYTES, Fixture};
+use crate::{CAPACITY_BYTES, Fixture, NQN};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 const BLOCKS: u64 = CAPACITY_BYTES / BLOCK_BYTES as u64;

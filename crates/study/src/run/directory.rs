@@ -1,7 +1,7 @@
 //! A run's directory: `run.json`, `cells/*.json`, and `work/` for what is removed at the end.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -27,6 +27,15 @@ impl RunDirectory {
                 path.display()
             )));
         }
+        // What stands there is someone's: none of it becomes part of a run, or is taken for one later.
+        if let Ok(mut entries) = fs::read_dir(path)
+            && entries.next().is_some()
+        {
+            return Err(RunError::Mistake(format!(
+                "{} is not empty, and a run needs a directory of its own: name one that is new or empty by --out",
+                path.display()
+            )));
+        }
         fs::create_dir_all(path.join("cells"))
             .map_err(|error| cannot("make", &path.join("cells"), &error))?;
         Self::lock(path)
@@ -34,9 +43,7 @@ impl RunDirectory {
 
     /// Opens a run that was begun before.
     pub fn open(path: &Path) -> Result<Self, RunError> {
-        if !path.join("run.json").exists() {
-            return Err(RunError::Mistake(format!("{} holds no run: it has no run.json", path.display())));
-        }
+        Self::read(path)?;
         Self::lock(path)
     }
 
@@ -69,11 +76,20 @@ impl RunDirectory {
     }
 
     pub fn read_run(&self) -> Result<Run, RunError> {
-        let run: Run = read_json(&self.path.join("run.json"))?;
+        RunDirectory::read(&self.path)
+    }
+
+    /// What a run was begun with, whoever holds it.
+    pub fn read(path: &Path) -> Result<Run, RunError> {
+        let head = path.join("run.json");
+        if !head.exists() {
+            return Err(RunError::Mistake(format!("{} holds no run: it has no run.json", path.display())));
+        }
+        let run: Run = read_json(&head)?;
         if run.schema != SCHEMA_VERSION {
             return Err(RunError::Mistake(format!(
                 "{} was written with schema {}, this program knows {SCHEMA_VERSION}",
-                self.path.join("run.json").display(),
+                head.display(),
                 run.schema
             )));
         }
@@ -85,9 +101,33 @@ impl RunDirectory {
     }
 
     /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended.
-    pub fn is_finished(&self, planned: &PlannedCell) -> bool {
-        read_json::<RunRecord>(&self.records().join(&planned.file))
-            .is_ok_and(|record| record.status == CellStatus::Completed)
+    ///
+    /// A file that is no whole record is no finished cell either, and `damaged` is told of it.
+    ///
+    /// # Errors
+    /// When a record is there and can't be read, so that nobody knows what it holds.
+    pub fn is_finished(
+        &self,
+        planned: &PlannedCell,
+        damaged: &mut dyn FnMut(&str),
+    ) -> Result<bool, RunError> {
+        let path = self.records().join(&planned.file);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                damaged(&format!("{} is damaged ({error}): its cell is run again", path.display()));
+                return Ok(false);
+            }
+            Err(error) => return Err(cannot("read", &path, &error)),
+        };
+        match serde_json::from_str::<RunRecord>(&text) {
+            Ok(record) => Ok(record.status == CellStatus::Completed),
+            Err(error) => {
+                damaged(&format!("{} is damaged ({error}): its cell is run again", path.display()));
+                Ok(false)
+            }
+        }
     }
 
     /// Removes the lock's file; the lock itself goes with this value.
