@@ -11,6 +11,7 @@ mod daemon_process;
 pub mod directory;
 pub mod dirty_limit;
 pub mod filesystem;
+pub mod free_space;
 pub mod fuse_loop;
 pub mod fuse_uring;
 pub mod host;

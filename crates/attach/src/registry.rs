@@ -31,6 +31,8 @@ pub use journal::{Journal, Owner, parse_journal};
 /// Names the directory of the registry; unset, it is `/run/underlay` for root and a private one for others.
 pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
 
+const OF_ROOT: &str = "/run/underlay";
+
 /// Something that outlives the process that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
@@ -346,12 +348,27 @@ fn default_directory() -> PathBuf {
     }
     let user = rustix::process::geteuid();
     if user.is_root() {
-        return PathBuf::from("/run/underlay");
+        return PathBuf::from(OF_ROOT);
     }
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
         Some(directory) => Path::new(&directory).join("underlay"),
         None => std::env::temp_dir().join(format!("underlay-{}", user.as_raw())),
     }
+}
+
+/// Registries of other users on this host, which this one may not look into.
+pub fn closed_to_us() -> Vec<PathBuf> {
+    let of_others =
+        fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten().map(|entry| entry.path());
+    let of_others = of_others.filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix("underlay-").is_some_and(|user| user.parse::<u32>().is_ok())
+    });
+    std::iter::once(PathBuf::from(OF_ROOT)).chain(of_others).filter(|path| is_closed(path)).collect()
+}
+
+fn is_closed(directory: &Path) -> bool {
+    fs::read_dir(directory).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 fn start_journal(path: &Path) -> std::io::Result<File> {

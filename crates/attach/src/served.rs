@@ -19,37 +19,47 @@ const REPLY_LIMIT: Duration = Duration::from_secs(60);
 /// Unmounting writes out what it can, and gets an error for each block of a device without power.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
 
-/// A storage that a living process serves.
+/// A storage that a living daemon serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
     control: PathBuf,
     /// The files that the daemon exports lie below it.
     session: PathBuf,
     owner: Option<Owner>,
+    /// Its owner is gone, and did not take it away.
+    is_orphaned: bool,
 }
 
 impl Served {
-    /// All of this registry, oldest first. One that is just being made or taken away may be among them.
+    /// All of this registry, oldest first, and after them what processes left that are gone. One that is just being made or
+    /// taken away may be among them.
     pub fn all(registry: &Registry) -> Vec<Served> {
-        let living = registry.living();
-        let daemons = living.into_iter().filter_map(|(owner, thing)| match thing {
+        let served = |owner: Owner, thing: Thing, is_orphaned: bool| match thing {
             Thing::Daemon { config, control } => {
                 let session = config.parent().map(Path::to_path_buf).unwrap_or_default();
-                Some(Served { control, session, owner: Some(owner) })
+                Some(Served { control, session, owner: Some(owner), is_orphaned })
             }
             _ => None,
-        });
-        daemons.filter(|served| served.control.exists()).collect()
+        };
+        let living = registry.living().into_iter().filter_map(|(owner, thing)| served(owner, thing, false));
+        let left = registry.leftovers().into_iter();
+        let orphaned = left.filter_map(|left| served(left.owner, left.thing, true));
+        living.chain(orphaned).filter(|served| served.control.exists()).collect()
     }
 
     pub(crate) fn by_control(control: PathBuf) -> Served {
         let session = control.parent().map(Path::to_path_buf).unwrap_or_default();
-        Served { control, session, owner: None }
+        Served { control, session, owner: None, is_orphaned: false }
     }
 
     /// The process that made it, where it was found by the registry.
     pub fn owner(&self) -> Option<&Owner> {
         self.owner.as_ref()
+    }
+
+    /// Whether that process is gone: `underlay clean` takes the storage away.
+    pub fn is_orphaned(&self) -> bool {
+        self.is_orphaned
     }
 
     /// Where its filesystems are mounted.

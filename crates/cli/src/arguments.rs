@@ -18,19 +18,23 @@ pub use rate::RateArgument;
 pub use volume::{CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand};
 pub use worker::{TrustArguments, WorkerArguments, WorkersArguments};
 
+/// `0.1.0 (commit 1a2b3c4d5e6f, release build for x86_64-unknown-linux-gnu)`
+const VERSION: &str = env!("UNDERLAY_VERSION");
+
 const AFTER_HELP: &str = "\
 Exit codes:
     0  done
-    1  done, but a cell failed or cannot run here (the records say why)
+    1  done, but not all is well: a cell failed or cannot run here (the records say why), operations failed,
+       a fitted medium is far from its disk
     2  a mistake in an argument, a study or a medium
     3  this host lacks something; `underlay doctor` says what
-    4  a system, its storage or a worker failed
+    4  a system, its storage or a worker failed, or standard output could not be written
    70  a bug in underlay
   130  stopped by Ctrl-C or SIGTERM; what was finished is kept";
 
 /// What does different storage do to my data system?
 #[derive(Debug, Parser)]
-#[command(name = "underlay", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "underlay", version = VERSION, after_help = AFTER_HELP, max_term_width = 100)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
@@ -82,10 +86,9 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// The study's file
-    #[arg(default_value = "studies/quickstart.toml")]
-    pub study: PathBuf,
-    /// Where to write the run [default: runs/NAME-TIME]
+    /// The study's file [default: studies/quickstart.toml, with --resume the study that the run holds]
+    pub study: Option<PathBuf>,
+    /// Where to write the run: a directory that is new or empty [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with an interrupted run [default: the newest below runs/]
@@ -109,7 +112,7 @@ pub struct CheckArguments {
     /// Check its short form
     #[arg(long)]
     pub short: bool,
-    /// Print the cells that it would run, as JSON
+    /// Print the cells that it would run as JSON, or its mistakes: {"errors": [{"file", "line", "column", "message", ...}]}
     #[arg(long)]
     pub json: bool,
 }
@@ -122,7 +125,7 @@ pub struct ReportArguments {
     /// Open the HTML file in a browser
     #[arg(long, conflicts_with_all = ["csv", "json"])]
     pub open: bool,
-    /// One line a cell, comma-separated, to standard output
+    /// One line a cell, comma-separated, to standard output; of two runs one line a figure
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
     /// Everything a script would read, to standard output
@@ -144,9 +147,12 @@ pub enum YcsbPhase {
 #[derive(Debug, Args)]
 pub struct YcsbArguments {
     pub phase: YcsbPhase,
-    /// The system: rocksdb, or null, which does nothing and shows what the generator can do
+    /// The system: rocksdb, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
+    /// Hadoop runs jobs and no YCSB: it goes into a study
     pub system: String,
-    /// Where the system keeps its data: any directory, a modelled disk's (`underlay mount`) among them; `null` needs none
+    /// Where the system keeps its data: any directory, a modelled disk's (`underlay mount`) among them. `null` needs none,
+    /// and neither does a cluster that runs already (`--set endpoints=HOST:PORT` of cassandra, `--set zookeepers=HOST:PORT`
+    /// of accumulo)
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// A file of CoreWorkload properties; may be given several times
@@ -187,9 +193,9 @@ pub struct YcsbArguments {
     /// Seconds of warm-up before
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_hyphen_values = true)]
     pub warmup: f64,
-    /// The memory budget of the system with its page cache
-    #[arg(long, value_name = "SIZE", default_value = "512 MiB")]
-    pub memory: String,
+    /// The memory budget of the system with its page cache [default: 512 MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
     /// A setting of the system: --set compression=lz4
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
@@ -229,8 +235,8 @@ pub enum Initial {
 
 #[derive(Debug, Args)]
 pub struct MountArguments {
-    /// A medium of the catalogue, or several striped by 64 KiB: hdd-7200-sata, nvme-9300-maxx2; or a medium's file; with
-    /// --storage a study's; or a volume of a server: nvme-tcp://127.0.0.1:4420/data
+    /// A medium of the catalogue, or several striped by 64 KiB: hdd-7200-sata, nvme-9300-maxx2; a layout of the catalogue:
+    /// accumulo-hdd; a medium's file; with --storage a study's; or a volume of a server: nvme-tcp://127.0.0.1:4420/data
     #[arg(value_name = "MEDIUM[xN]")]
     pub medium: String,
     /// The directory to mount on; made when it is not there

@@ -2,7 +2,12 @@
 
 use std::process::ExitCode;
 
-/// It was done, but a cell failed or could not run here: the records say why.
+use underlay_study::diagnostics::Diagnostics;
+
+use crate::output;
+
+/// It was done, but not all is well: a cell failed or could not run here (the records say why), operations failed, a medium is
+/// far from what it stands for.
 pub const INCOMPLETE: u8 = 1;
 /// A mistake in what the user wrote: an argument, a study, a medium.
 pub const MISTAKE: u8 = 2;
@@ -20,6 +25,12 @@ pub const INTERRUPTED: u8 = 130;
 pub enum Failure {
     #[error("{0}")]
     Mistake(String),
+    /// Several, each of which says where it is.
+    #[error("{0}")]
+    Mistakes(String),
+    /// Those in a study or a pool's file, with its lines.
+    #[error("{0}")]
+    Findings(Box<Diagnostics>),
     #[error("{0}")]
     Missing(String),
     #[error("{0}")]
@@ -27,9 +38,18 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Tells it on standard error.
+    pub fn say(&self) {
+        match self {
+            Failure::Findings(findings) => output::say(findings.render(output::colour_of_errors())),
+            Failure::Mistakes(list) => output::say(list),
+            other => output::say(format_args!("underlay: {other}")),
+        }
+    }
+
     pub fn code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Mistake(_) => MISTAKE,
+            Failure::Mistake(_) | Failure::Mistakes(_) | Failure::Findings(_) => MISTAKE,
             Failure::Missing(_) => MISSING,
             Failure::Failed(_) => FAILED,
         })

@@ -1,5 +1,8 @@
 //! The command line: arguments, progress, exit codes. What a command does is in the other crates.
 
+// These panic where nobody reads: `output` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod arguments;
 mod commands;
 mod exit_codes;
@@ -10,31 +13,60 @@ mod signals;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use arguments::{Arguments, Command, MediaCommand};
-use exit_codes::{BUG, MISTAKE};
+use exit_codes::{BUG, FAILED, MISTAKE};
 
 pub fn main() -> ExitCode {
     let words = commands::ycsb::words::translated(std::env::args_os());
-    let arguments = match Arguments::try_parse_from(words) {
+    let arguments = match parsed(words) {
         Ok(arguments) => arguments,
         Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(MISTAKE) } else { ExitCode::SUCCESS };
+            let printed = error.print();
+            if error.use_stderr() {
+                return ExitCode::from(MISTAKE);
+            }
+            output::keep(printed);
+            return concluded(ExitCode::SUCCESS);
         }
     };
     // A panic is ours, never the user's: say so, and end with the code for it.
     match std::panic::catch_unwind(|| dispatch(arguments.command)) {
-        Ok(Ok(code)) => code,
+        Ok(Ok(code)) => concluded(code),
         Ok(Err(failure)) => {
-            eprintln!("underlay: {}", harmless::harmless(&failure.to_string()));
+            failure.say();
             failure.code()
         }
         Err(_) => {
-            eprintln!("underlay: this is a bug in underlay, please report it with the lines above");
-            eprintln!("underlay: `underlay clean` removes what this process may have left");
+            output::say("underlay: this is a bug in underlay, please report it with the lines above");
+            output::say("underlay: `underlay clean` removes what this process may have left");
             ExitCode::from(BUG)
+        }
+    }
+}
+
+/// A value of an option may be a negative number: whoever takes the option says what it should have been.
+fn parsed(words: Vec<std::ffi::OsString>) -> Result<Arguments, clap::Error> {
+    fn taking_negative_numbers(command: clap::Command) -> clap::Command {
+        command
+            .mut_args(|argument| {
+                let takes_a_value = argument.get_action().takes_values() && !argument.is_positional();
+                argument.allow_negative_numbers(takes_a_value)
+            })
+            .mut_subcommands(taking_negative_numbers)
+    }
+    let mut matches = taking_negative_numbers(Arguments::command()).try_get_matches_from(words)?;
+    Arguments::from_arg_matches_mut(&mut matches)
+}
+
+/// Nothing is done as long as whoever asked for it has not got the answer.
+fn concluded(code: ExitCode) -> ExitCode {
+    match output::broken() {
+        None => code,
+        Some(error) => {
+            output::say(format_args!("underlay: cannot write to standard output: {error}"));
+            ExitCode::from(FAILED)
         }
     }
 }

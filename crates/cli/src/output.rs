@@ -1,20 +1,61 @@
-//! Writing to standard output: a closed pipe (`| head`) is no error, and colour is for terminals.
+//! Standard output and standard error.
+//!
+//! Standard output is what a script reads: whoever closes it early (`| head`) has read enough, and anything else that keeps
+//! it from being written ends the program with an error. Standard error is for people who watch: where nobody does,
+//! the work goes on.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::Mutex;
+
+use crate::harmless::harmless;
+
+/// What kept standard output from being written; later writes are then in vain.
+static BROKEN: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Prints text and ends it with a line break if it has none.
 pub fn print(text: &str) {
-    let text = crate::harmless::harmless(text);
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes());
-    if !text.ends_with('\n') {
-        let _ = out.write_all(b"\n");
-    }
-    let _ = out.flush();
+    let text = harmless(text);
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') {
+        true => Ok(()),
+        false => out.write_all(b"\n"),
+    });
+    keep(written.and_then(|()| out.flush()));
 }
 
+/// Remembers what went wrong with standard output first, for [`broken`].
+pub fn keep(written: io::Result<()>) {
+    let Err(error) = written else { return };
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+/// Why not all of standard output was written. To be asked for once, at the end.
+pub fn broken() -> Option<io::Error> {
+    BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+}
+
+/// Says a line to whoever watches, if anyone does.
+pub fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{}", harmless(&line.to_string()));
+}
+
+/// Whether standard output is to be coloured.
 pub fn colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    wants_colour(io::stdout().is_terminal())
+}
+
+/// The same of standard error.
+pub fn colour_of_errors() -> bool {
+    wants_colour(io::stderr().is_terminal())
+}
+
+/// <https://no-color.org>, and terminals that know no escapes.
+fn wants_colour(is_terminal: bool) -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// Columns of the terminal, 100 where there is none.
@@ -24,5 +65,5 @@ pub fn width() -> usize {
         let mut size: libc::winsize = std::mem::zeroed();
         if libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) == 0 { size.ws_col } else { 0 }
     };
-    if columns == 0 { 100 } else { usize::from(columns).clamp(60, 160) }
+    if columns == 0 { 100 } else { usize::from(columns).clamp(40, 160) }
 }

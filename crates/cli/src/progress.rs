@@ -9,6 +9,8 @@ use underlay_record::{CellStatus, PlannedCell, RunRecord, Verdict};
 use underlay_report::quantity;
 use underlay_study::run::{Live, Observer};
 
+use crate::output;
+
 /// Draws on a terminal; writes one plain line for each ended cell elsewhere.
 pub struct Terminal {
     state: Mutex<State>,
@@ -56,7 +58,7 @@ impl State {
         if self.interactive {
             let _ = self.lines.println(line);
         } else {
-            eprintln!("{line}");
+            output::say(line);
         }
     }
 }
@@ -70,7 +72,11 @@ impl Observer for Terminal {
         state.whole.set_message(format!("about {} left", quantity::duration(expected.as_secs_f64())));
         if !state.interactive {
             let kept = if finished > 0 { format!(", {finished} of them done before") } else { String::new() };
-            state.say(&format!("{total} cells{kept}, about {}", quantity::duration(expected.as_secs_f64())));
+            state.say(&format!(
+                "{}{kept}, about {}",
+                quantity::plural(total, "cell"),
+                quantity::duration(expected.as_secs_f64())
+            ));
         }
     }
 

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+
 use support::{Playground, TINY_STUDY, can_mount, stderr, stdout};
 
 const QUICKSTART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/quickstart.toml");
@@ -46,6 +49,215 @@ fn mistakes_end_with_two_and_say_where() {
     }
     assert_eq!(playground.output(&["frobnicate"]).status.code(), Some(2));
     assert!(!playground.path("here").exists(), "a mistake leaves nothing half done");
+}
+
+/// A study of one cell, to which a case adds what it is about.
+const ONE_CELL: &str = r#"
+name = "one"
+[system.rocksdb]
+memory = "64 MiB"
+[storage.disk]
+devices = [{ medium = "hdd-7200-sata" }]
+[workload.w]
+records = 100_000
+record = { fields = 10, bytes = 100 }
+mixes = ["c"]
+threads = 1
+[run]
+repetitions = 1
+"#;
+
+fn check(playground: &Playground, text: &str) -> (Option<i32>, String) {
+    playground.write("study.toml", text);
+    let output = playground.output(&["check", "study.toml"]);
+    (output.status.code(), stdout(&output) + &stderr(&output))
+}
+
+#[test]
+fn a_device_is_no_larger_than_its_medium() {
+    let playground = Playground::new();
+    let larger = ONE_CELL.replace("\"hdd-7200-sata\"", "\"hdd-7200-sata\", capacity = \"60 TB\"");
+    let (code, said) = check(&playground, &larger);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("study.toml:6:") && said.contains("larger than its medium"), "{said}");
+    assert!(said.contains("\"hdd-7200-sata\" has 6 TB"), "{said}");
+    let smaller = ONE_CELL.replace("\"hdd-7200-sata\"", "\"hdd-7200-sata\", capacity = \"6 TB\"");
+    assert_eq!(check(&playground, &smaller).0, Some(0));
+    let output = playground.output(&["mount", "hdd-7200-sata", "here", "--size", "60 TB", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("6 TB at most"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_system_that_is_only_planned_is_told_to_be() {
+    let playground = Playground::new();
+    for (kind, name, instead) in
+        [("spark", "Spark", "spark-shuffle"), ("oracle-nosql", "Oracle NoSQL", "oracle-nosql-flash.toml")]
+    {
+        let (code, said) =
+            check(&playground, &ONE_CELL.replace("[system.rocksdb]", &format!("[system.{kind}]")));
+        assert_eq!(code, Some(2), "{said}");
+        assert!(
+            said.contains(&format!("Underlay does not run {name} yet")) && said.contains(instead),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn every_place_that_is_no_toml_is_told_and_nothing_stands_before_it() {
+    let playground = Playground::new();
+    let broken = "name = \n[system.rocksdb]\nmemory = \"1 GiB\nnodes = 1x\n[storage\n";
+    let (code, said) = check(&playground, broken);
+    assert_eq!(code, Some(2), "{said}");
+    for line in [1, 3, 4, 5] {
+        assert!(said.contains(&format!("study.toml:{line}:")), "line {line} is not told of:\n{said}");
+    }
+    assert!(said.starts_with("error: this is not valid TOML\n"), "{said}");
+    let (_, twice) = check(&playground, &ONE_CELL.replace("threads = 1", "threads = 1\nthreads = 2"));
+    assert_eq!(twice.matches("error:").count(), 1, "{twice}");
+}
+
+#[test]
+fn mistakes_of_a_study_are_for_scripts_too() {
+    let playground = Playground::new();
+    let checked = |text: &str| -> (Option<i32>, serde_json::Value) {
+        playground.write("study.toml", text);
+        let output = playground.output(&["check", "study.toml", "--json"]);
+        assert_eq!(stderr(&output), "");
+        (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+    };
+    let (code, said) = checked(&ONE_CELL.replace("threads = 1", "thread = 1"));
+    assert_eq!(code, Some(2));
+    let errors = said["errors"].as_array().unwrap();
+    assert_eq!(errors.len(), 2, "{said}");
+    let unknown = &errors[1];
+    assert_eq!(
+        (&unknown["file"], &unknown["line"], &unknown["column"]),
+        (&"study.toml".into(), &11.into(), &1.into())
+    );
+    assert!(unknown["message"].as_str().unwrap().contains("unknown key `thread`"), "{unknown}");
+    assert_eq!(checked(ONE_CELL).1.as_array().map(Vec::len), Some(1), "a sound one gives its cells");
+    let absent = playground.output(&["check", "absent.toml", "--json"]);
+    let said: serde_json::Value = serde_json::from_slice(&absent.stdout).unwrap();
+    assert_eq!((absent.status.code(), said["errors"].as_array().map(Vec::len)), (Some(2), Some(1)));
+}
+
+#[test]
+fn the_version_names_the_commit_and_the_build() {
+    let playground = Playground::new();
+    let said = stdout(&playground.output(&["--version"]));
+    let head = format!("underlay {} (commit ", env!("CARGO_PKG_VERSION"));
+    assert!(said.starts_with(&head) && said.contains(" build for "), "{said}");
+}
+
+#[test]
+fn one_is_not_many() {
+    let playground = Playground::new();
+    let (code, said) = check(&playground, ONE_CELL);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("1 cell, 1 repetition each"), "{said}");
+    std::fs::create_dir(playground.path("disk")).unwrap();
+    let null = ONE_CELL.replace("[system.rocksdb]\nmemory = \"64 MiB\"", "[system.null]");
+    let null = null.replace("devices = [{ medium = \"hdd-7200-sata\" }]", "paths = [\"disk\"]");
+    playground.write("null.toml", &(null + "warmup = \"0 s\"\nduration = \"100 ms\"\n"));
+    let output = playground.output(&["run", "null.toml", "--out", "out"]);
+    assert!(output.status.success(), "a system that keeps nothing needs no memory: {}", stderr(&output));
+    assert!(stderr(&output).starts_with("1 cell, about"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_negative_number_is_judged_by_whoever_takes_it() {
+    let playground = Playground::new();
+    let cases: [(&[&str], &str); 4] = [
+        (&["mount", "ssd-sata", "here", "--time", "-1"], "--time is -1: expected a factor"),
+        (&["mount", "ssd-sata", "here", "--size", "-1"], "--size -1:"),
+        (&["media", "verify", "ssd-sata", "--time", "-2"], "-2"),
+        (&["ycsb", "run", "null", "--threads", "-3"], "invalid value '-3' for '--threads"),
+    ];
+    for (arguments, expected) in cases {
+        let output = playground.output(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("unexpected argument"), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_running_cluster_needs_neither_a_directory_nor_a_budget() {
+    let playground = Playground::new();
+    // Nobody listens there.
+    let of_cluster = ["ycsb", "load", "cassandra", "--set", "endpoints=127.0.0.1:1", "-p", "recordcount=10"];
+    let output = playground.output(&of_cluster);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert!(stderr(&output).contains("127.0.0.1:1"), "{}", stderr(&output));
+    for word in ["--dir", "memory"] {
+        assert!(!stderr(&output).contains(word), "'{word}' is none of its business: {}", stderr(&output));
+    }
+    for option in [&["--dir", "here"][..], &["--memory", "1 GiB"]] {
+        let output = playground.output(&[&of_cluster[..], option].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains("does not go with --set endpoints"), "{}", stderr(&output));
+    }
+    assert!(!playground.path("here").exists());
+    let output = playground.output(&["ycsb", "load", "cassandra"]);
+    assert!(stderr(&output).contains("or --set endpoints="), "{}", stderr(&output));
+    let help = stdout(&playground.output(&["ycsb", "--help"]));
+    for system in ["rocksdb", "cassandra", "accumulo", "null", "Hadoop"] {
+        assert!(help.contains(system), "the help does not name {system}:\n{help}");
+    }
+}
+
+#[test]
+fn what_others_serve_is_not_called_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    // Root's own registry, which a user without rights may not look into.
+    let closed = std::path::Path::new("/run/underlay");
+    let was_there = closed.exists();
+    if !was_there {
+        std::fs::DirBuilder::new().mode(0o700).create(closed).unwrap();
+    }
+    // The program where that user may run it.
+    let program = playground.path("underlay");
+    std::fs::copy(env!("CARGO_BIN_EXE_underlay"), &program).unwrap();
+    let readable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(playground.folder.path(), readable).unwrap();
+    let output = std::process::Command::new(&program)
+        .args(["fault", "list"])
+        .current_dir("/")
+        .env("UNDERLAY_RUNTIME_DIR", format!("/tmp/underlay-test-{}", std::process::id()))
+        .uid(65_534)
+        .gid(65_534)
+        .output()
+        .unwrap();
+    let _ = std::fs::remove_dir_all(format!("/tmp/underlay-test-{}", std::process::id()));
+    if !was_there {
+        let _ = std::fs::remove_dir(closed);
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(said.contains("this user serves nothing") && said.contains("/run/underlay"), "{said}");
+}
+
+#[test]
+fn a_layout_is_mounted_as_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let list = ["sh", "-c", "ls -d disks/*/ && df --output=target disks/* | tail -n +2"];
+    let mount = ["mount", "spark-shuffle", "disks", "--size", "512 MiB", "--"];
+    let output = playground.output(&[&mount[..], &list].concat());
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    let disks = playground.path("disks");
+    let mounted = stdout(&output).lines().filter(|line| line.starts_with(&*disks.to_string_lossy())).count();
+    assert_eq!(mounted, 2, "a directory for each device: {}", stdout(&output));
+    assert_eq!(playground.left_behind(), [""; 0]);
+    let unknown = playground.output(&["mount", "accumulo-hd", "here"]);
+    assert!(stderr(&unknown).contains("or a layout: accumulo-hdd"), "{}", stderr(&unknown));
 }
 
 #[test]

@@ -60,9 +60,12 @@ fn a_directory_becomes_a_medium_and_is_left_as_it_was() {
         assert_eq!(output.status.code(), Some(2));
         return;
     }
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // On a busy machine five seconds make a poor fit, which is advised against.
+    let is_poor = stderr(&output).contains("Do not use this medium");
+    assert_eq!(output.status.code(), Some(i32::from(is_poor)), "{}", stderr(&output));
     assert!(stdout(&output).contains("held out"), "{}", stdout(&output));
     let text = std::fs::read_to_string(playground.path("our_disk.toml")).unwrap();
+    assert_eq!(text.contains("# A poor fit"), is_poor, "{text}");
     let medium = Medium::parse("our_disk.toml", &text).unwrap();
     assert_eq!(
         (medium.name.as_str(), medium.kind, medium.price_usd()),

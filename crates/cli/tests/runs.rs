@@ -91,6 +91,14 @@ fn a_study_runs_from_its_file_to_its_report() {
         stdout(&playground.output(&["report", "out", "out"])).contains("none differs by more than chance")
     );
     assert!(run.join("against.html").exists());
+    let lines = stdout(&playground.output(&["report", "out", "out", "--csv"]));
+    let lines: Vec<&str> = lines.lines().collect();
+    assert!(
+        lines[0].starts_with("system,storage,workload,") && lines[0].ends_with(",change"),
+        "{}",
+        lines[0]
+    );
+    assert!(lines.len() > 4 && lines.iter().all(|line| line.split(',').count() == 17), "{lines:?}");
     let csv = stdout(&playground.output(&["report", "out", "--csv"]));
     assert_eq!(csv.lines().count(), 5);
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();

@@ -20,7 +20,7 @@ use crate::search;
 use crate::statistics::{Estimate, Interval};
 use crate::warnings;
 
-pub use ab::ab_json;
+pub use ab::{ab_csv, ab_json};
 pub use jobs::{BreakEvenExport, DirectoryExport, JobExport, PricesExport, StoragePriceExport};
 
 /// The whole export.

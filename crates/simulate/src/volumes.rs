@@ -8,7 +8,7 @@ mod unfinished;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ struct Rig {
     pulled_out: Option<usize>,
     /// What was acknowledged may be in the host's memory alone.
     is_at_risk: bool,
+    /// A server of this run has lost what a host keeps: until that has written it again, a snapshot may lack it.
+    has_lost: Arc<AtomicBool>,
 }
 
 fn name_of(number: usize) -> String {
@@ -105,6 +107,7 @@ pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>)
         snapshots: 0,
         pulled_out: None,
         is_at_risk: false,
+        has_lost: Arc::default(),
     };
     rig.await_server().unwrap_or_else(|problem| panic!("a pool can't be made on new disks: {problem}"));
     rig.start_host();
@@ -336,8 +339,9 @@ impl Rig {
         let missed = std::mem::take(&mut *self.server.missed.lock().unwrap());
         self.unfinished().extend(missed);
         if self.setup.is_remote {
+            let has_lost = self.has_lost.load(Ordering::Relaxed);
             for one in self.unfinished().iter_mut() {
-                one.stays_as_of(died);
+                one.stays_as_of(died, has_lost);
             }
         }
         if self.serves_other {
@@ -367,6 +371,7 @@ impl Rig {
         } else if loses {
             users.iter().for_each(|user| user.with_model(VolumeModel::lose_orphaned));
             self.is_at_risk = true;
+            self.has_lost.store(true, Ordering::Relaxed);
         }
     }
 

@@ -74,6 +74,10 @@ impl Diagnostics {
         self.findings.push(finding);
     }
 
+    pub fn file_name(&self) -> &str {
+        &self.file_name
+    }
+
     pub fn findings(&self) -> &[Diagnostic] {
         &self.findings
     }

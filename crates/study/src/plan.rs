@@ -125,27 +125,36 @@ fn units(study: &Study) -> Vec<Vec<Cell>> {
 /// show, but for the settings that hold on it.
 /// Lower-case letters, digits and dashes.
 pub fn dataset_key(study: &Study, cell: &Cell) -> String {
-    let entry = entries(study).into_iter().find(|entry| entry.cell.id == cell.id);
-    let servers = entry.as_ref().map_or(1, |entry| u64::from(entry.system.servers));
+    if let Some(entry) = entries(study).iter().find(|entry| entry.cell.id == cell.id) {
+        return dataset_key_of(study, entry);
+    }
+    // Not a cell of this study, so nothing is known that it could share.
+    let records = study.records_here(cell.records);
+    named_key(cell, records, &format!("{} {records} {}", cell.id, study.run.seed))
+}
+
+/// The same of an entry of the study's matrix.
+pub fn dataset_key_of(study: &Study, entry: &Entry<'_>) -> String {
+    let Entry { cell, system, storage, workload, .. } = entry;
     // Every server holds as many, so one set serves all.
-    let records = study.records_here(cell.records / servers);
-    let parts = match &entry {
-        Some(Entry { system, storage, workload, .. }) => format!(
-            "{} {} {} {:?} {} {} {} {:?} {} {:?}",
-            system.kind,
-            study.budget_here(system),
-            system.nodes,
-            storage.settings_of(system),
-            records,
-            workload.fields,
-            workload.field_bytes,
-            workload.properties,
-            study.run.seed,
-            workload.visibility.as_ref().map(|visibility| &visibility.expression)
-        ),
-        // Not a cell of this study, so nothing is known that it could share.
-        None => format!("{} {records} {}", cell.id, study.run.seed),
-    };
+    let records = study.records_here(cell.records / u64::from(system.servers));
+    let parts = format!(
+        "{} {} {} {:?} {} {} {} {:?} {} {:?}",
+        system.kind,
+        study.budget_here(system),
+        system.nodes,
+        storage.settings_of(system),
+        records,
+        workload.fields,
+        workload.field_bytes,
+        workload.properties,
+        study.run.seed,
+        workload.visibility.as_ref().map(|visibility| &visibility.expression)
+    );
+    named_key(cell, records, &parts)
+}
+
+fn named_key(cell: &Cell, records: u64, parts: &str) -> String {
     format!("{}-{records}-{:016x}", slug(&cell.system), fnv1a(parts.as_bytes()))
 }
 

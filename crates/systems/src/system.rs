@@ -99,6 +99,8 @@ pub struct Capabilities {
     pub roles: &'static [(&'static str, &'static str)],
     /// The setting names that a study may give it, each with what it means.
     pub settings: &'static [(&'static str, &'static str)],
+    /// The setting that makes it a cluster that runs already, by saying where: nothing is started, then.
+    pub elsewhere: Option<&'static str>,
     /// The batch jobs that it runs, each with what it does, in an order in which each finds what earlier ones made. A
     /// system with jobs has no [`Client`]s.
     pub jobs: &'static [(&'static str, &'static str)],
@@ -109,6 +111,14 @@ pub struct Capabilities {
     pub cell_visibility: bool,
     /// Leaves out of scans, on its servers, what a pattern does not match: [`Settings::scan_filter`].
     pub scan_filter: bool,
+}
+
+impl Capabilities {
+    /// Whether these settings make it a cluster that runs already.
+    pub fn runs_elsewhere(&self, settings: &BTreeMap<String, String>) -> bool {
+        let place = self.elsewhere.and_then(|key| settings.get(key));
+        place.is_some_and(|place| !place.trim().is_empty())
+    }
 }
 
 /// How a system shall be set up: the study's `[system.NAME]` after scaling.

@@ -26,6 +26,6 @@ pub fn mention_leftovers() {
     if let Ok(registry) = Registry::open()
         && !registry.leftovers().is_empty()
     {
-        eprintln!("note: a run that was killed left things behind; `underlay clean` removes them");
+        output::say("note: a run that was killed left things behind; `underlay clean` removes them");
     }
 }

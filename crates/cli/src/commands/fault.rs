@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use underlay_attach::registry::closed_to_us;
 use underlay_attach::{Registry, Served};
 use underlay_report::quantity;
 use underlay_storage::faults::{DeviceFaults, Extent, Fault, PowerCut};
@@ -159,10 +160,22 @@ fn place(storage: &Storage) -> String {
     if paths.is_empty() { "a storage that is not mounted".into() } else { paths.join(", ") }
 }
 
+/// What another user serves is that user's, and not even its number is known.
+fn nothing() -> String {
+    let closed: Vec<String> = closed_to_us().iter().map(|path| path.display().to_string()).collect();
+    match closed.is_empty() {
+        true => "nothing is served on this machine now".to_owned(),
+        false => format!(
+            "this user serves nothing now; what others serve is not shown here, ask as them or as root ({} may not be read)",
+            closed.join(", ")
+        ),
+    }
+}
+
 /// The end of a message that says what could have been meant.
 fn known(found: &[Storage]) -> String {
     if found.is_empty() {
-        return "\n  nothing is served on this machine now: `underlay mount` or `underlay run` does".into();
+        return format!("\n  {}: `underlay mount` or `underlay run` does", nothing());
     }
     let line = |storage: &Storage| {
         let names: Vec<&str> = storage.devices.iter().map(|device| device.device.as_str()).collect();
@@ -236,6 +249,7 @@ fn list(found: &[Storage], json: bool) -> ExitCode {
                 serde_json::json!({
                     "directories": storage.served.directories(),
                     "process": storage.served.owner().map(|owner| owner.process.pid),
+                    "orphaned": storage.served.is_orphaned(),
                     "devices": storage.devices,
                 })
             })
@@ -244,12 +258,18 @@ fn list(found: &[Storage], json: bool) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if found.is_empty() {
-        output::print("nothing is served on this machine now");
+        output::print(&nothing());
     }
     for storage in found {
         let owner = storage.served.owner();
-        let owner = owner
-            .map_or_else(String::new, |owner| format!(" ({}, process {})", owner.command, owner.process.pid));
+        let owner = match (owner, storage.served.is_orphaned()) {
+            (None, _) => String::new(),
+            (Some(owner), false) => format!(" ({}, process {})", owner.command, owner.process.pid),
+            (Some(owner), true) => format!(
+                " (left by {}, process {}, which is gone: `underlay clean` removes it)",
+                owner.command, owner.process.pid
+            ),
+        };
         output::print(&format!("{}{owner}", place(storage)));
         let width = storage.devices.iter().map(|device| device.device.len()).max().unwrap_or(0);
         for device in &storage.devices {

@@ -1,5 +1,6 @@
 //! `underlay mount`: a modelled disk for any program, or a volume of a server.
 
+mod space;
 mod volume;
 
 use std::path::{Path, PathBuf};
@@ -10,9 +11,10 @@ use std::time::{Duration, Instant};
 use underlay_attach::{AttachSpec, Attached, Filesystem, OwnFolder, Registry, choice};
 use underlay_files::{Access, Folder};
 use underlay_report::quantity;
-use underlay_storage::catalogue;
+use underlay_storage::catalogue::{self, LayoutPreset};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
 use underlay_study::run::storage;
+use underlay_study::spec::StorageSpec;
 use underlay_study::units;
 
 use crate::arguments::{Initial, MountArguments};
@@ -21,6 +23,8 @@ use crate::{output, signals};
 
 const DEFAULT_DEVICE_BYTES: u64 = 8 << 30;
 const CHUNK_BYTES: u64 = 64 << 10;
+const LEAST_DEVICE_BYTES: u64 = 1 << 20;
+const SEED: u64 = 1;
 const SAMPLE_INTERVAL_S: f64 = 1.0;
 /// Recovering a filesystem reads its log at the modelled disk's speed.
 const REMOUNT_LIMIT: Duration = Duration::from_secs(60);
@@ -59,7 +63,10 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     let Wanted { title, mut stack, filesystem, attachment, is_blank } = match &arguments.storage {
         _ if volume::is_url(&arguments.medium) => remote_volume(arguments)?,
         Some(name) => storage_of_study(arguments, name, &disk.folder)?,
-        None => striped_medium(arguments, &disk.folder)?,
+        None => match catalogue::find_layout(&arguments.medium) {
+            Ok(layout) => whole_layout(arguments, &layout, &disk.folder)?,
+            Err(_) => striped_medium(arguments, &disk.folder)?,
+        },
     };
     for volume in &mut stack.volumes {
         volume.root.for_each_device(&mut |device| device.power_cut_armed = arguments.power_cut);
@@ -69,6 +76,7 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         Some(is_blank) => is_blank,
         None => holds_nothing(&devices)?,
     };
+    space::check(&devices, disk.folder.as_path())?;
     let dilation = stack.dilation;
     let spec = AttachSpec {
         filesystem,
@@ -177,6 +185,41 @@ fn filesystem(arguments: &MountArguments) -> Result<Filesystem, Failure> {
     }
 }
 
+/// A published set-up: its devices put together as they were, each of the size that is asked for.
+fn whole_layout(arguments: &MountArguments, layout: &LayoutPreset, images: &Path) -> Result<Wanted, Failure> {
+    let device_bytes = size(arguments)?.unwrap_or(DEFAULT_DEVICE_BYTES);
+    let spec = StorageSpec::of_layout(layout, device_bytes, initial(arguments));
+    let time = arguments.time.unwrap_or(1.0);
+    let stack = storage::stack(&spec, images, 1.0, time, SEED)
+        .ok_or_else(|| Failure::Failed(format!("the layout {} has no devices", layout.name)))?;
+    Ok(Wanted {
+        title: format!("the layout {}", layout.name),
+        stack,
+        filesystem: filesystem(arguments)?,
+        attachment: arguments.attachment.clone(),
+        is_blank: None,
+    })
+}
+
+fn initial(arguments: &MountArguments) -> InitialState {
+    match arguments.initial {
+        Initial::Fresh => InitialState::Fresh,
+        Initial::Steady => InitialState::Steady,
+    }
+}
+
+/// Of a device, where one is asked for.
+fn size(arguments: &MountArguments) -> Result<Option<u64>, Failure> {
+    let Some(text) = &arguments.size else { return Ok(None) };
+    match units::parse_bytes(text) {
+        Ok(bytes) if bytes < LEAST_DEVICE_BYTES => {
+            Err(Failure::Mistake(format!("--size {text}: expected a device of 1 MiB at least")))
+        }
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(problem) => Err(Failure::Mistake(format!("--size {text}: {problem}"))),
+    }
+}
+
 fn striped_medium(arguments: &MountArguments, images: &Path) -> Result<Wanted, Failure> {
     let filesystem = filesystem(arguments)?;
     let devices = devices(arguments, images)?;
@@ -185,7 +228,7 @@ fn striped_medium(arguments: &MountArguments, images: &Path) -> Result<Wanted, F
         stack: StackSpec {
             volumes: vec![VolumeSpec::striped("disk", devices, CHUNK_BYTES)],
             dilation: arguments.time.unwrap_or(1.0),
-            seed: 1,
+            seed: SEED,
         },
         filesystem,
         attachment: arguments.attachment.clone(),
@@ -246,30 +289,36 @@ fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
             _ => Err(Failure::Mistake(format!("{count} devices: expected 1 to 64"))),
         };
     }
-    Err(Failure::Mistake(unknown.to_string()))
+    Err(Failure::Mistake(format!("{unknown}; or a layout: {}", layouts().join(", "))))
+}
+
+fn layouts() -> Vec<String> {
+    catalogue::layouts().iter().map(|layout| layout.name.clone()).collect()
 }
 
 fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>, Failure> {
     let (medium, count) = medium_and_count(&arguments.medium)?;
-    let capacity_bytes = match &arguments.size {
-        Some(text) => units::parse_bytes(text)
-            .map_err(|problem| Failure::Mistake(format!("--size {text}: {problem}")))?,
+    let capacity_bytes = match size(arguments)? {
+        Some(bytes) if bytes > medium.capacity_bytes() => {
+            return Err(Failure::Mistake(format!(
+                "--size {}: {} has {} at most; several make more, as in {}x2",
+                arguments.size.as_deref().unwrap_or_default(),
+                medium.name,
+                units::rounded_bytes(medium.capacity_bytes()),
+                medium.name
+            )));
+        }
+        Some(bytes) => bytes,
         None => DEFAULT_DEVICE_BYTES.min(medium.capacity_bytes()),
     };
     // Every chunk of a stripe is whole.
     let capacity_bytes = capacity_bytes / CHUNK_BYTES * CHUNK_BYTES;
-    if capacity_bytes == 0 {
-        return Err(Failure::Mistake(format!("--size: a device of less than {CHUNK_BYTES} bytes")));
-    }
     Ok((0..count)
         .map(|index| {
             let name = format!("{}.{index}", medium.name);
             let backing = BackingSpec::File(folder.join(format!("{name}.img")));
             let mut device = DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, backing);
-            device.initial = match arguments.initial {
-                Initial::Fresh => InitialState::Fresh,
-                Initial::Steady => InitialState::Steady,
-            };
+            device.initial = initial(arguments);
             device
         })
         .collect())
@@ -370,7 +419,7 @@ fn conclude(activity_file: Option<&Path>, dilation: f64, attached: &Attached) ->
             Some(amplification) => format!(", write amplification {amplification:.2}"),
             None => String::new(),
         };
-        eprintln!(
+        output::say(format_args!(
             "{}: {} reads ({}), {} writes ({}), {} flushes{late}{wear}",
             device.description.name,
             totals.reads,
@@ -378,7 +427,7 @@ fn conclude(activity_file: Option<&Path>, dilation: f64, attached: &Attached) ->
             totals.writes,
             quantity::bytes(totals.write_bytes as f64),
             totals.flushes,
-        );
+        ));
     }
     if let Some(path) = activity_file {
         let devices: Vec<serde_json::Value> = activity

@@ -12,19 +12,25 @@ use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED, MISSING};
 use crate::progress::Terminal;
 use crate::{output, signals};
 
+const QUICKSTART: &str = "studies/quickstart.toml";
+
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     super::clean::mention_leftovers();
     let terminal = Terminal::new(arguments.quiet);
     let outcome = if let Some(run) = &arguments.resume {
         let directory = run.clone().map_or_else(newest_run, Ok)?;
-        eprintln!("going on with {}", directory.display());
+        if let Some(study) = &arguments.study {
+            refuse_another_study(study, &directory)?;
+        }
+        output::say(format_args!("going on with {}", directory.display()));
         let options = RunOptions { directory, work: arguments.work.clone() };
         underlay_study::run::resume(&options, &terminal, &stop)
     } else {
-        let study = read_study(&arguments.study, arguments.short)?;
+        let file = arguments.study.as_deref().unwrap_or(Path::new(QUICKSTART));
+        let study = read_study(file, arguments.short)?;
         if !study.notes.is_empty() {
-            eprintln!("{}", study.notes);
+            output::say(&study.notes);
         }
         let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
         let options = RunOptions { directory, work: arguments.work.clone() };
@@ -38,10 +44,28 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 /// Of a study, a pool's file, and what they name. The longest in the world have some thousand lines.
 pub const MOST_FILE_BYTES: u64 = 4 << 20;
 
+/// A run goes on with the study that it holds: one that is named beside it must be the same.
+fn refuse_another_study(path: &Path, run: &Path) -> Result<(), Failure> {
+    let text = read(path)?;
+    let held = underlay_study::run::study_of(run)?;
+    if text == held {
+        return Ok(());
+    }
+    Err(Failure::Mistake(format!(
+        "{} is not the study that {} holds: leave it out to go on with that one, or leave out --resume to run it anew",
+        path.display(),
+        run.display()
+    )))
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    underlay_files::read_text(path, MOST_FILE_BYTES)
+        .map_err(|error| Failure::Mistake(format!("cannot read the study {}: {error}", path.display())))
+}
+
 /// Reads a study, or says all its mistakes.
 pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
-    let text = underlay_files::read_text(path, MOST_FILE_BYTES)
-        .map_err(|error| Failure::Mistake(format!("cannot read the study {}: {error}", path.display())))?;
+    let text = read(path)?;
     // A study names files as seen from its own directory.
     let beside = path.parent().unwrap_or(Path::new(""));
     let read_file = |name: &str| {
@@ -50,7 +74,7 @@ pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
             .map_err(|error| format!("{}: {error}", file.display()))
     };
     Study::parse_with_media(&path.display().to_string(), &text, short, &read_file)
-        .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
+        .map_err(|mistakes| Failure::Findings(Box::new(mistakes)))
 }
 
 fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
@@ -67,14 +91,14 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
             1 => "1 cell is left".to_owned(),
             cells => format!("{cells} cells are left"),
         };
-        eprintln!("stopped; {left}: underlay run --resume {directory}");
+        output::say(format_args!("stopped; {left}: underlay run --resume {directory}"));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if outcome.failed + outcome.unavailable > 0 {
-        eprintln!(
+        output::say(format_args!(
             "{} cells failed and {} cannot run here; `underlay run --resume {directory}` tries them again",
             outcome.failed, outcome.unavailable
-        );
+        ));
         let nothing_ran = outcome.completed + outcome.failed == 0;
         return Ok(ExitCode::from(if nothing_ran { MISSING } else { INCOMPLETE }));
     }

@@ -38,11 +38,11 @@ pub fn volume(arguments: &VolumeArguments) -> Result<ExitCode, Failure> {
             if let Some(in_file) = in_file(&file, name)
                 && in_file.spec.capacity_bytes != capacity_bytes
             {
-                eprintln!(
+                output::say(format_args!(
                     "note: {} says capacity = \"{}\" for it: write the new one there, for the next start",
                     pool.display(),
                     units::format_bytes(in_file.spec.capacity_bytes)
-                );
+                ));
             }
         }
         VolumeCommand::Snapshot { pool, name, snapshot, writable } => {
@@ -60,10 +60,10 @@ pub fn volume(arguments: &VolumeArguments) -> Result<ExitCode, Failure> {
             tell(&file, Command::Delete { volume, connected })?;
             output::print(&format!("volume {name} is gone"));
             if in_file(&file, name).is_some() {
-                eprintln!(
+                output::say(format_args!(
                     "note: {} still names it: take it out there, or it is made anew, empty, at the next start",
                     pool.display()
-                );
+                ));
             }
         }
     }
@@ -135,7 +135,7 @@ fn read(path: &Path) -> Result<PoolFile, Failure> {
             .map_err(|error| format!("{}: {error}", file.display()))
     };
     read_pool_file(&path.display().to_string(), &text, &beside, &read_file)
-        .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
+        .map_err(|mistakes| Failure::Findings(Box::new(mistakes)))
 }
 
 fn in_file<'a>(file: &'a PoolFile, name: &str) -> Option<&'a VolumeFile> {

@@ -5,7 +5,7 @@ pub(super) mod results;
 mod search;
 pub mod words;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +33,7 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(60);
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 const SERIES_INTERVALS: u32 = 60;
+const DEFAULT_MEMORY: &str = "512 MiB";
 
 pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let properties = properties(arguments)?;
@@ -44,16 +45,16 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
             continue;
         }
         let hint = unknown.suggestion.map_or_else(String::new, |name| format!("; did you mean {name}?"));
-        eprintln!(
+        output::say(format_args!(
             "note: {}: '{}' is no CoreWorkload property{hint}",
             unknown.property.origin, unknown.property.name
-        );
+        ));
     }
     for one in properties.without_effect() {
-        eprintln!(
+        output::say(format_args!(
             "note: {}: '{}' changes nothing here: {}",
             one.property.origin, one.property.name, one.reason
-        );
+        ));
     }
     let system = underlay_systems::find(&arguments.system).ok_or_else(|| {
         let known = underlay_systems::names().join(", ");
@@ -63,7 +64,15 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let wanted = search::wanted(arguments)?;
     let settings = settings(arguments, system, &spec.workload)?;
     let has_workers = !arguments.from.workers.is_empty();
-    let data = if has_workers { Vec::new() } else { directory(arguments, directory_given)? };
+    let runs_elsewhere = system.capabilities().runs_elsewhere(&settings.values);
+    if runs_elsewhere {
+        refuse_what_is_the_clusters(arguments, system, directory_given.as_deref())?;
+    }
+    let data = if has_workers || runs_elsewhere {
+        Vec::new()
+    } else {
+        directory(arguments, system, directory_given)?
+    };
     if spec.mix.scans() && !system.capabilities().scan {
         return Err(Failure::Mistake(format!("the mix scans, and {} cannot", system.name())));
     }
@@ -78,16 +87,10 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let registry = Registry::open()?;
     // For the system's socket and log.
     let scratch = OwnFolder::temporary("ycsb", &registry)?;
-    let budget_bytes = units::parse_bytes(&arguments.memory)
-        .map_err(|problem| Failure::Mistake(format!("--memory {}: {problem}", arguments.memory)))?;
-    let mut budget = match MemoryBudget::create("ycsb", budget_bytes, &registry) {
-        Ok(budget) => Some(budget),
-        Err(underlay_attach::AttachError::Missing(missing)) => {
-            eprintln!("note: the memory budget is not enforced: {missing}");
-            None
-        }
-        Err(other) => return Err(other.into()),
-    };
+    let memory = arguments.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
+    let budget_bytes = units::parse_bytes(memory)
+        .map_err(|problem| Failure::Mistake(format!("--memory {memory}: {problem}")))?;
+    let mut budget = if runs_elsewhere { None } else { budget(budget_bytes, &registry)? };
     let budget_of_data = (!data.is_empty()).then_some(budget_bytes);
     let paths = StoragePaths { data, scratch: scratch.path().to_path_buf(), ..StoragePaths::default() };
     let cgroup_procs = budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default();
@@ -173,6 +176,34 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     })
 }
 
+/// None, with a note, where this host can't hold anything to one.
+fn budget(bytes: u64, registry: &Registry) -> Result<Option<MemoryBudget>, Failure> {
+    match MemoryBudget::create("ycsb", bytes, registry) {
+        Ok(budget) => Ok(Some(budget)),
+        Err(underlay_attach::AttachError::Missing(missing)) => {
+            output::say(format_args!("note: the memory budget is not enforced: {missing}"));
+            Ok(None)
+        }
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Where a cluster that runs already keeps its data, and in how much memory, is its own matter.
+fn refuse_what_is_the_clusters(
+    arguments: &YcsbArguments,
+    system: &dyn System,
+    directory: Option<&Path>,
+) -> Result<(), Failure> {
+    let key = system.capabilities().elsewhere.unwrap_or_default();
+    let given = [("--dir", directory.is_some()), ("--memory", arguments.memory.is_some())];
+    match given.into_iter().find(|&(_, is_given)| is_given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::Mistake(format!(
+            "{option} does not go with --set {key}: the cluster runs already, on storage and memory of its own"
+        ))),
+    }
+}
+
 /// Each is right by itself.
 fn refuse_what_does_not_go_together(
     arguments: &YcsbArguments,
@@ -209,10 +240,11 @@ fn ended(error: RunError, running: &dyn Running) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Several mistakes begin on a line of their own.
 fn mistaken(mistakes: PropertyErrors) -> Failure {
-    let begin = if mistakes.0.len() > 1 { "\n" } else { "" };
-    Failure::Mistake(format!("{begin}{mistakes}"))
+    match mistakes.0.len() {
+        1 => Failure::Mistake(mistakes.to_string()),
+        _ => Failure::Mistakes(mistakes.to_string()),
+    }
 }
 
 fn properties(arguments: &YcsbArguments) -> Result<Properties, Failure> {
@@ -353,13 +385,21 @@ fn given_directory(arguments: &YcsbArguments, properties: &Properties) -> Option
 }
 
 /// Where the system keeps its data: one directory, which is made, or none where nothing is kept.
-fn directory(arguments: &YcsbArguments, given: Option<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+fn directory(
+    arguments: &YcsbArguments,
+    system: &dyn System,
+    given: Option<PathBuf>,
+) -> Result<Vec<PathBuf>, Failure> {
     let Some(directory) = given else {
-        if arguments.system == "null" {
+        if system.capabilities().keeps_nothing {
             return Ok(Vec::new());
         }
+        let or = match system.capabilities().elsewhere {
+            Some(key) => format!(", or --set {key}=... for a cluster that runs already"),
+            None => String::new(),
+        };
         return Err(Failure::Mistake(format!(
-            "--dir is missing: expected the directory where {} keeps its data",
+            "--dir is missing: expected the directory where {} keeps its data{or}",
             arguments.system
         )));
     };
@@ -386,7 +426,7 @@ pub(super) fn caution(
 ) {
     let circumstances = cautions::Circumstances { spec, percentiles: &options.percentiles, budget_bytes };
     for caution in cautions::about(measured, &circumstances) {
-        eprintln!("note: {caution}");
+        output::say(format_args!("note: {caution}"));
     }
 }
 
@@ -396,28 +436,30 @@ fn mismatches(measured: &Measured) -> u64 {
 }
 
 pub(super) fn sum_up(measured: &Measured) {
-    eprintln!(
+    output::say(format_args!(
         "{} operations in {}: {}/s, mean {}, p99 {}",
         measured.operations,
         quantity::duration(measured.wall_s),
         quantity::rate(measured.throughput_per_s),
         quantity::latency(measured.latency.us.mean),
         quantity::latency(measured.latency.us.p99)
-    );
+    ));
     if let Some(integrity) = measured.integrity.filter(|integrity| integrity.mismatches > 0) {
         let (wrong, checked) = (integrity.mismatches, integrity.checked);
-        eprintln!("wrong values: {wrong} of {checked} records that were read are not what was written");
+        output::say(format_args!(
+            "wrong values: {wrong} of {checked} records that were read are not what was written"
+        ));
         if wrong > checked / 2 {
-            eprintln!(
+            output::say(format_args!(
                 "so many: were they loaded with dataintegrity=true and the same fieldcount, fieldlength and \
                  compressibility?"
-            );
+            ));
         }
     }
     for sample in &measured.error_samples {
         match sample.strip_prefix("data integrity: ") {
-            Some(wrong) => eprintln!("wrong value: {wrong}"),
-            None => eprintln!("error: {sample}"),
+            Some(wrong) => output::say(format_args!("wrong value: {wrong}")),
+            None => output::say(format_args!("error: {sample}")),
         }
     }
 }

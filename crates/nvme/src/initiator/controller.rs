@@ -340,7 +340,7 @@ impl Shared {
         let _ = association.admin().submit(exchange);
     }
 
-    fn keep_alive_interval(&self) -> Option<Duration> {
+    pub(super) fn keep_alive_interval(&self) -> Option<Duration> {
         let timeout = self.options.keep_alive_timeout;
         (!timeout.is_zero()).then(|| (timeout / 3).min(LONGEST_KEEP_ALIVE_INTERVAL))
     }
@@ -350,7 +350,8 @@ impl Shared {
         let mut keep_alive_at = interval.map(|interval| Instant::now() + interval);
         loop {
             match self.next_work(keep_alive_at) {
-                Work::End => return,
+                // Also what came back after whoever closed it had answered all that was here.
+                Work::End => return self.abandon(),
                 Work::Reconnect => self.reconnect(),
                 Work::Send(exchanges) => exchanges.into_iter().for_each(|exchange| self.submit(exchange)),
                 Work::Look(event) => self.look(event),

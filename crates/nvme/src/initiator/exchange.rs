@@ -107,8 +107,8 @@ impl Exchange {
 pub(super) struct Waiting(Receiver<Result<Answer, Lost>>);
 
 impl Waiting {
-    /// The answer; `None` when there is none in time.
-    pub(super) fn wait(self, limit: Duration) -> Option<Result<Answer, Lost>> {
+    /// The answer; `None` when there is none in time. Who has had it waits in vain.
+    pub(super) fn wait(&self, limit: Duration) -> Option<Result<Answer, Lost>> {
         match self.0.recv_timeout(limit) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Timeout) => None,

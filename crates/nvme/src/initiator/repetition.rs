@@ -1,21 +1,60 @@
 //! Doing again what a target may have lost.
 
 use std::time::Duration;
+use underlay_sync::Instant;
 
 use super::association::Association;
 use super::device::Namespace;
 use super::error::InitiatorError;
-use super::exchange::{Exchange, Payload};
+use super::exchange::{Answer, Exchange, Lost, Payload, Waiting};
 use super::queue::may_pass;
+use crate::command::{Command, Sgl, admin};
 
 /// For each answer.
 pub(super) const REPEAT_LIMIT: Duration = Duration::from_secs(120);
+
+/// Waits for what may take long, on a connection that nobody else looks after yet: a target ends one that is silent.
+pub(super) struct Patience {
+    /// Between keep-alives; none where the target asks for none.
+    pub interval: Option<Duration>,
+}
+
+impl Patience {
+    /// How long to wait before the next keep-alive is due.
+    pub(super) fn slice(&self, left: Duration) -> Duration {
+        self.interval.map_or(left, |interval| interval.min(left))
+    }
+
+    pub(super) fn keep_alive(&self, association: &Association) {
+        if self.interval.is_some() {
+            let command = Command::new(admin::KEEP_ALIVE, 0, 0, Sgl::none());
+            // One that ends meanwhile says so to whoever waits.
+            let exchange = Exchange::new(command, Payload::None, false, Box::new(drop));
+            let _ = association.admin().submit(exchange);
+        }
+    }
+
+    fn wait(&self, association: &Association, waiting: &Waiting) -> Option<Result<Answer, Lost>> {
+        let deadline = Instant::now() + REPEAT_LIMIT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match waiting.wait(self.slice(left)) {
+                None if !left.is_zero() => self.keep_alive(association),
+                outcome => return outcome,
+            }
+        }
+    }
+}
 
 /// Does again what no flush has covered, and says how much that was. The namespace learns of what the target refuses.
 ///
 /// # Errors
 /// When the connection ends meanwhile, or the target can't do it now: then all of it has to be tried again.
-pub(super) fn repeat(association: &Association, namespace: &Namespace) -> Result<usize, InitiatorError> {
+pub(super) fn repeat(
+    association: &Association,
+    namespace: &Namespace,
+    patience: &Patience,
+) -> Result<usize, InitiatorError> {
     const WHAT: &str = "repeating what was not flushed";
     let mut under_way = Vec::new();
     for write in namespace.unflushed() {
@@ -28,7 +67,7 @@ pub(super) fn repeat(association: &Association, namespace: &Namespace) -> Result
     }
     let repeated = under_way.len();
     for (write, waiting) in under_way {
-        match waiting.wait(REPEAT_LIMIT) {
+        match patience.wait(association, &waiting) {
             Some(Ok(answer)) => match answer.completion.status {
                 status if status.is_success() => namespace.repeated(&write),
                 status if may_pass(status) => return Err(InitiatorError::Command { what: WHAT, status }),

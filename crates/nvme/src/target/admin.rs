@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::Shared;
 use super::connection::{CAPSULE_DATA_BYTES, MDTS};
-use super::controller::{Controller, ERROR_ENTRIES, EVENT_REQUESTS, LARGEST_QUEUE, VERSION};
+use super::controller::{
+    Controller, ERROR_ENTRIES, EVENT_REQUESTS, KEEP_ALIVE_GRANULARITY, LARGEST_QUEUE, VERSION,
+};
 use super::queue::Reply;
 use super::subsystems::{LARGEST_NSID, Namespace, Replaced, Subsystem};
 use crate::command::{ALL_NAMESPACES, Command, DatasetRange, admin, nvm};
@@ -212,7 +214,7 @@ fn controller_data(controller: &Controller) -> ControllerData {
         firmware_updates: FIRMWARE_SLOTS,
         log_page_attributes: LOG_PAGE_OFFSETS,
         error_log_entries: ERROR_ENTRIES as u8 - 1,
-        keep_alive_granularity: 1,
+        keep_alive_granularity: KEEP_ALIVE_GRANULARITY,
         max_commands: LARGEST_QUEUE + 1,
         sgls: SGLS_SUPPORTED | SGLS_OFFSET | SGLS_TRANSPORT,
         subsystem_nqn: controller.subsystem_nqn().to_owned(),

@@ -29,6 +29,8 @@ pub(super) const EVENT_REQUESTS: usize = 4;
 pub(super) const ERROR_ENTRIES: usize = 64;
 
 /// How long the timers of controller and host may disagree.
+/// What a keep-alive timeout is a multiple of, in units of 100 ms (Identify Controller, KAS).
+pub(super) const KEEP_ALIVE_GRANULARITY: u16 = 1;
 const KEEP_ALIVE_GRACE: Duration = Duration::from_millis(100);
 
 /// To what a host is connected.
@@ -96,7 +98,7 @@ impl Controller {
             host_id,
             max_io_queues,
             began: Instant::now(),
-            kato_ms: AtomicU32::new(kato_ms),
+            kato_ms: AtomicU32::new(rounded_up(kato_ms)),
             heard_ms: AtomicU64::new(0),
             is_ready: AtomicBool::new(false),
             instance: OnceLock::new(),
@@ -172,7 +174,7 @@ impl Controller {
     }
 
     pub(super) fn set_kato_ms(&self, kato_ms: u32) {
-        self.kato_ms.store(kato_ms, Ordering::Relaxed);
+        self.kato_ms.store(rounded_up(kato_ms), Ordering::Relaxed);
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -493,4 +495,11 @@ fn is_supported(configuration: u32) -> bool {
         && arbitration == 0
         && matches!(sq_entry, 0 | 6)
         && matches!(cq_entry, 0 | 4)
+}
+
+/// A keep-alive timeout as this controller keeps it: rounded up to the granularity (base, Keep Alive Timer), and 0 is none. The largest
+/// stay below what they would be rounded to, which no 32 bits hold.
+fn rounded_up(kato_ms: u32) -> u32 {
+    const UNIT_MS: u32 = KEEP_ALIVE_GRANULARITY as u32 * 100;
+    kato_ms.checked_next_multiple_of(UNIT_MS).unwrap_or(u32::MAX / UNIT_MS * UNIT_MS)
 }

@@ -15,7 +15,7 @@ use underlay_storage::device::DeviceError;
 
 use crate::device::BLOCK_BYTES;
 use crate::host::{HOST_ID, Host, PLAIN, Style};
-use crate::{CAPACITY_BYTES, Fixture};
+use crate::{CAPACITY_BYTES, Fixture, NQN};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 const BLOCKS: u64 = CAPACITY_BYTES / BLOCK_BYTES as u64;
@@ -279,6 +279,26 @@ fn errors_of_the_device_have_their_status() {
     assert!(write(&mut host, 0, &[1; 512]).is_success());
     let counters = fixture.subsystem.namespace(1).unwrap().counters();
     assert_eq!((counters.reads, counters.writes, counters.errors), (3, 4, 12));
+}
+
+/// Set Features 0Fh and Connect both take milliseconds, and the controller keeps a multiple of what its KAS says.
+#[test]
+fn a_keep_alive_timeout_is_rounded_up_to_the_granularity() {
+    let fixture = Fixture::open_to_all();
+    let mut host = fixture.admin();
+    for (asked_ms, kept_ms) in
+        [(1, 100), (100, 100), (101, 200), (77_000, 77_000), (0, 0), (u32::MAX, 4_294_967_200)]
+    {
+        let set = SetFeatures { feature: features::KEEP_ALIVE_TIMER, save: false, dword11: asked_ms };
+        host.call(&set.to_command(7), &[]).expect_success();
+        let get = GetFeatures::current(features::KEEP_ALIVE_TIMER, 8);
+        let read = host.call(&get, &[]).expect_success().completion.result as u32;
+        assert_eq!(read, kept_ms, "{asked_ms} ms were asked for");
+    }
+    let style = Style { kato_ms: 60_001, ..PLAIN };
+    let mut host = Host::admin(fixture.address, NQN, &style);
+    let get = GetFeatures::current(features::KEEP_ALIVE_TIMER, 8);
+    assert_eq!(host.call(&get, &[]).expect_success().completion.result, 60_100);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::quoted;
 use crate::ab::{AbComparison, Change};
 use crate::statistics::{Estimate, Interval};
 
@@ -57,6 +58,46 @@ impl From<Estimate> for Value {
     }
 }
 
+fn change_name(change: Change) -> &'static str {
+    match change {
+        Change::Better => "better",
+        Change::Worse => "worse",
+        Change::NoneSeen => "none-seen",
+        Change::Unknown => "unknown",
+    }
+}
+
+const CSV_COLUMNS: &str = "system,storage,workload,is_doubtful,metric,a,a_low,a_high,b,b_low,b_high,ratio,ratio_low,ratio_high,\
+p_value,p_corrected,change";
+
+/// Both runs as CSV, a line a figure of each cell that both have; what is not known is empty.
+pub fn ab_csv(ab: &AbComparison) -> String {
+    let known = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let with_ends = |value: f64, interval: Option<Interval>| {
+        [value.to_string(), known(interval.map(|one| one.low)), known(interval.map(|one| one.high))]
+    };
+    let mut text = format!("{CSV_COLUMNS}\r\n");
+    for cell in &ab.cells {
+        for figure in &cell.figures {
+            let mut fields = vec![
+                quoted(&cell.system),
+                quoted(&cell.storage),
+                quoted(&cell.workload),
+                cell.is_doubtful.to_string(),
+            ];
+            fields.push(figure.metric.name().to_owned());
+            fields.extend(with_ends(figure.a.value, figure.a.interval));
+            fields.extend(with_ends(figure.b.value, figure.b.interval));
+            fields.extend(with_ends(figure.ratio.value, figure.ratio.interval));
+            fields.extend([known(figure.p_value), known(figure.corrected)]);
+            fields.push(change_name(figure.change()).to_owned());
+            text.push_str(&fields.join(","));
+            text.push_str("\r\n");
+        }
+    }
+    text
+}
+
 /// Both runs as indented JSON, one object: `runs`, `sentence`, `cells`, `differences`, `left_out`, `cautions`.
 pub fn ab_json(ab: &AbComparison) -> String {
     let run = |index: usize| RunName { name: &ab.names[index], started_at: &ab.started_at[index] };
@@ -76,12 +117,7 @@ pub fn ab_json(ab: &AbComparison) -> String {
                 ratio_interval: figure.ratio.interval,
                 p_value: figure.p_value,
                 p_corrected: figure.corrected,
-                change: match figure.change() {
-                    Change::Better => "better",
-                    Change::Worse => "worse",
-                    Change::NoneSeen => "none-seen",
-                    Change::Unknown => "unknown",
-                },
+                change: change_name(figure.change()),
             })
             .collect(),
     });

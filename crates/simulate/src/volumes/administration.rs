@@ -75,8 +75,8 @@ impl Rig {
             source: Arc::clone(&source),
             model: None,
         });
-        let (events, known, is_remote) =
-            (Arc::clone(&self.events), Arc::clone(&self.known), self.setup.is_remote);
+        let (events, known) = (Arc::clone(&self.events), Arc::clone(&self.known));
+        let has_lost = Arc::clone(&self.has_lost);
         let unfinished = Arc::clone(&self.unfinished);
         self.administer(move |pool, _| {
             let outcome = pool.snapshot(&source.name, &name, access);
@@ -86,7 +86,7 @@ impl Rig {
                 let failed = events.next();
                 let mut all = unfinished.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(one) = all.iter_mut().find(|one| one.name() == name) {
-                    one.stays_as_of(failed);
+                    one.stays_as_of(failed, has_lost.load(Ordering::Relaxed));
                 }
                 return;
             }
@@ -94,7 +94,7 @@ impl Rig {
                 let ended = events.next();
                 let model = source.with_model(|model| {
                     let mut model = model.clone();
-                    if is_remote {
+                    if has_lost.load(Ordering::Relaxed) {
                         // What the host was told may have to be written again by it: the server may not have it yet.
                         model.lose_what_was_not_durable(began, ended);
                     }

@@ -24,14 +24,16 @@ pub enum Unfinished {
 }
 
 impl Unfinished {
-    /// The server has died, or has given up. What a snapshot may hold is what the server may have had by then: the host may
-    /// have yet to write again the rest.
-    pub fn stays_as_of(&mut self, moment: u64) {
+    /// The server has died, or has given up: a snapshot is of what the source had until then. Where an earlier server
+    /// `has_lost` something, the host may have yet to write that again.
+    pub fn stays_as_of(&mut self, moment: u64, has_lost: bool) {
         if let Unfinished::Snapshot { began, source, model, .. } = self
             && model.is_none()
         {
             let mut of_source = source.with_model(|model| model.clone());
-            of_source.lose_what_was_not_durable(*began, moment);
+            if has_lost {
+                of_source.lose_what_was_not_durable(*began, moment);
+            }
             *model = Some(of_source.snapshot(*began, moment));
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use underlay_attach::{MemoryBudget, Registry, choice, overhead};
+use underlay_attach::{AttachError, MemoryBudget, Registry, choice, overhead};
 use underlay_files::{Access, Folder};
 use underlay_record::{
     Cell, CellStatus, DirtyLimitRecord, Machine, Measured, MemoryRecord, PlannedCell, RunRecord,
@@ -132,6 +132,15 @@ pub struct Here {
     pub versions: BTreeMap<String, String>,
 }
 
+/// What the path to a modelled device takes by itself.
+enum Floor {
+    Unmeasured,
+    /// Its p50, of this machine's clock.
+    WallUs(f64),
+    /// It can't be measured here, and why.
+    Unknown(String),
+}
+
 /// What is the same for all cells of a run.
 pub struct Bench {
     here: Here,
@@ -139,8 +148,7 @@ pub struct Bench {
     work: PathBuf,
     /// Where cells' records go, and what belongs beside them.
     records: PathBuf,
-    /// The path's own p50 in wall microseconds: `None` until measured.
-    floor_wall_us: Option<f64>,
+    floor: Floor,
     /// The generator's highest rate on this machine, in modelled operations per second, by what is asked.
     ceilings: HashMap<String, f64>,
 }
@@ -201,7 +209,7 @@ impl Bench {
             registry,
             work: work.to_path_buf(),
             records: records.to_path_buf(),
-            floor_wall_us: None,
+            floor: Floor::Unmeasured,
             ceilings: HashMap::new(),
         }
     }
@@ -275,9 +283,18 @@ impl Bench {
     pub fn measure_path(&mut self, plan: &CellPlan<'_>, observer: &dyn Observer) -> Result<(), CellError> {
         if plan.storage.is_modelled() {
             choice::choose(plan.study.run.attachment.as_deref())?;
-            if self.floor_wall_us.is_none() {
+            if let Floor::Unmeasured = self.floor {
                 observer.preparing("measuring this machine's own overhead");
-                self.floor_wall_us = Some(overhead::measure(OVERHEAD_PROBE)?.path_p50_us);
+                self.floor = match overhead::measure(OVERHEAD_PROBE) {
+                    Ok(found) => Floor::WallUs(found.path_p50_us),
+                    // It is measured on a block device, which a directory that needs no root can do without.
+                    Err(AttachError::Missing(missing)) => {
+                        let why = format!("this machine's own overhead is not known: {}", missing.what);
+                        observer.preparing(&why);
+                        Floor::Unknown(why)
+                    }
+                    Err(other) => return Err(other.into()),
+                };
             }
         }
         Ok(())
@@ -285,7 +302,10 @@ impl Bench {
 
     /// The path's own cost in modelled microseconds, where something is modelled.
     pub fn floor_us(&self, plan: &CellPlan<'_>) -> Option<f64> {
-        self.floor_wall_us.filter(|_| plan.storage.is_modelled()).map(|us| us / plan.scale.time)
+        match self.floor {
+            Floor::WallUs(us) if plan.storage.is_modelled() => Some(us / plan.scale.time),
+            _ => None,
+        }
     }
 
     /// A record with everything but figures, which is all that a cell without figures has.
@@ -338,6 +358,11 @@ impl Bench {
     ) -> Result<Driven, CellError> {
         let storages = Storages::attach(plan, source, folder, &self.registry)?;
         let mut warnings = Vec::new();
+        if let Floor::Unknown(why) = &self.floor
+            && plan.storage.is_modelled()
+        {
+            warnings.push(why.clone());
+        }
         let mut budgets = self.budgets(plan, &mut warnings)?;
         storages.set_pace(Pace::Immediate)?;
         let grounds = self.grounds(plan, system, &storages, &budgets, folder)?;
@@ -460,7 +485,7 @@ impl Bench {
         for server in 0..plan.system.servers {
             match MemoryBudget::create(&format!("cell-{server}"), plan.budget_bytes, &self.registry) {
                 Ok(budget) => budgets.push(budget),
-                Err(underlay_attach::AttachError::Missing(missing)) => {
+                Err(AttachError::Missing(missing)) => {
                     warnings.push(format!(
                         "the memory budget was not enforced: {}; {}. The page cache may hold all the data.",
                         missing.what, missing.remedy

@@ -1,6 +1,7 @@
 //! A run's directory: `run.json`, `cells/*.json`, and `work/` for what is removed at the end.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -34,6 +35,15 @@ impl RunDirectory {
                 path.display()
             )));
         }
+        // What stands there is someone's: none of it becomes part of a run, or is taken for one later.
+        if let Ok(mut entries) = fs::read_dir(path)
+            && entries.next().is_some()
+        {
+            return Err(RunError::Mistake(format!(
+                "{} is not empty, and a run needs a directory of its own: name one that is new or empty by --out",
+                path.display()
+            )));
+        }
         let folder =
             Folder::make(path, Access::Readable).map_err(|error| cannot("keep a run in", path, &error))?;
         let cells = folder.make_inner("cells", Access::Readable);
@@ -43,10 +53,7 @@ impl RunDirectory {
 
     /// Opens a run that was begun before.
     pub fn open(path: &Path) -> Result<Self, RunError> {
-        if !path.join("run.json").exists() {
-            return Err(RunError::Mistake(format!("{} holds no run: it has no run.json", path.display())));
-        }
-        let folder = Folder::open(path).map_err(|error| cannot("go on with the run in", path, &error))?;
+        let folder = open_run(path)?;
         let cells = folder.inner("cells").map_err(|error| cannot("open", &path.join("cells"), &error))?;
         Self::lock(folder, cells)
     }
@@ -78,18 +85,12 @@ impl RunDirectory {
     }
 
     pub fn read_run(&self) -> Result<Run, RunError> {
-        let run: Run = read_json(&self.folder, HEAD, MOST_HEAD_BYTES)?;
-        if run.schema != SCHEMA_VERSION {
-            return Err(RunError::Mistake(format!(
-                "{} was written with schema {}, this program knows {SCHEMA_VERSION}",
-                self.path().join(HEAD).display(),
-                run.schema
-            )));
-        }
-        run.check_files().map_err(|problem| {
-            RunError::Mistake(format!("{} is refused: {problem}", self.path().join(HEAD).display()))
-        })?;
-        Ok(run)
+        read_head(&self.folder)
+    }
+
+    /// What a run was begun with, whoever holds it.
+    pub fn read(path: &Path) -> Result<Run, RunError> {
+        read_head(&open_run(path)?)
     }
 
     pub fn write_cell(&self, planned: &PlannedCell, record: &RunRecord) -> Result<(), RunError> {
@@ -97,15 +98,63 @@ impl RunDirectory {
     }
 
     /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended.
-    pub fn is_finished(&self, planned: &PlannedCell) -> bool {
-        read_json::<RunRecord>(&self.cells, &planned.file, MOST_RECORD_BYTES)
-            .is_ok_and(|record| record.status == CellStatus::Completed)
+    ///
+    /// A file that is no whole record is no finished cell either, and `damaged` is told of it.
+    ///
+    /// # Errors
+    /// When a record is there and can't be read, so that nobody knows what it holds.
+    pub fn is_finished(
+        &self,
+        planned: &PlannedCell,
+        damaged: &mut dyn FnMut(&str),
+    ) -> Result<bool, RunError> {
+        let path = self.records().join(&planned.file);
+        let again =
+            |problem: String| format!("{} is damaged ({problem}): its cell is run again", path.display());
+        let text = match self.cells.read_text(&planned.file, MOST_RECORD_BYTES) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                damaged(&again(error.to_string()));
+                return Ok(false);
+            }
+            Err(error) => return Err(cannot("read", &path, &error)),
+        };
+        match serde_json::from_str::<RunRecord>(&text) {
+            Ok(record) => Ok(record.status == CellStatus::Completed),
+            Err(error) => {
+                damaged(&again(error.to_string()));
+                Ok(false)
+            }
+        }
     }
 
     /// Removes the lock's file; the lock itself goes with this value.
     pub fn remove_lock(&self) {
         let _ = self.folder.remove_file(LOCK);
     }
+}
+
+fn open_run(path: &Path) -> Result<Folder, RunError> {
+    if !path.join(HEAD).exists() {
+        return Err(RunError::Mistake(format!("{} holds no run: it has no run.json", path.display())));
+    }
+    Folder::open(path).map_err(|error| cannot("go on with the run in", path, &error))
+}
+
+fn read_head(folder: &Folder) -> Result<Run, RunError> {
+    let head = folder.path().join(HEAD);
+    let run: Run = read_json(folder, HEAD, MOST_HEAD_BYTES)?;
+    if run.schema != SCHEMA_VERSION {
+        return Err(RunError::Mistake(format!(
+            "{} was written with schema {}, this program knows {SCHEMA_VERSION}",
+            head.display(),
+            run.schema
+        )));
+    }
+    run.check_files()
+        .map_err(|problem| RunError::Mistake(format!("{} is refused: {problem}", head.display())))?;
+    Ok(run)
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> RunError {

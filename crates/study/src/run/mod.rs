@@ -13,6 +13,7 @@ mod machine;
 mod rate_search;
 mod schedule;
 mod servers;
+mod space;
 pub mod storage;
 mod volume_server;
 mod window;
@@ -28,7 +29,7 @@ use underlay_systems::system::SystemError;
 
 pub use directory::RunDirectory;
 pub use machine::{describe as describe_machine, versions};
-pub use schedule::{resume, start};
+pub use schedule::{resume, start, study_of};
 
 /// Why a run did not go on at all. What goes wrong inside a cell is in that cell's record instead.
 #[derive(Debug, thiserror::Error)]

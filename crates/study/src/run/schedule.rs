@@ -11,7 +11,7 @@ use underlay_record::{CellStatus, Run, RunRecord, SCHEMA_VERSION};
 use super::cell::{Bench, CellPlan, Here};
 use super::dataset::Datasets;
 use super::directory::RunDirectory;
-use super::{CellError, Observer, RunError, RunOptions, RunOutcome, machine};
+use super::{CellError, Observer, RunError, RunOptions, RunOutcome, machine, space};
 use crate::plan;
 use crate::spec::Study;
 
@@ -25,6 +25,9 @@ pub fn start(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
+    let order = plan::order(study);
+    // Before anything is made: what is refused leaves nothing behind.
+    space::check(study, order.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     let directory = RunDirectory::create(&options.directory)?;
     let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
     let run = Run {
@@ -43,7 +46,7 @@ pub fn start(
         duration_wall_s: study.run.duration.as_secs_f64(),
         machine: machine::describe(),
         versions: machine::versions(systems.flat_map(|system| system.versions())),
-        plan: plan::order(study),
+        plan: order,
         reference: study.reference.clone(),
     };
     directory.write_run(&run)?;
@@ -70,6 +73,14 @@ pub fn resume(
     go_on(&study, &run, &directory, options, observer, stop)
 }
 
+/// The text of the study that a run was begun with.
+///
+/// # Errors
+/// When there is no run in `directory`.
+pub fn study_of(directory: &Path) -> Result<String, RunError> {
+    Ok(RunDirectory::read(directory)?.study_toml)
+}
+
 fn go_on(
     study: &Study,
     run: &Run,
@@ -79,12 +90,20 @@ fn go_on(
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     let registry = Registry::open().map_err(|error| RunError::Failed(error.to_string()))?;
+    let mut finished = Vec::new();
+    for planned in &run.plan {
+        finished.push(directory.is_finished(planned, &mut |damaged| observer.preparing(damaged))?);
+    }
+    let left = run.plan.iter().zip(&finished).filter(|&(_, &finished)| !finished);
+    space::check(
+        study,
+        left.map(|(planned, _)| planned),
+        options.work.as_deref().unwrap_or(directory.path()),
+    )?;
     let work = make_work(directory, options.work.as_deref(), &registry)?;
     // Jobs that run together are done together: a job reads what an earlier one wrote.
-    let is_finished =
-        |group: &Range<usize>| run.plan[group.clone()].iter().all(|one| directory.is_finished(one));
-    let groups: Vec<Range<usize>> =
-        plan::groups(&run.plan).into_iter().filter(|group| !is_finished(group)).collect();
+    let is_left = |group: &Range<usize>| !finished[group.clone()].iter().all(|&finished| finished);
+    let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
     let left: usize = groups.iter().map(Range::len).sum();
     let has_jobs = study.workloads.iter().any(|workload| !workload.jobs.is_empty());
     let cells = u32::try_from(run.plan.len()).unwrap_or(u32::MAX).max(1);

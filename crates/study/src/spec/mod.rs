@@ -20,6 +20,7 @@ mod servers;
 mod short;
 mod storage;
 mod suggest;
+mod syntax;
 mod system;
 mod visibility;
 mod workload;

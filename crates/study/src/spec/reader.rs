@@ -7,7 +7,7 @@ use toml_edit::{ArrayOfTables, Document, Item, TableLike, Value};
 
 use super::media_files::{Media, ReadFile};
 use super::{
-    StorageSpec, Study, checks, execution, fault, servers, short, storage, suggest, system, workload,
+    StorageSpec, Study, checks, execution, fault, servers, short, storage, suggest, syntax, system, workload,
 };
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::units;
@@ -39,8 +39,8 @@ pub(super) fn read_study(
     let document = match Document::parse(text) {
         Ok(document) => document,
         Err(error) => {
-            let span = error.span().unwrap_or(text.len()..text.len());
-            findings.push(Diagnostic::error(span, "this is not valid TOML", error.message()));
+            let error = (error.span().unwrap_or(text.len()..text.len()), error.message().to_owned());
+            syntax::report(text, error, &mut findings);
             return Err(findings);
         }
     };

@@ -146,7 +146,7 @@ pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Dia
     }
 }
 
-/// The settings by which a system is a cluster that runs already, each with an example.
+/// An example of each setting by which a system is a cluster that runs already.
 const ENDPOINTS: [(&str, &str); 3] = [
     ("endpoints", "[\"10.0.0.1:9042\"]"),
     ("configuration", "\"/etc/hadoop/conf\""),
@@ -155,8 +155,8 @@ const ENDPOINTS: [(&str, &str); 3] = [
 
 /// The one of them that a system knows.
 fn endpoints_of(system: &SystemSite) -> Option<(&'static str, &'static str)> {
-    let settings = system.capabilities?.settings;
-    ENDPOINTS.into_iter().find(|(key, _)| settings.iter().any(|(name, _)| name == key))
+    let elsewhere = system.capabilities?.elsewhere?;
+    ENDPOINTS.into_iter().find(|&(key, _)| key == elsewhere)
 }
 
 /// A cluster that runs already has its own storage, and no other one can be put under it.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use underlay_storage::catalogue::{PresetLayout, find_layout};
+use underlay_storage::catalogue::{LayoutPreset, PresetLayout, find_layout};
 use underlay_storage::stack::InitialState;
 
 use super::layers::LayerFields;
@@ -11,8 +11,9 @@ use super::media_files::Media;
 use super::pool::{self, Pools, VolumeFields};
 use super::reader::{Field, Section, Spanned, named_sections};
 use super::system::SettingsSite;
-use super::{DeviceSpec, Filesystem, Layout, StorageSource, StorageSpec};
+use super::{DeviceSpec, Filesystem, Layers, Layout, StorageSource, StorageSpec};
 use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::units::rounded_bytes;
 
 /// One pacer serves all devices of a storage; beyond this the host is what would be measured.
 pub(super) const DEVICES_MAX: u32 = 64;
@@ -310,23 +311,7 @@ pub(super) fn read_filesystem(field: Option<Field<'_>>, findings: &mut Diagnosti
 fn read_preset(field: &Field<'_>, findings: &mut Diagnostics) -> Option<(Vec<DeviceSpec>, Layout)> {
     let name = field.text("the name of a layout, as in \"accumulo-hdd\"", findings)?;
     match find_layout(&name.value) {
-        Ok(preset) => {
-            let devices = preset.media().map(|(medium, count)| DeviceSpec {
-                medium,
-                count,
-                capacity_bytes: None,
-                directories: 1,
-            });
-            let layout = match preset.layout {
-                PresetLayout::Stripe { chunk_bytes } => Layout::Stripe { chunk_bytes },
-                PresetLayout::Jbod => Layout::Jbod,
-                PresetLayout::Mirror => Layout::Mirror,
-                PresetLayout::Split { chunk_bytes, directories } => {
-                    Layout::Split { chunk_bytes, directories }
-                }
-            };
-            Some((devices.collect(), layout))
-        }
+        Ok(preset) => Some(devices_of(&preset)),
         Err(unknown) => {
             let message = format!("unknown layout \"{}\"", name.value.escape_debug());
             let label = match unknown.suggestions.first() {
@@ -337,6 +322,35 @@ fn read_preset(field: &Field<'_>, findings: &mut Diagnostics) -> Option<(Vec<Dev
             findings.push(finding.with_help("`underlay media list` shows the layouts below the media"));
             None
         }
+    }
+}
+
+fn devices_of(preset: &LayoutPreset) -> (Vec<DeviceSpec>, Layout) {
+    let devices = preset.media().map(|(medium, count)| DeviceSpec {
+        medium,
+        count,
+        capacity_bytes: None,
+        directories: 1,
+    });
+    let layout = match preset.layout {
+        PresetLayout::Stripe { chunk_bytes } => Layout::Stripe { chunk_bytes },
+        PresetLayout::Jbod => Layout::Jbod,
+        PresetLayout::Mirror => Layout::Mirror,
+        PresetLayout::Split { chunk_bytes, directories } => Layout::Split { chunk_bytes, directories },
+    };
+    (devices.collect(), layout)
+}
+
+impl StorageSpec {
+    /// A layout of the catalogue on devices of so many bytes each, or as large as their media if those are smaller.
+    pub fn of_layout(preset: &LayoutPreset, device_bytes: u64, initial: InitialState) -> StorageSpec {
+        let (mut devices, layout) = devices_of(preset);
+        for device in &mut devices {
+            device.capacity_bytes = Some(device_bytes.min(device.medium.capacity_bytes()));
+        }
+        let (layers, filesystem) = (Layers::default(), Filesystem::Xfs);
+        let source = StorageSource::Modelled { devices, layout, layers, initial, filesystem };
+        StorageSpec { name: preset.name.clone(), source, settings: Default::default() }
     }
 }
 
@@ -495,6 +509,7 @@ fn read_device(
     let count = section.take("count").map(|field| field.count(1..=DEVICES_MAX, findings));
     let capacity = section.take("capacity").map(|field| field.bytes(findings));
     let directories = section.take("directories");
+    let title = section.title.clone();
     section.finish(findings);
 
     let directories = match directories {
@@ -515,7 +530,20 @@ fn read_device(
         None => 1,
     };
     let capacity_bytes = match capacity {
-        Some(capacity) => Some(capacity?.value),
+        Some(capacity) => {
+            let capacity = capacity?;
+            if capacity.value > medium.capacity_bytes() {
+                let message = format!("`capacity` in {title} is larger than its medium");
+                let label = format!("\"{}\" has {}", medium.name, rounded_bytes(medium.capacity_bytes()));
+                let finding = Diagnostic::error(capacity.span, message, label);
+                findings.push(
+                    finding
+                        .with_help("several make more: `count`, or a medium's file with its own `capacity`"),
+                );
+                return None;
+            }
+            Some(capacity.value)
+        }
         None => None,
     };
     Some(DeviceSpec { medium, count, capacity_bytes, directories })

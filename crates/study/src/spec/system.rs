@@ -11,6 +11,8 @@ use crate::diagnostics::{Diagnostic, Diagnostics};
 
 /// More nodes than anyone starts on one host.
 const NODES_MAX: u32 = 1024;
+/// The budget of a system that keeps nothing and names none.
+const NO_MEMORY_BYTES: u64 = 64 << 20;
 /// Each has processes, a storage and a budget of its own on this one machine.
 pub(super) const SERVERS_MAX: u32 = 64;
 /// The keys of a system's section that are the study's own.
@@ -43,8 +45,18 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
         Some(field) => field.text("the name of a system", findings),
         None => Some(Spanned::new(name.clone(), key_span.clone())),
     };
-    let memory =
-        section.require("memory", "memory = \"2 GiB\"", findings).and_then(|field| field.bytes(findings));
+    // What keeps nothing needs no memory for it.
+    let found = kind.as_ref().and_then(|kind| underlay_systems::find(&kind.value));
+    let keeps_nothing = found.is_some_and(|system| system.capabilities().keeps_nothing);
+    let memory = match section.has("memory") {
+        false if keeps_nothing => {
+            section.take("memory");
+            Some(Spanned::new(NO_MEMORY_BYTES, key_span.clone()))
+        }
+        _ => {
+            section.require("memory", "memory = \"2 GiB\"", findings).and_then(|field| field.bytes(findings))
+        }
+    };
     let fixed_memory = match section.take("fixed_memory") {
         Some(field) => field.bytes(findings).map(|fixed| fixed.value),
         None => Some(0),
@@ -97,11 +109,31 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
     })
 }
 
+/// What someone may well ask for: its name, and what can be had in its place.
+fn planned(kind: &str) -> Option<(&'static str, &'static str)> {
+    match kind.to_ascii_lowercase().as_str() {
+        "spark" => Some((
+            "Spark",
+            "the layouts `spark-ceph-node` and `spark-shuffle` describe its published storage; `hadoop` runs shuffles on them",
+        )),
+        "oracle-nosql" | "oraclenosql" | "oracle" | "kvstore" => Some((
+            "Oracle NoSQL",
+            "studies/oracle-nosql-flash.toml sets `rocksdb` beside its published figures",
+        )),
+        _ => None,
+    }
+}
+
 fn find_system(kind: &Spanned<String>, findings: &mut Diagnostics) -> Option<&'static dyn System> {
     let found = underlay_systems::find(&kind.value);
     if found.is_none() {
         let names = underlay_systems::names();
         let list = format!("expected one of {}", names.join(", "));
+        if let Some((name, why)) = planned(&kind.value) {
+            let message = format!("Underlay does not run {name} yet");
+            findings.push(Diagnostic::error(kind.span.clone(), message, list).with_help(why));
+            return None;
+        }
         let message = format!("unknown system `{}`", kind.value.escape_debug());
         findings.push(match suggest::closest(&kind.value, names.iter().copied()) {
             Some(meant) => Diagnostic::error(kind.span.clone(), message, format!("did you mean `{meant}`?"))

@@ -85,6 +85,7 @@ impl System for Accumulo {
             many_nodes: true,
             roles: ROLES,
             settings: SETTINGS,
+            elsewhere: Some("zookeepers"),
             spreads_data: true,
             cell_visibility: true,
             scan_filter: true,

@@ -84,6 +84,7 @@ impl System for Cassandra {
             many_nodes: true,
             roles: ROLES,
             settings: SETTINGS,
+            elsewhere: Some("endpoints"),
             ..Capabilities::default()
         }
     }

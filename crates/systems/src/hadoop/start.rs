@@ -258,6 +258,7 @@ impl System for Hadoop {
             spreads_data: true,
             roles: ROLES,
             settings: SETTINGS,
+            elsewhere: Some("configuration"),
             jobs: JOBS,
             ..Capabilities::default()
         }

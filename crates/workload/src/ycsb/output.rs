@@ -43,6 +43,9 @@ pub fn entries(measured: &Measured, facts: RunFacts<'_>, options: &OutputOptions
             Intervals::Intended => &section.latencies.intended,
             _ => &section.latencies.service,
         };
+        if section.is_one_sided && shown.count() == 0 {
+            continue;
+        }
         sheet.section(&section.name, shown, &section.returns);
     }
     for section in &sections {
@@ -52,7 +55,8 @@ pub fn entries(measured: &Measured, facts: RunFacts<'_>, options: &OutputOptions
             Intervals::Both => section.name != VERIFY,
             Intervals::BothWhereTheyDiffer => section.latencies.intended != section.latencies.service,
         };
-        if is_shown {
+        let is_empty = section.is_one_sided && section.latencies.intended.count() == 0;
+        if is_shown && !is_empty {
             let name = format!("{INTENDED}{}", section.name);
             sheet.section(&name, &section.latencies.intended, &[]);
         }

@@ -24,14 +24,14 @@ fn text_of(file: &Path) -> Result<String, Failure> {
 
 fn parse(file: &Path, text: &str) -> Result<Medium, Failure> {
     Medium::parse(&file.display().to_string(), text)
-        .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))
+        .map_err(|mistakes| Failure::Mistakes(mistakes.to_string()))
 }
 
 pub fn check(file: &Path) -> Result<ExitCode, Failure> {
     let text = text_of(file)?;
     if is_layout(&text) {
         let layout = LayoutPreset::parse(&file.display().to_string(), &text)
-            .map_err(|mistakes| Failure::Mistake(format!("\n{mistakes}")))?;
+            .map_err(|mistakes| Failure::Mistakes(mistakes.to_string()))?;
         output::print(&format!("{}: no mistakes ({})", file.display(), layout.summary()));
         return Ok(ExitCode::SUCCESS);
     }

@@ -15,7 +15,7 @@ use underlay_storage::fit::{self, Identity, Profile, Role, Score, Shape, TargetE
 use underlay_study::units;
 
 use crate::arguments::MeasureArguments;
-use crate::exit_codes::{Failure, INTERRUPTED};
+use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
 
 const FULL_TIME: Duration = Duration::from_secs(180);
@@ -88,8 +88,15 @@ pub fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure> {
         arguments.output.display(),
         arguments.output.display(),
     ));
+    if Worst::of(&scores, Role::HeldOut).is_poor() {
+        output::say(format_args!("{POOR}; all points are in {}", points_file.display()));
+        return Ok(ExitCode::from(INCOMPLETE));
+    }
     Ok(ExitCode::SUCCESS)
 }
+
+const POOR: &str = "Do not use this medium in a study: it is far from the disk where it was not fitted to it. What else used the \
+disk, or ran on this machine, meanwhile? Measure again on an idle machine, and longer (--time, without --quick)";
 
 fn total_time(arguments: &MeasureArguments) -> Result<Duration, Failure> {
     let Some(text) = &arguments.time else {
@@ -161,7 +168,7 @@ fn failure(error: PlaceError) -> Failure {
 
 fn stopped(bar: &Bar) -> ExitCode {
     bar.clear();
-    eprintln!("stopped: nothing was written");
+    output::say("stopped: nothing was written");
     ExitCode::from(INTERRUPTED)
 }
 
@@ -212,6 +219,9 @@ fn header(scores: &[Score]) -> String {
             worst.worst_mean * 100.0,
             worst.median_demerit * 100.0
         );
+    }
+    if Worst::of(scores, Role::HeldOut).is_poor() {
+        let _ = writeln!(header, "# A poor fit: it does not stand for the disk, and no study should use it.");
     }
     header
 }
@@ -278,14 +288,14 @@ impl Bar {
         self.bar.set_position(progress.step as u64);
         self.bar.set_message(progress.what.clone());
         if !self.interactive && progress.step % 10 == 1 {
-            eprintln!("{} of {}: {}", progress.step, progress.steps, progress.what);
+            output::say(format_args!("{} of {}: {}", progress.step, progress.steps, progress.what));
         }
     }
 
     fn say(&self, what: &str) {
         self.bar.set_message(what.to_owned());
         if !self.interactive {
-            eprintln!("{what}");
+            output::say(what);
         }
     }
 

@@ -36,7 +36,7 @@ pub fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
         }
     };
     if let Some(note) = server.note() {
-        eprintln!("note: {note}");
+        output::say(format_args!("note: {note}"));
     }
     let state = server.state();
     output::print(&if arguments.json { in_json(&state) } else { in_words(&state) });

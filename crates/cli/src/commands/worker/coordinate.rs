@@ -83,10 +83,10 @@ fn coordinate(
     // Where the data are, and how much memory there is, is the system's own matter.
     caution(&together.measured, spec, options, None);
     for lost in &together.lost {
-        eprintln!(
+        output::say(format_args!(
             "note: {}; the {} operations that it had told of are not among those above",
             lost.error, lost.last.operations
-        );
+        ));
     }
     if let Some(lost) = together.lost.first() {
         return Err(Failure::Failed(format!(
@@ -182,7 +182,7 @@ impl<'a> Progress<'a> {
             remaining: remaining_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
             ..Status::default()
         };
-        eprintln!("{}", status.line());
+        output::say(status.line());
         self.before = (elapsed, report.operations);
     }
 }

@@ -10,19 +10,20 @@ use underlay_systems::system::{Memory, Running, Settings, StoragePaths};
 use underlay_workload::client::{Client, ClientError};
 
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
-/// The systems that can run elsewhere, each with the setting that says where.
-const ELSEWHERE: [(&str, &str); 2] = [("cassandra", "endpoints"), ("accumulo", "zookeepers")];
-
 /// A system that would be started for one host is no system that others reach.
 pub fn check(system: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
-    let key = ELSEWHERE.iter().find(|(name, _)| *name == system).map(|(_, key)| *key);
-    let is_shared = system == "null"
-        || key.is_some_and(|key| settings.get(key).is_some_and(|value| !value.trim().is_empty()));
-    if is_shared {
+    let runs_elsewhere =
+        underlay_systems::find(system).is_some_and(|system| system.capabilities().runs_elsewhere(settings));
+    if system == "null" || runs_elsewhere {
         return Ok(());
     }
-    let ways: Vec<String> =
-        ELSEWHERE.iter().map(|(name, key)| format!("{name} with --set {key}=...")).collect();
+    let ways = underlay_systems::names().into_iter().filter_map(|name| {
+        let capabilities = underlay_systems::find(name)?.capabilities();
+        // Jobs are not divided among workers.
+        let key = capabilities.elsewhere.filter(|_| capabilities.jobs.is_empty())?;
+        Some(format!("{name} with --set {key}=..."))
+    });
+    let ways: Vec<String> = ways.collect();
     Err(format!("workers reach a system that runs already: expected {}, or null", ways.join(", ")))
 }
 

@@ -195,7 +195,7 @@ pub fn with_status<T>(control: &Control<'_>, options: &OutputOptions, work: impl
             loop {
                 let line = status(control, options, began.elapsed(), &mut before).line();
                 // Whoever has read enough of them must not end the run.
-                let _ = writeln!(std::io::stderr(), "{line}");
+                output::say(&line);
                 // As YCSB does, for whoever draws a picture of standard output.
                 if options.measurement == MeasurementType::TimeSeries {
                     output::print(&line);

@@ -67,7 +67,7 @@ pub fn search(
     connect: Connect<'_>,
     stop: &Arc<AtomicBool>,
 ) -> Result<FoundRate, RunError> {
-    let stepped = |tried: &Tried| eprintln!("{}", line(tried));
+    let stepped = |tried: &Tried| output::say(line(tried));
     find_rate(spec, search, times, connect, stop, &stepped)
 }
 

@@ -10,7 +10,7 @@ use crate::initiator::association::Association;
 use crate::initiator::device::Namespace;
 use crate::initiator::error::InitiatorError;
 use crate::initiator::exchange::{Answer, Exchange, Lost};
-use crate::initiator::repetition::{REPEAT_LIMIT, repeat};
+use crate::initiator::repetition::{Patience, REPEAT_LIMIT, repeat};
 
 impl Shared {
     /// One attempt. What no flush had covered is done again before anything else is sent, and then every write that had no
@@ -41,6 +41,7 @@ impl Shared {
     /// How many kept writes were repeated.
     fn renew_namespaces(&self, association: &Association) -> Result<usize, InitiatorError> {
         let mut repeated = 0;
+        let patience = Patience { interval: self.keep_alive_interval() };
         let namespaces: Vec<Arc<Namespace>> =
             self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
         for namespace in namespaces {
@@ -50,7 +51,7 @@ impl Shared {
             if association.last_writer != 0 && is_new && namespace.has_written() {
                 return Err(InitiatorError::WrittenByAnother { nsid: namespace.nsid });
             }
-            repeated += repeat(association, &namespace)?;
+            repeated += repeat(association, &namespace, &patience)?;
         }
         Ok(repeated)
     }
@@ -62,34 +63,43 @@ impl Shared {
     fn send_unanswered_writes(self: &Arc<Shared>, association: &Association) -> Result<(), InitiatorError> {
         const WHAT: &str = "sending again what was not answered";
         let lost = || InitiatorError::Lost { what: WHAT, reason: "it ended again".into() };
+        let patience = Patience { interval: self.keep_alive_interval() };
         let writes = self.lock().take_unanswered_writes();
         let unanswered = Arc::new(AtomicUsize::new(writes.len()));
-        let mut is_sent = true;
-        for write in writes {
-            let counted = self.count_answer(write, &unanswered);
-            if let Err(exchange) = association.pick().submit(counted) {
-                // One that has not gone out now goes out with the next connection.
-                self.lock().orphans.push(*exchange);
-                is_sent = false;
-            }
-        }
+        let mut due: Vec<Exchange> =
+            writes.into_iter().map(|write| self.count_answer(write, &unanswered)).collect();
         let deadline = Instant::now() + REPEAT_LIMIT;
-        let mut state = self.lock();
+        let mut keep_alive_at = Instant::now() + patience.slice(REPEAT_LIMIT);
         loop {
+            for write in std::mem::take(&mut due) {
+                if let Err(write) = association.pick().submit(write) {
+                    // It goes out with the next connection.
+                    self.lock().orphans.push(*write);
+                }
+            }
+            let mut state = self.lock();
             let has_ended = state.ended.as_ref().is_some_and(|(number, _)| *number == association.number);
-            if !is_sent || has_ended || state.phase == Phase::Closed {
+            if has_ended || state.phase == Phase::Closed {
                 return Err(lost());
             }
-            // The target has not carried out what it wants to be asked again.
-            let refused = state.retries.iter().filter(|(_, exchange)| is_write(exchange)).count();
-            if unanswered.load(Ordering::SeqCst) <= refused {
+            if unanswered.load(Ordering::SeqCst) == 0 {
                 return Ok(());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let now = Instant::now();
+            if now >= deadline {
                 return Err(InitiatorError::TimedOut { what: WHAT });
             }
-            state = self.changed.wait_timeout(state, left);
+            // What the target wants to be asked again it has not carried out now. On the lost connection it may have.
+            let next;
+            (due, next) = state.take_due_writes(now);
+            if due.is_empty() && now < keep_alive_at {
+                let until = next.into_iter().chain([keep_alive_at, deadline]).min().unwrap_or(deadline);
+                drop(self.changed.wait_timeout(state, until.saturating_duration_since(now)));
+            } else if now >= keep_alive_at {
+                drop(state);
+                patience.keep_alive(association);
+                keep_alive_at = now + patience.slice(REPEAT_LIMIT);
+            }
         }
     }
 
@@ -121,6 +131,15 @@ impl State {
         let mut all: Vec<Exchange> = writes;
         all.extend(refused.into_iter().map(|(_, exchange)| exchange));
         all
+    }
+
+    /// Writes to be sent again by now, and when the next one is due.
+    fn take_due_writes(&mut self, now: Instant) -> (Vec<Exchange>, Option<Instant>) {
+        let is_due = |(at, exchange): &(Instant, Exchange)| *at <= now && is_write(exchange);
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.retries).into_iter().partition(is_due);
+        self.retries = later;
+        let next = self.retries.iter().filter(|(_, exchange)| is_write(exchange)).map(|(at, _)| *at).min();
+        (due.into_iter().map(|(_, exchange)| exchange).collect(), next)
     }
 }
 

@@ -1,0 +1,88 @@
+//! Whether a disk's backing files have room to grow: they take space as the disk is written, and a write that finds none
+//! fails on the mounted file system.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use underlay_attach::Missing;
+use underlay_attach::free_space::free_bytes;
+use underlay_storage::stack::{BackingSpec, DeviceSpec};
+use underlay_study::units;
+
+use crate::exit_codes::Failure;
+use crate::output;
+
+/// A file system's own structures and its log; without as much there is nothing to be mounted.
+const LEAST_BYTES: u64 = 128 << 20;
+
+/// Refuses a disk that not even a file system fits on, and says of one that can outgrow what is free.
+pub fn check(devices: &[&DeviceSpec], folder: &Path) -> Result<(), Failure> {
+    let Some(free_bytes) = free_bytes(folder) else { return Ok(()) };
+    match judge(growth_bytes(devices), free_bytes) {
+        Verdict::Fits => {}
+        Verdict::MayNotFit { growth_bytes } => output::say(format_args!(
+            "note: the disk may grow by {}, and {} are free at {}: writes that find no room there fail on the mounted disk; \
+             --keep DIR keeps it elsewhere",
+            units::rounded_bytes(growth_bytes),
+            units::rounded_bytes(free_bytes),
+            folder.display()
+        )),
+        Verdict::CannotFit { least_bytes } => {
+            return Err(Failure::from(Missing::new(
+                format!(
+                    "room for the disk's backing files: {} at least, and {} are free at {}",
+                    units::rounded_bytes(least_bytes),
+                    units::rounded_bytes(free_bytes),
+                    folder.display()
+                ),
+                "free some, or keep the disk on a larger file system with --keep DIR",
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Fits,
+    MayNotFit { growth_bytes: u64 },
+    CannotFit { least_bytes: u64 },
+}
+
+fn judge(growth_bytes: u64, free_bytes: u64) -> Verdict {
+    let least_bytes = growth_bytes.min(LEAST_BYTES);
+    match free_bytes {
+        free if free < least_bytes => Verdict::CannotFit { least_bytes },
+        free if free < growth_bytes => Verdict::MayNotFit { growth_bytes },
+        _ => Verdict::Fits,
+    }
+}
+
+/// What the backing files don't take yet of what they may.
+fn growth_bytes(devices: &[&DeviceSpec]) -> u64 {
+    const BLOCK_BYTES: u64 = 512;
+    let growth = |device: &&DeviceSpec| match &device.backing {
+        BackingSpec::File(path) => {
+            let taken_bytes = std::fs::metadata(path).map_or(0, |found| found.blocks() * BLOCK_BYTES);
+            device.capacity_bytes.saturating_sub(taken_bytes)
+        }
+        _ => 0,
+    };
+    devices.iter().map(growth).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_needs_room_for_a_file_system_and_is_warned_of_beyond() {
+        let gib = 1 << 30;
+        assert_eq!(judge(8 * gib, 9 * gib), Verdict::Fits);
+        assert_eq!(judge(8 * gib, 7 * gib), Verdict::MayNotFit { growth_bytes: 8 * gib });
+        assert_eq!(judge(8 * gib, 1 << 20), Verdict::CannotFit { least_bytes: LEAST_BYTES });
+        // A small disk needs no more than it is, and one that has been filled nothing.
+        assert_eq!(judge(1 << 20, 1 << 20), Verdict::Fits);
+        assert_eq!(judge(0, 0), Verdict::Fits);
+    }
+}
