@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 const REPLACEMENT: char = '\u{fffd}';
 
-/// The text with its control characters replaced, but for tabs, ends of lines and changes of colour.
+/// The text with its control characters replaced, but for tabs, ends of lines and changes of colour. A carriage return alone is replaced.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);
@@ -13,7 +13,7 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     let mut passed = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(character) = rest.chars().next() {
-        let length = colour_length(rest).unwrap_or(character.len_utf8());
+        let length = passed_whole(rest).unwrap_or(character.len_utf8());
         match length == character.len_utf8() && is_obeyed(character) {
             true => passed.push(REPLACEMENT),
             false => passed.push_str(&rest[..length]),
@@ -25,6 +25,11 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
 
 fn is_obeyed(character: char) -> bool {
     character.is_control() && !matches!(character, '\n' | '\t')
+}
+
+/// Of what is passed on at the beginning though it has control characters: a change of colour, the end of a line of CSV.
+fn passed_whole(text: &str) -> Option<usize> {
+    if text.starts_with("\r\n") { Some(2) } else { colour_length(text) }
 }
 
 /// Of a change of colour at the beginning: `ESC [ 1 ; 31 m`.
@@ -40,7 +45,7 @@ mod tests {
 
     #[test]
     fn only_colours_reach_the_terminal() {
-        for kept in ["plain\n\täöü", "\u{1b}[1;31mred\u{1b}[0m \u{1b}[m"] {
+        for kept in ["plain\n\täöü", "a,b\r\nc,d\r\n", "\u{1b}[1;31mred\u{1b}[0m \u{1b}[m"] {
             assert_eq!(harmless(kept), kept);
         }
         let replaced = [

@@ -107,8 +107,11 @@ impl Hierarchy {
             enable_memory(place)?;
         }
         match fs::create_dir(&parent) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+            // Another user's, perhaps, who has just made it.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                rustix::fs::access(&parent, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?;
+            }
+            made => made?,
         }
         match self.version {
             Version::V2 => enable_memory(&parent)?,

@@ -79,7 +79,7 @@ mod tests {
 name = "space"
 baseline = "one"
 [system.rocksdb]
-memory = "64 MiB"
+memory = "640 MiB"
 [storage.one]
 devices = [{ medium = "hdd-7200-sata" }]
 [storage.two]

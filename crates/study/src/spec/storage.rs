@@ -508,6 +508,7 @@ fn read_device(
     let medium = section.require("medium", "medium = \"hdd-7200-sata\"", findings);
     let count = section.take("count").map(|field| field.count(1..=DEVICES_MAX, findings));
     let capacity = section.take("capacity").map(|field| field.bytes(findings));
+    let may_be_larger = section.take("larger_than_medium").map(|field| field.boolean(findings));
     let directories = section.take("directories");
     let title = section.title.clone();
     section.finish(findings);
@@ -532,13 +533,16 @@ fn read_device(
     let capacity_bytes = match capacity {
         Some(capacity) => {
             let capacity = capacity?;
-            if capacity.value > medium.capacity_bytes() {
+            let may_be_larger = may_be_larger.is_some_and(|larger| larger == Some(true));
+            if capacity.value > medium.capacity_bytes() && !may_be_larger {
                 let message = format!("`capacity` in {title} is larger than its medium");
                 let label = format!("\"{}\" has {}", medium.name, rounded_bytes(medium.capacity_bytes()));
                 let finding = Diagnostic::error(capacity.span, message, label);
                 findings.push(
                     finding
-                        .with_help("several make more: `count`, or a medium's file with its own `capacity`"),
+                        .with_help(
+                            "several make more: `count`. For a device that no shop has, say `larger_than_medium = true`",
+                        ),
                 );
                 return None;
             }

@@ -43,7 +43,10 @@ fn told(error: &ParseError, text: &str) -> (Range<usize>, String) {
     let span = error.unexpected().or(error.context());
     let span = span.map_or(text.len()..text.len(), |span| span.start()..span.end());
     let expected = error.expected().unwrap_or_default().iter().map(|expected| match expected {
-        Expected::Literal(literal) => format!("`{}`", literal.escape_debug()),
+        Expected::Literal(literal) if literal.contains(char::is_control) => {
+            format!("`{}`", literal.escape_debug())
+        }
+        Expected::Literal(literal) => format!("`{literal}`"),
         Expected::Description(description) => (*description).to_owned(),
         other => format!("{other:?}"),
     });
