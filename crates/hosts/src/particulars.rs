@@ -13,8 +13,6 @@ type ByEnding = BTreeMap<(OperationKind, RawAnswer), BothLatencies>;
 pub struct SentParticulars {
     failed: Vec<Ending>,
     parts: Vec<Ending>,
-    #[serde(default)]
-    crossing: Vec<Crossing>,
     checks: Histogram,
     closings: Histogram,
 }
@@ -24,14 +22,6 @@ pub struct SentParticulars {
 struct Ending {
     kind: String,
     answer: String,
-    intended: Histogram,
-    service: Histogram,
-}
-
-/// Operations of one kind that cross an edge of the measured time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Crossing {
-    kind: String,
     intended: Histogram,
     service: Histogram,
 }
@@ -47,13 +37,7 @@ impl From<Particulars> for SentParticulars {
             };
             by_ending.into_iter().map(ending).collect()
         };
-        let crossing = |(kind, latencies): (OperationKind, BothLatencies)| Crossing {
-            kind: kind.name().to_owned(),
-            intended: latencies.intended,
-            service: latencies.service,
-        };
         SentParticulars {
-            crossing: particulars.crossing.into_iter().map(crossing).collect(),
             failed: endings(particulars.failed),
             parts: endings(particulars.parts),
             checks: particulars.checks,
@@ -65,10 +49,9 @@ impl From<Particulars> for SentParticulars {
 impl SentParticulars {
     /// Adds them to those of other workers. A name that nobody knows is left out.
     pub fn add_to(&self, whole: &mut Particulars) {
-        let kind_of = |name: &str| OperationKind::ALL.into_iter().find(|kind| kind.name() == name);
         let add = |endings: &[Ending], by_ending: &mut ByEnding| {
             for ending in endings {
-                let kind = kind_of(&ending.kind);
+                let kind = OperationKind::ALL.into_iter().find(|kind| kind.name() == ending.kind);
                 let answer = RawAnswer::ALL.into_iter().find(|answer| answer.name() == ending.answer);
                 if let Some(key) = kind.zip(answer) {
                     let latencies = by_ending.entry(key).or_default();
@@ -79,12 +62,6 @@ impl SentParticulars {
         };
         add(&self.failed, &mut whole.failed);
         add(&self.parts, &mut whole.parts);
-        for crossing in &self.crossing {
-            let Some(kind) = kind_of(&crossing.kind) else { continue };
-            let latencies = whole.crossing.entry(kind).or_default();
-            latencies.intended.merge(&crossing.intended);
-            latencies.service.merge(&crossing.service);
-        }
         whole.checks.merge(&self.checks);
         whole.closings.merge(&self.closings);
     }
@@ -104,8 +81,7 @@ mod tests {
         let both = BothLatencies { intended: histogram(values_ns), service: histogram(&[7]) };
         Particulars {
             failed: [((OperationKind::Read, RawAnswer::Missing), both.clone())].into(),
-            parts: [((OperationKind::Update, RawAnswer::Found), both.clone())].into(),
-            crossing: [(OperationKind::Read, both)].into(),
+            parts: [((OperationKind::Update, RawAnswer::Found), both)].into(),
             checks: histogram(values_ns),
             closings: histogram(&[1_000]),
         }
@@ -120,8 +96,7 @@ mod tests {
             serde_json::from_str::<SentParticulars>(&text).unwrap().add_to(&mut whole);
         }
         let mut expected = particulars(&[1_000, 2_000, 3_000_000]);
-        let endings = expected.failed.values_mut().chain(expected.parts.values_mut());
-        for both in endings.chain(expected.crossing.values_mut()) {
+        for both in expected.failed.values_mut().chain(expected.parts.values_mut()) {
             both.service = histogram(&[7, 7]);
         }
         expected.closings = histogram(&[1_000, 1_000]);

@@ -22,28 +22,25 @@ pub struct BothLatencies {
     pub service: Histogram,
 }
 
-/// What a run has to tell beside its measurement, in modelled time. Operations are counted that were due and sent within
-/// the measured time.
+/// What a run has to tell beside its measurement, in modelled time. Operations are counted that were due within the
+/// measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Particulars {
     /// Operations that did not end well, by how they ended.
     pub failed: BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
     /// The reads and the updates that read-modify-writes consist of, by how they ended.
     pub parts: BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
-    /// Operations with a latency in the record that were due *or* sent within the measured time, and not both: by the one
-    /// start that lies in it.
-    pub crossing: BTreeMap<OperationKind, BothLatencies>,
     /// How long it took to check a record's values.
     pub checks: Histogram,
     /// How long it took to close each connection.
     pub closings: Histogram,
 }
 
-/// The latencies of one part of an operation, or of one that failed.
+/// The latencies of one part of an operation, or of one that failed; `None` where the window does not count it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
-    pub intended_ns: u64,
-    pub service_ns: u64,
+    pub intended_ns: Option<u64>,
+    pub service_ns: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +51,12 @@ struct BothCounts {
 
 impl BothCounts {
     fn add(&mut self, timed: Timed) {
-        self.intended.add(timed.intended_ns);
-        self.service.add(timed.service_ns);
+        if let Some(ns) = timed.intended_ns {
+            self.intended.add(ns);
+        }
+        if let Some(ns) = timed.service_ns {
+            self.service.add(ns);
+        }
     }
 
     fn add_to(&self, both: &mut BothLatencies) {
@@ -68,7 +69,6 @@ impl BothCounts {
 pub(crate) struct Counts {
     failed: BTreeMap<(OperationKind, RawAnswer), BothCounts>,
     parts: BTreeMap<(OperationKind, RawAnswer), BothCounts>,
-    crossing: BTreeMap<OperationKind, BothCounts>,
     checks: LatencyCounts<u64>,
     closings: LatencyCounts<u64>,
 }
@@ -80,16 +80,6 @@ impl Counts {
 
     pub fn add_part(&mut self, kind: OperationKind, answer: RawAnswer, timed: Timed) {
         self.parts.entry((kind, answer)).or_default().add(timed);
-    }
-
-    /// An operation that was due within the measured time and not sent in it.
-    pub fn add_unsent(&mut self, kind: OperationKind, intended_ns: u64) {
-        self.crossing.entry(kind).or_default().intended.add(intended_ns);
-    }
-
-    /// An operation that was sent within the measured time and due before it.
-    pub fn add_overdue(&mut self, kind: OperationKind, service_ns: u64) {
-        self.crossing.entry(kind).or_default().service.add(service_ns);
     }
 
     /// `records` were checked in so much time each.
@@ -126,9 +116,6 @@ impl ParticularCounts {
             for (&key, both) in &counts.parts {
                 both.add_to(sum.parts.entry(key).or_default());
             }
-            for (&kind, both) in &counts.crossing {
-                both.add_to(sum.crossing.entry(kind).or_default());
-            }
             counts.checks.add_to_histogram(&mut sum.checks);
             counts.closings.add_to_histogram(&mut sum.closings);
         }
@@ -149,22 +136,17 @@ mod tests {
         let counts = ParticularCounts::default();
         for thread in [0, 1, 16] {
             let mut place = lock(counts.place(thread));
-            let timed = Timed { intended_ns: 2_000, service_ns: 1_000 };
+            let timed = Timed { intended_ns: Some(2_000), service_ns: (thread == 1).then_some(1_000) };
             place.add_failed(OperationKind::Read, RawAnswer::Missing, timed);
             place.add_part(OperationKind::Update, RawAnswer::Found, timed);
-            place.add_unsent(OperationKind::Read, 9_000);
-            if thread == 1 {
-                place.add_overdue(OperationKind::Read, 1_000);
-            }
             place.add_checks(3, 500);
             place.add_closing(70);
         }
         let sum = counts.sum();
         let counted = |both: &BothLatencies| (both.intended.count(), both.service.count());
         assert_eq!(sum.failed.len(), 1);
-        assert_eq!(counted(&sum.failed[&(OperationKind::Read, RawAnswer::Missing)]), (3, 3));
-        assert_eq!(counted(&sum.parts[&(OperationKind::Update, RawAnswer::Found)]), (3, 3));
-        assert_eq!(counted(&sum.crossing[&OperationKind::Read]), (3, 1));
+        assert_eq!(counted(&sum.failed[&(OperationKind::Read, RawAnswer::Missing)]), (3, 1));
+        assert_eq!(counted(&sum.parts[&(OperationKind::Update, RawAnswer::Found)]), (3, 1));
         assert_eq!((sum.checks.count(), sum.closings.count()), (9, 3));
     }
 }

@@ -343,17 +343,6 @@ impl<'a> Recorder<'a> {
                 None
             }
         };
-        if self.open_loop
-            && due != sent
-            && let Some(place) = self.particulars
-        {
-            let mut counts = particulars::lock(place);
-            if due {
-                counts.add_unsent(kind, latency_ns);
-            } else {
-                counts.add_overdue(kind, service_ns);
-            }
-        }
         // A timeout is no answer, whenever it comes.
         let answered = answered && outcome.is_some();
         if answered {
@@ -374,23 +363,19 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Whether both starts of an operation lie in the window, so that YCSB, which knows no window, counts it by both.
-    fn is_whole(&self, times: Times) -> bool {
-        self.window.contains(times.intended_ns) && (!self.open_loop || self.window.contains(times.start_ns))
-    }
-
     /// An operation that did not end well takes its time in the particulars too, by the rules that count latencies.
     #[cold]
     fn record_failed(&mut self, kind: OperationKind, times: Times, answer: RawAnswer) {
         let Some(place) = self.particulars else { return };
-        if !self.is_whole(times) {
-            return;
-        }
+        let due = self.window.contains(times.intended_ns);
+        let served = if self.open_loop { self.window.contains(times.start_ns) } else { due };
         let timed = Timed {
-            intended_ns: self.span_ns(times.intended_ns, times.end_ns),
-            service_ns: self.span_ns(times.start_ns, times.end_ns),
+            intended_ns: due.then(|| self.span_ns(times.intended_ns, times.end_ns)),
+            service_ns: served.then(|| self.span_ns(times.start_ns, times.end_ns)),
         };
-        particulars::lock(place).add_failed(kind, answer, timed);
+        if due || served {
+            particulars::lock(place).add_failed(kind, answer, timed);
+        }
     }
 
     /// An insert failed and will be repeated: it is no error yet.
@@ -418,13 +403,13 @@ impl<'a> Recorder<'a> {
     /// the whole was.
     pub fn record_parts(&mut self, times: Times, answer: &Result<Outcome, ClientError>) {
         let Some(place) = self.particulars else { return };
-        if !self.is_whole(times) {
+        if !self.window.contains(times.intended_ns) {
             return;
         }
         let answer = RawAnswer::of(answer);
         let timed = |intended_ns: u64, start_ns: u64, end_ns: u64| Timed {
-            intended_ns: self.span_ns(intended_ns, end_ns),
-            service_ns: self.span_ns(start_ns, end_ns),
+            intended_ns: Some(self.span_ns(intended_ns, end_ns)),
+            service_ns: Some(self.span_ns(start_ns, end_ns)),
         };
         let Times { intended_ns, start_ns, end_ns, read_end_ns } = times;
         let mut counts = particulars::lock(place);
@@ -488,9 +473,6 @@ impl<'a> Recorder<'a> {
             RawAnswer::Unstarted,
         );
         self.series.kind(kind).beyond.get_or_insert_default().add(waited_ns);
-        if let Some(place) = self.particulars {
-            particulars::lock(place).add_unsent(kind, waited_ns);
-        }
     }
 
     /// Hands over what the shared series has not got yet. To be called once, at the thread's end.

@@ -43,9 +43,6 @@ pub fn entries(measured: &Measured, facts: RunFacts<'_>, options: &OutputOptions
             Intervals::Intended => &section.latencies.intended,
             _ => &section.latencies.service,
         };
-        if section.is_one_sided && shown.count() == 0 {
-            continue;
-        }
         sheet.section(&section.name, shown, &section.returns);
     }
     for section in &sections {
@@ -55,8 +52,7 @@ pub fn entries(measured: &Measured, facts: RunFacts<'_>, options: &OutputOptions
             Intervals::Both => section.name != VERIFY,
             Intervals::BothWhereTheyDiffer => section.latencies.intended != section.latencies.service,
         };
-        let is_empty = section.is_one_sided && section.latencies.intended.count() == 0;
-        if is_shown && !is_empty {
+        if is_shown {
             let name = format!("{INTENDED}{}", section.name);
             sheet.section(&name, &section.latencies.intended, &[]);
         }

@@ -50,8 +50,8 @@ impl Points {
 
     fn add(&mut self, operation: &RawOperation, options: &OutputOptions) {
         let RawOperation { kind, intended_ns, start_ns, end_ns, read_end_ns, answer, .. } = *operation;
-        // YCSB knows nothing of what was never sent, and counts nothing that began before it measured.
-        if answer == RawAnswer::Unstarted || intended_ns < 0 || start_ns < 0 {
+        if answer == RawAnswer::Unstarted {
+            // YCSB knows nothing of what was never sent.
             return;
         }
         self.add_one(kind, answer, [intended_ns, start_ns, end_ns], options);

@@ -16,8 +16,6 @@ pub(super) struct Section {
     pub latencies: BothLatencies,
     /// YCSB's statuses.
     pub returns: Vec<(&'static str, u64)>,
-    /// It has latencies from one start alone, and is not printed where those of the other belong.
-    pub is_one_sided: bool,
 }
 
 /// YCSB's word for how an operation ended.
@@ -64,22 +62,13 @@ pub(super) fn sections(
     if let Some(particulars) = particulars {
         let of = |name: &str, latencies: &Histogram| {
             let latencies = BothLatencies { intended: latencies.clone(), service: latencies.clone() };
-            Section { name: name.to_owned(), latencies, ..Section::default() }
+            Section { name: name.to_owned(), latencies, returns: Vec::new() }
         };
         if particulars.closings.count() > 0 {
             sections.push(of("CLEANUP", &particulars.closings));
         }
     }
     sections
-}
-
-fn one_sided(name: String, latencies: BothLatencies) -> Section {
-    Section { name, latencies, is_one_sided: true, ..Section::default() }
-}
-
-fn subtract(from: &mut BothLatencies, other: &BothLatencies) {
-    from.intended.subtract(&other.intended);
-    from.service.subtract(&other.service);
 }
 
 fn merge(into: &mut BothLatencies, other: &BothLatencies) {
@@ -105,12 +94,17 @@ fn of_kind(
         service: stats.service.histogram.clone(),
     });
     let mut badly: BTreeMap<String, BothLatencies> = BTreeMap::new();
-    let crossing =
-        particulars.and_then(|particulars| particulars.crossing.get(&kind)).cloned().unwrap_or_default();
-    // YCSB counts an operation once, by both starts and its status. The record has those too that cross an edge of the
-    // measured time: they get sections of their own.
-    subtract(&mut well, &crossing);
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    if let Some(stats) = stats {
+        *counts.entry("OK").or_default() += stats.count - stats.missing.min(stats.count);
+        if particulars.is_none() {
+            counts.extend([
+                ("NOT_FOUND", stats.missing),
+                ("SERVICE_UNAVAILABLE", stats.throttled),
+                ("ERROR", stats.errors),
+            ]);
+        }
+    }
     for &(answer, both) in &failed {
         *counts.entry(status(answer)).or_default() += both.service.count();
         if kind == OperationKind::ReadModifyWrite {
@@ -121,19 +115,10 @@ fn of_kind(
         }
         if answer.is_timed() {
             // The record has them among all others.
-            subtract(&mut well, both);
+            well.intended.subtract(&both.intended);
+            well.service.subtract(&both.service);
         }
         merge(badly.entry(section_name(kind, answer, failures)).or_default(), both);
-    }
-    // What is left ended well.
-    *counts.entry("OK").or_default() += well.service.count();
-    if let (None, Some(stats)) = (particulars, stats) {
-        counts.insert("OK", well.service.count().saturating_sub(stats.missing));
-        counts.extend([
-            ("NOT_FOUND", stats.missing),
-            ("SERVICE_UNAVAILABLE", stats.throttled),
-            ("ERROR", stats.errors),
-        ]);
     }
     for &(answer, both) in &parts {
         *counts.entry(status(answer)).or_default() += both.service.count();
@@ -148,19 +133,9 @@ fn of_kind(
         let counted = STATUSES.into_iter().map(|status| (status, counts.get(status).copied().unwrap_or(0)));
         returns.extend(counted.filter(|&(_, count)| count > 0));
     }
-    let name = kind.name().to_uppercase();
-    let mut sections = vec![Section { name: name.clone(), latencies: well, returns, ..Section::default() }];
+    let mut sections = vec![Section { name: kind.name().to_uppercase(), latencies: well, returns }];
     for (name, latencies) in badly {
-        sections.push(Section { name, latencies, ..Section::default() });
-    }
-    let BothLatencies { intended, service } = crossing;
-    if intended.count() > 0 {
-        let latencies = BothLatencies { intended, ..BothLatencies::default() };
-        sections.push(one_sided(format!("{name}-UNSENT"), latencies));
-    }
-    if service.count() > 0 {
-        let latencies = BothLatencies { service, ..BothLatencies::default() };
-        sections.push(one_sided(format!("{name}-OVERDUE"), latencies));
+        sections.push(Section { name, latencies, returns: Vec::new() });
     }
     sections
 }
