@@ -9,6 +9,8 @@ use toml_parser::{Expected, ParseError, Source};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 
 const MESSAGE: &str = "this is not valid TOML";
+/// What the parser says of what stands between brackets or braces.
+const IN_BRACKETS: [&str; 2] = ["array", "inline table"];
 /// As deep as `toml_edit` goes.
 const DEEPEST: u32 = 80;
 
@@ -33,6 +35,10 @@ pub(super) fn report(text: &str, reported: (Range<usize>, String), findings: &mu
     }
     places.sort_by_key(|(span, _)| span.start);
     places.dedup_by_key(|(span, _)| span.start);
+    // Behind an array or table that was not closed everything looks wrong.
+    let unclosed =
+        places.iter().position(|(_, message)| IN_BRACKETS.iter().any(|word| message.contains(word)));
+    places.truncate(unclosed.map_or(places.len(), |first| first + 1));
     for (span, message) in places {
         findings.push(Diagnostic::error(span, MESSAGE, message));
     }
