@@ -55,6 +55,14 @@ impl Filesystem {
         }
     }
 
+    /// The command that says what is wrong with one, and mends nothing.
+    fn checker(self) -> &'static str {
+        match self {
+            Filesystem::Xfs => "xfs_repair -n",
+            Filesystem::Ext4 => "e2fsck -n",
+        }
+    }
+
     /// Refuses a volume that is too small, with what to do instead.
     pub fn check_capacity(self, volume: &str, capacity_bytes: u64) -> Result<(), AttachError> {
         if capacity_bytes >= self.smallest_bytes() {
@@ -117,8 +125,9 @@ impl Filesystem {
                     rustix::io::Errno::NODEV => format!(". This kernel has no {} support", self.name()),
                     rustix::io::Errno::INVAL | rustix::io::Errno::UCLEAN => {
                         format!(
-                            ". The volume may hold no {} filesystem, or a damaged one: format it",
-                            self.name()
+                            ". The volume may hold no {} file system, or a damaged one; `{}` looks without a change to it",
+                            self.name(),
+                            self.checker()
                         )
                     }
                     // A second host is refused its writes, of which the kernel says no more than this.

@@ -3,7 +3,6 @@
 mod disk;
 mod native_aio;
 mod place;
-pub mod signature;
 
 pub use disk::Disk;
 pub use place::{Facts, Place, PlaceError, Wanted};

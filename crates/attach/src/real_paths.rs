@@ -1,9 +1,7 @@
 //! Storage that is there already: directories of the user's own disks.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use underlay_files::{Access, Folder};
 use underlay_record::DeviceActivity;
@@ -20,8 +18,6 @@ use crate::registry::{Note, Registry, Thing};
 pub struct RealPaths {
     paths: Vec<PathBuf>,
 }
-
-static NEXT_DIRECTORY: AtomicU64 = AtomicU64::new(1);
 
 impl RealPaths {
     /// `paths` are existing, writable directories, one for each disk.
@@ -73,14 +69,7 @@ impl Directories {
         if !parent.is_dir() {
             return Err(AttachError::failed(format!("{} is no directory", path.display())));
         }
-        let directory = loop {
-            let number = NEXT_DIRECTORY.fetch_add(1, Ordering::Relaxed);
-            let directory = parent.join(format!("underlay-{}-{number}", std::process::id()));
-            // An earlier process of this number may have left one, which is not ours to use or remove.
-            if fs::symlink_metadata(&directory).is_err() {
-                break directory;
-            }
-        };
+        let directory = parent.join(underlay_files::unique_name("underlay"));
         let note = self.registry.note(Thing::Tree { path: directory.clone() })?;
         if let Err(error) = Folder::make_new(&directory, Access::Private) {
             self.registry.forget(note);
@@ -171,19 +160,12 @@ mod tests {
     use underlay_storage::stack::StackSpec;
 
     #[test]
-    fn a_stale_directory_of_the_same_process_number_is_passed_over() {
+    fn a_directory_of_ours_is_made_and_goes_and_nothing_else_does() {
         let keep = tempfile::tempdir().unwrap();
         let registry = Registry::at(&keep.path().join("run")).unwrap();
         let disk = keep.path().canonicalize().unwrap().join("disk");
-        fs::create_dir(&disk).unwrap();
-        let next = NEXT_DIRECTORY.load(Ordering::Relaxed);
-        let stale: Vec<PathBuf> = (next..next + 3)
-            .map(|number| disk.join(format!("underlay-{}-{number}", std::process::id())))
-            .collect();
-        for directory in &stale {
-            fs::create_dir(directory).unwrap();
-            fs::write(directory.join("theirs"), "x").unwrap();
-        }
+        std::fs::create_dir_all(disk.join("underlay")).unwrap();
+        std::fs::write(disk.join("underlay/theirs"), "x").unwrap();
         let spec = AttachSpec {
             stack: StackSpec { volumes: Vec::new(), dilation: 1.0, seed: 1 },
             filesystem: Filesystem::Xfs,
@@ -191,9 +173,10 @@ mod tests {
             format: true,
             mount_point: None,
         };
-        let mut attached = RealPaths::new(vec![disk]).attach(&spec, &registry).unwrap();
-        assert!(!stale.contains(&attached.paths()[0]));
+        let mut attached = RealPaths::new(vec![disk.clone()]).attach(&spec, &registry).unwrap();
+        let made = attached.paths()[0].clone();
+        assert!(made.starts_with(&disk) && made.is_dir() && made != disk.join("underlay"));
         attached.detach().unwrap();
-        assert!(stale.iter().all(|directory| directory.join("theirs").exists()));
+        assert!(!made.exists() && disk.join("underlay/theirs").exists());
     }
 }

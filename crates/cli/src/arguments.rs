@@ -244,15 +244,18 @@ pub struct MountArguments {
     /// Mount this storage of a study, with its layers and in its scale; several volumes lie in directories below DIR
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "filesystem", "initial"])]
     pub storage: Option<String>,
-    /// The size of each device [default: 8 GiB, or the medium's if smaller]
+    /// The size of each device [default: 8 GiB, or the medium's if smaller, or what the kept disk has]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// Slow motion: every latency this many times longer [default: 1, or the study's]
     #[arg(long, value_name = "FACTOR")]
     pub time: Option<f64>,
-    /// xfs or ext4
-    #[arg(long, default_value = "xfs")]
-    pub filesystem: String,
+    /// xfs or ext4 [default: xfs, or what the kept disk or the volume has]
+    #[arg(long, value_name = "NAME")]
+    pub filesystem: Option<String>,
+    /// Make the file system anew: what the kept disk or the volume holds is lost
+    #[arg(long)]
+    pub format: bool,
     /// fuse-uring+loop, fuse+loop and so on, as `underlay doctor` lists them [default: the best that works here]
     #[arg(long, value_name = "NAME")]
     pub attachment: Option<String>,

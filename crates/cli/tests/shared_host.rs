@@ -280,7 +280,9 @@ fn the_images_of_a_mounted_disk_are_for_this_user_alone() {
     }
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "the temporary disk is gone");
     // One that was kept by an earlier version.
-    let image = fs::read_dir(playground.path("kept")).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(playground.path("kept/disk.json")).unwrap();
+    let mut kept = fs::read_dir(playground.path("kept")).unwrap().map(|entry| entry.unwrap().path());
+    let image = kept.find(|path| path.extension().is_some_and(|extension| extension == "img")).unwrap();
     fs::set_permissions(&image, fs::Permissions::from_mode(0o644)).unwrap();
     let arguments =
         ["mount", "nvme-9300-max", "mnt", "--size", "512MiB", "--immediate", "--keep", "kept", "--", "true"];
@@ -312,4 +314,31 @@ fn a_disk_is_not_kept_or_mounted_where_someone_else_can_exchange_it() {
     let said = stderr(&mount("open/mnt", "disk"));
     assert!(said.contains("is a link of user 65534"), "{said}");
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+}
+
+#[test]
+fn nothing_is_written_where_a_pool_s_directory_was_exchanged() {
+    if !is_root() {
+        return;
+    }
+    let playground = Playground::new();
+    let theirs = playground.path("theirs");
+    fs::create_dir(&theirs).unwrap();
+    let victim = playground.path("victim");
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("lock"), "kept").unwrap();
+    symlink(&victim, theirs.join("pool")).unwrap();
+    give_away(&theirs);
+    for directory in ["theirs/pool", "theirs/pool/deep/er"] {
+        let pool = format!(
+            "name = \"tank\"\nlisten = \"127.0.0.1:0\"\ndirectory = \"{directory}\"\n\
+             devices = [{{ medium = \"ssd-sata\", capacity = \"64 MiB\" }}]\n"
+        );
+        playground.write("pool.toml", &pool);
+        for command in ["serve", "list"] {
+            refused(&playground.output(&["volume", command, "pool.toml"]), "belongs to user 65534");
+        }
+    }
+    assert_eq!(fs::read_to_string(victim.join("lock")).unwrap(), "kept");
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 1);
 }

@@ -146,6 +146,30 @@ fn a_record_that_was_cut_short_is_told_of_and_its_cell_run_again() {
     assert_eq!(std::fs::read(&cells[0]).unwrap(), kept, "what was whole was kept");
 }
 
+/// The registry is in memory on most machines, and a work directory is not.
+#[test]
+fn a_run_goes_on_after_a_restart_of_its_host() {
+    let playground = Playground::new();
+    finished_run(&playground);
+    std::fs::create_dir(playground.path("out/work")).unwrap();
+    playground.write("out/work/left", "by a run that was killed");
+    let part = playground.write("out/cells/a.parquet.4711.part", "half a raw log");
+    let output = playground.output(&["run", "--resume", "out"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(!playground.path("out/work").exists() && !part.exists());
+}
+
+#[test]
+fn a_work_directory_that_can_t_be_used_leaves_no_run() {
+    let playground = Playground::new();
+    playground.write("null.toml", NULL_STUDY);
+    std::fs::create_dir_all(playground.path("disk")).unwrap();
+    playground.write("file", "no directory");
+    let output = playground.output(&["run", "null.toml", "--out", "out", "--work", "file"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(!playground.path("out").exists(), "nothing is left of what was refused");
+}
+
 #[test]
 fn a_run_goes_on_with_its_own_study_and_no_other() {
     let playground = Playground::new();

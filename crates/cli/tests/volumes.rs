@@ -241,7 +241,7 @@ fn a_pool_may_be_of_files_that_are_there() {
     std::fs::write(playground.path("three.img"), vec![1; 64 << 20]).unwrap();
     playground.write("other.toml", "name = \"other\"\nlisten = \"127.0.0.1:0\"\npaths = [\"three.img\"]\n");
     let problem = refused(&playground, &["volume", "serve", "other.toml"], 2);
-    assert!(problem.contains("blank"), "{problem}");
+    assert!(problem.contains("holds data of an unknown kind"), "{problem}");
 }
 
 #[test]

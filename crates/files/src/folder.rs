@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 
 use crate::way::{User, open_way, place_of, refused};
@@ -69,7 +70,7 @@ impl Folder {
             _ => {}
         }
         let above = open_way(parent, &user)?;
-        if let Some(why) = user.exchange(&fstat(&above)?) {
+        if let Some(why) = user.exchange(&above, &fstat(&above)?) {
             return Err(refused(&path, parent, &why));
         }
         Folder::make_in(above.as_fd(), name, access)
@@ -116,7 +117,7 @@ impl Folder {
                 found.st_uid, user.number
             )));
         }
-        match user.mistrust(&found) {
+        match user.mistrust(&descriptor, &found) {
             Some(why) => {
                 Err(denied(&format!("it {why}: give it to this user alone (`chmod go-w`), or name another")))
             }
@@ -151,7 +152,7 @@ impl Folder {
     /// # Errors
     /// When something else than a regular file is there, or it can't be written.
     pub fn replace(&self, name: &str, access: Access, content: &[u8]) -> io::Result<()> {
-        let part = format!("{name}.part");
+        let part = format!("{name}.{}", write::PART);
         write::replace_in(
             self.descriptor.as_fd(),
             OsStr::new(name),
@@ -170,6 +171,23 @@ impl Folder {
         let file = plain_file::open_in(self.descriptor.as_fd(), Path::new(name))?
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         crate::read::text(file, most_bytes)
+    }
+
+    /// Takes away what processes that were killed had not written to the end. Nobody else may be writing here.
+    ///
+    /// # Errors
+    /// When the folder can't be read, or a file not be removed.
+    pub fn remove_parts(&self) -> io::Result<()> {
+        for entry in Dir::read_from(&self.descriptor)? {
+            let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+            let found = || statat(&self.descriptor, &name, AtFlags::SYMLINK_NOFOLLOW);
+            if Path::new(&name).extension() == Some(OsStr::new(write::PART))
+                && FileType::from_raw_mode(found()?.st_mode) == FileType::RegularFile
+            {
+                write::unlink(self.descriptor.as_fd(), &name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes the file of this name away; what is not there needs no removal.

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::io::Errno;
 
 /// As many as the kernel follows.
 const MOST_LINKS: usize = 40;
@@ -26,8 +27,9 @@ pub(crate) const PASSING: OFlags =
 /// When it is so, or the way can't be gone.
 pub fn check_way(path: &Path) -> io::Result<()> {
     let user = User::of_this_process();
-    let folder = fstat(open_way(path, &user)?)?;
-    user.exchange(&folder).map_or(Ok(()), |why| Err(refused(path, path, &why)))
+    let descriptor = open_way(path, &user)?;
+    let folder = fstat(&descriptor)?;
+    user.exchange(&descriptor, &folder).map_or(Ok(()), |why| Err(refused(path, path, &why)))
 }
 
 /// As [`check_way`], of the way to `path` alone: that folder itself may be anybody's, as one that is mounted over.
@@ -62,7 +64,7 @@ impl User {
     }
 
     /// Why others could put something into this folder, or take something out of it: nothing where they can't.
-    pub fn mistrust(&self, folder: &Stat) -> Option<String> {
+    pub fn mistrust(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
         if !self.trusts(folder) {
             return Some(format!("belongs to user {}", folder.st_uid));
         }
@@ -72,15 +74,21 @@ impl User {
         }
         // A group of the owner's number is the owner's alone, as most distributions make users. Other groups were chosen by
         // those who are in them, but not for root to be at their mercy.
+        if !mode.contains(Mode::WGRP) || self.number != 0 {
+            return None;
+        }
+        // Then the bits of the group are the most that anybody has whom the list names.
+        if has_access_list(descriptor) {
+            return Some("can be written to by those whom its access control list names".to_owned());
+        }
         let is_private = folder.st_gid == folder.st_uid;
-        let by_group = mode.contains(Mode::WGRP) && !is_private && self.number == 0;
-        by_group.then(|| format!("can be written to by group {}", folder.st_gid))
+        (!is_private).then(|| format!("can be written to by group {}", folder.st_gid))
     }
 
     /// Why others could exchange what is ours in this folder, where that is root's.
-    pub fn exchange(&self, folder: &Stat) -> Option<String> {
+    pub fn exchange(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
         let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX) && self.trusts(folder);
-        self.mistrust(folder).filter(|_| self.number == 0 && !is_sticky)
+        self.mistrust(descriptor, folder).filter(|_| self.number == 0 && !is_sticky)
     }
 }
 
@@ -93,15 +101,15 @@ pub(crate) fn open_way(path: &Path, user: &User) -> io::Result<OwnedFd> {
     while let Some(name) = left.pop_front() {
         let folder = fstat(&at)?;
         let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX);
-        let mistrust = user.mistrust(&folder);
-        if let Some(why) = user.exchange(&folder) {
+        let mistrust = user.mistrust(&at, &folder);
+        if let Some(why) = user.exchange(&at, &folder) {
             return Err(refused(path, &so_far, &why));
         }
         let found = statat(&at, &name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
             links += 1;
             if links > MOST_LINKS {
-                return Err(rustix::io::Errno::LOOP.into());
+                return Err(Errno::LOOP.into());
             }
             if mistrust.is_some() && !user.trusts(&found) {
                 let link = so_far.join(&name);
@@ -137,6 +145,17 @@ pub(crate) fn open_straight(path: &Path) -> io::Result<OwnedFd> {
         at = openat(&at, &name, PASSING, Mode::empty())?;
     }
     Ok(at)
+}
+
+/// POSIX access control lists (acl(5)); a file system that has none says so.
+fn has_access_list(folder: impl AsFd) -> bool {
+    // By its path, since what was found by its path alone can't be asked.
+    match rustix::fs::getxattr_query(in_proc(folder), "system.posix_acl_access") {
+        Ok(length) => length > 0,
+        Err(Errno::NODATA | Errno::NOTSUP) => false,
+        // Nobody knows who may write to it.
+        Err(_) => true,
+    }
 }
 
 /// Where a folder is, without links.

@@ -1,10 +1,9 @@
 //! Files that the user names: replaced whole, and only what is a regular file.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, fsync, openat, renameat, statat};
@@ -12,6 +11,9 @@ use rustix::io::Errno;
 
 use crate::Access;
 use crate::way::User;
+
+/// How the name ends of what is not whole yet.
+pub(crate) const PART: &str = "part";
 
 /// What stands where a file is to be.
 enum There {
@@ -33,7 +35,7 @@ pub fn replace_with<T, E: From<io::Error>>(
     let (folder, name) = folder_and_name(path)?;
     // Another process may write the same file.
     let mut part = name.to_owned();
-    part.push(format!(".{}.part", std::process::id()));
+    part.push(format!(".{}.{PART}", std::process::id()));
     replace_in(folder.as_fd(), name, &part, access, write)
 }
 
@@ -44,7 +46,7 @@ pub fn replace_with<T, E: From<io::Error>>(
 pub fn replace(path: &Path, access: Access, content: &[u8]) -> io::Result<()> {
     let (folder, name) = folder_and_name(path)?;
     let mut part = name.to_owned();
-    part.push(".part");
+    part.push(format!(".{PART}"));
     replace_in(folder.as_fd(), name, &part, access, |mut file| file.write_all(content))?;
     fsync(openat(&folder, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?).map_err(io::Error::from)
 }
@@ -55,9 +57,10 @@ pub fn replace(path: &Path, access: Access, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// When something else than a regular file is there, or it can't be written.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    match target(path)? {
+    let place = Place::of(path)?;
+    match place.target()? {
         Target::Replaced => replace_with(path, Access::Readable, |mut file| file.write_all(content)),
-        Target::Through => OpenOptions::new().write(true).truncate(true).open(path)?.write_all(content),
+        Target::Through => place.open(OFlags::TRUNC)?.write_all(content),
     }
 }
 
@@ -66,12 +69,18 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// When something else than a regular file is there, or it can't be opened.
 pub fn append(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true);
-    if let Target::Replaced = target(path)? {
-        options.create(true).mode(0o644).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    let place = Place::of(path)?;
+    match place.target()? {
+        Target::Through => place.open(OFlags::APPEND),
+        Target::Replaced => {
+            let file = place.open(OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
+            // Something else may have come there meanwhile.
+            match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+                FileType::RegularFile => Ok(file),
+                _ => Err(no_file("something else")),
+            }
+        }
     }
-    options.open(path)
 }
 
 /// Tells before the work whether [`write()`] could write here after it. It changes nothing.
@@ -79,10 +88,10 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As `write`.
 pub fn check_writable(path: &Path) -> io::Result<()> {
-    let (folder, _) = folder_and_name(path)?;
-    if let Target::Replaced = target(path)? {
+    let place = Place::of(path)?;
+    if let Target::Replaced = place.target()? {
         use rustix::fs::{Access as Asked, accessat};
-        accessat(&folder, ".", Asked::WRITE_OK | Asked::EXEC_OK, AtFlags::EACCESS)?;
+        accessat(&place.folder, ".", Asked::WRITE_OK | Asked::EXEC_OK, AtFlags::EACCESS)?;
     }
     Ok(())
 }
@@ -102,14 +111,33 @@ enum Target {
     Through,
 }
 
-fn target(path: &Path) -> io::Result<Target> {
-    let (folder, name) = folder_and_name(path)?;
-    match there(folder.as_fd(), name)? {
-        There::Nothing | There::File => Ok(Target::Replaced),
-        There::Other(what) => match User::of_this_process().mistrust(&fstat(&folder)?) {
-            None => Ok(Target::Through),
-            Some(_) => Err(no_file(what)),
-        },
+/// A name in a folder that is looked up once: what is found about it holds for what is opened.
+struct Place<'a> {
+    folder: OwnedFd,
+    name: &'a OsStr,
+}
+
+impl Place<'_> {
+    fn of(path: &Path) -> io::Result<Place<'_>> {
+        let (folder, name) = folder_and_name(path)?;
+        Ok(Place { folder, name })
+    }
+
+    fn target(&self) -> io::Result<Target> {
+        match there(self.folder.as_fd(), self.name)? {
+            There::Nothing | There::File => Ok(Target::Replaced),
+            There::Other(what) => {
+                match User::of_this_process().mistrust(&self.folder, &fstat(&self.folder)?) {
+                    None => Ok(Target::Through),
+                    Some(_) => Err(no_file(what)),
+                }
+            }
+        }
+    }
+
+    fn open(&self, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;
+        Ok(openat(&self.folder, self.name, flags, Access::Readable.of_file())?.into())
     }
 }
 
@@ -121,7 +149,7 @@ pub(crate) fn replace_in<T, E: From<io::Error>>(
     write: impl FnOnce(File) -> Result<T, E>,
 ) -> Result<T, E> {
     check_there(folder, name)?;
-    // What a crash has left. Made anew, so that it is nobody's link to somewhere.
+    // What a crash has left, or another process is writing, which learns of it. Made anew, so that it is nobody's link to somewhere.
     unlink(folder, part)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(folder, part, flags, access.of_file()).map_err(io::Error::from)?;
@@ -133,10 +161,11 @@ pub(crate) fn replace_in<T, E: From<io::Error>>(
         fsync(&file).map_err(io::Error::from)?;
         // Someone may have put something there meanwhile.
         check_there(folder, name)?;
+        check_is_there(folder, part, &file)?;
         renameat(folder, part, folder, name).map_err(io::Error::from)?;
         Ok(answer)
     })();
-    if written.is_err() {
+    if written.is_err() && check_is_there(folder, part, &file).is_ok() {
         let _ = unlink(folder, part);
     }
     written
@@ -153,6 +182,15 @@ fn check_there(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     match there(folder, name)? {
         There::Nothing | There::File => Ok(()),
         There::Other(what) => Err(no_file(what)),
+    }
+}
+
+/// Another process that writes the same file may have put its own part there, which is not whole yet.
+fn check_is_there(folder: BorrowedFd<'_>, part: &OsStr, file: &OwnedFd) -> io::Result<()> {
+    let (own, found) = (fstat(file)?, statat(folder, part, AtFlags::SYMLINK_NOFOLLOW));
+    match found {
+        Ok(found) if (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino) => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing the same file")),
     }
 }
 

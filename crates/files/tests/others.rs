@@ -191,3 +191,61 @@ fn what_is_too_long_is_read_no_further() {
     assert_eq!(underlay_files::read_text(&folder.path().join("a"), 3).unwrap(), "äb");
     assert_eq!(refusal(underlay_files::read_text(&folder.path().join("a"), 2)), "it is longer than 2 bytes");
 }
+
+/// Version 2 of `system.posix_acl_access`: user 65534 may write, whoever owns the folder and whatever its group is.
+const ACCESS_LIST: [(u16, u16, u32); 5] =
+    [(1, 7, u32::MAX), (2, 7, SOMEONE), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 5, u32::MAX)];
+
+#[test]
+fn a_folder_that_an_access_control_list_opens_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let open = made(folder.path().join("open"), 0o775, 0);
+    made(open.join("ours"), 0o700, 0);
+    check_way(&open.join("ours")).unwrap();
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, user) in ACCESS_LIST {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(user.to_le_bytes());
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    match rustix::fs::setxattr(&open, "system.posix_acl_access", &list, flags) {
+        Err(rustix::io::Errno::NOTSUP) => {
+            return eprintln!("NOT RUN: the file system has no access control lists");
+        }
+        outcome => outcome.unwrap(),
+    }
+    assert!(refusal(check_way(&open.join("ours"))).contains("access control list"));
+    assert!(refusal(Folder::open(&open)).contains("access control list"));
+}
+
+#[test]
+fn what_killed_writers_left_goes_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.parquet.4711.part", "b.json.part", "c.json", "part"] {
+        fs::write(folder.path().join(name), "x").unwrap();
+    }
+    fs::create_dir(folder.path().join("d.part")).unwrap();
+    symlink("c.json", folder.path().join("e.part")).unwrap();
+    Folder::open(folder.path()).unwrap().remove_parts().unwrap();
+    let mut left: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["c.json", "d.part", "e.part", "part"]);
+}
+
+#[test]
+fn of_two_writers_of_one_file_the_slower_learns_of_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let outcome = replace_with(&path, Access::Readable, |mut file| {
+        file.write_all(b"slow")?;
+        replace_with(&path, Access::Readable, |mut file| file.write_all(b"fast"))
+    });
+    assert!(refusal(outcome).contains("another process"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "fast");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+}

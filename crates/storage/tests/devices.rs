@@ -439,7 +439,7 @@ fn a_real_stack_answers_every_thread_and_stops() {
     match Stack::open(&spec) {
         Err(StackError::Backing { path: named, source }) => {
             assert_eq!(named, path);
-            assert!(source.to_string().contains("another process uses this file"));
+            assert!(source.to_string().contains("another process uses it"));
         }
         other => panic!("opened twice: {:?}", other.is_ok()),
     }

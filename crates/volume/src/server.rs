@@ -6,6 +6,7 @@
 
 mod admissions;
 mod connection;
+mod devices;
 mod error;
 mod exports;
 mod faults;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use underlay_sync::Mutex;
 
+use underlay_files::Folder;
 use underlay_storage::stack::Pace;
 
 use crate::pool_file::PoolFile;
@@ -56,9 +58,25 @@ impl Server {
     /// When the pool is in use, a device can't be had, the file asks for what would lose data, a secret is missing, or the
     /// address is taken.
     pub fn start(file: &PoolFile, pace: Pace) -> Result<Server, ServerError> {
+        Server::serve(file, pace, OpenPool::open)
+    }
+
+    /// As [`start`](Server::start); but where there is no pool yet, what else its devices hold is lost.
+    ///
+    /// # Errors
+    /// As there, except that devices need not be blank.
+    pub fn format(file: &PoolFile, pace: Pace) -> Result<Server, ServerError> {
+        Server::serve(file, pace, OpenPool::format)
+    }
+
+    fn serve(
+        file: &PoolFile,
+        pace: Pace,
+        open: impl FnOnce(&PoolFile) -> Result<OpenPool, ServerError>,
+    ) -> Result<Server, ServerError> {
         // Threads started later inherit it: the default of 50 µs would be added to every modelled latency.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let pool = OpenPool::open(file)?;
+        let pool = open(file)?;
         pool.apply(file)?;
         if let (Pace::Immediate, Some(stack)) = (pace, pool.stack()) {
             stack.set_pace(pace);
@@ -211,6 +229,12 @@ impl Command {
 /// # Errors
 /// When the server does not answer, or the pool can't be opened. What the command itself fails by is a reply.
 pub fn obey(file: &PoolFile, command: Command) -> Result<Reply, ServerError> {
+    match Folder::open(&file.directory) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        // Nor is anything believed that listens there.
+        Err(error) => return Err(devices::directory_error(&file.directory, error)),
+    }
     let control = file.control_socket();
     match Connection::open(&control) {
         Ok(mut connection) => {
@@ -234,7 +258,7 @@ pub fn obey(file: &PoolFile, command: Command) -> Result<Reply, ServerError> {
         let problem = format!("the pool '{}' is not served: `underlay volume serve` does that", file.name);
         return Ok(Reply::Failed { kind: FailureKind::Mistake, problem });
     }
-    if !file.directory.is_dir() || (opened::is_blank(file) && !opened::has_notes(file)) {
+    if !file.directory.is_dir() || (devices::is_blank(file) && !devices::has_notes(file)) {
         let problem = format!("there is no pool '{}' yet: `underlay volume serve` makes it", file.name);
         return Ok(Reply::Failed { kind: FailureKind::Mistake, problem });
     }

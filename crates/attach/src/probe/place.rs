@@ -1,7 +1,7 @@
 //! What a user wants to have probed: found, refused where it would do harm, and opened for direct I/O.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read as _;
+use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use underlay_storage::fit::TargetError;
+use underlay_storage::{contents, exclusive};
 
 use super::disk::Disk;
-use super::signature::{HEAD_BYTES, recognise};
 use crate::attachment::AttachError;
 use crate::mounts;
 use crate::registry::{Note, Registry, Thing};
@@ -156,7 +156,7 @@ impl Place {
                 ),
             ));
         }
-        let path = directory.join(format!("underlay-probe-{}", std::process::id()));
+        let path = directory.join(underlay_files::unique_name("underlay-probe"));
         let note = registry.note(Thing::File { path: path.clone() })?;
         let test_file = TestFile { path: path.clone(), registry: registry.clone(), note: Some(note) };
         let file = OpenOptions::new()
@@ -196,12 +196,18 @@ impl Place {
         stop: &Arc<AtomicBool>,
     ) -> Result<Place, PlaceError> {
         let path = &wanted.path;
+        if wanted.destroy {
+            refuse_what_is_held(path)?;
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(wanted.destroy)
             .custom_flags(libc::O_DIRECT)
             .open(path)
             .map_err(|error| refused(path, no_direct(&error)))?;
+        if wanted.destroy {
+            exclusive::claim(&file).map_err(|error| refused(path, error))?;
+        }
         let span_bytes = span(path, metadata.len(), wanted.size_bytes)?;
         let facts = Facts { what: "file", ..device_facts(metadata.dev(), metadata.len()) };
         let disk = Disk::new(file, path.display().to_string(), span_bytes, wanted.destroy, Arc::clone(stop));
@@ -224,6 +230,9 @@ impl Place {
             ),
             _ => refused(path, no_direct(&error)),
         })?;
+        if wanted.destroy {
+            exclusive::claim(&file).map_err(|error| refused(path, error))?;
+        }
         let capacity_bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
             .map_err(|errno| refused(path, std::io::Error::from(errno)))?;
         let span_bytes = span(path, capacity_bytes, wanted.size_bytes)?;
@@ -233,29 +242,31 @@ impl Place {
     }
 }
 
-/// Something on the device would be gone.
+/// What is known to be on it would be gone.
 fn refuse_what_is_held(path: &Path) -> Result<(), PlaceError> {
-    let mut head = vec![0; HEAD_BYTES];
     let mut file = File::open(path).map_err(|error| refused(path, error))?;
-    let mut read = 0;
-    while read < head.len() {
-        match file.read(&mut head[read..]) {
-            Ok(0) => break,
-            Ok(bytes) => read += bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(refused(path, error)),
-        }
-    }
-    match recognise(&head[..read]) {
-        Some(what) => Err(refused(
+    let length_bytes = file.seek(SeekFrom::End(0)).map_err(|error| refused(path, error))?;
+    let held = contents::of_file(&file, length_bytes).map_err(|error| refused(path, error))?;
+    let Some(held) = held else { return Ok(()) };
+    let signatures = held.signatures().map_err(|error| {
+        refused(
             path,
             format!(
-                "holds {what}, which --destroy would overwrite; if nobody needs it, remove it first with `wipefs --all {}`",
-                path.display()
+                "holds data, and `wipefs` of util-linux, which knows what it is, can't be asked: {error}"
             ),
-        )),
-        None => Ok(()),
+        )
+    })?;
+    if signatures.is_empty() {
+        return Ok(());
     }
+    Err(refused(
+        path,
+        format!(
+            "holds {}, which --destroy would overwrite; if nobody needs it, remove it first with `wipefs --all {}`",
+            signatures.join(", "),
+            path.display()
+        ),
+    ))
 }
 
 fn span(path: &Path, there_bytes: u64, wanted_bytes: Option<u64>) -> Result<u64, PlaceError> {

@@ -43,6 +43,7 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
     let mut cleaned = Cleaned::default();
     let mut dead = Vec::new();
     let mut limited = BTreeSet::new();
+    let mut held = Vec::new();
     for (path, journal) in registry.journals() {
         if journal.owner.is_alive() {
             cleaned.in_use += journal.things.len();
@@ -57,12 +58,15 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
                 owner.process.pid,
                 things.len()
             ));
+            held.extend(journal.things.into_iter().map(|(_, thing)| thing));
         } else {
             dead.push((path, journal));
         }
     }
     let mut problems = Vec::new();
-    for (path, journal) in dead {
+    for (path, mut journal) in dead {
+        // What a user removed by hand may have been made again at the same place, by another process.
+        journal.things.retain(|(_, thing)| !held.contains(thing));
         let configs = journal.things.iter().filter_map(|(_, thing)| match thing {
             Thing::Daemon { config, .. } => Some(config.clone()),
             _ => None,
@@ -70,7 +74,7 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
         let daemons = configs.collect();
         let limited = limited.clone();
         let mut cleaner =
-            Cleaner { report: &mut *report, daemons, limited, removed: 0, problems: Vec::new() };
+            Cleaner { registry, report: &mut *report, daemons, limited, removed: 0, problems: Vec::new() };
         cleaner.undo(&journal);
         cleaned.removed += cleaner.removed;
         if cleaner.problems.is_empty() {
@@ -85,6 +89,7 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
 }
 
 struct Cleaner<'a> {
+    registry: &'a Registry,
     report: &'a mut dyn FnMut(&str),
     /// The configurations of the owner's device daemons.
     daemons: Vec<PathBuf>,
@@ -308,7 +313,17 @@ impl Cleaner<'_> {
         }
     }
 
+    /// Whether a living process has made something at this path, or below it: it may have begun after this clean-up.
+    fn is_held(&self, thing: &Thing) -> bool {
+        let Some(path) = thing.made_path() else { return false };
+        let living = self.registry.living();
+        living.iter().filter_map(|(_, thing)| thing.made_path()).any(|held| held.starts_with(path))
+    }
+
     fn remove_path(&mut self, thing: &Thing) {
+        if self.is_held(thing) {
+            return;
+        }
         let (path, outcome) = match thing {
             Thing::File { path } if is_kind(path, fs::FileType::is_file) => {
                 (path, underlay_files::remove_file(path))

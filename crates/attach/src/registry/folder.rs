@@ -7,6 +7,7 @@ use underlay_files::{Access, Folder};
 
 use super::{Note, Registry, Thing};
 use crate::attachment::AttachError;
+use crate::mounts;
 
 /// A folder that is removed with everything in it when this value is dropped. It is noted before it is made; what can't
 /// be removed stays noted, for [`Registry::clean`].
@@ -61,6 +62,30 @@ impl OwnFolder {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Removes a folder of ours that no registry knows any more: the registry is in memory on most machines, and gone after a
+    /// restart. Returns whether it is gone. One that is noted, or that something is mounted in, stays for
+    /// [`Registry::clean`], and so does what is no folder: a link leads to somebody else's. Only who has locked what the folder is
+    /// for may ask.
+    ///
+    /// # Errors
+    /// When it can't be removed.
+    pub fn remove_forgotten(path: &Path, registry: &Registry) -> Result<bool, AttachError> {
+        let cannot = |error| AttachError::io("remove", path, error);
+        if !fs::symlink_metadata(path).map_err(cannot)?.is_dir() {
+            return Ok(false);
+        }
+        // Of this user, and on no way that others can change.
+        let path = &Folder::open(path).map_err(cannot)?.path().to_path_buf();
+        let is_in = |thing: &Thing| thing.made_path().is_some_and(|made| made.starts_with(path));
+        let is_noted = registry.living().iter().any(|(_, thing)| is_in(thing))
+            || registry.leftovers().iter().any(|leftover| is_in(&leftover.thing));
+        if is_noted || mounts::all().iter().any(|mount| mount.mount_point.starts_with(path)) {
+            return Ok(false);
+        }
+        underlay_files::remove_tree(path).map_err(cannot)?;
+        Ok(true)
     }
 }
 

@@ -63,6 +63,54 @@ fn what_a_living_process_made_is_no_leftover() {
     registry.forget(note);
 }
 
+/// Its user removed the dead one's by hand, and began again.
+#[test]
+fn what_a_living_process_made_at_the_same_place_stays() {
+    let (keep, registry) = registry();
+    let made_again = keep.path().join("run/work");
+    let things = [&made_again, &keep.path().join("run")].map(|path| Thing::Tree { path: path.clone() });
+    journal_of(&registry, dead_process(), &crate::processes::boot_id(), &things);
+    let note = registry.note(Thing::Tree { path: made_again.clone() }).unwrap();
+    fs::create_dir_all(&made_again).unwrap();
+    fs::write(made_again.join("file"), "x").unwrap();
+    let (outcome, said) = clean(&registry);
+    assert_eq!(outcome, Ok(Cleaned { removed: 0, in_use: 1 }), "{said:?}");
+    assert!(made_again.join("file").is_file());
+    fs::remove_dir_all(&made_again).unwrap();
+    registry.forget(note);
+}
+
+#[test]
+fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
+    let (keep, registry) = registry();
+    let path = keep.path().canonicalize().unwrap().join("work");
+    let make = || {
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("file"), "x").unwrap();
+    };
+    make();
+    assert!(OwnFolder::remove_forgotten(&path, &registry).unwrap());
+    assert!(!path.exists());
+    // A link leads to what is not ours.
+    let precious = keep.path().join("precious");
+    fs::create_dir(&precious).unwrap();
+    fs::write(precious.join("file"), "x").unwrap();
+    std::os::unix::fs::symlink(&precious, &path).unwrap();
+    assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap());
+    assert!(precious.join("file").is_file());
+    fs::remove_file(&path).unwrap();
+    let things = [Thing::Tree { path: path.clone() }];
+    let journal = journal_of(&registry, dead_process(), &crate::processes::boot_id(), &things);
+    make();
+    assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "`clean` knows of it");
+    fs::remove_file(journal).unwrap();
+    fs::remove_dir_all(&path).unwrap();
+    let note = registry.note(Thing::File { path: path.join("file") }).unwrap();
+    make();
+    assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "a living process has something in it");
+    registry.forget(note);
+}
+
 #[test]
 fn what_a_dead_process_made_is_removed_and_nothing_else() {
     let (keep, registry) = registry();

@@ -115,7 +115,7 @@ fn refusals_say_why_and_leave_nothing() {
     unformatted.filesystem = Filesystem::Ext4;
     unformatted.format = false;
     let said = refusal(&attachment, &unformatted);
-    assert!(said.contains("format it"), "{said}");
+    assert!(said.contains("e2fsck -n"), "{said}");
 
     // The daemon's own words come through.
     let mut broken = stack(&[("a", 16 * MIB, memory.clone()), ("b", 16 * MIB, memory)]);

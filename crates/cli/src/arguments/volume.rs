@@ -86,6 +86,9 @@ pub struct ServeVolumesArguments {
     /// Fast-forward: the devices complete at once
     #[arg(long)]
     pub immediate: bool,
+    /// Where there is no pool yet, make it even on devices that hold other data, which is lost. A pool that is there stays
+    #[arg(long)]
+    pub format: bool,
     /// Once it serves, print what it serves as one JSON object on one line
     #[arg(long)]
     pub json: bool,

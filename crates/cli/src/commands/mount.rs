@@ -1,15 +1,15 @@
 //! `underlay mount`: a modelled disk for any program, or a volume of a server.
 
+mod disk;
 mod space;
 mod volume;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachSpec, Attached, Filesystem, OwnFolder, Registry, choice};
-use underlay_files::{Access, Folder};
+use underlay_attach::{AttachSpec, Attached, Filesystem, Registry, choice};
 use underlay_report::quantity;
 use underlay_storage::catalogue::{self, LayoutPreset};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
@@ -20,6 +20,7 @@ use underlay_study::units;
 use crate::arguments::{Initial, MountArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
 use crate::{output, signals};
+use disk::{Disk, State};
 
 const DEFAULT_DEVICE_BYTES: u64 = 8 << 30;
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -59,28 +60,29 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         )));
     }
     let registry = Registry::open()?;
-    let disk = Disk::open(arguments.keep.as_deref(), &registry)?;
+    let mut disk = Disk::open(arguments, &registry)?;
     let Wanted { title, mut stack, filesystem, attachment, is_blank } = match &arguments.storage {
         _ if volume::is_url(&arguments.medium) => remote_volume(arguments)?,
-        Some(name) => storage_of_study(arguments, name, &disk.folder)?,
+        Some(name) => storage_of_study(arguments, name, disk.folder())?,
         None => match catalogue::find_layout(&arguments.medium) {
-            Ok(layout) => whole_layout(arguments, &layout, &disk.folder)?,
-            Err(_) => striped_medium(arguments, &disk.folder)?,
+            Ok(layout) => whole_layout(arguments, &layout, &disk)?,
+            Err(_) => striped_medium(arguments, &disk)?,
         },
     };
     for volume in &mut stack.volumes {
         volume.root.for_each_device(&mut |device| device.power_cut_armed = arguments.power_cut);
     }
     let devices: Vec<&DeviceSpec> = stack.volumes.iter().flat_map(VolumeSpec::devices).collect();
-    let format = match is_blank {
-        Some(is_blank) => is_blank,
-        None => holds_nothing(&devices)?,
+    let state = match is_blank {
+        Some(is_blank) if is_blank || arguments.format => State::Blank,
+        Some(_) => State::Whole,
+        None => disk.examine(&stack, filesystem)?,
     };
-    space::check(&devices, disk.folder.as_path())?;
+    space::check(&devices, disk.folder())?;
     let dilation = stack.dilation;
-    let spec = AttachSpec {
+    let mut spec = AttachSpec {
         filesystem,
-        format,
+        format: state == State::Blank,
         // One volume is the directory itself, of several each has one below it.
         mount_point: (stack.volumes.len() == 1).then(|| arguments.dir.clone()),
         mount_root: arguments.dir.clone(),
@@ -91,12 +93,15 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         Some(name) => choice::choose(Some(name))?,
         None => choice::choose_for(&spec.stack, None)?,
     };
-    let mut attached = attachment.attach(&spec, &registry).inspect_err(|_| {
-        // What was made just now holds no file system, and must not be taken for a kept disk the next time.
-        if format {
-            remove_images(&spec.stack);
-        }
-    })?;
+    disk.begin(state)?;
+    let mut attached = attachment.attach(&spec, &registry);
+    if attached.is_err() && state == State::Unfinished {
+        // There is no whole file system, so nobody has written to it.
+        spec.format = true;
+        attached = attachment.attach(&spec, &registry);
+    }
+    let mut attached = attached.inspect_err(|_| disk.give_up())?;
+    disk.is_ready()?;
     if arguments.immediate {
         attached.set_pace(Pace::Immediate)?;
     }
@@ -121,12 +126,6 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     conclude(arguments.activity.as_deref(), dilation, &attached)?;
     attached.detach()?;
     Ok(code)
-}
-
-fn remove_images(stack: &StackSpec) {
-    for image in storage::image_files(stack) {
-        let _ = std::fs::remove_file(image);
-    }
 }
 
 /// `--storage`: as a study describes it, but at the size that the study's scale makes of it.
@@ -171,31 +170,36 @@ fn remote_volume(arguments: &MountArguments) -> Result<Wanted, Failure> {
     Ok(Wanted {
         title: arguments.medium.clone(),
         stack: found.stack,
-        filesystem: found.filesystem.unwrap_or(asked),
+        filesystem: match found.filesystem {
+            Some(there) if !arguments.format => there,
+            _ => asked.unwrap_or_default(),
+        },
         attachment: arguments.attachment.clone(),
         is_blank: Some(found.is_blank),
     })
 }
 
-fn filesystem(arguments: &MountArguments) -> Result<Filesystem, Failure> {
-    match arguments.filesystem.as_str() {
-        "xfs" => Ok(Filesystem::Xfs),
-        "ext4" => Ok(Filesystem::Ext4),
-        other => Err(Failure::Mistake(format!("--filesystem is '{other}': expected xfs or ext4"))),
+/// The one that is asked for.
+fn filesystem(arguments: &MountArguments) -> Result<Option<Filesystem>, Failure> {
+    match arguments.filesystem.as_deref() {
+        None => Ok(None),
+        Some("xfs") => Ok(Some(Filesystem::Xfs)),
+        Some("ext4") => Ok(Some(Filesystem::Ext4)),
+        Some(other) => Err(Failure::Mistake(format!("--filesystem is '{other}': expected xfs or ext4"))),
     }
 }
 
 /// A published set-up: its devices put together as they were, each of the size that is asked for.
-fn whole_layout(arguments: &MountArguments, layout: &LayoutPreset, images: &Path) -> Result<Wanted, Failure> {
-    let device_bytes = size(arguments)?.unwrap_or(DEFAULT_DEVICE_BYTES);
+fn whole_layout(arguments: &MountArguments, layout: &LayoutPreset, disk: &Disk) -> Result<Wanted, Failure> {
+    let device_bytes = size(arguments)?.or(disk.device_bytes()).unwrap_or(DEFAULT_DEVICE_BYTES);
     let spec = StorageSpec::of_layout(layout, device_bytes, initial(arguments));
     let time = arguments.time.unwrap_or(1.0);
-    let stack = storage::stack(&spec, images, 1.0, time, SEED)
+    let stack = storage::stack(&spec, disk.folder(), 1.0, time, SEED)
         .ok_or_else(|| Failure::Failed(format!("the layout {} has no devices", layout.name)))?;
     Ok(Wanted {
         title: format!("the layout {}", layout.name),
         stack,
-        filesystem: filesystem(arguments)?,
+        filesystem: filesystem(arguments)?.or(disk.filesystem()).unwrap_or_default(),
         attachment: arguments.attachment.clone(),
         is_blank: None,
     })
@@ -220,9 +224,9 @@ fn size(arguments: &MountArguments) -> Result<Option<u64>, Failure> {
     }
 }
 
-fn striped_medium(arguments: &MountArguments, images: &Path) -> Result<Wanted, Failure> {
-    let filesystem = filesystem(arguments)?;
-    let devices = devices(arguments, images)?;
+fn striped_medium(arguments: &MountArguments, disk: &Disk) -> Result<Wanted, Failure> {
+    let filesystem = filesystem(arguments)?.or(disk.filesystem()).unwrap_or_default();
+    let devices = devices(arguments, disk)?;
     Ok(Wanted {
         title: arguments.medium.clone(),
         stack: StackSpec {
@@ -234,34 +238,6 @@ fn striped_medium(arguments: &MountArguments, images: &Path) -> Result<Wanted, F
         attachment: arguments.attachment.clone(),
         is_blank: None,
     })
-}
-
-/// The folder of the disk's backing files: the user's, or one that goes when the disk does.
-struct Disk {
-    folder: PathBuf,
-    _temporary: Option<OwnFolder>,
-}
-
-impl Disk {
-    fn open(keep: Option<&Path>, registry: &Registry) -> Result<Self, Failure> {
-        let cannot = |what: &str, path: &Path, error: std::io::Error| {
-            Failure::Mistake(format!("cannot {what} {}: {error}", path.display()))
-        };
-        let (folder, temporary) = match keep {
-            Some(folder) => {
-                // What the disk holds is this user's alone, and nobody puts another disk in its place.
-                let kept = Folder::make(folder, Access::Private)
-                    .map_err(|error| cannot("keep a disk in", folder, error))?;
-                (kept.path().to_path_buf(), None)
-            }
-            None => {
-                // Not where the sockets are: that is in memory on most machines.
-                let temporary = OwnFolder::make_in(&std::env::temp_dir(), "underlay-disk", registry)?;
-                (temporary.path().to_path_buf(), Some(temporary))
-            }
-        };
-        Ok(Disk { folder, _temporary: temporary })
-    }
 }
 
 /// `hdd-7200-sata`, `hdd-7200-satax6` or `my-disk.toml`: a medium and how many of it.
@@ -296,7 +272,7 @@ fn layouts() -> Vec<String> {
     catalogue::layouts().iter().map(|layout| layout.name.clone()).collect()
 }
 
-fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>, Failure> {
+fn devices(arguments: &MountArguments, disk: &Disk) -> Result<Vec<DeviceSpec>, Failure> {
     let (medium, count) = medium_and_count(&arguments.medium)?;
     let capacity_bytes = match size(arguments)? {
         Some(bytes) if bytes > medium.capacity_bytes() => {
@@ -309,51 +285,19 @@ fn devices(arguments: &MountArguments, folder: &Path) -> Result<Vec<DeviceSpec>,
             )));
         }
         Some(bytes) => bytes,
-        None => DEFAULT_DEVICE_BYTES.min(medium.capacity_bytes()),
+        None => disk.device_bytes().unwrap_or(DEFAULT_DEVICE_BYTES).min(medium.capacity_bytes()),
     };
     // Every chunk of a stripe is whole.
     let capacity_bytes = capacity_bytes / CHUNK_BYTES * CHUNK_BYTES;
     Ok((0..count)
         .map(|index| {
             let name = format!("{}.{index}", medium.name);
-            let backing = BackingSpec::File(folder.join(format!("{name}.img")));
+            let backing = BackingSpec::File(disk.folder().join(format!("{name}.img")));
             let mut device = DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, backing);
             device.initial = initial(arguments);
             device
         })
         .collect())
-}
-
-/// Whether a file system has to be made first. A disk that is there in part is a mistake: making a file system
-/// would destroy what the rest of it holds.
-fn holds_nothing(devices: &[&DeviceSpec]) -> Result<bool, Failure> {
-    let mut there = Vec::new();
-    let mut absent = Vec::new();
-    for device in devices {
-        let BackingSpec::File(path) = &device.backing else { continue };
-        match std::fs::metadata(path) {
-            Ok(found) if found.len() != device.capacity_bytes => {
-                return Err(Failure::Mistake(format!(
-                    "the kept disk {} has {} bytes, and {} were asked for: give the --size, or the study, that it was \
-                     made with",
-                    path.display(),
-                    found.len(),
-                    device.capacity_bytes
-                )));
-            }
-            Ok(_) => there.push(path),
-            Err(_) => absent.push(path),
-        }
-    }
-    match (there.first(), absent.first()) {
-        (Some(there), Some(absent)) => Err(Failure::Mistake(format!(
-            "the kept disk is not whole: {} is there and {} is not; mount as many devices as it was made of, \
-             or name another directory for --keep",
-            there.display(),
-            absent.display()
-        ))),
-        (there, _) => Ok(there.is_none()),
-    }
 }
 
 fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {

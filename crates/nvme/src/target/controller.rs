@@ -28,9 +28,9 @@ pub(super) const EVENT_REQUESTS: usize = 4;
 /// Entries that the error log keeps.
 pub(super) const ERROR_ENTRIES: usize = 64;
 
-/// How long the timers of controller and host may disagree.
 /// What a keep-alive timeout is a multiple of, in units of 100 ms (Identify Controller, KAS).
 pub(super) const KEEP_ALIVE_GRANULARITY: u16 = 1;
+/// How long the timers of controller and host may disagree.
 const KEEP_ALIVE_GRACE: Duration = Duration::from_millis(100);
 
 /// To what a host is connected.

@@ -5,11 +5,12 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom, fallocate, flock, seek};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
 use super::Backing;
 use crate::device::DeviceError;
+use crate::exclusive;
 use crate::failed_sync::SyncLatch;
 
 /// What a flush of a file backing achieves on *this* machine.
@@ -46,18 +47,7 @@ impl FileBacking {
         // would be written through.
         options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(path)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::AGAIN) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::ResourceBusy,
-                    "another process uses this file as a device; stop it first",
-                ));
-            }
-            // Filesystems without locks: go on without the protection.
-            Err(Errno::NOTSUP | Errno::NOLCK | Errno::INVAL) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+        exclusive::claim(&file)?;
         let found = file.metadata()?;
         if found.is_file() && found.mode() & 0o077 != 0 && found.uid() == rustix::process::geteuid().as_raw()
         {

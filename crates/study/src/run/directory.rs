@@ -63,6 +63,8 @@ impl RunDirectory {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             RunError::Mistake(format!("another process is running the study in {}", folder.path().display()))
         })?;
+        // Of a process that was killed while it wrote them: raw logs may be long.
+        cells.remove_parts().map_err(|error| cannot("tidy", cells.path(), &error))?;
         Ok(RunDirectory { folder, cells, _lock: lock })
     }
 

@@ -28,6 +28,8 @@ pub fn start(
     let order = plan::order(study);
     // Before anything is made: what is refused leaves nothing behind.
     space::check(study, order.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
+    let registry = registry()?;
+    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
     let directory = RunDirectory::create(&options.directory)?;
     let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
     let run = Run {
@@ -50,7 +52,7 @@ pub fn start(
         reference: study.reference.clone(),
     };
     directory.write_run(&run)?;
-    go_on(study, &run, &directory, options, observer, stop)
+    go_on(study, &run, &directory, elsewhere, registry, observer, stop)
 }
 
 /// Goes on with a run that was interrupted: what is recorded as completed is kept.
@@ -70,7 +72,13 @@ pub fn resume(
             options.directory.display()
         )));
     }
-    go_on(&study, &run, &directory, options, observer, stop)
+    let registry = registry()?;
+    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
+    go_on(&study, &run, &directory, elsewhere, registry, observer, stop)
+}
+
+fn registry() -> Result<Registry, RunError> {
+    Registry::open().map_err(|error| RunError::Failed(error.to_string()))
 }
 
 /// The text of the study that a run was begun with.
@@ -85,11 +93,11 @@ fn go_on(
     study: &Study,
     run: &Run,
     directory: &RunDirectory,
-    options: &RunOptions,
+    work: Option<OwnFolder>,
+    registry: Registry,
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let registry = Registry::open().map_err(|error| RunError::Failed(error.to_string()))?;
     let mut finished = Vec::new();
     for planned in &run.plan {
         finished.push(directory.is_finished(planned, &mut |damaged| observer.preparing(damaged))?);
@@ -98,9 +106,12 @@ fn go_on(
     space::check(
         study,
         left.map(|(planned, _)| planned),
-        options.work.as_deref().unwrap_or(directory.path()),
+        work.as_ref().map_or(directory.path(), OwnFolder::path),
     )?;
-    let work = make_work(directory, options.work.as_deref(), &registry)?;
+    let work = match work {
+        Some(work) => work,
+        None => make_work(directory, &registry)?,
+    };
     // Jobs that run together are done together: a job reads what an earlier one wrote.
     let is_left = |group: &Range<usize>| !finished[group.clone()].iter().all(|&finished| finished);
     let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
@@ -237,25 +248,26 @@ impl Pace {
 }
 
 /// The folder for images and prepared data.
-fn make_work(
-    directory: &RunDirectory,
-    elsewhere: Option<&Path>,
-    registry: &Registry,
-) -> Result<OwnFolder, RunError> {
-    let mistake = |error: underlay_attach::AttachError| RunError::Mistake(error.to_string());
-    if let Some(elsewhere) = elsewhere {
-        let above = std::path::absolute(elsewhere)
-            .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", elsewhere.display())))?;
-        return OwnFolder::make_in(&above, "underlay", registry).map_err(mistake);
-    }
+/// `--work`: before the run is made, so that a directory that can't be used leaves none.
+fn make_work_in(elsewhere: &Path, registry: &Registry) -> Result<OwnFolder, RunError> {
+    let above = std::path::absolute(elsewhere)
+        .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", elsewhere.display())))?;
+    OwnFolder::make_in(&above, "underlay", registry).map_err(|error| RunError::Mistake(error.to_string()))
+}
+
+fn make_work(directory: &RunDirectory, registry: &Registry) -> Result<OwnFolder, RunError> {
     let path = &directory.work();
-    if path.exists() {
-        return Err(RunError::Mistake(format!(
-            "{} is left from a run that was killed: `underlay clean` removes it",
-            path.display()
-        )));
+    if path.symlink_metadata().is_ok() {
+        let is_gone = OwnFolder::remove_forgotten(path, registry)
+            .map_err(|error| RunError::Failed(error.to_string()))?;
+        if !is_gone {
+            return Err(RunError::Mistake(format!(
+                "{} is left from a run that was killed: `underlay clean` removes it",
+                path.display()
+            )));
+        }
     }
-    OwnFolder::make(path, registry).map_err(mistake)
+    OwnFolder::make(path, registry).map_err(|error| RunError::Mistake(error.to_string()))
 }
 
 /// RFC 3339 in UTC, of the moment `ago`.

@@ -26,6 +26,8 @@ pub struct PoolSettings {
     pub map_bytes: Option<u64>,
     /// Where what was answered and not flushed outlives the process; without it, the end of the process is a power cut.
     pub host_memory: Option<HostMemory>,
+    /// A pool that is not there yet is made on devices that hold other data, which is lost.
+    pub format: bool,
 }
 
 impl Default for PoolSettings {
@@ -35,6 +37,7 @@ impl Default for PoolSettings {
             workers: Workers::at_once(),
             map_bytes: None,
             host_memory: None,
+            format: false,
         }
     }
 }
@@ -151,10 +154,7 @@ pub enum PoolError {
     TooLarge,
     #[error("member {index} has blocks of {block_bytes} bytes; a pool needs blocks that divide 4096")]
     Blocks { index: usize, block_bytes: u32 },
-    #[error(
-        "member {index} holds something that is no pool's: a pool is made on blank devices only, so wipe its first 4 KiB \
-         if nothing on it is needed"
-    )]
+    #[error("member {index} holds data that is no pool's, and a pool is made on blank devices only")]
     NotBlank { index: usize },
     #[error("member {index} is blank, but others belong to a pool: give back the device that it had")]
     Missing { index: usize },

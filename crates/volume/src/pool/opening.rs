@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, RwLock, channel};
 
+use underlay_storage::contents;
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
 use underlay_storage::journal::Journal;
 use underlay_storage::layers::mirror::{Mirror, MirrorSettings};
@@ -52,7 +53,7 @@ pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolE
     let is_new = known.is_none();
     let (labels, unreadable) = match known {
         Some(known) => known_labels(&devices, &found, &known)?,
-        None => (make(&devices, &found, settings.map_bytes)?, vec![false; devices.len()]),
+        None => (make(&devices, &found, &settings)?, vec![false; devices.len()]),
     };
     let map_limit_bytes = labels[0].map_bytes;
     let identity = labels[0].identity;
@@ -233,20 +234,30 @@ fn ask_unread(
 fn make(
     devices: &Devices,
     found: &[Result<FirstBlock, DeviceError>],
-    map_bytes: Option<u64>,
+    settings: &PoolSettings,
 ) -> Result<Vec<Label>, PoolError> {
-    for (index, found) in found.iter().enumerate() {
-        match found {
+    let mut foreign = Vec::new();
+    for (index, (device, found)) in devices.iter().zip(found).enumerate() {
+        let is_foreign = match found {
             // Making it was interrupted: nobody has used it.
-            Ok(FirstBlock::Blank | FirstBlock::Label(_)) => {}
-            Ok(FirstBlock::Foreign) => return Err(PoolError::NotBlank { index }),
+            Ok(FirstBlock::Label(_)) => false,
+            Ok(FirstBlock::Foreign) => true,
+            // Many file systems leave the first block alone.
+            Ok(FirstBlock::Blank) => contents::of_device(&**device)?.is_some(),
             Err(error) => return Err(error.clone().into()),
+        };
+        if is_foreign && !settings.format {
+            return Err(PoolError::NotBlank { index });
         }
+        foreign.extend(is_foreign.then_some(device));
+    }
+    for device in foreign {
+        contents::erase(&**device)?;
     }
     // Unlike any other pool's; nothing is kept secret by it.
     let identity = underlay_sync::random_u64();
     let capacities: Vec<u64> = devices.iter().map(|device| device.geometry().capacity_bytes).collect();
-    let labels = label::lay_out(&capacities, map_bytes, identity)?;
+    let labels = label::lay_out(&capacities, settings.map_bytes, identity)?;
     for (device, label) in devices.iter().zip(&labels) {
         device.execute(Request::Write { offset_bytes: 0, data: label.encode(), fua: true })?;
         if usize::from(label.index) < JOURNAL_MEMBERS {
@@ -261,7 +272,7 @@ fn make(
 /// From now on it is a pool.
 fn finish_making(devices: &Devices, labels: &[Label], log: &Log) -> Result<(), PoolError> {
     if log.with_tables(|tables| !tables.volumes.is_empty()) {
-        return Err(PoolError::NotBlank { index: 0 });
+        return Err(PoolError::Map("the pool was never finished, and has volumes".to_owned()));
     }
     for (device, label) in devices.iter().zip(labels) {
         let data = Label { made: true, ..*label }.encode();

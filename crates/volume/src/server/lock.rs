@@ -2,12 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use underlay_files::plain_file;
+use underlay_files::Folder;
 
 const FILE: &str = "lock";
 const LONGEST_BYTES: u64 = 64;
@@ -26,10 +25,9 @@ pub(super) enum LockError {
 }
 
 impl Lock {
-    /// Takes the pool of this directory, which is there.
-    pub(super) fn take(directory: &Path) -> Result<Lock, LockError> {
-        let open = plain_file::for_writing().read(true).open(directory.join(FILE));
-        let mut file = open.map_err(LockError::Io)?;
+    /// Takes the pool of this directory.
+    pub(super) fn take(directory: &Folder) -> Result<Lock, LockError> {
+        let mut file = directory.file(FILE).map_err(LockError::Io)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN) => {
@@ -55,12 +53,13 @@ mod tests {
     #[test]
     fn a_second_one_learns_who_has_it() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Lock::take(folder.path()).unwrap();
-        match Lock::take(folder.path()) {
+        let folder = Folder::open(folder.path()).unwrap();
+        let first = Lock::take(&folder).unwrap();
+        match Lock::take(&folder) {
             Err(LockError::Taken(Some(pid))) => assert_eq!(pid, std::process::id()),
             other => panic!("{other:?}"),
         }
         drop(first);
-        Lock::take(folder.path()).unwrap();
+        Lock::take(&folder).unwrap();
     }
 }

@@ -1,34 +1,28 @@
 //! A pool's file, opened: its devices, its volumes, and who may connect to them.
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use underlay_sync::{Mutex, MutexGuard};
 
+use underlay_files::Folder;
 use underlay_storage::clock::RealClock;
-use underlay_storage::device::BlockDevice;
 use underlay_storage::faults::Fault;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::layers::workers::Workers;
-use underlay_storage::stack::{BackingSpec, Node, Pace, Stack, StackSpec, VolumeSpec};
+use underlay_storage::stack::{Pace, Stack};
 
 use super::admissions::Admissions;
+use super::devices::{check_devices_are_there, directory_error, not_blank, open_modelled, open_real};
 use super::error::ServerError;
 use super::faults::KnownFaults;
 use super::lock::{Lock, LockError};
 use super::nqn;
 use super::protocol::{Member, PoolState, Traffic, VolumeState};
-use super::real_device::RealDevice;
-use crate::pool::{Access, HostMemory, MemberInfo, Pool, PoolInfo, PoolSettings, Volume, VolumeInfo};
+use crate::pool::{
+    Access, HostMemory, MemberInfo, Pool, PoolError, PoolInfo, PoolSettings, Volume, VolumeInfo,
+};
 use crate::pool_file::{Admission, Devices, PoolFile, VolumeFile};
-
-/// What a server leaves in the directory of a pool that was in use.
-const NOTES: [&str; 4] = ["unflushed.0", "unflushed.2", "doubtful", "writers.json"];
-
-const SEED: u64 = 1;
 
 /// From so much on, or from such a share of a member on, the user is told what the journal takes.
 const NOTABLE_JOURNAL_BYTES: u64 = 1 << 30;
@@ -60,17 +54,26 @@ impl OpenPool {
     /// # Errors
     /// When another process has it, or a device can't be had or belongs to another pool.
     pub fn open(file: &PoolFile) -> Result<OpenPool, ServerError> {
+        OpenPool::open_or_make(file, false)
+    }
+
+    /// As [`open`](OpenPool::open); but where there is no pool yet, what else its devices hold is lost.
+    ///
+    /// # Errors
+    /// As there, except that devices need not be blank.
+    pub fn format(file: &PoolFile) -> Result<OpenPool, ServerError> {
+        OpenPool::open_or_make(file, true)
+    }
+
+    fn open_or_make(file: &PoolFile, format: bool) -> Result<OpenPool, ServerError> {
         let directory = &file.directory;
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(|error| ServerError::io("make the pool's directory", directory, error))?;
-        let lock = Lock::take(directory).map_err(|error| match error {
+        // Before anything is written to it: whoever could write there could have the server believe anything about the pool.
+        let folder = Folder::make(directory, underlay_files::Access::Private)
+            .map_err(|error| directory_error(directory, error))?;
+        let lock = Lock::take(&folder).map_err(|error| match error {
             LockError::Taken(pid) => ServerError::Taken { pool: file.name.clone(), pid },
             LockError::Io(error) => ServerError::io("lock", directory, error),
         })?;
-        check_directory(directory)?;
         check_devices_are_there(file)?;
         let admissions = Mutex::new(Admissions::open(directory)?);
         let (stack, names, devices) = match &file.devices {
@@ -89,9 +92,17 @@ impl OpenPool {
         let clock = Arc::new(RealClock::new(file.dilation));
         let host_memory = HostMemory::of_this_boot(directory)
             .map_err(|error| ServerError::io("tell the boot of this host for", directory, error))?;
-        let settings =
-            PoolSettings { clock, workers, host_memory: Some(host_memory), ..PoolSettings::default() };
-        let pool = Pool::open(devices, settings).map_err(|source| {
+        let settings = PoolSettings {
+            clock,
+            workers,
+            host_memory: Some(host_memory),
+            format,
+            ..PoolSettings::default()
+        };
+        let pool = Pool::open(devices.clone(), settings).map_err(|source| {
+            if let PoolError::NotBlank { index } = source {
+                return not_blank(&names[index], &*devices[index]);
+            }
             match faults.as_ref().and_then(KnownFaults::remedy) {
                 // No server is there that could be asked to clear them.
                 Some(remedy) => ServerError::Failed(format!("the pool '{}': {source}. {remedy}", file.name)),
@@ -324,95 +335,6 @@ fn journal_share(info: &PoolInfo) -> f64 {
     info.members.iter().take(info.journal_members).map(share).fold(0.0, f64::max)
 }
 
-/// Whoever could write here could have the server believe anything about the pool.
-fn check_directory(directory: &Path) -> Result<(), ServerError> {
-    let found = std::fs::metadata(directory).map_err(|error| ServerError::io("look at", directory, error))?;
-    let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
-    let path = directory.display();
-    if owner != us {
-        return Err(ServerError::Mistake(format!(
-            "the pool's directory {path} belongs to user {owner}, and this is user {us}: run as its owner, or `chown -R` it"
-        )));
-    }
-    if found.mode() & 0o022 != 0 {
-        let problem = format!("other users can write to the pool's directory {path}: `chmod go-w` it");
-        return Err(ServerError::Mistake(problem));
-    }
-    underlay_files::check_way(directory)
-        .map_err(|error| ServerError::Mistake(format!("the pool's directory {path} can't be used: {error}")))
-}
-
-/// Where the pool's own notes are and its devices' files are not, they got lost, or are not mounted: new ones in their place would
-/// look like an empty pool.
-fn check_devices_are_there(file: &PoolFile) -> Result<(), ServerError> {
-    if is_blank(file) && has_notes(file) {
-        return Err(ServerError::Mistake(format!(
-            "{} has the notes of a pool, but none of its devices' files: put them back, or remove the directory to make the pool \
-             anew without what it held",
-            file.directory.display()
-        )));
-    }
-    Ok(())
-}
-
-pub(super) fn has_notes(file: &PoolFile) -> bool {
-    NOTES.iter().any(|name| file.directory.join(name).exists())
-}
-
-/// Whether none of the modelled devices has a file yet.
-pub(super) fn is_blank(file: &PoolFile) -> bool {
-    let devices = match &file.devices {
-        Devices::Modelled { .. } => file.modelled(),
-        Devices::Paths(_) => return false,
-    };
-    devices.iter().all(|device| match &device.backing {
-        BackingSpec::File(path) => !path.exists(),
-        _ => false,
-    })
-}
-
-type Opened = (Option<Stack>, Vec<String>, Vec<Arc<dyn BlockDevice>>);
-
-/// Each device is a volume of the stack, in fast-forward until the pool is open.
-fn open_modelled(file: &PoolFile) -> Result<Opened, ServerError> {
-    let devices = file.modelled();
-    let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
-    for device in &devices {
-        let BackingSpec::File(path) = &device.backing else { continue };
-        // Opening would make a shorter file longer, and pass over the end of a longer one.
-        if let Ok(found) = std::fs::metadata(path)
-            && found.len() != device.capacity_bytes
-        {
-            let (name, capacity_bytes) = (device.name.clone(), device.capacity_bytes);
-            let problem = format!(
-                "{} has {} bytes, and the pool's file gives it {capacity_bytes}: give it the capacity that the pool was \
-                 made with",
-                path.display(),
-                found.len()
-            );
-            return Err(ServerError::Mistake(format!("the device {name}: {problem}")));
-        }
-    }
-    let volumes =
-        devices.into_iter().map(|device| VolumeSpec::new(device.name.clone(), Node::Device(device)));
-    let spec = StackSpec { volumes: volumes.collect(), dilation: file.dilation, seed: SEED };
-    let stack = Stack::open(&spec).map_err(|error| {
-        ServerError::Failed(format!("the devices of '{}' can't be opened: {error}", file.name))
-    })?;
-    stack.set_pace(Pace::Immediate);
-    let members = stack.volumes().to_vec();
-    Ok((Some(stack), names, members))
-}
-
-fn open_real(path: &Path) -> Result<Arc<dyn BlockDevice>, ServerError> {
-    match RealDevice::open(path) {
-        Ok(device) => Ok(Arc::new(device)),
-        Err(error) => {
-            Err(ServerError::Device { name: path.display().to_string(), problem: error.to_string() })
-        }
-    }
-}
-
 fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerError> {
     let name = &wanted.name;
     if wanted.spec.capacity_bytes < found.capacity_bytes {
@@ -455,25 +377,75 @@ fn check_name(name: &str) -> Result<(), ServerError> {
 
 #[cfg(test)]
 mod tests {
-    use underlay_storage::stack::InitialState;
+    use std::path::Path;
 
+    use underlay_storage::stack::{BackingSpec, InitialState};
+
+    use super::super::devices::is_blank;
     use super::*;
     use crate::pool_file::ModelledDevices;
 
-    fn opened(directory: &Path, capacity_bytes: u64) -> OpenPool {
+    /// Of one device, the file `disk.img`.
+    fn real(directory: &Path, capacity_bytes: u64) -> PoolFile {
         let path = directory.join("disk.img");
         if !path.exists() {
             std::fs::File::create(&path).unwrap().set_len(capacity_bytes).unwrap();
         }
-        let file = PoolFile {
+        PoolFile {
             name: "tank".into(),
             listen: ([127, 0, 0, 1], 0).into(),
             directory: directory.join("tank.pool"),
             devices: Devices::Paths(vec![path]),
             volumes: Vec::new(),
             dilation: 1.0,
-        };
-        OpenPool::open(&file).unwrap()
+        }
+    }
+
+    fn opened(directory: &Path, capacity_bytes: u64) -> OpenPool {
+        OpenPool::open(&real(directory, capacity_bytes)).unwrap()
+    }
+
+    /// A thread of the one before may hold the device for a moment longer, with the last answer that it gave.
+    fn when_free(open: impl Fn() -> Result<OpenPool, ServerError>) -> OpenPool {
+        loop {
+            match open() {
+                Err(ServerError::Device { problem, .. }) if problem.contains("another process") => {
+                    std::thread::yield_now();
+                }
+                outcome => return outcome.unwrap(),
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_that_holds_other_data_is_refused_and_named() {
+        use std::os::unix::fs::FileExt as _;
+
+        const CAPACITY_BYTES: u64 = 1 << 30;
+        let btrfs = (64 << 10) + 64;
+        for (at, content, name) in [
+            (btrfs, &b"_BHRfS_M"[..], "btrfs"),
+            (CAPACITY_BYTES - 700, &b"the end of someone's data"[..], "data of an unknown kind"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = real(folder.path(), CAPACITY_BYTES);
+            let disk = std::fs::File::options().read(true).write(true).open(folder.path().join("disk.img"));
+            let disk = disk.unwrap();
+            disk.write_all_at(content, at).unwrap();
+            let problem = OpenPool::open(&file).err().unwrap();
+            assert!(problem.is_mistake() && problem.to_string().contains(name), "{problem}");
+            let mut found = vec![0; content.len()];
+            disk.read_exact_at(&mut found, at).unwrap();
+            assert_eq!(found, content, "it is untouched");
+            // Whoever says so has it all the same; then it is a pool like any other, which no second word makes anew.
+            let pool = when_free(|| OpenPool::format(&file));
+            disk.read_exact_at(&mut found, at).unwrap();
+            assert_ne!(found, content);
+            let identity = pool.pool.info().identity;
+            drop(pool);
+            assert_eq!(when_free(|| OpenPool::format(&file)).pool.info().identity, identity);
+            assert_eq!(when_free(|| OpenPool::open(&file)).pool.info().identity, identity);
+        }
     }
 
     fn modelled(directory: &Path) -> PoolFile {

@@ -2,16 +2,17 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use underlay_sync::Mutex;
 use underlay_sync::thread::JoinHandle;
 use underlay_sync::{SendError, Sender, channel};
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::exclusive;
 use underlay_storage::failed_sync::BelievableSync;
 
 const BLOCK_BYTES: u32 = 4096;
@@ -35,25 +36,23 @@ struct Threads {
 impl RealDevice {
     /// Opens it and keeps others from using it as a device. Its size in whole blocks is its capacity.
     pub(super) fn open(path: &Path) -> io::Result<RealDevice> {
-        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        // A FIFO is refused below, instead of waited for.
+        let flags = OFlags::NONBLOCK;
+        let is_block_device = std::fs::metadata(path)?.file_type().is_block_device();
+        // Refuses what is mounted, or is part of a RAID, a volume group or swap, and keeps it from becoming so.
+        let flags = if is_block_device { flags | OFlags::EXCL } else { flags };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags.bits() as i32);
+        let mut file = options.open(path).map_err(in_use)?;
         let kind = file.metadata()?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
+        let is_as_before = kind.is_block_device() == is_block_device;
+        if !is_as_before || !(kind.is_file() || kind.is_block_device()) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "it is neither a block device nor a file",
             ));
         }
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::AGAIN) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::ResourceBusy,
-                    "another process uses it as a device",
-                ));
-            }
-            Err(Errno::NOTSUP | Errno::NOLCK | Errno::INVAL) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+        exclusive::claim(&file)?;
         let capacity_bytes = file.seek(SeekFrom::End(0))? / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
         let (queue, received) = channel::<(Request, Done)>();
         let (file, received) = (Arc::new(file), Arc::new(Mutex::new(received)));
@@ -70,6 +69,16 @@ impl RealDevice {
         let geometry = Geometry { capacity_bytes, block_bytes: BLOCK_BYTES, optimal_io_bytes: BLOCK_BYTES };
         let threads = Threads { geometry, queue: Some(queue), threads };
         Ok(RealDevice { threads: BelievableSync::new(threads) })
+    }
+}
+
+fn in_use(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "it is in use: mounted, or part of a RAID, a volume group or swap",
+        ),
+        _ => error,
     }
 }
 

@@ -4,7 +4,7 @@ use underlay_attach::Filesystem;
 use underlay_nvme::auth::{HostSecrets, Secret};
 use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
 use underlay_nvme::log_page::DiscoveryEntry;
-use underlay_storage::device::{BlockDevice as _, Request};
+use underlay_storage::contents::{self, Contents};
 use underlay_storage::stack::{Node, RemoteSpec, StackSpec, VolumeSpec};
 use underlay_volume::server::nqn;
 
@@ -14,16 +14,14 @@ use crate::exit_codes::Failure;
 const SCHEME: &str = "nvme-tcp://";
 /// Each volume is the first namespace of a subsystem of its own.
 const NSID: u32 = 1;
-/// File systems, and tables of partitions, begin within this.
-const BEGINNING_BYTES: usize = 64 << 10;
 const XFS_MAGIC: &[u8] = b"XFSB";
 const EXT4_MAGIC: [u8; 2] = [0x53, 0xef];
-const EXT4_MAGIC_OFFSET: usize = 1080;
+const EXT4_MAGIC_OFFSET: u64 = 1080;
 
 /// A volume as it was found.
 pub struct RemoteVolume {
     pub stack: StackSpec,
-    /// Nothing was ever written to it.
+    /// Both its ends are zeros.
     pub is_blank: bool,
     /// The file system that it holds, where that is known.
     pub filesystem: Option<Filesystem>,
@@ -58,11 +56,16 @@ pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
     let controller =
         Controller::connect(Options { subsystem_nqn: subsystem_nqn.clone(), ..options }).map_err(failure)?;
     let device = controller.namespace(NSID).map_err(failure)?;
-    let length =
-        BEGINNING_BYTES.min(usize::try_from(device.geometry().capacity_bytes).unwrap_or(BEGINNING_BYTES));
-    let beginning = device
-        .execute(Request::Read { offset_bytes: 0, buffer: vec![0; length] })
+    let held = contents::of_device(&device)
         .map_err(|error| Failure::Failed(format!("{url} can't be read: {error}")))?;
+    let filesystem = held.as_ref().and_then(filesystem_of);
+    if let (Some(held), None, false) = (&held, filesystem, arguments.format) {
+        return Err(Failure::Mistake(format!(
+            "{url} holds {}, and `mount` knows XFS and ext4: check its name. If nothing on it is needed, --format makes a file \
+             system on it all the same",
+            held.describe()
+        )));
+    }
     let remote = RemoteSpec {
         host_nqn: arguments.host_nqn.clone(),
         secret_env: arguments.secret_env.clone(),
@@ -71,8 +74,8 @@ pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
     let volumes = vec![VolumeSpec::new("disk", Node::Remote(remote))];
     Ok(RemoteVolume {
         stack: StackSpec { volumes, dilation: 1.0, seed: 1 },
-        is_blank: beginning.iter().all(|&byte| byte == 0),
-        filesystem: filesystem_of(&beginning),
+        is_blank: held.is_none(),
+        filesystem,
     })
 }
 
@@ -131,12 +134,20 @@ fn choose(found: &[DiscoveryEntry], address: &str, name: &str) -> Result<String,
     }
 }
 
-fn filesystem_of(beginning: &[u8]) -> Option<Filesystem> {
-    if beginning.starts_with(XFS_MAGIC) {
-        return Some(Filesystem::Xfs);
+fn filesystem_of(held: &Contents) -> Option<Filesystem> {
+    match held.signatures() {
+        // A partition table beside it, say, would not go with it.
+        Ok(signatures) => {
+            let [only] = signatures.as_slice() else { return None };
+            [Filesystem::Xfs, Filesystem::Ext4].into_iter().find(|filesystem| filesystem.name() == only)
+        }
+        Err(_) => {
+            let begins =
+                |offset_bytes, magic: &[u8]| held.at(offset_bytes).is_some_and(|at| at.starts_with(magic));
+            let is_ext4 = begins(EXT4_MAGIC_OFFSET, &EXT4_MAGIC);
+            if begins(0, XFS_MAGIC) { Some(Filesystem::Xfs) } else { is_ext4.then_some(Filesystem::Ext4) }
+        }
     }
-    let magic = beginning.get(EXT4_MAGIC_OFFSET..EXT4_MAGIC_OFFSET + EXT4_MAGIC.len());
-    (magic == Some(EXT4_MAGIC.as_slice())).then_some(Filesystem::Ext4)
 }
 
 fn failure(error: InitiatorError) -> Failure {
@@ -164,16 +175,5 @@ mod tests {
         {
             assert!(read(wrong).unwrap_err().contains("ADDRESS:PORT/VOLUME"), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_file_system_is_known_by_its_magic_number() {
-        let mut beginning = vec![0; BEGINNING_BYTES];
-        assert!(filesystem_of(&beginning).is_none());
-        beginning[EXT4_MAGIC_OFFSET..EXT4_MAGIC_OFFSET + 2].copy_from_slice(&EXT4_MAGIC);
-        assert!(matches!(filesystem_of(&beginning), Some(Filesystem::Ext4)));
-        beginning[..4].copy_from_slice(XFS_MAGIC);
-        assert!(matches!(filesystem_of(&beginning), Some(Filesystem::Xfs)));
-        assert!(filesystem_of(&[]).is_none());
     }
 }

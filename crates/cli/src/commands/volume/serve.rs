@@ -28,7 +28,11 @@ pub fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
     let registry = Registry::open()?;
     let note = registry.note(Thing::Socket { path: file.control_socket() })?;
     let pace = if arguments.immediate { Pace::Immediate } else { Pace::Modelled };
-    let server = match Server::start(&file, pace) {
+    let started = match arguments.format {
+        true => Server::format(&file, pace),
+        false => Server::start(&file, pace),
+    };
+    let server = match started {
         Ok(server) => server,
         Err(error) => {
             registry.forget(note);

@@ -1,0 +1,228 @@
+//! What a device holds before something of ours is written over it.
+//!
+//! File systems, RAID members, volume managers and partition tables write their signatures near the beginning or near the
+//! end of a device. A device is blank when both ends are zeros. What else is there gets its name from `wipefs`, which knows
+//! every signature that util-linux's libblkid does; it is shown a sparse copy of the two ends, so a device that only this
+//! process can read, as a volume over NVMe/TCP is, can be asked about as well.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::process::{Command, Stdio};
+
+use rustix::fs::MemfdFlags;
+use serde::Deserialize;
+
+use crate::device::{BlockDevice, DeviceError, Request};
+
+/// As much of either end as is looked at. VMFS keeps its signature behind the first MiB.
+const END_BYTES: u64 = 2 << 20;
+const PIECE_BYTES: u64 = 256 << 10;
+/// On Debian these are outside the search path of users other than root.
+const PROGRAMS: [&str; 3] = ["/usr/sbin/wipefs", "/sbin/wipefs", "wipefs"];
+/// A message names no more than these.
+const MOST_NAMES: usize = 6;
+
+/// What was found at the ends of a device that is not blank.
+pub struct Contents {
+    capacity_bytes: u64,
+    /// Those that are not all zeros, each with its offset.
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+/// What the device holds; `None` if both its ends are zeros.
+///
+/// # Errors
+/// When it can't be read.
+pub fn of_device(device: &dyn BlockDevice) -> Result<Option<Contents>, DeviceError> {
+    look(device.geometry().capacity_bytes, |offset_bytes, length| {
+        device.execute(Request::Read { offset_bytes, buffer: vec![0; length] })
+    })
+}
+
+/// As [`of_device`], of a file or a device's node of this length.
+///
+/// # Errors
+/// When it can't be read.
+pub fn of_file(file: &File, length_bytes: u64) -> io::Result<Option<Contents>> {
+    look(length_bytes, |offset_bytes, length| {
+        let mut buffer = vec![0; length];
+        file.read_exact_at(&mut buffer, offset_bytes)?;
+        Ok(buffer)
+    })
+}
+
+/// Both ends read as zeros afterwards: whoever looks for signatures later finds none of what was there.
+///
+/// # Errors
+/// When it can't be written.
+pub fn erase(device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    for end in ends(device.geometry().capacity_bytes) {
+        let (offset_bytes, length_bytes) = (end.start, end.end - end.start);
+        if length_bytes > 0 {
+            device.execute(Request::Discard { offset_bytes, length_bytes })?;
+        }
+    }
+    device.execute(Request::Flush).map(drop)
+}
+
+fn ends(capacity_bytes: u64) -> [Range<u64>; 2] {
+    let head_bytes = END_BYTES.min(capacity_bytes);
+    // In whole pieces, so that every request is aligned.
+    let tail_bytes = capacity_bytes.saturating_sub(END_BYTES) / PIECE_BYTES * PIECE_BYTES;
+    [0..head_bytes, tail_bytes.max(head_bytes)..capacity_bytes]
+}
+
+fn look<E>(
+    capacity_bytes: u64,
+    mut read: impl FnMut(u64, usize) -> Result<Vec<u8>, E>,
+) -> Result<Option<Contents>, E> {
+    let mut pieces = Vec::new();
+    for end in ends(capacity_bytes) {
+        let mut offset_bytes = end.start;
+        while offset_bytes < end.end {
+            let length_bytes = PIECE_BYTES.min(end.end - offset_bytes);
+            let piece = read(offset_bytes, length_bytes as usize)?;
+            if piece.iter().any(|byte| *byte != 0) {
+                pieces.push((offset_bytes, piece));
+            }
+            offset_bytes += length_bytes;
+        }
+    }
+    Ok((!pieces.is_empty()).then_some(Contents { capacity_bytes, pieces }))
+}
+
+/// What `wipefs --json` prints.
+#[derive(Deserialize)]
+struct Printed {
+    signatures: Vec<Signature>,
+}
+
+#[derive(Deserialize)]
+struct Signature {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+}
+
+impl Contents {
+    /// The signatures that were found, as `blkid` calls them (`xfs`, `linux_raid_member`, `gpt`), each once. There are none
+    /// where the data begins with no known signature.
+    ///
+    /// # Errors
+    /// When `wipefs` could not be asked: then nobody knows what is there.
+    pub fn signatures(&self) -> io::Result<Vec<String>> {
+        ask_wipefs(&self.sparse_copy()?)
+    }
+
+    /// For a message: `xfs`, `btrfs and gpt`, `data of an unknown kind`.
+    pub fn describe(&self) -> String {
+        let mut names = self.signatures().unwrap_or_default();
+        names.truncate(MOST_NAMES);
+        match names.split_last() {
+            None => "data of an unknown kind".to_owned(),
+            Some((only, [])) => only.clone(),
+            Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        }
+    }
+
+    /// What begins at this offset, where the end that was looked at has it.
+    pub fn at(&self, offset_bytes: u64) -> Option<&[u8]> {
+        let piece = self.pieces.iter().find(|(start_bytes, piece)| {
+            (*start_bytes..*start_bytes + piece.len() as u64).contains(&offset_bytes)
+        });
+        piece.map(|(start_bytes, piece)| &piece[(offset_bytes - start_bytes) as usize..])
+    }
+
+    fn sparse_copy(&self) -> io::Result<File> {
+        let file = File::from(rustix::fs::memfd_create("contents", MemfdFlags::CLOEXEC)?);
+        file.set_len(self.capacity_bytes)?;
+        for (offset_bytes, piece) in &self.pieces {
+            file.write_all_at(piece, *offset_bytes)?;
+        }
+        Ok(file)
+    }
+}
+
+fn ask_wipefs(copy: &File) -> io::Result<Vec<String>> {
+    let mut outcome = Err(io::ErrorKind::NotFound.into());
+    for program in PROGRAMS {
+        outcome = Command::new(program)
+            .args(["--no-act", "--json", "/proc/self/fd/0"])
+            .stdin(copy.try_clone()?)
+            .stderr(Stdio::null())
+            .env("LC_ALL", "C")
+            .output();
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    let output = outcome?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("wipefs ended with {}", output.status)));
+    }
+    let printed: Printed = serde_json::from_slice(&output.stdout)?;
+    let names: BTreeSet<String> = printed.signatures.into_iter().filter_map(|found| found.kind).collect();
+    // It copies names out of its own tables, but whoever reads them has a terminal.
+    Ok(names.into_iter().filter(|name| name.chars().all(|letter| letter.is_ascii_graphic())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holding(capacity_bytes: u64, at: u64, content: &[u8]) -> Option<Contents> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(capacity_bytes).unwrap();
+        file.write_all_at(content, at).unwrap();
+        of_file(&file, capacity_bytes).unwrap()
+    }
+
+    #[test]
+    fn zeros_at_both_ends_are_blank() {
+        for capacity_bytes in [0, 1, 4096, END_BYTES, END_BYTES + 4096, 3 * END_BYTES + 512, 1 << 33] {
+            assert!(holding(capacity_bytes, 0, &[]).is_none(), "{capacity_bytes}");
+        }
+    }
+
+    #[test]
+    fn a_byte_at_either_end_is_data() {
+        for capacity_bytes in [4096, END_BYTES + 4096, 3 * END_BYTES + 512, 1 << 33] {
+            for at in [0, capacity_bytes.min(END_BYTES) - 1, capacity_bytes - 1] {
+                let found =
+                    holding(capacity_bytes, at, &[1]).unwrap_or_else(|| panic!("{at} of {capacity_bytes}"));
+                assert_eq!(found.describe(), "data of an unknown kind");
+                assert_eq!(found.at(at).unwrap()[0], 1);
+            }
+        }
+    }
+
+    #[test]
+    fn signatures_are_named_wherever_they_are() {
+        let capacity_bytes = 1 << 30;
+        // https://btrfs.readthedocs.io: the first super block is at 64 KiB, and its magic number 64 bytes into it.
+        let found = holding(capacity_bytes, (64 << 10) + 64, b"_BHRfS_M").unwrap();
+        assert_eq!(found.describe(), "btrfs");
+        // A super block of md 1.2 is 4 KiB from the beginning, one of 1.0 between 8 and 12 KiB from the end.
+        let mut md = vec![0u8; 256];
+        md[..4].copy_from_slice(&0xa92b_4efcu32.to_le_bytes());
+        md[4..8].copy_from_slice(&1u32.to_le_bytes());
+        for at in [4096, capacity_bytes - (8 << 10)] {
+            // Where it is, in sectors.
+            md[144..152].copy_from_slice(&(at / 512).to_le_bytes());
+            let found = holding(capacity_bytes, at, &md).unwrap();
+            assert_eq!(found.describe(), "linux_raid_member", "{at}");
+        }
+    }
+
+    #[test]
+    fn a_real_file_system_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(16 << 20).unwrap();
+        let made = Command::new("/usr/sbin/mkfs.ext4").args(["-q", "-F"]).arg(file.path()).status().unwrap();
+        assert!(made.success());
+        let found = of_file(file.as_file(), 16 << 20).unwrap().unwrap();
+        assert_eq!(found.describe(), "ext4");
+    }
+}
