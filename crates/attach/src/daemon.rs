@@ -135,7 +135,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
         // Someone stands on it, a loop device for one. Detached lazily, the export would vanish from the table of
         // mounts and the loop device's file would lose its path, so that nobody could tell whose they are. Dead
         // but visible, both are found by `underlay clean`. Dropping the session would detach it as well.
-        eprintln!("left mounted: {}", mounts::explain(&config.export, error));
+        tracing::warn!("left mounted: {}", mounts::explain(&config.export, error));
         std::mem::forget(session);
         return Ok(());
     }
@@ -202,7 +202,12 @@ fn mount_export(
 ) -> Result<Session<Export>, AttachError> {
     let over_uring = transport == Transport::Uring;
     let mut config = Config::default();
-    config.mount_options = vec![MountOption::FSName(source.to_owned()), MountOption::NoExec];
+    config.mount_options = vec![
+        MountOption::FSName(source.to_owned()),
+        MountOption::NoExec,
+        MountOption::NoSuid,
+        MountOption::NoDev,
+    ];
     config.acl = SessionACL::Owner;
     // With rings, next to nothing is left to read from the device.
     config.n_threads = Some(if over_uring { 1 } else { EXPORT_THREADS });

@@ -119,7 +119,9 @@ impl Filesystem {
             Filesystem::Xfs => c"nouuid",
             Filesystem::Ext4 => c"noinit_itable",
         };
-        rustix::mount::mount(device, mount_point, self.name(), MountFlags::NOATIME, options).map_err(
+        // What was written to it elsewhere gives nobody rights or devices here.
+        let flags = MountFlags::NOATIME | MountFlags::NOSUID | MountFlags::NODEV;
+        rustix::mount::mount(device, mount_point, self.name(), flags, options).map_err(
             |errno| {
                 let hint = match errno {
                     rustix::io::Errno::NODEV => format!(". This kernel has no {} support", self.name()),

@@ -21,6 +21,15 @@ pub use worker::{TrustArguments, WorkerArguments, WorkersArguments};
 /// `0.1.0 (commit 1a2b3c4d5e6f, release build for x86_64-unknown-linux-gnu)`
 const VERSION: &str = env!("UNDERLAY_VERSION");
 
+/// How much a long-lived command logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
 const AFTER_HELP: &str = "\
 Exit codes:
     0  done

@@ -32,11 +32,14 @@ fn passed_whole(text: &str) -> Option<usize> {
     if text.starts_with("\r\n") { Some(2) } else { colour_length(text) }
 }
 
-/// Of a change of colour at the beginning: `ESC [ 1 ; 31 m`.
+/// Of a change of the letters' colour at the beginning: `ESC [ 1 ; 31 m`.
 fn colour_length(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\u{1b}[")?;
     let end = parameters.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
-    parameters[end..].starts_with('m').then_some(2 + end + 1)
+    // Others hide text, or make it look like something else's.
+    let is_plain = |code: &str| matches!(code.parse().unwrap_or(0), 0..=2 | 30..=37 | 39 | 90..=97);
+    let is_colour = parameters[end..].starts_with('m') && parameters[..end].split(';').all(is_plain);
+    is_colour.then_some(2 + end + 1)
 }
 
 #[cfg(test)]
@@ -54,6 +57,7 @@ mod tests {
             ("good\rbad\u{8}\u{9b}1m", "good\u{fffd}bad\u{fffd}\u{fffd}1m"),
             ("\u{1b}", "\u{fffd}"),
             ("\u{1b}[31", "\u{fffd}[31"),
+            ("\u{1b}[8mhidden\u{1b}[7m", "\u{fffd}[8mhidden\u{fffd}[7m"),
         ];
         for (text, expected) in replaced {
             assert_eq!(harmless(text), expected);

@@ -7,15 +7,19 @@ mod arguments;
 mod commands;
 mod exit_codes;
 mod harmless;
+mod log;
 mod output;
 mod progress;
+mod service;
 mod signals;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use arguments::{Arguments, Command, MediaCommand};
+use arguments::{
+    Arguments, Command, MediaCommand, ServeVolumesArguments, VolumeArguments, VolumeCommand, WorkerArguments,
+};
 use exit_codes::{BUG, FAILED, MISTAKE};
 
 pub fn main() -> ExitCode {
@@ -72,6 +76,15 @@ fn concluded(code: ExitCode) -> ExitCode {
 }
 
 fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
+    match &command {
+        Command::Worker(WorkerArguments { log_level, .. })
+        | Command::Volume(VolumeArguments {
+            command: VolumeCommand::Serve(ServeVolumesArguments { log_level, .. }),
+        }) => {
+            log::of_server(*log_level);
+        }
+        _ => log::of_command(),
+    }
     match command {
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Check(arguments) => commands::check::check(&arguments),

@@ -9,6 +9,7 @@ use underlay_record::{CellStatus, PlannedCell, RunRecord, Verdict};
 use underlay_report::quantity;
 use underlay_study::run::{Live, Observer};
 
+use crate::harmless::harmless;
 use crate::output;
 
 /// Draws on a terminal; writes one plain line for each ended cell elsewhere.
@@ -56,7 +57,7 @@ impl Terminal {
 impl State {
     fn say(&self, line: &str) {
         if self.interactive {
-            let _ = self.lines.println(line);
+            let _ = self.lines.println(harmless(line));
         } else {
             output::say(line);
         }
@@ -80,10 +81,14 @@ impl Observer for Terminal {
         }
     }
 
+    fn notice(&self, what: &str) {
+        self.lock().say(what);
+    }
+
     fn preparing(&self, what: &str) {
         let mut state = self.lock();
-        state.label = what.to_owned();
-        state.cell.set_message(what.to_owned());
+        state.label = harmless(what).into_owned();
+        state.cell.set_message(state.label.clone());
         if !state.interactive {
             state.say(what);
         }
@@ -92,9 +97,9 @@ impl Observer for Terminal {
     fn cell_started(&self, planned: &PlannedCell, number: usize) {
         let mut state = self.lock();
         state.whole.set_position(number.saturating_sub(1) as u64);
-        state.label = label(planned);
+        state.label = harmless(&label(planned)).into_owned();
         let text = format!("{}: attaching storage, starting {}", state.label, planned.cell.system);
-        state.cell.set_message(text);
+        state.cell.set_message(harmless(&text).into_owned());
     }
 
     fn live(&self, live: &Live) {
@@ -113,7 +118,7 @@ impl Observer for Terminal {
         if live.errors > 0 {
             text.push_str(&format!(", {} errors", live.errors));
         }
-        state.cell.set_message(text);
+        state.cell.set_message(harmless(&text).into_owned());
     }
 
     fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration) {

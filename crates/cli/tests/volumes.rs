@@ -393,3 +393,42 @@ fn a_device_that_was_left_out_is_shown_and_taken_back() {
     done(&playground, &["volume", "check", "pool.toml"]);
     assert_eq!(server.stop(), Some(130));
 }
+
+#[test]
+fn a_service_manager_is_told_and_everybody_s_address_is_warned_of() {
+    let playground = Playground::new();
+    playground.write("pool.toml", &POOL.replace("127.0.0.1:0", "0.0.0.0:0"));
+    let manager = std::os::unix::net::UnixDatagram::bind(playground.path("notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut told = [0; 256];
+    let mut next = || {
+        let length = manager.recv(&mut told).unwrap();
+        String::from_utf8_lossy(&told[..length]).trim().to_owned()
+    };
+    let notify = playground.path("notify");
+    let variables = [("NOTIFY_SOCKET", notify.to_str().unwrap())];
+    let server = VolumeServer::start_with(&playground, &["--immediate"], &variables);
+    assert_eq!(next(), "READY=1");
+    let (controller, device) = server.connect(&server.nqn("data"));
+    drop((device, controller));
+    assert_eq!(server.stop(), Some(130));
+    assert_eq!(next(), "STOPPING=1");
+    let log = std::fs::read_to_string(playground.path("server.log")).unwrap();
+    assert!(log.contains("WARN") && log.contains("any host may use data"), "{log}");
+    assert!(log.contains("INFO") && log.contains("a host is connected host=\"nqn."), "{log}");
+    // Only what is asked for.
+    let server = VolumeServer::start(&playground, &["--immediate", "--log-level", "error"]);
+    server.stop();
+    assert_eq!(std::fs::read_to_string(playground.path("server.log")).unwrap(), "");
+    // What is printed is of use on another host.
+    let mut command = playground.underlay(&["volume", "serve", "pool.toml", "--immediate"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let said: Vec<String> =
+        lines.map(|line| line.unwrap()).take_while(|line| !line.contains("nvme connect")).collect();
+    let _ = child.kill();
+    let _ = child.wait();
+    let mount = said.iter().find(|line| line.contains("underlay mount")).unwrap();
+    assert!(mount.contains("nvme-tcp://") && !mount.contains("0.0.0.0"), "{said:?}");
+}

@@ -1,6 +1,6 @@
 //! Folders and files of our own on a host that others use too: made by one call or not at all, reached by descriptor,
 //! written beside and renamed, read up to a bound. No link that someone planted is followed, nothing but a regular file
-//! is replaced, and what is private is private under every umask. `docs/shared-hosts.md` has the rules.
+//! is replaced, and what is private is private under every umask. `docs/security.md` has the rules.
 
 mod folder;
 mod listen;

@@ -42,6 +42,23 @@ pub struct Worker {
     is_taken: AtomicBool,
 }
 
+/// Who came to a worker's door.
+#[derive(Clone, Copy, Debug)]
+pub enum Visit<'a> {
+    /// Anybody can cause this as often as they like.
+    Refused {
+        from: SocketAddr,
+        why: &'a str,
+    },
+    Coordinates {
+        from: SocketAddr,
+    },
+    Gone {
+        from: SocketAddr,
+        error: Option<&'a FrameError>,
+    },
+}
+
 /// Where a worker listens.
 pub struct Door {
     listener: TcpListener,
@@ -141,7 +158,7 @@ impl Worker {
         door: &Door,
         idle_limit: Option<Duration>,
         stop: &AtomicBool,
-        said: &(dyn Fn(&str) + Sync),
+        tell: &(dyn Fn(Visit<'_>) + Sync),
     ) {
         let mut busy = Instant::now();
         let mut number = 0;
@@ -164,18 +181,19 @@ impl Worker {
                 door.waiting.add(number, same);
                 let visit = move || {
                     let welcomed = door.welcome(stream);
+                    let refused = |why: &str| tell(Visit::Refused { from, why });
                     if !door.waiting.remove(number) {
-                        return said(&format!("{from} was turned away: too many others came to the door"));
+                        return refused("too many others came to the door");
                     }
                     match welcomed {
-                        Ok(stream) => self.visit(stream, &from.to_string(), stop, said),
-                        Err(problem) => said(&format!("{from} was refused: {problem}")),
+                        Ok(stream) => self.visit(stream, from, stop, tell),
+                        Err(problem) => refused(&problem.to_string()),
                     }
                 };
                 let named = std::thread::Builder::new().name("visit".to_owned());
                 if let Err(error) = named.spawn_scoped(scope, visit) {
                     door.waiting.remove(number);
-                    said(&format!("{from} was turned away: no thread for it: {error}"));
+                    tell(Visit::Refused { from, why: &format!("no thread for it: {error}") });
                 }
             }
         });
@@ -219,19 +237,22 @@ impl Worker {
         true
     }
 
-    fn visit(&self, mut stream: Stream, from: &str, stop: &AtomicBool, said: &(dyn Fn(&str) + Sync)) {
+    fn visit(
+        &self,
+        mut stream: Stream,
+        from: SocketAddr,
+        stop: &AtomicBool,
+        tell: &(dyn Fn(Visit<'_>) + Sync),
+    ) {
         if !self.take_turn() {
-            said(&format!("{from} was turned away: another one coordinates"));
+            tell(Visit::Refused { from, why: "another one coordinates" });
             let _ = greet(&mut stream, true);
             return;
         }
-        said(&format!("{from} coordinates"));
+        tell(Visit::Coordinates { from });
         let ended = Session::new(self, stream, stop).serve();
         self.is_taken.store(false, Ordering::SeqCst);
-        match ended {
-            Ok(()) => said(&format!("{from} is gone")),
-            Err(error) => said(&format!("{from} is gone: {error}")),
-        }
+        tell(Visit::Gone { from, error: ended.as_ref().err() });
     }
 }
 

@@ -18,12 +18,13 @@ mod subsystems;
 mod transfer;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use underlay_sync::Instant;
+use underlay_sync::seldom::Seldom;
 use underlay_sync::thread::JoinHandle;
 use underlay_sync::{Condvar, Mutex, MutexGuard};
 
@@ -54,6 +55,9 @@ pub struct TargetConfig {
     pub listen: Vec<SocketAddr>,
     /// Connections beyond these are closed at once.
     pub max_connections: usize,
+    /// Connections whose host has not said, or not proven, who it is. One more takes the place of the oldest one of the address that
+    /// has most of them.
+    pub max_strangers: usize,
     /// I/O queues of one controller: 1 to 64.
     pub max_io_queues: u16,
     /// How long a host may take to connect its queue and to prove who it is.
@@ -67,6 +71,7 @@ impl Default for TargetConfig {
         TargetConfig {
             listen: Vec::new(),
             max_connections: 4096,
+            max_strangers: 128,
             max_io_queues: 64,
             handshake_timeout: Duration::from_secs(15),
             data_budget_bytes: 16 << 20,
@@ -98,6 +103,17 @@ struct Shared {
     connections: Mutex<BTreeMap<u64, Arc<Queue>>>,
     /// Told when a connection has ended.
     ended: Condvar,
+    log: Log,
+}
+
+/// What hosts can cause as often as they like.
+#[derive(Default)]
+struct Log {
+    full: Seldom,
+    evicted: Seldom,
+    refused: Seldom,
+    unproven: Seldom,
+    not_accepted: Seldom,
 }
 
 impl Shared {
@@ -120,14 +136,42 @@ impl Shared {
     /// `None` when there are too many already, or the target is stopping.
     fn add(self: &Arc<Self>, stream: Arc<dyn ByteStream>) -> Option<Arc<Queue>> {
         let mut connections = self.map();
-        if connections.len() >= self.config.max_connections || self.is_stopping.load(Ordering::SeqCst) {
+        if self.is_stopping.load(Ordering::SeqCst) {
             return None;
         }
+        if connections.len() >= self.config.max_connections {
+            if let Some(count) = self.log.full.count() {
+                let connections = connections.len();
+                tracing::warn!(connections, count, "connections were closed: there are as many as may be");
+            }
+            return None;
+        }
+        self.make_room(&connections);
         let number = self.last_number.fetch_add(1, Ordering::Relaxed);
         let shared: Weak<Shared> = Arc::downgrade(self);
         let queue = Arc::new(Queue::new(number, stream, shared, self.config.data_budget_bytes));
         connections.insert(number, Arc::clone(&queue));
         Some(queue)
+    }
+
+    /// Whoever only connects would otherwise keep out those who have more to say.
+    fn make_room(&self, connections: &BTreeMap<u64, Arc<Queue>>) {
+        let strangers: Vec<&Arc<Queue>> = connections.values().filter(|queue| queue.is_stranger()).collect();
+        if strangers.len() < self.config.max_strangers {
+            return;
+        }
+        let mut by_address: BTreeMap<Option<IpAddr>, Vec<&Arc<Queue>>> = BTreeMap::new();
+        for queue in strangers {
+            by_address.entry(queue.peer().map(|peer| peer.ip())).or_default().push(queue);
+        }
+        let Some(most) = by_address.into_values().max_by_key(Vec::len) else { return };
+        // They are in the order in which they came: the oldest had the most time.
+        let oldest = most[0];
+        oldest.kill();
+        if let Some(count) = self.log.evicted.count() {
+            let peer = oldest.peer_name();
+            tracing::warn!(peer, count, "closed the oldest connection whose host has not proven who it is");
+        }
     }
 
     fn run(self: &Arc<Self>, queue: &Arc<Queue>) {
@@ -205,6 +249,7 @@ impl Target {
             last_number: AtomicU64::new(0),
             connections: Mutex::default(),
             ended: Condvar::new(),
+            log: Log::default(),
         });
         let mut target = Target { shared, threads: Vec::new(), stop_listening: Vec::new() };
         let shared = Arc::clone(&target.shared);
@@ -306,7 +351,12 @@ fn listen(shared: &Arc<Shared>, listener: &TcpListener, stop: &OwnedFd) {
             Ok((stream, _)) => take(shared, stream),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             // No descriptors left, for one.
-            Err(_) => underlay_sync::thread::sleep(ACCEPT_PAUSE),
+            Err(error) => {
+                if let Some(count) = shared.log.not_accepted.count() {
+                    tracing::warn!(%error, count, "a connection can't be accepted");
+                }
+                underlay_sync::thread::sleep(ACCEPT_PAUSE);
+            }
         }
     }
 }

@@ -146,7 +146,10 @@ pub fn request_bytes(records: &[&RunRecord], which: Requests) -> Option<Estimate
     let each: Vec<f64> = records
         .iter()
         .filter_map(|record| {
-            let sum = |pick: fn(&DeviceActivity) -> u64| under_test(record).map(pick).sum::<u64>() as f64;
+            // As floats: what a record says may be anything.
+            let sum = |pick: fn(&DeviceActivity) -> u64| {
+                under_test(record).map(|device| pick(device) as f64).sum::<f64>()
+            };
             let (reads, read_bytes) =
                 (sum(|device| device.totals.reads), sum(|device| device.totals.read_bytes));
             let (writes, write_bytes) =

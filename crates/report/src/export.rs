@@ -500,9 +500,31 @@ fn plain<T: Serialize>(value: &T) -> String {
 }
 
 fn quoted(field: &str) -> String {
+    // A spreadsheet would calculate it. A number is one.
+    let is_formula = field.starts_with(['=', '+', '-', '@', '\t', '\r']) && field.parse::<f64>().is_err();
+    let field = &if is_formula { format!("'{field}") } else { field.to_owned() };
     if field.contains([',', '"', '\r', '\n']) {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {
         field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spreadsheet_calculates_nothing() {
+        for (field, written) in [
+            ("hdd", "hdd"),
+            ("-1.5", "-1.5"),
+            ("+3", "+3"),
+            ("=HYPERLINK(\"http://e\",\"x\")", "\"'=HYPERLINK(\"\"http://e\"\",\"\"x\"\")\""),
+            ("-a", "'-a"),
+            ("@x", "'@x"),
+        ] {
+            assert_eq!(quoted(field), written);
+        }
     }
 }

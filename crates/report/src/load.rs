@@ -73,6 +73,11 @@ impl RunDirectory {
         let run: Run =
             read(&head, MOST_HEAD_BYTES)?.ok_or_else(|| LoadError::NotARun(directory.to_owned()))?;
         run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
+        let cells = directory.join("cells");
+        if cells.is_symlink() {
+            let problem = "it is a link, and what it leads to is not the run's".to_owned();
+            return Err(LoadError::Refused { path: cells, problem });
+        }
         let mut records = Vec::new();
         let mut broken = Vec::new();
         for planned in &run.plan {

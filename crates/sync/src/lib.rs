@@ -12,6 +12,7 @@ mod mutex;
 pub mod planted;
 mod random;
 mod rwlock;
+pub mod seldom;
 pub mod simulation;
 pub mod thread;
 mod time;

@@ -31,7 +31,7 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
     // Under a file system they stay, dead once this process has ended: so `underlay clean` finds both.
     let in_use = mounts::all().into_iter().find(|mount| nodes.contains(&mount.source));
     match in_use {
-        Some(mount) => eprintln!("left: {} is still mounted", mount.mount_point.display()),
+        Some(mount) => tracing::warn!("left: {} is still mounted", mount.mount_point.display()),
         // What the page cache holds of a device is written by this.
         None => serving.stop()?,
     }

@@ -154,7 +154,7 @@ static LOGGED_ERRORS: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn errno(error: &DeviceError) -> Errno {
     if LOGGED_ERRORS.load(Ordering::Relaxed) < MOST_LOGGED_ERRORS {
         LOGGED_ERRORS.fetch_add(1, Ordering::Relaxed);
-        eprintln!("{error}");
+        tracing::error!("{error}");
     }
     match error {
         DeviceError::Unaligned { .. } => Errno::EINVAL,

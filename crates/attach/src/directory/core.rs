@@ -352,7 +352,9 @@ impl Core {
     /// was cut, of which a journal knows better what is there than the memory does.
     pub fn abandon(&self) {
         if !self.lost.swap(true, Ordering::SeqCst) {
-            eprintln!("the device was gone: its directory answers with errors until it is attached anew");
+            tracing::error!(
+                "the device was gone: its directory answers with errors until it is attached anew"
+            );
         }
         self.committed.notify_all();
     }
@@ -380,7 +382,7 @@ impl Core {
             state.discarding_blocks -= run.count;
             if let Err(overlap) = state.allocator.release(run) {
                 // Better lost than given to two files.
-                eprintln!("not used again: {overlap}");
+                tracing::error!("not used again: {overlap}");
             }
             drop(state);
             core.committed.notify_all();
@@ -476,7 +478,7 @@ impl State {
     /// Changes the tree, and notes how.
     fn perform(&mut self, operation: Operation) -> Result<(), Errno> {
         self.tree.apply(&operation, &mut self.transaction.freed).map_err(|contradiction| {
-            eprintln!("refused: {contradiction}");
+            tracing::error!("refused: {contradiction}");
             Errno::IO
         })?;
         operation.encode(&mut self.transaction.operations);

@@ -95,7 +95,7 @@ impl Serving {
             }
             if let Err(error) = unmounted {
                 // Dead but visible, it is found by `underlay clean`.
-                eprintln!("left mounted: {}", mounts::explain(&directory.mount_point, error));
+                tracing::warn!("left mounted: {}", mounts::explain(&directory.mount_point, error));
                 std::mem::forget(session);
                 continue;
             }

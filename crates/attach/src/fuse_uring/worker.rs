@@ -218,7 +218,7 @@ impl Worker {
         let _ = started.send(Ok(()));
         if let Err(error) = self.serve(&mut ring) {
             // Without it, requests would wait for ever; without the process, the kernel fails them.
-            eprintln!("io_uring failed: {error}");
+            tracing::error!("io_uring failed: {error}");
             std::process::abort();
         }
     }

@@ -73,7 +73,7 @@ impl Control {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The kernel may still write into the buffer.
                 Err(error) => {
-                    eprintln!("io_uring failed: {error}");
+                    tracing::error!("io_uring failed: {error}");
                     std::process::abort();
                 }
             }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::LogLevel;
+
 #[derive(Debug, Args)]
 pub struct VolumeArguments {
     #[command(subcommand)]
@@ -92,6 +94,9 @@ pub struct ServeVolumesArguments {
     /// Once it serves, print what it serves as one JSON object on one line
     #[arg(long)]
     pub json: bool,
+    /// What is logged on standard error: this and what is worse
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::LogLevel;
+
 #[derive(Debug, Args)]
 pub struct WorkerArguments {
     /// Listen here: 0.0.0.0:7400 for everybody who knows the token or holds a certificate
@@ -17,6 +19,9 @@ pub struct WorkerArguments {
     /// End when no coordinator came for so long
     #[arg(long, value_name = "SECONDS")]
     pub end_when_idle: Option<f64>,
+    /// What is logged on standard error: this and what is worse
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
 }
 
 /// How workers and their coordinator know each other.

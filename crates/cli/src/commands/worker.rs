@@ -5,18 +5,19 @@ pub mod coordinate;
 mod manifest_tests;
 mod shared;
 
-use std::io::{Write as _, stderr, stdin, stdout};
+use std::io::{stdin, stdout};
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use underlay_attach::Registry;
-use underlay_hosts::{Certificates, Door, HostError, Token, Trust, Worker};
+use underlay_hosts::{Certificates, Door, HostError, Token, Trust, Visit, Worker};
+use underlay_sync::seldom::Seldom;
 
 use crate::arguments::{TrustArguments, WorkerArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
-use crate::{output, signals};
+use crate::{output, service, signals};
 
 pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     let idle_limit = arguments.end_when_idle.map(|seconds| {
@@ -50,14 +51,26 @@ pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         Some(door) => {
             let address = door.address().map_err(|error| Failure::Failed(error.to_string()))?;
             output::print(&format!("listens on {address}; Ctrl-C ends it"));
-            // It goes on where nobody reads what it says.
-            let said = |words: &str| {
-                let _ = writeln!(stderr(), "{words}");
-            };
-            worker.serve(&door, idle_limit, &stop, &said);
+            service::is_ready();
+            let refusals = Seldom::default();
+            worker.serve(&door, idle_limit, &stop, &|visit| log(visit, &refusals));
+            service::is_stopping();
         }
     }
     Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+fn log(visit: Visit<'_>, refusals: &Seldom) {
+    match visit {
+        Visit::Refused { from, why } => {
+            if let Some(count) = refusals.count() {
+                tracing::warn!(%from, count, "was refused: {why}");
+            }
+        }
+        Visit::Coordinates { from } => tracing::info!(%from, "coordinates"),
+        Visit::Gone { from, error: None } => tracing::info!(%from, "is gone"),
+        Visit::Gone { from, error: Some(error) } => tracing::warn!(%from, "is gone: {error}"),
+    }
 }
 
 /// `None` where neither a token nor certificates are given.

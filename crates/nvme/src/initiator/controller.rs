@@ -440,7 +440,8 @@ impl Shared {
     fn give_up(&self, reason: String) {
         let mut state = self.lock();
         if state.phase != Phase::Closed {
-            eprintln!("{} at {} is given up: {reason}", self.options.subsystem_nqn, self.options.address);
+            let (subsystem, address) = (&self.options.subsystem_nqn, &self.options.address);
+            tracing::error!(subsystem, %address, reason, "a volume is given up");
             state.phase = Phase::Gone;
             state.gone_because = Some(reason);
         }

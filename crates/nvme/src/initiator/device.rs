@@ -143,7 +143,7 @@ impl Namespace {
     pub(super) fn lose(&self, write: &Kept, status: Status) {
         let mut record = self.record();
         if !record.has_lost() {
-            eprintln!("namespace {}: {}", self.nsid, lost_writes(Some(status)));
+            tracing::error!(namespace = self.nsid, "{}", lost_writes(Some(status)));
         }
         record.lose(write.blocks, status);
         // Last: who finds the new count finds the lost blocks as well.

@@ -70,6 +70,16 @@ impl<S: Read> Receiver<S> {
     }
 
     /// What is taken from now on, as the two sides agreed.
+    /// From now on with a buffer of so many bytes, if it is larger than before.
+    pub fn grow(&mut self, buffer_bytes: usize) {
+        if buffer_bytes > self.buffer.len() {
+            let mut larger = vec![0; buffer_bytes].into_boxed_slice();
+            let held = self.end - self.start;
+            larger[..held].copy_from_slice(&self.buffer[self.start..self.end]);
+            (self.buffer, self.start, self.end) = (larger, 0, held);
+        }
+    }
+
     pub fn set_arriving(&mut self, arriving: Arriving) {
         self.arriving = arriving;
         self.ahead = None;

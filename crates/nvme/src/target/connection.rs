@@ -12,7 +12,7 @@ use underlay_sync::Instant;
 use super::fabric::Authenticating;
 use super::lease::Admission;
 use super::outbox::Sent;
-use super::queue::{Agreed, Opened, Queue, Reply};
+use super::queue::{Agreed, Opened, Queue, Reply, STRANGER_BUDGET_BYTES};
 use super::subsystems::Namespace;
 use super::transfer::Transfers;
 use super::{Shared, admin, io as io_commands};
@@ -25,6 +25,8 @@ use crate::status::Status;
 
 /// What one call receives at most, unless it is data.
 const RECEIVE_BUFFER_BYTES: usize = 128 << 10;
+/// Until the host has proven who it is: a Connect with its data fits.
+const STRANGER_BUFFER_BYTES: usize = 4 << 10;
 /// The most data of a command capsule, on all queues. The admin queue needs 8 KiB by the specification.
 pub(super) const CAPSULE_DATA_BYTES: u32 = 16 << 10;
 /// The largest transfer of a command: 2 to the power of [`MDTS`] pages of 4 KiB.
@@ -88,6 +90,8 @@ pub(super) struct Connection {
     transfers: Transfers,
     waiting: VecDeque<Waiting>,
     pub authenticating: Authenticating,
+    /// It has what only hosts get that have proven who they are.
+    is_at_home: bool,
     /// The namespace that was used last, and the generation of its subsystem then.
     pub last_namespace: Option<(u64, Arc<Namespace>)>,
     /// To that namespace.
@@ -116,11 +120,12 @@ impl Connection {
         let inlet = Inlet { queue: Arc::clone(&queue) };
         Connection {
             shared,
-            receiver: Receiver::new(inlet, arriving(Framing::default()), RECEIVE_BUFFER_BYTES),
+            receiver: Receiver::new(inlet, arriving(Framing::default()), STRANGER_BUFFER_BYTES),
             queue,
             transfers: Transfers::default(),
             waiting: VecDeque::new(),
             authenticating: Authenticating::default(),
+            is_at_home: false,
             last_namespace: None,
             last_admission: None,
         }
@@ -169,6 +174,10 @@ impl Connection {
     fn serve(&mut self) -> Result<(), End> {
         loop {
             self.start_waiting()?;
+            if !self.is_at_home && !self.queue.is_stranger() {
+                self.receiver.grow(RECEIVE_BUFFER_BYTES);
+                self.is_at_home = true;
+            }
             if !self.receiver.is_ready() {
                 self.wait()?;
             }
@@ -280,6 +289,9 @@ impl Connection {
         // Whoever has not said who it is gets no more memory than a Connect takes.
         if self.queue.association().is_none() && length_bytes > CAPSULE_DATA_BYTES as usize {
             return Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+        }
+        if self.queue.is_stranger() && length_bytes > STRANGER_BUDGET_BYTES {
+            return Err(Status::AUTHENTICATION_REQUIRED.do_not_retry());
         }
         // SGLs it is over fabrics, with or without metadata in one of its own.
         if command.flags & 0xc0 == 0 || command.flags & 0xc0 == 0xc0 {

@@ -130,15 +130,31 @@ impl Connection {
             Ok(controller_id) => {
                 let mut result = u64::from(controller_id);
                 if self.authenticating.is_done {
-                    self.queue.is_admitted.store(true, Ordering::Relaxed);
+                    self.admitted();
                 } else {
                     result |= u64::from(CONNECT_AUTHENTICATION);
                 }
                 reply.result(Status::SUCCESS, result);
             }
             Err(Refused { status, parameter }) => {
+                if let Some(count) = self.shared.log.refused.count() {
+                    // As the host writes them: they may hold anything, and `?` escapes it.
+                    let (host, subsystem) = (&data.host_nqn, &data.subsystem_nqn);
+                    let peer = self.queue.peer_name();
+                    tracing::warn!(?host, ?subsystem, peer, %status, count, "a host was refused");
+                }
                 reply.result(status, parameter.map_or(0, InvalidParameter::to_result));
             }
+        }
+    }
+
+    /// The host is who it says.
+    fn admitted(&self) {
+        self.queue.is_admitted.store(true, Ordering::Relaxed);
+        if let Some(association) = self.queue.association().filter(|association| association.queue_id == 0) {
+            let (host, subsystem) =
+                (&association.controller.host_nqn, association.controller.subsystem_nqn());
+            tracing::info!(?host, subsystem, peer = self.queue.peer_name(), "a host is connected");
         }
     }
 
@@ -254,13 +270,18 @@ impl Connection {
         match progress {
             Some(Progress::Authenticated) => {
                 self.authenticating.is_done = true;
-                self.queue.is_admitted.store(true, Ordering::Relaxed);
+                self.admitted();
                 Ok(())
             }
             Some(Progress::Failed(_)) => {
                 // Whoever fails to prove it anew isn't who it was either.
                 self.authenticating.is_done = false;
                 self.authenticating.has_failed = true;
+                if let Some(count) = self.shared.log.unproven.count() {
+                    let (host, peer) = (&controller.host_nqn, self.queue.peer_name());
+                    let subsystem = controller.subsystem_nqn();
+                    tracing::warn!(?host, subsystem, peer, count, "a host could not prove who it is");
+                }
                 Ok(())
             }
             _ => Ok(()),

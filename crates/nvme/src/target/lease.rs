@@ -238,7 +238,7 @@ impl Lease {
         if let Writers::OneStored(store) = &self.writers
             && let Err(error) = store.store(host, true)
         {
-            eprintln!("{} may not write: that it does could not be stored: {error}", host.nqn);
+            tracing::error!(host = ?host.nqn, %error, "a host may not write: that it does could not be stored");
             return Err(Denied::NotStored);
         }
         Ok(())

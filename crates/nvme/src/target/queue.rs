@@ -1,5 +1,6 @@
 //! One queue of a controller, which is one connection: what its thread and the devices' threads share.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use underlay_sync::Instant;
@@ -18,6 +19,8 @@ use crate::stream::ByteStream;
 const KEPT_BYTES: usize = 4 << 20;
 /// Command identifiers are 16 bits.
 const CID_WORDS: usize = 65_536 / 64;
+/// Of data of commands under way, as long as the host has not proven who it is: a message of authentication.
+pub(super) const STRANGER_BUDGET_BYTES: usize = 64 << 10;
 /// What the submission queue's head says when there is no flow control (base 3.3.3.2).
 const NO_HEAD: u16 = 0xffff;
 
@@ -134,6 +137,20 @@ impl Queue {
         }
     }
 
+    /// Its host has not said, or not proven, who it is.
+    pub(super) fn is_stranger(&self) -> bool {
+        !self.is_admitted.load(Ordering::Relaxed) && !self.is_killed.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.stream.addresses().map(|(_, peer)| peer)
+    }
+
+    /// For the log.
+    pub(super) fn peer_name(&self) -> Option<String> {
+        self.peer().map(|peer| peer.to_string())
+    }
+
     /// A command was received. Whether its identifier is free and the queue has a place for it.
     pub(super) fn open(&self, cid: u16) -> Opened {
         count(&self.commands, 1);
@@ -153,7 +170,11 @@ impl Queue {
     pub(super) fn reserve(&self, bytes: usize) -> bool {
         let take = || {
             let used = self.budget_used_bytes.load(Ordering::SeqCst);
-            let has_room = used == 0 || used + bytes <= self.budget_bytes;
+            let budget_bytes = match self.is_admitted.load(Ordering::Relaxed) {
+                true => self.budget_bytes,
+                false => self.budget_bytes.min(STRANGER_BUDGET_BYTES),
+            };
+            let has_room = used == 0 || used + bytes <= budget_bytes;
             if has_room {
                 self.take_anyway(bytes);
             }

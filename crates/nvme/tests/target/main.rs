@@ -8,6 +8,7 @@ mod host;
 mod lease;
 mod many;
 mod misbehaviour;
+mod strangers;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

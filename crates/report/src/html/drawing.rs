@@ -48,7 +48,7 @@ pub struct Axis {
 impl Axis {
     /// From zero to a round number that holds every value.
     pub fn from_zero(values: impl IntoIterator<Item = f64>) -> Axis {
-        let highest = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let highest = values.into_iter().filter(|value| is_drawn(*value)).fold(0.0, f64::max);
         let high = if highest > 0.0 { next_of(highest * 1.02, &HEADROOMS) } else { 1.0 };
         Axis { low: 0.0, high, is_log: false }
     }
@@ -56,7 +56,7 @@ impl Axis {
     /// A logarithmic axis around every positive value.
     pub fn log(values: impl IntoIterator<Item = f64>) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, 0.0f64);
-        for value in values.into_iter().filter(|value| value.is_finite() && *value > 0.0) {
+        for value in values.into_iter().filter(|value| is_drawn(*value) && *value > 0.0) {
             low = low.min(value);
             high = high.max(value);
         }
@@ -81,7 +81,8 @@ impl Axis {
     pub fn ticks(&self) -> Vec<f64> {
         if !self.is_log {
             let step = next_of((self.high - self.low) / 5.0, &STEPS);
-            let first = (self.low / step).ceil() as i64;
+            // What a record says may be anything.
+            let first = (self.low / step).ceil().clamp(-1e15, 1e15) as i64;
             return (first..first + 12)
                 .map(|index| index as f64 * step)
                 .filter(|tick| *tick <= self.high * (1.0 + 1e-9))
@@ -90,14 +91,21 @@ impl Axis {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = if decades > 2.2 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let every = (decades / 6.0).ceil().max(1.0) as i32;
-        let first = self.low.log10().floor() as i32;
-        let last = self.high.log10().ceil() as i32;
+        let first = self.low.log10().floor().clamp(-MOST_DECADES, MOST_DECADES) as i32;
+        let last = self.high.log10().ceil().clamp(-MOST_DECADES, MOST_DECADES) as i32;
         (first..=last)
             .filter(|exponent| (exponent - first) % every == 0)
             .flat_map(|exponent| steps.iter().map(move |step| step * 10f64.powi(exponent)))
             .filter(|tick| *tick >= self.low * (1.0 - 1e-9) && *tick <= self.high * (1.0 + 1e-9))
             .collect()
     }
+}
+
+/// A logarithmic axis goes no further, whatever a record says.
+const MOST_DECADES: f64 = 30.0;
+/// No figure of ours is beyond; one of a record that somebody else wrote may be, and is drawn at the end of the axis.
+fn is_drawn(value: f64) -> bool {
+    value == 0.0 || (1e-30..=1e30).contains(&value.abs())
 }
 
 /// Digits of ticks.
@@ -268,6 +276,18 @@ mod tests {
                 for tick in ticks {
                     prop_assert!((0.0..=1.0).contains(&axis.place(tick)));
                 }
+            }
+        }
+    }
+
+    /// A record may say anything.
+    #[test]
+    fn an_axis_ends_whatever_is_to_be_drawn() {
+        for values in [[1.0, 1e308], [5e-324, 1.0], [f64::MAX, f64::MIN_POSITIVE], [f64::INFINITY, f64::NAN]]
+        {
+            for axis in [Axis::log(values), Axis::from_zero(values)] {
+                assert!(axis.ticks().len() < 100, "{axis:?}");
+                assert!(values.iter().all(|value| (0.0..=1.0).contains(&axis.place(*value))), "{axis:?}");
             }
         }
     }

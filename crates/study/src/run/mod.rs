@@ -84,6 +84,10 @@ pub trait Observer: Sync {
     fn planned(&self, total: usize, finished: usize, expected: Duration);
     /// Work that belongs to no single cell, or to the one about to start: `loading 440,000 records`.
     fn preparing(&self, what: &str);
+    /// What the user should still see later: that a record is damaged, say.
+    fn notice(&self, what: &str) {
+        self.preparing(what);
+    }
     fn cell_started(&self, planned: &PlannedCell, number: usize);
     fn live(&self, live: &Live);
     /// `remaining` is the estimate for all cells that are left.

@@ -100,7 +100,7 @@ fn go_on(
 ) -> Result<RunOutcome, RunError> {
     let mut finished = Vec::new();
     for planned in &run.plan {
-        finished.push(directory.is_finished(planned, &mut |damaged| observer.preparing(damaged))?);
+        finished.push(directory.is_finished(planned, &mut |damaged| observer.notice(damaged))?);
     }
     let left = run.plan.iter().zip(&finished).filter(|&(_, &finished)| !finished);
     space::check(
@@ -138,7 +138,7 @@ fn go_on(
         versions: machine::versions(systems.flat_map(|system| system.versions())),
     };
     if here.versions != run.versions || here.machine.hostname != run.machine.hostname {
-        observer.preparing("going on with other versions or on another machine than the run began with");
+        observer.notice("going on with other versions or on another machine than the run began with");
     }
     let mut bench = Bench::new(here, registry.clone(), work.path(), &directory.records());
     let mut datasets = Datasets::new(work.path(), registry);

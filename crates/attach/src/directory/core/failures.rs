@@ -141,7 +141,7 @@ pub(super) fn errno(error: &DeviceError) -> Errno {
     static LOGGED: AtomicU32 = AtomicU32::new(0);
     if LOGGED.load(Ordering::Relaxed) < MOST_LOGGED {
         LOGGED.fetch_add(1, Ordering::Relaxed);
-        eprintln!("{error}");
+        tracing::error!("{error}");
     }
     match error {
         DeviceError::NoSpace => Errno::NOSPC,

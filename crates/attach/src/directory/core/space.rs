@@ -123,7 +123,7 @@ impl State {
 
     fn release(&mut self, run: Run) {
         if let Err(overlap) = self.allocator.release(run) {
-            eprintln!("not used again: {overlap}");
+            tracing::error!("not used again: {overlap}");
         }
     }
 

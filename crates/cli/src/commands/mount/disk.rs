@@ -1,5 +1,6 @@
 //! The folder of a disk's backing files. One that is kept remembers what kind of disk it is.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -151,7 +152,8 @@ impl Disk {
         if self.format {
             let known = known.iter().flat_map(|known| &known.devices).map(|device| device.image.clone());
             let wanted = wanted.devices.iter().map(|device| device.image.clone());
-            let names: Vec<String> = known.chain(wanted).collect();
+            // Each once: who claims a file claims it from itself, too.
+            let names: BTreeSet<String> = known.chain(wanted).collect();
             let claimed: Vec<File> = names
                 .iter()
                 .filter_map(|name| claimed(&folder.path().join(name)).transpose())

@@ -1,5 +1,6 @@
 //! `underlay volume serve`
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use underlay_volume::server::protocol::PoolState;
 
 use crate::arguments::ServeVolumesArguments;
 use crate::exit_codes::{Failure, INTERRUPTED};
-use crate::{output, signals};
+use crate::{output, service, signals};
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -43,15 +44,55 @@ pub fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
         output::say(format_args!("note: {note}"));
     }
     let state = server.state();
+    warn_of_strangers(&state);
     output::print(&if arguments.json { in_json(&state) } else { in_words(&state) });
+    service::is_ready();
     while !stop.load(Ordering::Relaxed) && !server.is_over() {
         std::thread::sleep(WATCH_INTERVAL);
     }
+    service::is_stopping();
     let told = server.is_over();
     let stopped = server.stop();
     registry.forget(note);
     stopped?;
     Ok(if told { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+}
+
+/// A server that everybody reaches, and that asks nobody who it is.
+fn warn_of_strangers(state: &PoolState) {
+    let Some(address) = state.address.filter(|address| !address.ip().is_loopback()) else { return };
+    let open: Vec<&str> = state
+        .volumes
+        .iter()
+        .filter(|volume| volume.admission.hosts.is_empty())
+        .map(|volume| volume.name.as_str())
+        .collect();
+    if !open.is_empty() {
+        tracing::warn!(
+            "{address} can be reached by other hosts, and any host may use {}: give `hosts` and a secret in the pool's file",
+            open.join(", ")
+        );
+    }
+}
+
+/// The address that clients use. Of a server that listens on all addresses of its host, the one by which that host reaches others.
+fn address_for_clients(address: SocketAddr) -> SocketAddr {
+    if !address.ip().is_unspecified() {
+        return address;
+    }
+    // Documentation addresses (RFC 5737, RFC 3849): connecting a datagram socket sends nothing, and chooses a route.
+    let far_v6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    let (any, far, loopback): (IpAddr, IpAddr, IpAddr) = match address {
+        SocketAddr::V4(_) => {
+            (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into(), Ipv4Addr::LOCALHOST.into())
+        }
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), far_v6.into(), Ipv6Addr::LOCALHOST.into()),
+    };
+    let own = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((far, 9))?;
+        socket.local_addr()
+    });
+    SocketAddr::new(own.map_or(loopback, |own| own.ip()), address.port())
 }
 
 fn in_json(state: &PoolState) -> String {
@@ -84,6 +125,7 @@ fn in_words(state: &PoolState) -> String {
         lines.push(format!("  {:width$}  {size:>9}  {}", volume.name, volume.nqn));
     }
     if let Some(volume) = state.volumes.first() {
+        let address = address_for_clients(address);
         lines.push("on a client:".to_owned());
         lines.push(format!("  underlay mount nvme-tcp://{address}/{} DIR", volume.name));
         lines.push(format!(

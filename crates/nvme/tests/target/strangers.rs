@@ -1,0 +1,55 @@
+//! Hosts that do not say who they are, or do not prove it.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::net::TcpStream;
+
+use underlay_nvme::auth::{ControllerSecrets, Hash, Secret};
+use underlay_nvme::command::Sgl;
+use underlay_nvme::fabrics::{ANY_CONTROLLER, Authentication};
+use underlay_nvme::status::Status;
+use underlay_nvme::target::Hosts;
+
+use crate::host::{HOST_NQN, Host, PLAIN};
+use crate::{Fixture, NQN, wait_until};
+
+const MOST_STRANGERS: usize = 8;
+
+#[test]
+fn strangers_take_each_other_s_places_and_no_host_s() {
+    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_strangers = MOST_STRANGERS);
+    let (mut admin, _io) = fixture.queues(&PLAIN);
+    let mut strangers: Vec<TcpStream> = Vec::new();
+    for _ in 0..5 * MOST_STRANGERS {
+        strangers.push(TcpStream::connect(fixture.address).unwrap());
+        wait_until("there are no more than may be", || {
+            fixture.target.connections().len() <= MOST_STRANGERS + 2
+        });
+    }
+    // The first ones were closed, and the last ones wait.
+    assert_eq!(strangers[0].read(&mut [0; 1]).unwrap(), 0);
+    strangers.last().unwrap().set_nonblocking(true).unwrap();
+    let waits = strangers.last_mut().unwrap().read(&mut [0; 1]).unwrap_err();
+    assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock);
+    // Who is at home was not disturbed, and who has something to say gets in.
+    admin.keep_alive().expect_success();
+    fixture.admin().keep_alive().expect_success();
+}
+
+#[test]
+fn before_it_has_proven_who_it_is_a_host_sends_no_more_than_that_takes() {
+    let secret = Secret::new(Some(Hash::Sha256), vec![1; 32]).unwrap();
+    let secrets = ControllerSecrets { host: secret, controller: None };
+    let hosts = Hosts::Listed(BTreeMap::from([(HOST_NQN.to_owned(), Some(secrets))]));
+    let fixture = Fixture::with(hosts, |_| {});
+    let mut host = Host::begun(fixture.address, &PLAIN);
+    host.connect(0, NQN, ANY_CONTROLLER, &PLAIN).expect_success();
+    let most = 64 << 10;
+    for (length_bytes, status) in [(most, Status::SUCCESS), (most + 4, Status::AUTHENTICATION_REQUIRED)] {
+        let cid = host.cid();
+        let mut command = Authentication::new(length_bytes).to_send_command(cid);
+        command.sgl = Sgl::transport(length_bytes);
+        let answer = host.call(&command, &vec![0; length_bytes as usize]);
+        assert_eq!(answer.status().plain(), status, "{length_bytes}");
+    }
+}

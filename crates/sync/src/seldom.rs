@@ -1,0 +1,46 @@
+//! What others can cause as often as they like, told of at a bounded rate.
+
+use std::time::Duration;
+
+use crate::{Instant, Mutex};
+
+/// A log line for the first of something, and then one for all that came in each interval.
+#[derive(Debug, Default)]
+pub struct Seldom {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+const INTERVAL: Duration = Duration::from_secs(10);
+
+impl Seldom {
+    /// It happened: how often since it was told of last, if it is to be told of now.
+    pub fn count(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        state.untold += 1;
+        if state.told.is_some_and(|told| told.elapsed() < INTERVAL) {
+            return None;
+        }
+        state.told = Some(Instant::now());
+        Some(std::mem::take(&mut state.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_the_first_is_told_of() {
+        let seldom = Seldom::default();
+        assert_eq!(seldom.count(), Some(1));
+        assert_eq!(seldom.count(), None);
+        seldom.state.lock().told = None;
+        assert_eq!(seldom.count(), Some(2), "the one that was not told of counts");
+    }
+}
