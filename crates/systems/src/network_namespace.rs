@@ -178,7 +178,12 @@ mod tests {
         assert!(other.within(|| TcpStream::connect("127.0.0.1:13562")).unwrap().is_err());
         assert!(one.within(|| TcpStream::connect("192.0.2.1:80")).unwrap().is_err(), "there is a way out");
         drop((listener, anyone, again));
-        assert!(one.listeners().unwrap().is_empty());
+        // A process that another test begins at this moment has them open until it becomes another program.
+        let is_over = || one.listeners().unwrap().is_empty();
+        assert!((0..1000).any(|_| is_over() || {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            false
+        }));
     }
 
     #[test]
