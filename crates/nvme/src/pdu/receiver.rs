@@ -69,7 +69,6 @@ impl<S: Read> Receiver<S> {
         &mut self.stream
     }
 
-    /// What is taken from now on, as the two sides agreed.
     /// From now on with a buffer of so many bytes, if it is larger than before.
     pub fn grow(&mut self, buffer_bytes: usize) {
         if buffer_bytes > self.buffer.len() {
@@ -80,6 +79,7 @@ impl<S: Read> Receiver<S> {
         }
     }
 
+    /// What is taken from now on, as the two sides agreed.
     pub fn set_arriving(&mut self, arriving: Arriving) {
         self.arriving = arriving;
         self.ahead = None;

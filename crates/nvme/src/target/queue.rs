@@ -128,7 +128,7 @@ impl Queue {
             queue_id: association.queue_id,
         });
         ConnectionSnapshot {
-            peer: self.stream.addresses().map(|(_, peer)| peer),
+            peer: self.peer(),
             queue,
             commands: self.commands.load(Ordering::Relaxed),
             errors: self.errors.load(Ordering::Relaxed),
