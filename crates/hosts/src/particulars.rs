@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use underlay_record::Histogram;
-use underlay_workload::{BothLatencies, OperationKind, Particulars, RawAnswer};
+use underlay_workload::{BothLatencies, Edges, OperationKind, Particulars, RawAnswer};
 
 type ByEnding = BTreeMap<(OperationKind, RawAnswer), BothLatencies>;
 
@@ -13,8 +13,18 @@ type ByEnding = BTreeMap<(OperationKind, RawAnswer), BothLatencies>;
 pub struct SentParticulars {
     failed: Vec<Ending>,
     parts: Vec<Ending>,
+    #[serde(default)]
+    edges: Vec<EdgesOf>,
     checks: Histogram,
     closings: Histogram,
+}
+
+/// What lies across the edges of the measured time, by the name of the kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct EdgesOf {
+    kind: String,
+    unsent: Histogram,
+    overdue: Histogram,
 }
 
 /// Operations of one kind that ended in one way, by the names of both.
@@ -40,10 +50,21 @@ impl From<Particulars> for SentParticulars {
         SentParticulars {
             failed: endings(particulars.failed),
             parts: endings(particulars.parts),
+            edges: particulars.edges.into_iter().map(EdgesOf::from).collect(),
             checks: particulars.checks,
             closings: particulars.closings,
         }
     }
+}
+
+impl From<(OperationKind, Edges)> for EdgesOf {
+    fn from((kind, Edges { unsent, overdue }): (OperationKind, Edges)) -> Self {
+        EdgesOf { kind: kind.name().to_owned(), unsent, overdue }
+    }
+}
+
+fn kind_of(name: &str) -> Option<OperationKind> {
+    OperationKind::ALL.into_iter().find(|kind| kind.name() == name)
 }
 
 impl SentParticulars {
@@ -51,7 +72,7 @@ impl SentParticulars {
     pub fn add_to(&self, whole: &mut Particulars) {
         let add = |endings: &[Ending], by_ending: &mut ByEnding| {
             for ending in endings {
-                let kind = OperationKind::ALL.into_iter().find(|kind| kind.name() == ending.kind);
+                let kind = kind_of(&ending.kind);
                 let answer = RawAnswer::ALL.into_iter().find(|answer| answer.name() == ending.answer);
                 if let Some(key) = kind.zip(answer) {
                     let latencies = by_ending.entry(key).or_default();
@@ -62,6 +83,13 @@ impl SentParticulars {
         };
         add(&self.failed, &mut whole.failed);
         add(&self.parts, &mut whole.parts);
+        for edges in &self.edges {
+            if let Some(kind) = kind_of(&edges.kind) {
+                let whole = whole.edges.entry(kind).or_default();
+                whole.unsent.merge(&edges.unsent);
+                whole.overdue.merge(&edges.overdue);
+            }
+        }
         whole.checks.merge(&self.checks);
         whole.closings.merge(&self.closings);
     }
@@ -82,6 +110,11 @@ mod tests {
         Particulars {
             failed: [((OperationKind::Read, RawAnswer::Missing), both.clone())].into(),
             parts: [((OperationKind::Update, RawAnswer::Found), both)].into(),
+            edges: [(
+                OperationKind::Scan,
+                Edges { unsent: histogram(values_ns), overdue: histogram(values_ns) },
+            )]
+            .into(),
             checks: histogram(values_ns),
             closings: histogram(&[1_000]),
         }

@@ -52,7 +52,7 @@ pub use memory_client::{MemoryClient, MemoryStore};
 pub use mix::{Mix, OperationKind, Proportions};
 pub use null_client::{KeysOnlyClient, NullClient};
 pub use pacing::Arrivals;
-pub use particulars::{BothLatencies, Particulars};
+pub use particulars::{BothLatencies, Edges, Particulars};
 pub use properties::{Origin, Properties, Property, PropertyErrors};
 pub use rate_profile::{RatePart, RateProfile};
 pub use raw::{RawAnswer, RawLog, RawOperation, RawOperations};

@@ -22,25 +22,44 @@ pub struct BothLatencies {
     pub service: Histogram,
 }
 
-/// What a run has to tell beside its measurement, in modelled time. Operations are counted that were due within the
-/// measured time.
+/// What a run has to tell beside its measurement, in modelled time. Operations are counted that were sent within the
+/// measured time, by either start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Particulars {
     /// Operations that did not end well, by how they ended.
     pub failed: BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
     /// The reads and the updates that read-modify-writes consist of, by how they ended.
     pub parts: BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
+    /// Where the record's latencies, which count what was due, are those of other operations than what was sent.
+    pub edges: BTreeMap<OperationKind, Edges>,
     /// How long it took to check a record's values.
     pub checks: Histogram,
     /// How long it took to close each connection.
     pub closings: Histogram,
 }
 
-/// The latencies of one part of an operation, or of one that failed; `None` where the window does not count it.
+/// Latencies from the intended start of operations of an open loop whose intended and actual start lie on two sides of an edge
+/// of the measured time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Edges {
+    /// Due within it, and sent after it or never.
+    pub unsent: Histogram,
+    /// Due before it, and sent within it.
+    pub overdue: Histogram,
+}
+
+/// The latencies of one part of an operation, or of one that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
-    pub intended_ns: Option<u64>,
-    pub service_ns: Option<u64>,
+    pub intended_ns: u64,
+    pub service_ns: u64,
+}
+
+/// On which side of an edge the intended start lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edge {
+    Unsent,
+    Overdue,
 }
 
 #[derive(Debug, Default)]
@@ -51,12 +70,8 @@ struct BothCounts {
 
 impl BothCounts {
     fn add(&mut self, timed: Timed) {
-        if let Some(ns) = timed.intended_ns {
-            self.intended.add(ns);
-        }
-        if let Some(ns) = timed.service_ns {
-            self.service.add(ns);
-        }
+        self.intended.add(timed.intended_ns);
+        self.service.add(timed.service_ns);
     }
 
     fn add_to(&self, both: &mut BothLatencies) {
@@ -69,6 +84,8 @@ impl BothCounts {
 pub(crate) struct Counts {
     failed: BTreeMap<(OperationKind, RawAnswer), BothCounts>,
     parts: BTreeMap<(OperationKind, RawAnswer), BothCounts>,
+    unsent: BTreeMap<OperationKind, LatencyCounts<u64>>,
+    overdue: BTreeMap<OperationKind, LatencyCounts<u64>>,
     checks: LatencyCounts<u64>,
     closings: LatencyCounts<u64>,
 }
@@ -80,6 +97,15 @@ impl Counts {
 
     pub fn add_part(&mut self, kind: OperationKind, answer: RawAnswer, timed: Timed) {
         self.parts.entry((kind, answer)).or_default().add(timed);
+    }
+
+    /// An operation of the record's that was not sent within the measured time, or the other way round.
+    pub fn add_edge(&mut self, kind: OperationKind, edge: Edge, intended_ns: u64) {
+        let counts = match edge {
+            Edge::Unsent => &mut self.unsent,
+            Edge::Overdue => &mut self.overdue,
+        };
+        counts.entry(kind).or_default().add(intended_ns);
     }
 
     /// `records` were checked in so much time each.
@@ -116,6 +142,12 @@ impl ParticularCounts {
             for (&key, both) in &counts.parts {
                 both.add_to(sum.parts.entry(key).or_default());
             }
+            for (&kind, unsent) in &counts.unsent {
+                unsent.add_to_histogram(&mut sum.edges.entry(kind).or_default().unsent);
+            }
+            for (&kind, overdue) in &counts.overdue {
+                overdue.add_to_histogram(&mut sum.edges.entry(kind).or_default().overdue);
+            }
             counts.checks.add_to_histogram(&mut sum.checks);
             counts.closings.add_to_histogram(&mut sum.closings);
         }
@@ -136,17 +168,20 @@ mod tests {
         let counts = ParticularCounts::default();
         for thread in [0, 1, 16] {
             let mut place = lock(counts.place(thread));
-            let timed = Timed { intended_ns: Some(2_000), service_ns: (thread == 1).then_some(1_000) };
+            let timed = Timed { intended_ns: 2_000, service_ns: 1_000 };
             place.add_failed(OperationKind::Read, RawAnswer::Missing, timed);
             place.add_part(OperationKind::Update, RawAnswer::Found, timed);
+            place.add_edge(OperationKind::Scan, Edge::Unsent, 9_000);
             place.add_checks(3, 500);
             place.add_closing(70);
         }
         let sum = counts.sum();
         let counted = |both: &BothLatencies| (both.intended.count(), both.service.count());
         assert_eq!(sum.failed.len(), 1);
-        assert_eq!(counted(&sum.failed[&(OperationKind::Read, RawAnswer::Missing)]), (3, 1));
-        assert_eq!(counted(&sum.parts[&(OperationKind::Update, RawAnswer::Found)]), (3, 1));
+        assert_eq!(counted(&sum.failed[&(OperationKind::Read, RawAnswer::Missing)]), (3, 3));
+        assert_eq!(counted(&sum.parts[&(OperationKind::Update, RawAnswer::Found)]), (3, 3));
+        let edges = &sum.edges[&OperationKind::Scan];
+        assert_eq!((edges.unsent.count(), edges.overdue.count()), (3, 0));
         assert_eq!((sum.checks.count(), sum.closings.count()), (9, 3));
     }
 }

@@ -11,7 +11,7 @@ use crate::latency_counts::bucket_of;
 use crate::live::LiveCounters;
 use crate::mix::OperationKind;
 use crate::operations::Checked;
-use crate::particulars::{self, Counts, Timed};
+use crate::particulars::{self, Counts, Edge, Timed};
 use crate::raw::{RawAnswer, RawThread};
 use crate::series::{KINDS, Series, ThreadSeries};
 
@@ -357,23 +357,35 @@ impl<'a> Recorder<'a> {
             (false, true) => counts.early.get_or_insert_default().add(latency_ns),
             (false, false) => {}
         }
+        match (due, sent) {
+            (true, false) => self.record_edge(kind, Edge::Unsent, latency_ns),
+            (false, true) => self.record_edge(kind, Edge::Overdue, latency_ns),
+            (true, true) | (false, false) => {}
+        }
+        let counts = self.series.kind(kind);
         if open_loop && sent {
             let service = if answered { &mut counts.service } else { &mut counts.beyond_service };
             service.get_or_insert_default().add(service_ns);
         }
     }
 
-    /// An operation that did not end well takes its time in the particulars too, by the rules that count latencies.
+    /// The record counts an operation that was not sent within the window, or leaves out one that was.
+    #[cold]
+    fn record_edge(&mut self, kind: OperationKind, edge: Edge, latency_ns: u64) {
+        if let Some(place) = self.particulars {
+            particulars::lock(place).add_edge(kind, edge, latency_ns);
+        }
+    }
+
+    /// An operation that did not end well takes its time in the particulars too.
     #[cold]
     fn record_failed(&mut self, kind: OperationKind, times: Times, answer: RawAnswer) {
         let Some(place) = self.particulars else { return };
-        let due = self.window.contains(times.intended_ns);
-        let served = if self.open_loop { self.window.contains(times.start_ns) } else { due };
-        let timed = Timed {
-            intended_ns: due.then(|| self.span_ns(times.intended_ns, times.end_ns)),
-            service_ns: served.then(|| self.span_ns(times.start_ns, times.end_ns)),
-        };
-        if due || served {
+        if self.window.contains(times.start_ns) {
+            let timed = Timed {
+                intended_ns: self.span_ns(times.intended_ns, times.end_ns),
+                service_ns: self.span_ns(times.start_ns, times.end_ns),
+            };
             particulars::lock(place).add_failed(kind, answer, timed);
         }
     }
@@ -399,17 +411,17 @@ impl<'a> Recorder<'a> {
         self.record_failed(kind, times, answer);
     }
 
-    /// The read and the update that a read-modify-write consists of, each as an operation of its kind. Both were due when
-    /// the whole was.
+    /// The read and the update that a read-modify-write consists of, each as an operation of its kind. They count where the whole
+    /// was sent within the window.
     pub fn record_parts(&mut self, times: Times, answer: &Result<Outcome, ClientError>) {
         let Some(place) = self.particulars else { return };
-        if !self.window.contains(times.intended_ns) {
+        if !self.window.contains(times.start_ns) {
             return;
         }
         let answer = RawAnswer::of(answer);
         let timed = |intended_ns: u64, start_ns: u64, end_ns: u64| Timed {
-            intended_ns: Some(self.span_ns(intended_ns, end_ns)),
-            service_ns: Some(self.span_ns(start_ns, end_ns)),
+            intended_ns: self.span_ns(intended_ns, end_ns),
+            service_ns: self.span_ns(start_ns, end_ns),
         };
         let Times { intended_ns, start_ns, end_ns, read_end_ns } = times;
         let mut counts = particulars::lock(place);
@@ -473,6 +485,7 @@ impl<'a> Recorder<'a> {
             RawAnswer::Unstarted,
         );
         self.series.kind(kind).beyond.get_or_insert_default().add(waited_ns);
+        self.record_edge(kind, Edge::Unsent, waited_ns);
     }
 
     /// Hands over what the shared series has not got yet. To be called once, at the thread's end.

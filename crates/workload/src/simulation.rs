@@ -11,6 +11,7 @@ use crate::live::LiveCounters;
 use crate::mix::{Mix, OperationKind};
 use crate::operations::{OperationSource, SharedOperations};
 use crate::pacing::{Arrivals, Schedule};
+use crate::particulars::{ParticularCounts, Particulars};
 use crate::rate_profile::RateProfile;
 use crate::raw::{RawLog, RawOperation};
 use crate::recorder::{Burst, ErrorSamples, Merged, Recorder, Window};
@@ -105,6 +106,7 @@ pub(crate) struct Simulated {
     pub points: Vec<SeriesPoint>,
     pub samples: Vec<String>,
     pub raw: Vec<RawOperation>,
+    pub particulars: Particulars,
 }
 
 impl Simulation {
@@ -147,6 +149,7 @@ impl Simulation {
         let series = Series::new(window.begin_ns, Cut::Width { wall_ns: self.duration_ns.div_ceil(20) });
         let (live, samples, stop) =
             (LiveCounters::default(), ErrorSamples::default(), AtomicBool::new(false));
+        let particulars = ParticularCounts::default();
         let left = AtomicU64::new(self.reconnections);
         let reports: Vec<WorkerReport> = (0..self.threads)
             .map(|thread| {
@@ -168,6 +171,7 @@ impl Simulation {
                     &live,
                     &samples,
                 );
+                recorder.keep_particulars(Some(particulars.place(thread)));
                 recorder.keep_raw(self.keeps_raw.then(|| log.thread(thread, self.threads)));
                 Worker {
                     clock: clock.clone(),
@@ -197,6 +201,7 @@ impl Simulation {
             points: series.points(window.end_ns, self.dilation),
             samples: samples.into_texts(),
             raw,
+            particulars: particulars.sum(),
         }
     }
 }

@@ -5,6 +5,8 @@ pub(super) mod results;
 mod search;
 pub mod words;
 
+pub(super) use cautions::Circumstances;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -109,12 +111,15 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         if let Some(budget) = &mut budget {
             budget.remove()?;
         }
+        let mut printed = Ok(());
         if let Some(measured) = &found.measured {
-            results::print(measured, RunFacts::default(), SystemTime::now(), &options)?;
+            printed = results::print(measured, RunFacts::default(), SystemTime::now(), &options);
             let at_that_rate = RunSpec { rate_per_s: found.found.holds_per_s, ..spec.clone() };
-            caution(measured, &at_that_rate, &options, budget_of_data);
+            let asked = asked(&at_that_rate, &options);
+            caution(measured, &Circumstances { budget_bytes: budget_of_data, ..asked });
         }
         search::print(&found.found);
+        printed?;
         let is_sound = found.measured.as_ref().is_none_or(|measured| mismatches(measured) == 0);
         let is_found = found.found.holds_per_s.is_some();
         return Ok(if is_found && is_sound { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) });
@@ -132,7 +137,7 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         control.log_operations(log);
         std::thread::spawn(move || underlay_rawlog::write(operations, &file))
     });
-    let points = results::gather_points(&control, &options);
+    let points = results::gather_points(&control, &options, spec.duration);
     let outcome =
         results::with_status(&control, &options, || underlay_workload::run(&spec, &connect, &control));
     let written = raw.map(JoinHandle::join).transpose();
@@ -153,19 +158,21 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     if !system.capabilities().keeps_nothing {
         measured.generator.ceiling_per_s = underlay_workload::null_ceiling(&spec).ok();
     }
+    let mut printed = Ok(());
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&measured).expect("a measurement is plain data"));
     } else {
         let particulars = control.particulars();
         let facts = RunFacts { particulars: Some(&particulars), points: points.as_ref() };
-        results::print(&measured, facts, began, &options)?;
+        printed = results::print(&measured, facts, began, &options);
         sum_up(&measured);
     }
-    caution(&measured, &spec, &options, budget_of_data);
-    // What was measured is not lost with a file.
-    results::write_logs(&intervals, began, &options, arguments.hlog.as_deref())?;
-    written.transpose().map_err(|error| Failure::Failed(error.to_string()))?;
-    finished?;
+    let unstarted = control.aftermath().unstarted;
+    caution(&measured, &Circumstances { budget_bytes: budget_of_data, unstarted, ..asked(&spec, &options) });
+    // What was measured is not lost with a file: all are tried, and the first error is told last.
+    let logged = results::write_logs(&intervals, began, &options, arguments.hlog.as_deref());
+    let written = written.transpose().map_err(|error| Failure::Failed(error.to_string()));
+    printed.and(logged).and(written.map(drop)).and(finished)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(INTERRUPTED));
     }
@@ -417,15 +424,14 @@ fn finish(arguments: &YcsbArguments, running: Box<dyn Running>) -> Result<(), Fa
     Ok(running.stop()?)
 }
 
+/// What a measurement was asked for, before it is known what came of it.
+pub(super) fn asked<'a>(spec: &'a RunSpec, options: &'a OutputOptions) -> Circumstances<'a> {
+    Circumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0 }
+}
+
 /// Says where the measurement is weak.
-pub(super) fn caution(
-    measured: &Measured,
-    spec: &RunSpec,
-    options: &OutputOptions,
-    budget_bytes: Option<u64>,
-) {
-    let circumstances = cautions::Circumstances { spec, percentiles: &options.percentiles, budget_bytes };
-    for caution in cautions::about(measured, &circumstances) {
+pub(super) fn caution(measured: &Measured, circumstances: &Circumstances<'_>) {
+    for caution in cautions::about(measured, circumstances) {
         output::say(format_args!("note: {caution}"));
     }
 }

@@ -350,7 +350,7 @@ fn printed_by_us(properties: &[String]) -> String {
     let (log, operations) = RawLog::new();
     control.log_operations(log);
     let (measured, points) = std::thread::scope(|scope| {
-        let points = scope.spawn(|| Points::of(operations, &options));
+        let points = scope.spawn(|| Points::of(operations, &options, Duration::MAX));
         let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &control).unwrap();
         (measured, points.join().unwrap())
     });

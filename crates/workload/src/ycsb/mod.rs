@@ -1,5 +1,7 @@
 //! YCSB's way of showing a measurement, for scripts that read its output.
 
+#[cfg(test)]
+mod count_tests;
 mod exporter;
 mod number;
 mod options;

@@ -80,7 +80,7 @@ fn of_type(measurement: MeasurementType) -> OutputOptions {
 /// The reads under a type of measurement.
 fn reads_as(options: &OutputOptions) -> String {
     let (measured, particulars) = reads();
-    let points = Points::of(std::iter::once(operations()), options);
+    let points = Points::of(std::iter::once(operations()), options, Duration::MAX);
     shown(&measured, RunFacts { particulars: Some(&particulars), points: Some(&points) }, options)
 }
 
@@ -270,7 +270,7 @@ fn single_latencies_are_listed_in_their_order() {
     let expected = format!("[READ], Total Operations, 3\n{READ_RETURNS}[READ-FAILED], Total Operations, 2\n");
     assert_eq!(reads_as(&brief), expected);
     let list = |options: &OutputOptions| {
-        Points::of(std::iter::once(operations()), options).list(options, 1_500_000_000_000)
+        Points::of(std::iter::once(operations()), options, Duration::MAX).list(options, 1_500_000_000_000)
     };
     let expected = "\
 READ latency raw data: op, timestamp(ms), latency(us)
@@ -299,7 +299,7 @@ fn the_parts_of_a_read_modify_write_are_operations_of_their_kind() {
     };
     let listed = |one: RawOperation, intervals| {
         let options = OutputOptions { intervals, ..options.clone() };
-        let text = Points::of(std::iter::once(vec![one]), &options).list(&options, 0);
+        let text = Points::of(std::iter::once(vec![one]), &options, Duration::MAX).list(&options, 0);
         text.lines().filter(|line| !line.contains(' ')).map(str::to_owned).collect::<Vec<_>>()
     };
     let well = whole(10, RawAnswer::Found, Some(12));

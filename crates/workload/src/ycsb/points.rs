@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::options::{Intervals, MeasurementType, OutputOptions};
 use super::sections::section_name;
@@ -31,11 +32,16 @@ pub(super) struct Trace {
 }
 
 impl Points {
-    /// Takes the operations of a run as they come, up to its end.
-    pub fn of(operations: impl Iterator<Item = Vec<RawOperation>>, options: &OutputOptions) -> Points {
+    /// Takes the operations of a run as they come, up to its end: those that were sent within the `measured` time.
+    pub fn of(
+        operations: impl Iterator<Item = Vec<RawOperation>>,
+        options: &OutputOptions,
+        measured: Duration,
+    ) -> Points {
         let mut points = Points::default();
         let mut is_open_loop = false;
-        for operation in operations.flatten() {
+        let end_ns = i64::try_from(measured.as_nanos()).unwrap_or(i64::MAX);
+        for operation in operations.flatten().filter(|one| (0..end_ns).contains(&one.start_ns)) {
             is_open_loop |= operation.intended_ns != operation.start_ns;
             points.add(&operation, options);
         }

@@ -93,17 +93,21 @@ fn of_kind(
         intended: stats.latency.histogram.clone(),
         service: stats.service.histogram.clone(),
     });
+    // YCSB knows no window: what was sent within it counts, by either start, and by how it ended. The record counts latencies
+    // by when they were due, and operations by when they were answered.
+    if let Some(edges) = particulars.and_then(|particulars| particulars.edges.get(&kind)) {
+        well.intended.subtract(&edges.unsent);
+        well.intended.merge(&edges.overdue);
+    }
     let mut badly: BTreeMap<String, BothLatencies> = BTreeMap::new();
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    if let Some(stats) = stats {
-        *counts.entry("OK").or_default() += stats.count - stats.missing.min(stats.count);
-        if particulars.is_none() {
-            counts.extend([
-                ("NOT_FOUND", stats.missing),
-                ("SERVICE_UNAVAILABLE", stats.throttled),
-                ("ERROR", stats.errors),
-            ]);
-        }
+    if let Some(stats) = stats.filter(|_| particulars.is_none()) {
+        counts.extend([
+            ("OK", well.service.count().saturating_sub(stats.missing)),
+            ("NOT_FOUND", stats.missing),
+            ("SERVICE_UNAVAILABLE", stats.throttled),
+            ("ERROR", stats.errors),
+        ]);
     }
     for &(answer, both) in &failed {
         *counts.entry(status(answer)).or_default() += both.service.count();
@@ -121,11 +125,15 @@ fn of_kind(
         merge(badly.entry(section_name(kind, answer, failures)).or_default(), both);
     }
     for &(answer, both) in &parts {
-        *counts.entry(status(answer)).or_default() += both.service.count();
-        match answer {
-            RawAnswer::Found => merge(&mut well, both),
-            _ => merge(badly.entry(section_name(kind, answer, failures)).or_default(), both),
+        if answer == RawAnswer::Found {
+            merge(&mut well, both);
+            continue;
         }
+        *counts.entry(status(answer)).or_default() += both.service.count();
+        merge(badly.entry(section_name(kind, answer, failures)).or_default(), both);
+    }
+    if particulars.is_some() && well.service.count() > 0 {
+        counts.insert("OK", well.service.count());
     }
     let mut returns = Vec::new();
     // The statuses of a read-modify-write are those of its parts.

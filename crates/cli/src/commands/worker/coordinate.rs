@@ -14,7 +14,7 @@ use underlay_workload::{Properties, RunSpec};
 
 use super::{shared, trust};
 use crate::arguments::{TrustArguments, YcsbArguments, YcsbPhase};
-use crate::commands::ycsb::{caution, rate_parts, results, sum_up};
+use crate::commands::ycsb::{Circumstances, asked, caution, rate_parts, results, sum_up};
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
 
@@ -68,12 +68,13 @@ fn coordinate(
         Err(HostError::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
         Err(error) => return Err(error.into()),
     };
+    let mut printed = Ok(());
     if arguments.json {
         let record = serde_json::to_string_pretty(&WithHosts::of(&together));
         output::print(&record.expect("a measurement is plain data"));
     } else {
         let facts = RunFacts { particulars: Some(&together.particulars), points: None };
-        results::print(&together.measured, facts, began, options)?;
+        printed = results::print(&together.measured, facts, began, options);
         // In JSON, only YCSB's own objects are expected.
         if options.exporter == Exporter::Text || options.export_file.is_some() {
             output::print(&in_lines(&together));
@@ -81,13 +82,14 @@ fn coordinate(
         sum_up(&together.measured);
     }
     // Where the data are, and how much memory there is, is the system's own matter.
-    caution(&together.measured, spec, options, None);
+    caution(&together.measured, &Circumstances { unstarted: together.unstarted, ..asked(spec, options) });
     for lost in &together.lost {
         output::say(format_args!(
             "note: {}; the {} operations that it had told of are not among those above",
             lost.error, lost.last.operations
         ));
     }
+    printed?;
     if let Some(lost) = together.lost.first() {
         return Err(Failure::Failed(format!(
             "{}; what the other {} of {} workers measured was kept",

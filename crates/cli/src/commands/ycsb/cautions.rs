@@ -19,6 +19,8 @@ pub struct Circumstances<'a> {
     pub percentiles: &'a [f64],
     /// What the system and its page cache may take; absent where the data are on no storage of this host.
     pub budget_bytes: Option<u64>,
+    /// Operations of a rate that were due within the measured time and never sent.
+    pub unstarted: u64,
 }
 
 /// Each caution with what to try.
@@ -27,6 +29,7 @@ pub fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> Vec<Stri
     let has_rate = spec.rate_per_s.is_some() || spec.rate_profile.is_some();
     let cautions = [
         headroom(measured),
+        behind(measured, circumstances.unstarted),
         lateness(measured).filter(|_| has_rate),
         few(measured, circumstances.percentiles),
         warm_up(measured, spec, has_rate),
@@ -44,6 +47,18 @@ fn headroom(measured: &Measured) -> Option<String> {
              Try more threads, or more hosts (--workers)",
             quantity::rate(ceiling_per_s),
             quantity::number(headroom, 2)
+        )
+    })
+}
+
+/// YCSB's sections have what was sent alone.
+fn behind(measured: &Measured, unstarted: u64) -> Option<String> {
+    (unstarted > 0).then(|| {
+        let due = measured.operations.saturating_add(unstarted).max(1);
+        format!(
+            "{unstarted} operations ({} of those due) were never sent, for the system was behind until the end: its latencies go on \
+             growing at this rate. --json has them among the latencies, with the time that they had waited",
+            quantity::percent(unstarted as f64 / due as f64)
         )
     })
 }
@@ -151,7 +166,9 @@ mod tests {
     }
 
     fn cautions(measured: &Measured, spec: &RunSpec) -> Vec<String> {
-        about(measured, &Circumstances { spec, percentiles: &[95.0, 99.0], budget_bytes: Some(256 << 20) })
+        let circumstances =
+            Circumstances { spec, percentiles: &[95.0, 99.0], budget_bytes: Some(256 << 20), unstarted: 0 };
+        about(measured, &circumstances)
     }
 
     #[test]

@@ -24,22 +24,28 @@ pub fn needs_intervals(options: &OutputOptions, hlog: Option<&Path>) -> bool {
 }
 
 /// Takes every operation of the next run where the type of measurement needs them.
-pub fn gather_points(control: &Control<'_>, options: &OutputOptions) -> Option<JoinHandle<Points>> {
+pub fn gather_points(
+    control: &Control<'_>,
+    options: &OutputOptions,
+    measured: Duration,
+) -> Option<JoinHandle<Points>> {
     options.measurement.needs_points().then(|| {
         let (log, operations) = RawLog::new();
         control.log_operations(log);
         let options = options.clone();
-        std::thread::spawn(move || Points::of(operations, &options))
+        std::thread::spawn(move || Points::of(operations, &options, measured))
     })
 }
 
-/// Prints the measurement as YCSB does, where it does.
+/// Prints the measurement as YCSB does, where it does. A file that can't be written takes nothing else along: the figures are
+/// then printed, and the first error is returned at the end.
 pub fn print(
     measured: &Measured,
     facts: RunFacts<'_>,
     began: SystemTime,
     options: &OutputOptions,
 ) -> Result<(), Failure> {
+    let mut outcome = Ok(());
     if let Some(points) = facts.points.filter(|_| options.measurement.is_raw()) {
         let began_ms = began.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let list = points.list(options, i64::try_from(began_ms).unwrap_or(i64::MAX));
@@ -48,20 +54,20 @@ pub fn print(
             Some(file) => {
                 let appended = underlay_files::append(file);
                 let written = appended.and_then(|mut file| file.write_all(list.as_bytes()));
-                written.map_err(|error| cannot_write(file, &error))?;
+                outcome = written.map_err(|error| cannot_write(file, &error));
             }
         }
     }
     let text = export(&entries(measured, facts, options), options.exporter);
-    match &options.export_file {
-        None => {
-            output::print(&text);
-            Ok(())
-        }
-        Some(file) => {
-            underlay_files::write(file, text.as_bytes()).map_err(|error| cannot_write(file, &error))
-        }
+    let Some(file) = &options.export_file else {
+        output::print(&text);
+        return outcome;
+    };
+    let written = underlay_files::write(file, text.as_bytes()).map_err(|error| cannot_write(file, &error));
+    if written.is_err() {
+        output::print(&text);
     }
+    outcome.and(written)
 }
 
 /// Files that something is written to at the end of a run are looked at before it, so that nothing is measured in vain:
@@ -93,7 +99,8 @@ fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
     Failure::Failed(format!("cannot write {}: {error}", file.display()))
 }
 
-/// Writes the logs that were asked for: ours with all kinds of operation in one file, YCSB's with a file for each.
+/// Writes the logs that were asked for: ours with all kinds of operation in one file, YCSB's with a file for each. All are tried,
+/// and the first error is returned.
 pub fn write_logs(
     intervals: &[IntervalLatencies],
     began: SystemTime,
@@ -101,6 +108,7 @@ pub fn write_logs(
     hlog: Option<&Path>,
 ) -> Result<(), Failure> {
     let mut lines = lines(intervals);
+    let mut outcome = Ok(());
     if let Some(path) = &options.histogram_logs {
         let mut files: BTreeMap<String, Vec<Line>> = BTreeMap::new();
         for line in &lines {
@@ -110,14 +118,15 @@ pub fn write_logs(
         }
         for (name, own) in files {
             let file = format!("{path}{name}.hdr");
-            write_log(Path::new(&file), &format!("[Logging for: {name}]"), began, own)?;
+            let written = write_log(Path::new(&file), &format!("[Logging for: {name}]"), began, own);
+            outcome = outcome.and(written);
         }
     }
     if let Some(file) = hlog {
         add_totals(&mut lines, intervals);
-        write_log(file, "underlay ycsb", began, lines)?;
+        outcome = outcome.and(write_log(file, "underlay ycsb", began, lines));
     }
-    Ok(())
+    outcome
 }
 
 /// An interval of one kind of latency, or of all.
@@ -307,7 +316,7 @@ mod tests {
             };
             let mut control = Control::new();
             control.keeps_particulars = true;
-            let points = gather_points(&control, &options);
+            let points = gather_points(&control, &options, spec.duration);
             let measured =
                 underlay_workload::run(&spec, &|_| Ok(Box::new(store.client())), &control).unwrap();
             let points = points.map(|points| points.join().unwrap());
