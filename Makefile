@@ -28,7 +28,7 @@ help:
 	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
 	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, and see whether they agree (about 15 minutes)"
-	@echo "make schema       write docs/run-record.schema.json anew"
+	@echo "make schema       write docs/schemas anew"
 
 quickstart: build
 	$(AS_ROOT) $(UNDERLAY) run studies/quickstart.toml
@@ -100,7 +100,7 @@ slow-motion: build
 	$(AS_ROOT) benches/slow-motion
 
 schema: build
-	$(UNDERLAY) schema > docs/run-record.schema.json
+	for of in record report comparison check doctor; do $(UNDERLAY) schema $$of > docs/schemas/$$of.json; done
 
 clean:
 	cargo clean

@@ -79,8 +79,11 @@ pub enum Command {
     },
     /// Remove whatever a killed run left: mounts, loop devices, processes, cgroups, files
     Clean,
-    /// Print the JSON Schema of a cell's record
-    Schema,
+    /// Print the JSON Schema of a cell's record, or of what a command prints with --json
+    Schema {
+        #[arg(value_enum, default_value = "record")]
+        of: SchemaOf,
+    },
     #[command(hide = true)]
     DeviceDaemon {
         #[arg(long)]
@@ -91,6 +94,20 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SchemaOf {
+    /// A cell's record, as `underlay run` writes it
+    Record,
+    /// `underlay report --json`
+    Report,
+    /// `underlay report A B --json`
+    Comparison,
+    /// `underlay check --json`
+    Check,
+    /// `underlay doctor --json`
+    Doctor,
 }
 
 #[derive(Debug, Args)]

@@ -38,6 +38,14 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// An error that a place brought which the user named: a storage that is full or fails is not their mistake.
+    pub fn of_place(text: String, error: &std::io::Error) -> Failure {
+        match underlay_files::is_storage_failure(error) {
+            true => Failure::Failed(text),
+            false => Failure::Mistake(text),
+        }
+    }
+
     /// Tells it on standard error.
     pub fn say(&self) {
         match self {

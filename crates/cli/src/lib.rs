@@ -23,6 +23,7 @@ use arguments::{
 use exit_codes::{BUG, FAILED, MISTAKE};
 
 pub fn main() -> ExitCode {
+    clear_umask_of_owner();
     let words = commands::ycsb::words::translated(std::env::args_os());
     let arguments = match parsed(words) {
         Ok(arguments) => arguments,
@@ -47,6 +48,15 @@ pub fn main() -> ExitCode {
             output::say("underlay: `underlay clean` removes what this process may have left");
             ExitCode::from(BUG)
         }
+    }
+}
+
+/// Nobody means to keep themselves out of the files that they make: with a umask of 0777 we could not even enter our own folders.
+fn clear_umask_of_owner() {
+    // SAFETY: it changes a number of this process, which has one thread so far.
+    unsafe {
+        let mask = libc::umask(0o077);
+        libc::umask(mask & 0o077);
     }
 }
 
@@ -105,7 +115,7 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         Command::Advise(arguments) => commands::advise::advise(&arguments),
         Command::Doctor { json } => commands::doctor::doctor(json),
         Command::Clean => commands::clean::clean(),
-        Command::Schema => commands::schema::schema(),
+        Command::Schema { of } => commands::schema::schema(of),
         Command::DeviceDaemon { config } => {
             underlay_attach::daemon::main(&config)?;
             Ok(ExitCode::SUCCESS)

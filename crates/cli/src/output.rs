@@ -58,12 +58,35 @@ fn wants_colour(is_terminal: bool) -> bool {
     is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
+/// A table as the terminal has room for it; whole where nobody but a program or a file gets it.
+pub fn table(table: &comfy_table::Table) -> String {
+    underlay_report::terminal::fitted(table, columns().unwrap_or(usize::MAX))
+}
+
+/// A mark or name, and beside it a text in as many lines as the terminal makes of it, below each other from column `indent` on.
+pub fn beside(head: &str, indent: usize, text: &str) -> String {
+    let Some(columns) = columns() else { return format!("{head:<indent$}{text}") };
+    // A narrow one has no room for columns.
+    let (first, indent) = match columns < indent + 30 {
+        true => (format!("{}\n", head.trim_end()), 4),
+        false => (format!("{head:<indent$}"), indent),
+    };
+    let lines = underlay_report::terminal::wrap(text, columns - indent, "");
+    let blank = " ".repeat(indent);
+    let first = if first.ends_with('\n') { first + &blank } else { first };
+    first + &lines.join(&format!("\n{blank}"))
+}
+
 /// Columns of the terminal, 100 where there is none.
 pub fn width() -> usize {
+    columns().unwrap_or(100)
+}
+
+fn columns() -> Option<usize> {
     // SAFETY: winsize is plain old data, and the call only writes into it.
     let columns = unsafe {
         let mut size: libc::winsize = std::mem::zeroed();
         if libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) == 0 { size.ws_col } else { 0 }
     };
-    if columns == 0 { 100 } else { usize::from(columns).clamp(40, 160) }
+    (columns > 0).then(|| usize::from(columns).clamp(40, 160))
 }

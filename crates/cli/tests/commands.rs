@@ -459,19 +459,6 @@ fn doctor_and_media_say_what_there_is() {
     assert!(playground.output(&["media", "check", file]).status.success());
 }
 
-/// The published schema is the one that the program writes by. `make schema` renews it.
-#[test]
-fn the_published_schema_is_current() {
-    let published = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/run-record.schema.json");
-    let current = stdout(&Playground::new().output(&["schema"]));
-    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
-    let text = std::fs::read_to_string(published).unwrap();
-    assert!(
-        read(&text) == read(&current),
-        "docs/run-record.schema.json is not what `underlay schema` prints"
-    );
-}
-
 /// The page that says what is promised lists the exit codes that `--help` does.
 #[test]
 fn the_promised_exit_codes_are_those_of_the_help() {

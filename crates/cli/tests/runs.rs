@@ -74,6 +74,7 @@ fn a_study_runs_from_its_file_to_its_report() {
     assert!(!run.join("work").exists(), "images are removed at the end");
 
     let json = playground.output(&["report", "out", "--json"]);
+    support::schemas::keeps_to("report", &stdout(&json));
     let exported: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
     let cells = exported["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 4);
@@ -85,6 +86,7 @@ fn a_study_runs_from_its_file_to_its_report() {
         assert!(cell["certificate"]["verdict"].is_string());
     }
     let against_itself = playground.output(&["report", "out", "out", "--json"]);
+    support::schemas::keeps_to("comparison", &stdout(&against_itself));
     let compared: serde_json::Value = serde_json::from_slice(&against_itself.stdout).unwrap();
     assert_eq!(compared["cells"].as_array().unwrap().len(), 4);
     assert!(

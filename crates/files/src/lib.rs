@@ -3,6 +3,7 @@
 //! is replaced, and what is private is private under every umask. `docs/security.md` has the rules.
 
 mod folder;
+mod foreign;
 mod listen;
 pub mod plain_file;
 mod read;
@@ -11,11 +12,21 @@ mod way;
 mod write;
 
 pub use folder::{Folder, unique_name};
+pub use foreign::ForeignFolder;
 pub use listen::listen;
 pub use read::{read, read_text};
 pub use remove::{remove_file, remove_tree};
 pub use way::{check_way, check_way_to};
 pub use write::{append, check_replaceable, check_writable, replace, replace_with, write};
+
+/// Whether the storage is full or fails, which is no mistake of who named the place.
+pub fn is_storage_failure(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+
+    let by_number = || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    let kinds = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::StaleNetworkFileHandle];
+    kinds.contains(&error.kind()) || by_number()
+}
 
 /// Who else may look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

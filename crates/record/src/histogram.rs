@@ -1,6 +1,7 @@
 //! Latency distributions: HdrHistograms of nanoseconds, as text in the format's own V2 encoding.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io::Read as _;
 
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
@@ -27,10 +28,29 @@ pub enum HistogramError {
     Decode(String),
 }
 
+thread_local! {
+    static DECODED_BYTES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How much memory all distributions together took that this thread has decoded so far, for who reads many that are not to be
+/// trusted.
+pub fn decoded_bytes() -> u64 {
+    DECODED_BYTES.get()
+}
+
 /// A distribution of latencies in nanoseconds of modelled time.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    inner: hdrhistogram::Histogram<u64>,
+    counts: Counts,
+}
+
+/// A run of a thousand cells has some twenty thousand distributions, each of a few hundred values.
+#[derive(Clone, Debug)]
+enum Counts {
+    /// Some 300 kB, in which a value is counted in no time.
+    Dense(hdrhistogram::Histogram<u64>),
+    /// The recorded values in rising order, as they were read: (nanoseconds, count).
+    Packed(Box<[(u64, u64)]>),
 }
 
 /// Equal when the same values were recorded equally often, whatever road they came.
@@ -42,28 +62,62 @@ impl PartialEq for Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        let inner = hdrhistogram::Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS)
-            .expect("constant bounds are valid");
-        Histogram { inner }
+        Histogram { counts: Counts::Packed(Box::default()) }
     }
 }
 
+fn empty() -> hdrhistogram::Histogram<u64> {
+    hdrhistogram::Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS).expect("constant bounds are valid")
+}
+
+fn unpacked_counts(values: &[(u64, u64)]) -> hdrhistogram::Histogram<u64> {
+    let mut dense = empty();
+    values.iter().for_each(|&(ns, count)| dense.saturating_record_n(ns.max(1), count));
+    dense
+}
+
 impl Histogram {
+    fn dense(&self) -> Cow<'_, hdrhistogram::Histogram<u64>> {
+        match &self.counts {
+            Counts::Dense(dense) => Cow::Borrowed(dense),
+            Counts::Packed(values) => Cow::Owned(unpacked_counts(values)),
+        }
+    }
+
+    #[inline]
+    fn dense_mut(&mut self) -> &mut hdrhistogram::Histogram<u64> {
+        if let Counts::Packed(values) = &self.counts {
+            self.counts = Counts::Dense(unpacked_counts(values));
+        }
+        match &mut self.counts {
+            Counts::Dense(dense) => dense,
+            Counts::Packed(_) => unreachable!("it was just unpacked"),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
     pub fn record_ns(&mut self, ns: u64) {
-        self.inner.saturating_record(ns.max(1));
+        self.dense_mut().saturating_record(ns.max(1));
     }
 
     pub fn record_n_ns(&mut self, ns: u64, count: u64) {
-        self.inner.saturating_record_n(ns.max(1), count);
+        self.dense_mut().saturating_record_n(ns.max(1), count);
     }
 
     pub fn merge(&mut self, other: &Histogram) {
-        self.inner.add(&other.inner).expect("equal bounds by construction");
+        match &other.counts {
+            _ if other.is_empty() => {}
+            Counts::Dense(others) => self.dense_mut().add(others).expect("equal bounds by construction"),
+            Counts::Packed(values) => values.iter().for_each(|&(ns, count)| self.record_n_ns(ns, count)),
+        }
     }
 
     /// Takes the values of another away, as far as they are there.
     pub fn subtract(&mut self, other: &Histogram) {
-        if other.inner.is_empty() {
+        if other.is_empty() {
             return;
         }
         let mut left = Histogram::default();
@@ -79,46 +133,58 @@ impl Histogram {
     }
 
     pub fn clear(&mut self) {
-        self.inner.reset();
+        *self = Histogram::default();
     }
 
     pub fn count(&self) -> u64 {
-        self.inner.len()
+        match &self.counts {
+            Counts::Dense(dense) => dense.len(),
+            Counts::Packed(values) => values.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count)),
+        }
     }
 
     pub fn mean_us(&self) -> f64 {
-        if self.inner.is_empty() { 0.0 } else { self.inner.mean() / 1e3 }
+        if self.is_empty() { 0.0 } else { self.dense().mean() / 1e3 }
     }
 
     /// The latency that a share `quantile` of the operations stays within; zero when nothing was recorded.
     pub fn quantile_us(&self, quantile: f64) -> f64 {
-        if self.inner.is_empty() { 0.0 } else { self.inner.value_at_quantile(quantile) as f64 / 1e3 }
+        if self.is_empty() { 0.0 } else { self.dense().value_at_quantile(quantile) as f64 / 1e3 }
     }
 
     pub fn summary_us(&self) -> LatencySummary {
-        if self.inner.is_empty() {
+        if self.is_empty() {
             return LatencySummary::default();
         }
+        let dense = self.dense();
+        let quantile_us = |quantile| dense.value_at_quantile(quantile) as f64 / 1e3;
         LatencySummary {
-            count: self.inner.len(),
-            mean: self.mean_us(),
-            min: self.inner.min() as f64 / 1e3,
-            p50: self.quantile_us(0.5),
-            p95: self.quantile_us(0.95),
-            p99: self.quantile_us(0.99),
-            p999: self.quantile_us(0.999),
-            max: self.inner.max() as f64 / 1e3,
+            count: dense.len(),
+            mean: dense.mean() / 1e3,
+            min: dense.min() as f64 / 1e3,
+            p50: quantile_us(0.5),
+            p95: quantile_us(0.95),
+            p99: quantile_us(0.99),
+            p999: quantile_us(0.999),
+            max: dense.max() as f64 / 1e3,
         }
     }
 
     /// The recorded values in rising order: (nanoseconds, count).
     pub fn values_ns(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.inner.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
+        let (dense, packed) = match &self.counts {
+            Counts::Dense(dense) => (Some(dense), &[][..]),
+            Counts::Packed(values) => (None, &values[..]),
+        };
+        let dense = dense.into_iter().flat_map(hdrhistogram::Histogram::iter_recorded);
+        dense.map(|step| (step.value_iterated_to(), step.count_at_value())).chain(packed.iter().copied())
     }
 
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
-        V2DeflateSerializer::new().serialize(&self.inner, &mut bytes).expect("writing to memory cannot fail");
+        V2DeflateSerializer::new()
+            .serialize(&self.dense(), &mut bytes)
+            .expect("writing to memory cannot fail");
         base64_encode(&bytes)
     }
 
@@ -128,11 +194,13 @@ impl Histogram {
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| HistogramError::Decode(error.to_string()))?;
         // Bounds come from outside: re-recording gives ours, so that merging cannot fail later.
-        let mut histogram = Histogram::default();
+        let mut dense = empty();
         for step in read.iter_recorded() {
-            histogram.record_n_ns(step.value_iterated_to(), step.count_at_value());
+            dense.saturating_record_n(step.value_iterated_to().max(1), step.count_at_value());
         }
-        Ok(histogram)
+        let values: Box<[(u64, u64)]> = Histogram { counts: Counts::Dense(dense) }.values_ns().collect();
+        DECODED_BYTES.set(DECODED_BYTES.get().saturating_add(size_of_val(&*values) as u64));
+        Ok(Histogram { counts: Counts::Packed(values) })
     }
 }
 
@@ -227,6 +295,26 @@ mod tests {
             assert_eq!(decoded, histogram);
             assert_eq!(decoded.summary_us(), histogram.summary_us());
         }
+    }
+
+    /// What was read takes as much memory as it has values, and is recorded to as any other.
+    #[test]
+    fn what_was_read_is_small_until_it_is_recorded_to() {
+        let before_bytes = decoded_bytes();
+        let whole = of(&[1_000, 2_000, 2_000, 7_000_000]);
+        let mut read = Histogram::decode(&whole.encode()).unwrap();
+        assert_eq!(decoded_bytes() - before_bytes, 3 * 16);
+        assert_eq!(
+            (read.count(), read.quantile_us(0.9), read.mean_us()),
+            (4, whole.quantile_us(0.9), whole.mean_us())
+        );
+        assert_eq!(read.encode(), whole.encode());
+        read.merge(&of(&[]));
+        read.merge(&read.clone());
+        read.record_ns(9);
+        assert_eq!(read, of(&[9, 1_000, 1_000, 2_000, 2_000, 2_000, 2_000, 7_000_000, 7_000_000]));
+        read.clear();
+        assert_eq!(read, of(&[]));
     }
 
     #[test]

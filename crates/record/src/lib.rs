@@ -19,7 +19,7 @@ pub use certificate::{Certificate, Check, Verdict};
 pub use devices::{
     DeviceActivity, DeviceDescription, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
 };
-pub use histogram::{Histogram, HistogramError};
+pub use histogram::{Histogram, HistogramError, decoded_bytes};
 pub use interval_log::IntervalLog;
 pub use job::{DirectoryUse, JobRecord};
 pub use measured::{
@@ -33,9 +33,3 @@ pub use search::{SearchRecord, SearchStep};
 
 /// Raised by one whenever a reader of the previous version would misread a record.
 pub const SCHEMA_VERSION: u32 = 1;
-
-/// The JSON Schema of a cell's record, as published in `docs/run-record.schema.json`.
-pub fn schema() -> String {
-    let schema = schemars::schema_for!(RunRecord);
-    serde_json::to_string_pretty(&schema).expect("a schema is plain JSON")
-}

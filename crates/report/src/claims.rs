@@ -26,7 +26,7 @@ pub struct Judged<'a> {
 }
 
 /// What this run says of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimVerdict {
     /// Every check holds in every cell that it concerns, and comes close to what is published where that is a figure.

@@ -9,6 +9,7 @@ mod jobs;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use underlay_record::{RatePart, ReferenceTable, Verdict};
 
@@ -20,11 +21,11 @@ use crate::search;
 use crate::statistics::{Estimate, Interval};
 use crate::warnings;
 
-pub use ab::{ab_csv, ab_json};
+pub use ab::{AbExport, ab_csv, ab_json};
 pub use jobs::{BreakEvenExport, DirectoryExport, JobExport, PricesExport, StoragePriceExport};
 
 /// The whole export.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Export {
     pub run: RunExport,
     pub cells: Vec<CellExport>,
@@ -35,7 +36,7 @@ pub struct Export {
     pub warnings: Vec<WarningExport>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct RunExport {
     pub name: String,
     pub title: Option<String>,
@@ -52,7 +53,7 @@ pub struct RunExport {
     pub planned: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ClaimExport {
     pub what: String,
     pub value: String,
@@ -64,7 +65,7 @@ pub struct ClaimExport {
 }
 
 /// One kind of operation of a cell.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct OperationExport {
     pub count: u64,
     pub mean_us: f64,
@@ -73,7 +74,7 @@ pub struct OperationExport {
     pub p999_interval_us: Option<Interval>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct WarningExport {
     pub text: String,
     pub cells: Vec<String>,
@@ -82,7 +83,7 @@ pub struct WarningExport {
 }
 
 /// One cell over its repetitions.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CellExport {
     pub system: String,
     pub storage: String,
@@ -124,7 +125,7 @@ pub struct CellExport {
 }
 
 /// A rate that was looked for.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct SearchExport {
     pub repetition: u32,
     /// Null where even the lowest rate that was tried fails.
@@ -138,7 +139,7 @@ pub struct SearchExport {
     pub steps: usize,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct LatencyExport<T> {
     pub mean: T,
     pub p50: T,
@@ -146,7 +147,7 @@ pub struct LatencyExport<T> {
     pub p999: T,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CertificateExport {
     /// `faithful`, `doubtful`, `real-storage`, or null where nothing was certified.
     pub verdict: Option<Verdict>,
@@ -154,7 +155,7 @@ pub struct CertificateExport {
     pub failed_checks: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CostExport {
     pub price_usd: Option<f64>,
     pub usd_per_tb: Option<f64>,
@@ -162,7 +163,7 @@ pub struct CostExport {
     pub usd_per_kops: Option<f64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ReferenceExport {
     pub paper: String,
     pub metric: String,

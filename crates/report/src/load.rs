@@ -1,14 +1,14 @@
 //! Reading a run directory: `run.json` beside `cells/*.json`, of which some may still be missing.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use underlay_files::plain_file;
-use underlay_record::{Run, RunRecord, SCHEMA_VERSION};
+use underlay_files::ForeignFolder;
+use underlay_record::{Run, RunRecord, SCHEMA_VERSION, decoded_bytes};
 
-use crate::outside::{MOST_HEAD_BYTES, MOST_RECORD_BYTES, harmless};
+use crate::outside::{MOST_DISTRIBUTIONS_BYTES, MOST_HEAD_BYTES, MOST_RECORD_BYTES, harmless};
 
 /// Why a file of a run could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -69,20 +69,37 @@ impl RunDirectory {
     /// When `run.json` is missing, unreadable, malformed or of another schema.
     pub fn load(path: impl AsRef<Path>) -> Result<LoadedRun, LoadError> {
         let directory = path.as_ref();
+        let not_a_run = || LoadError::NotARun(directory.to_owned());
+        let folder = match ForeignFolder::open(directory) {
+            Ok(folder) => folder,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Err(not_a_run());
+            }
+            Err(source) => return Err(LoadError::Read { path: directory.to_owned(), source }),
+        };
         let head = directory.join("run.json");
-        let run: Run =
-            read(&head, MOST_HEAD_BYTES)?.ok_or_else(|| LoadError::NotARun(directory.to_owned()))?;
+        let run: Run = read(&folder, "run.json", &head, MOST_HEAD_BYTES)?.ok_or_else(not_a_run)?;
         run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
-        let cells = directory.join("cells");
-        if cells.is_symlink() {
-            let problem = "it is a link, and what it leads to is not the run's".to_owned();
-            return Err(LoadError::Refused { path: cells, problem });
-        }
+        let cells_path = directory.join("cells");
+        let cells =
+            folder.inner("cells").map_err(|source| LoadError::Read { path: cells_path.clone(), source })?;
         let mut records = Vec::new();
         let mut broken = Vec::new();
-        for planned in &run.plan {
-            let file = directory.join("cells").join(&planned.file);
-            match read::<RunRecord>(&file, MOST_RECORD_BYTES) {
+        let before_bytes = decoded_bytes();
+        for planned in run.plan.iter().filter(|_| cells.is_some()) {
+            let path = cells_path.join(&planned.file);
+            // What is loaded stays in memory, the records of all cells together.
+            if decoded_bytes() - before_bytes > MOST_DISTRIBUTIONS_BYTES {
+                let problem = format!(
+                    "the records before it hold more than {} GiB of distributions",
+                    MOST_DISTRIBUTIONS_BYTES >> 30
+                );
+                broken.push(LoadError::Refused { path, problem });
+                continue;
+            }
+            let record =
+                cells.as_ref().map(|cells| read::<RunRecord>(cells, &planned.file, &path, MOST_RECORD_BYTES));
+            match record.transpose().map(Option::flatten) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {}
                 Err(error) => broken.push(error),
@@ -99,10 +116,15 @@ struct SchemaOnly {
     schema: u64,
 }
 
-/// Nothing where there is no such file. A run may be anybody's: no link is followed.
-fn read<T: DeserializeOwned>(path: &Path, most_bytes: u64) -> Result<Option<T>, LoadError> {
+/// Nothing where there is no such file. A run may be anybody's: no link is followed, and `path` is for messages.
+fn read<T: DeserializeOwned>(
+    folder: &ForeignFolder,
+    name: &str,
+    path: &Path,
+    most_bytes: u64,
+) -> Result<Option<T>, LoadError> {
     let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
-    let Some(bytes) = plain_file::read(path, most_bytes).map_err(unreadable)? else { return Ok(None) };
+    let Some(bytes) = folder.read(name, most_bytes).map_err(unreadable)? else { return Ok(None) };
     let refused = |problem| LoadError::Refused { path: path.to_owned(), problem };
     let text = String::from_utf8(bytes).map_err(|_| refused("it is not text (UTF-8)".to_owned()))?;
     let text = harmless(text).map_err(refused)?;

@@ -4,8 +4,12 @@
 pub const MOST_HEAD_BYTES: u64 = 64 << 20;
 /// Of a record. An hour of a hundred devices, sampled each second, is a quarter of it.
 pub const MOST_RECORD_BYTES: u64 = 256 << 20;
-/// Distributions in a record. Each has some 300 kB when it is read, from as little as 60 in the file.
+/// Distributions in a record. Each may take a megabyte when it is read, from as little as 60 bytes in the file.
 const MOST_HISTOGRAMS: usize = 1024;
+/// What the distributions of all records of a run may take in memory. Ten thousand cells of twenty have a tenth of it.
+pub const MOST_DISTRIBUTIONS_BYTES: u64 = 4 << 30;
+/// Larger numbers measure nothing, and sums of their squares are infinite.
+const MOST_NUMBER: f64 = 1e30;
 /// What the encoding of every distribution begins with.
 const HISTOGRAM: &[u8] = b"HIST";
 
@@ -26,6 +30,7 @@ pub fn harmless(text: String) -> Result<String, String> {
                 at += 1;
                 unescape_control(&mut bytes[at - 1..]);
             }
+            (b'-' | b'0'..=b'9', false) => at = end_of_number(&bytes, at)? - 1,
             (0x7f, _) => bytes[at] = b'?',
             // U+0080 to U+009F.
             (0xc2, _) if bytes.get(at + 1).is_some_and(|next| (0x80..=0x9f).contains(next)) => {
@@ -42,6 +47,21 @@ pub fn harmless(text: String) -> Result<String, String> {
     }
     // Only whole characters were replaced, by ASCII.
     String::from_utf8(bytes).map_err(|error| error.to_string())
+}
+
+/// Where the number ends that begins here.
+fn end_of_number(bytes: &[u8], begin: usize) -> Result<usize, String> {
+    let is_part = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+    let end = begin + bytes[begin..].iter().take_while(is_part).count();
+    let text = String::from_utf8_lossy(&bytes[begin..end]);
+    match text.parse::<f64>() {
+        Ok(number) if number.abs() > MOST_NUMBER => {
+            let shown: String = text.chars().take(40).collect();
+            Err(format!("it holds the number {shown}, and no record has one beyond {MOST_NUMBER:e}"))
+        }
+        // What is no number at all is told by whoever reads it.
+        _ => Ok(end),
+    }
 }
 
 /// Replaces what begins with this backslash if it stands for a control character.
@@ -84,6 +104,17 @@ mod tests {
         }
         for broken in ["\"\\", "\"\\u00", "\"\\u00é\"", "\\u001b"] {
             assert!(harmless(broken.to_owned()).is_ok());
+        }
+    }
+
+    #[test]
+    fn absurd_numbers_are_refused() {
+        let of = |json: &str| harmless(json.to_owned());
+        for kept in ["[1, -2.5e-300, 1e30, 18446744073709551615, -0]", r#""1e31""#, "[1-2]", "-", "[1e]"] {
+            assert_eq!(of(kept).unwrap(), kept);
+        }
+        for absurd in ["[1e31]", "{\"a\":-1E+300}", "1e999", &"9".repeat(40)] {
+            assert!(of(absurd).unwrap_err().contains("no record has one beyond 1e30"), "{absurd}");
         }
     }
 

@@ -30,7 +30,7 @@ pub struct Beside<'a> {
 }
 
 /// How a published ratio and ours compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading {
     /// Ours holds the published ratio in its interval, or comes within a quarter of it.

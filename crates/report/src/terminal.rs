@@ -11,7 +11,8 @@ mod search;
 mod steps;
 
 use comfy_table::CellAlignment;
-use layout::{Layout, Paint, Style, wrap};
+use layout::{Layout, Paint, Style};
+pub use layout::{fitted, wrap};
 use underlay_record::{ReferenceTable, Verdict};
 
 use crate::answer;
@@ -28,7 +29,7 @@ use crate::statistics::ratio::Difference;
 use crate::warnings::{self, Severity, Warning};
 
 /// The narrowest width that is laid out for; a narrower terminal wraps lines itself.
-const NARROWEST: usize = 60;
+const NARROWEST: usize = 40;
 /// Cells that a warning names before it counts the rest.
 const CELLS_NAMED: usize = 4;
 
@@ -69,7 +70,7 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
         };
         out += &paint.bold(&heading);
         out.push('\n');
-        out += &workload_table(&comparison, &rows, detail).render(paint);
+        out += &workload_table(&comparison, &rows, detail).render(width, paint);
         for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
             if let Some(reason) = reason_not_measured(result) {
                 let text = format!("{}: {reason}", warnings::cell_name(&comparison, result));
@@ -293,7 +294,7 @@ fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint
         out += &paint.bold(&line);
         out.push('\n');
     }
-    out += &layout.render(paint);
+    out += &layout.render(width, paint);
     let mut roles: Vec<String> =
         storage_records(comparison).values().filter_map(|storage| roles_in_words(storage)).collect();
     roles.sort();
@@ -379,7 +380,7 @@ fn reference_text(
         out += &paint.bold(&line);
         out.push('\n');
     }
-    out += &layout.render(paint);
+    out += &layout.render(width, paint);
     if let Some(note) = reference::data::note(table, compared.iter().copied()) {
         for line in wrap(&format!("* {note}"), width - 2, "  ") {
             out += &format!("  {}\n", paint.dim(&line));

@@ -16,7 +16,7 @@ fn jobs_in_a_terminal() {
     insta::assert_snapshot!("jobs_130", terminal::comparison(&mapreduce(), 130, false));
     insta::assert_snapshot!("jobs_once_100", terminal::comparison(&once(), 100, false));
     for loaded in [mapreduce(), once(), fixture::accumulo::accumulo()] {
-        for width in [100, 120, 160] {
+        for width in [40, 60, 80, 100, 120, 160] {
             let text = terminal::comparison(&loaded, width, false);
             let widest = text.lines().max_by_key(|line| line.chars().count()).expect("lines");
             assert!(widest.chars().count() <= width, "wider than {width}: {widest}");

@@ -81,7 +81,7 @@ fn no_line_is_wider_than_asked() {
         fixture::rates::searched(),
         fixture::rates::changing(),
     ] {
-        for width in [80, 100, 120, 160] {
+        for width in [40, 60, 80, 100, 120, 160] {
             let text = terminal::comparison(&loaded, width, false);
             let widest = text.lines().max_by_key(|line| line.chars().count()).expect("lines");
             assert!(widest.chars().count() <= width, "wider than {width}: {widest}");

@@ -134,7 +134,7 @@ fn table(split: &Split) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    output::table(&table) + "\n"
 }
 
 fn escaped(text: &str) -> String {

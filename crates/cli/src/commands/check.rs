@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+use underlay_record::Cell;
 use underlay_report::quantity;
 use underlay_study::diagnostics::{Diagnostic, Diagnostics, Severity};
 use underlay_study::plan;
@@ -14,14 +17,14 @@ use crate::output;
 pub fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let study = match read_study(&arguments.study, arguments.short) {
         Err(failure) if arguments.json => {
-            output::print(&in_json(&failure));
+            print_json(&Answer::Errors { errors: errors(&failure) });
             return Ok(failure.code());
         }
         other => other?,
     };
     let cells = plan::expand(&study);
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&cells).expect("cells are plain data"));
+        print_json(&Answer::Cells(cells));
         return Ok(ExitCode::SUCCESS);
     }
     if !study.notes.is_empty() {
@@ -53,31 +56,61 @@ pub fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is wrong, for scripts: an object where a sound study gives an array of cells. What has no place in the file has no
-/// line either.
-fn in_json(failure: &Failure) -> String {
-    let errors = match failure {
-        Failure::Findings(findings) => findings.findings().iter().map(|one| finding(findings, one)).collect(),
-        other => vec![serde_json::json!({
-            "file": null, "line": null, "column": null, "severity": "error",
-            "message": other.to_string(), "label": null, "help": null,
-        })],
-    };
-    serde_json::to_string_pretty(&serde_json::json!({ "errors": errors })).expect("findings are plain data")
+/// What scripts get: the cells of a sound study, or what is wrong.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Answer {
+    Cells(Vec<Cell>),
+    Errors { errors: Vec<Finding> },
 }
 
-fn finding(findings: &Diagnostics, one: &Diagnostic) -> serde_json::Value {
+/// What has no place in the file has no line either.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Finding {
+    pub file: Option<String>,
+    /// From 1 on, as is the column, which counts characters.
+    pub line: Option<usize>,
+    pub column: Option<usize>,
+    /// `error` or `note`.
+    pub severity: &'static str,
+    pub message: String,
+    /// What stands at the place.
+    pub label: Option<String>,
+    /// What to do next.
+    pub help: Option<String>,
+}
+
+fn print_json(answer: &Answer) {
+    output::print(&serde_json::to_string_pretty(answer).expect("an answer is plain data"));
+}
+
+fn errors(failure: &Failure) -> Vec<Finding> {
+    match failure {
+        Failure::Findings(findings) => findings.findings().iter().map(|one| finding(findings, one)).collect(),
+        other => vec![Finding {
+            file: None,
+            line: None,
+            column: None,
+            severity: "error",
+            message: other.to_string(),
+            label: None,
+            help: None,
+        }],
+    }
+}
+
+fn finding(findings: &Diagnostics, one: &Diagnostic) -> Finding {
     let (line, column) = findings.line_column(one.span.start);
-    serde_json::json!({
-        "file": findings.file_name(),
-        "line": line,
-        "column": column,
-        "severity": match one.severity {
+    Finding {
+        file: Some(findings.file_name().to_owned()),
+        line: Some(line),
+        column: Some(column),
+        severity: match one.severity {
             Severity::Error => "error",
             Severity::Note => "note",
         },
-        "message": one.message,
-        "label": (!one.label.is_empty()).then_some(&one.label),
-        "help": one.help,
-    })
+        message: one.message.clone(),
+        label: (!one.label.is_empty()).then(|| one.label.clone()),
+        help: one.help.clone(),
+    }
 }

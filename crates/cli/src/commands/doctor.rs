@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use underlay_attach::host::{self, Capability, Need, Status};
 use underlay_attach::{AttachError, choice, overhead};
 use underlay_report::quantity;
@@ -20,8 +22,8 @@ pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
     let required_lacking =
         capabilities.iter().filter(lacking).filter(|capability| capability.need == Need::Required).count();
     if json {
-        let attachments = choice::WAYS.iter().map(attachment_as_json);
-        let entries: Vec<serde_json::Value> = capabilities.iter().map(as_json).chain(attachments).collect();
+        let attachments = choice::WAYS.iter().map(entry_of_attachment);
+        let entries: Vec<Entry> = capabilities.iter().map(entry).chain(attachments).collect();
         output::print(&serde_json::to_string_pretty(&entries).expect("capabilities are plain data"));
     } else {
         for capability in &capabilities {
@@ -49,54 +51,77 @@ fn tell_attachments() {
         };
         let detail = match found {
             Ok(()) => way.gist.to_owned(),
-            Err(lacking) => format!("{}\n{:30}{lacking}", way.gist, ""),
+            Err(lacking) => format!("{}\n{lacking}", way.gist),
         };
-        output::print(&format!("  {mark:<8} {:<18} {detail}", way.name));
+        output::print(&entry_lines(mark, way.name, &detail));
     }
 }
 
 fn line(capability: &Capability) -> String {
     match (&capability.status, capability.need) {
-        (Status::Ok(detail), _) => format!("  ok       {:<18} {detail}", capability.name),
+        (Status::Ok(detail), _) => entry_lines("ok", capability.name, detail),
         (Status::Missing(missing), need) => {
             let mark = if need == Need::Required { "MISSING" } else { "-" };
-            format!(
-                "  {mark:<8} {:<18} {}\n{:30}for {}; {}",
-                capability.name, missing.what, "", capability.needed_for, missing.remedy
-            )
+            let text = format!("{}\nfor {}; {}", missing.what, capability.needed_for, missing.remedy);
+            entry_lines(mark, capability.name, &text)
         }
     }
 }
 
-fn as_json(capability: &Capability) -> serde_json::Value {
-    let (ok, detail, remedy) = match &capability.status {
-        Status::Ok(detail) => (true, detail, None),
-        Status::Missing(missing) => (false, &missing.what, Some(&missing.remedy)),
-    };
-    serde_json::json!({
-        "name": capability.name,
-        "ok": ok,
-        "required": capability.need == Need::Required,
-        "needed_for": capability.needed_for,
-        "detail": detail,
-        "remedy": remedy,
-    })
+/// A mark, a name, and what is said of it in columns of their own.
+fn entry_lines(mark: &str, name: &str, text: &str) -> String {
+    let mut head = format!("  {mark:<8} {name:<18} ");
+    let mut lines = Vec::new();
+    for part in text.lines() {
+        lines.push(output::beside(&head, 30, part));
+        head = String::new();
+    }
+    lines.join("\n")
 }
 
-fn attachment_as_json(way: &choice::Way) -> serde_json::Value {
+/// What scripts get of a capability, or of a way to attach modelled storage.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Entry {
+    pub name: String,
+    pub ok: bool,
+    /// Nothing works without it.
+    pub required: bool,
+    pub needed_for: String,
+    /// What was found, or what is missing.
+    pub detail: Option<String>,
+    /// How to get it; null where nothing is missing.
+    pub remedy: Option<String>,
+}
+
+fn entry(capability: &Capability) -> Entry {
+    let (ok, detail, remedy) = match &capability.status {
+        Status::Ok(detail) => (true, detail.clone(), None),
+        Status::Missing(missing) => (false, missing.what.clone(), Some(missing.remedy.clone())),
+    };
+    Entry {
+        name: capability.name.to_owned(),
+        ok,
+        required: capability.need == Need::Required,
+        needed_for: capability.needed_for.to_owned(),
+        detail: Some(detail),
+        remedy,
+    }
+}
+
+fn entry_of_attachment(way: &choice::Way) -> Entry {
     let found = way.probe();
     let remedy = match &found {
         Err(AttachError::Missing(missing)) => Some(missing.remedy.clone()),
         _ => None,
     };
-    serde_json::json!({
-        "name": format!("attachment {}", way.name),
-        "ok": found.is_ok(),
-        "required": false,
-        "needed_for": way.gist,
-        "detail": found.err().map(|error| error.to_string()),
-        "remedy": remedy,
-    })
+    Entry {
+        name: format!("attachment {}", way.name),
+        ok: found.is_ok(),
+        required: false,
+        needed_for: way.gist.to_owned(),
+        detail: found.err().map(|error| error.to_string()),
+        remedy,
+    }
 }
 
 /// What this machine adds to every modelled latency decides which devices it can model at which time scale.

@@ -59,6 +59,9 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
             names.join(", ")
         )));
     }
+    if let Some(file) = &arguments.activity {
+        underlay_files::check_writable(file).map_err(|error| not_written(file, &error))?;
+    }
     let registry = Registry::open()?;
     let mut disk = Disk::open(arguments, &registry)?;
     let Wanted { title, mut stack, filesystem, attachment, is_blank } = match &arguments.storage {
@@ -123,9 +126,18 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     } else {
         run_command(arguments, &stop)?
     };
-    conclude(arguments.activity.as_deref(), dilation, &attached)?;
+    let activity = conclude(dilation, &attached);
     attached.detach()?;
+    // A file that can't be written keeps no disk mounted.
+    let activity = activity?;
+    if let Some(file) = &arguments.activity {
+        underlay_files::write(file, activity.as_bytes()).map_err(|error| not_written(file, &error))?;
+    }
     Ok(code)
+}
+
+fn not_written(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::of_place(format!("cannot write {}: {error}", file.display()), error)
 }
 
 /// `--storage`: as a study describes it, but at the size that the study's scale makes of it.
@@ -344,8 +356,8 @@ fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode
     }
 }
 
-/// Says what the devices did, and writes it where it was asked for.
-fn conclude(activity_file: Option<&Path>, dilation: f64, attached: &Attached) -> Result<(), Failure> {
+/// Says what the devices did, and gives it as JSON.
+fn conclude(dilation: f64, attached: &Attached) -> Result<String, Failure> {
     let activity = attached.end_measurement()?;
     for device in &activity {
         let totals = &device.totals;
@@ -373,23 +385,17 @@ fn conclude(activity_file: Option<&Path>, dilation: f64, attached: &Attached) ->
             totals.flushes,
         ));
     }
-    if let Some(path) = activity_file {
-        let devices: Vec<serde_json::Value> = activity
-            .iter()
-            .map(|device| {
-                serde_json::json!({
-                    "modelled_us": device.modelled.as_ref().map(|histogram| histogram.summary_us()),
-                    "delivered_us": device.delivered.as_ref().map(|histogram| histogram.summary_us()),
-                    "activity": device,
-                })
+    let devices: Vec<serde_json::Value> = activity
+        .iter()
+        .map(|device| {
+            serde_json::json!({
+                "modelled_us": device.modelled.as_ref().map(|histogram| histogram.summary_us()),
+                "delivered_us": device.delivered.as_ref().map(|histogram| histogram.summary_us()),
+                "activity": device,
             })
-            .collect();
-        let text = serde_json::json!({ "time": dilation, "devices": devices, "layers": attached.layers()? })
-            .to_string();
-        underlay_files::write(path, text.as_bytes())
-            .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))?;
-    }
-    Ok(())
+        })
+        .collect();
+    Ok(serde_json::json!({ "time": dilation, "devices": devices, "layers": attached.layers()? }).to_string())
 }
 
 #[cfg(test)]

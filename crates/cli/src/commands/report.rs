@@ -1,11 +1,12 @@
 //! `underlay report`
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use underlay_files::{Access, Folder};
 use underlay_report::ab::AbComparison;
-use underlay_report::load::{LoadedRun, RunDirectory};
+use underlay_report::load::{LoadError, LoadedRun, RunDirectory};
 
 use super::run::newest_run;
 use crate::arguments::ReportArguments;
@@ -65,7 +66,10 @@ fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, 
 }
 
 pub fn load(directory: &Path) -> Result<LoadedRun, Failure> {
-    RunDirectory::load(directory).map_err(|error| Failure::Mistake(error.to_string()))
+    RunDirectory::load(directory).map_err(|error| match &error {
+        LoadError::Read { source, .. } => Failure::of_place(error.to_string(), source),
+        _ => Failure::Mistake(error.to_string()),
+    })
 }
 
 /// Writes the report of a run into its directory, and says where it is.
@@ -79,17 +83,21 @@ fn write_into(run: &Path, name: &str, page: &str) -> Result<PathBuf, Failure> {
         Folder::open(run).and_then(|folder| folder.replace(name, Access::Readable, page.as_bytes()));
     let page = run.join(name);
     written.map(|()| page.clone()).map_err(|error| {
-        Failure::Mistake(format!(
+        let text = format!(
             "cannot write {}: {error}. --out FILE puts the report elsewhere, --json and --csv print it",
             page.display()
-        ))
+        );
+        Failure::of_place(text, &error)
     })
 }
 
 fn write(path: &Path, page: &str) -> Result<PathBuf, Failure> {
-    underlay_files::write(path, page.as_bytes())
-        .map(|()| path.to_path_buf())
-        .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))
+    match underlay_files::write(path, page.as_bytes()) {
+        Ok(()) => Ok(path.to_path_buf()),
+        // `--out /dev/stdout | head`: whoever reads has read enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(path.to_path_buf()),
+        Err(error) => Err(Failure::of_place(format!("cannot write {}: {error}", path.display()), &error)),
+    }
 }
 
 fn open(page: &Path) -> Result<(), Failure> {

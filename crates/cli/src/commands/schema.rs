@@ -1,11 +1,30 @@
-//! `underlay schema`
+//! `underlay schema`: what scripts may rely on. `docs/schemas` holds each, and `make schema` renews them.
 
 use std::process::ExitCode;
 
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+use underlay_record::RunRecord;
+use underlay_report::export::{AbExport, Export};
+
+use super::{check, doctor};
+use crate::arguments::SchemaOf;
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn schema() -> Result<ExitCode, Failure> {
-    output::print(&underlay_record::schema());
+pub fn schema(of: SchemaOf) -> Result<ExitCode, Failure> {
+    let schema = match of {
+        SchemaOf::Record => schemars::schema_for!(RunRecord),
+        SchemaOf::Report => printed::<Export>(),
+        SchemaOf::Comparison => printed::<AbExport<'_>>(),
+        SchemaOf::Check => printed::<check::Answer>(),
+        SchemaOf::Doctor => printed::<Vec<doctor::Entry>>(),
+    };
+    output::print(&serde_json::to_string_pretty(&schema).expect("a schema is plain JSON"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of what is only written: a key that may be null is there all the same.
+fn printed<T: JsonSchema>() -> Schema {
+    SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<T>()
 }

@@ -410,8 +410,9 @@ fn directory(
             arguments.system
         )));
     };
-    let folder = Folder::make(&directory, Access::Private)
-        .map_err(|error| Failure::Mistake(format!("cannot keep data in {}: {error}", directory.display())))?;
+    let folder = Folder::make(&directory, Access::Private).map_err(|error| {
+        Failure::of_place(format!("cannot keep data in {}: {error}", directory.display()), &error)
+    })?;
     Ok(vec![folder.path().to_path_buf()])
 }
 

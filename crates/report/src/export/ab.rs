@@ -1,14 +1,15 @@
 //! Two runs beside each other, for scripts.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::quoted;
 use crate::ab::{AbComparison, Change};
 use crate::statistics::{Estimate, Interval};
 
-/// Keys are never absent: what is not known is `null`.
-#[derive(Debug, Serialize)]
-struct AbExport<'a> {
+/// The export of two runs. Keys are never absent: what is not known is `null`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AbExport<'a> {
     runs: [RunName<'a>; 2],
     sentence: String,
     cells: Vec<AbCellExport<'a>>,
@@ -17,13 +18,13 @@ struct AbExport<'a> {
     cautions: &'a [String],
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct RunName<'a> {
     name: &'a str,
     started_at: &'a str,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct AbCellExport<'a> {
     system: &'a str,
     storage: &'a str,
@@ -32,7 +33,7 @@ struct AbCellExport<'a> {
     figures: Vec<FigureExport>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct FigureExport {
     /// `throughput_per_s`, `mean_us`, `p99_us`, `duration_s`.
     metric: &'static str,
@@ -46,7 +47,7 @@ struct FigureExport {
     change: &'static str,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Value {
     value: f64,
     interval: Option<Interval>,

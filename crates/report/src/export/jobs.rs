@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use underlay_record::ReferenceTable;
 
@@ -11,7 +12,7 @@ use crate::prices;
 use crate::statistics::{Estimate, Interval};
 
 /// A batch job over its repetitions. Bytes are those of this machine and of one repetition, on average.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct JobExport {
     pub duration_s: f64,
     /// Null where it ran once.
@@ -32,7 +33,7 @@ pub struct JobExport {
     pub counters: BTreeMap<String, f64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct DirectoryExport {
     pub role: String,
     pub directory: u32,
@@ -75,7 +76,7 @@ pub(super) fn job(figures: &JobFigures) -> JobExport {
 }
 
 /// The prices of one time, and what they make of the run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PricesExport {
     /// `2013`, `catalogue`, `list price`.
     pub when: String,
@@ -83,7 +84,7 @@ pub struct PricesExport {
     pub break_even: Vec<BreakEvenExport>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct StoragePriceExport {
     pub storage: String,
     /// For the bandwidth of the devices that were measured.
@@ -95,7 +96,7 @@ pub struct StoragePriceExport {
 }
 
 /// The price of one device at which performance costs as much on two storages.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct BreakEvenExport {
     pub storage: String,
     pub against: String,

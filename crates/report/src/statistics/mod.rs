@@ -20,7 +20,7 @@ use distributions::student_t_quantile;
 pub const CONFIDENCE: f64 = 0.95;
 
 /// A range of values, both ends included.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, schemars::JsonSchema)]
 pub struct Interval {
     pub low: f64,
     pub high: f64,

@@ -20,7 +20,7 @@ pub fn text(ab: &AbComparison, width: usize, colour: bool) -> String {
         let whole = table(ab, true);
         let layout = if whole.width() <= width { whole } else { table(ab, false) };
         out.push('\n');
-        out += &layout.render(paint);
+        out += &layout.render(width, paint);
         let note = "p is corrected for the number of figures (Holm): the chance that even one of them is called a difference and is \
                     none stays below 5 %. Intervals of B : A are each figure's own.";
         for line in wrap(note, width - 2, "") {

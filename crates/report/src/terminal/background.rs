@@ -40,7 +40,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
         out += &format!("{}\n", paint.bold(&line));
     }
     if !rows.is_empty() {
-        out += &layout.render(paint);
+        out += &layout.render(width, paint);
     }
     if !none_ran.is_empty() {
         for line in wrap(&words_on_none(&none_ran), width - 2, "") {

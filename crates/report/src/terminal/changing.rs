@@ -43,7 +43,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
         for line in wrap(&format!("While the rate changes: {name}"), width, "") {
             out += &format!("{}\n", paint.bold(&line));
         }
-        out += &layout.render(paint);
+        out += &layout.render(width, paint);
     }
     out
 }

@@ -28,14 +28,15 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
             width,
             paint,
         );
-        out += &overview(comparison, &rows).render(paint);
+        out += &overview(comparison, &rows).render(width, paint);
         out +=
             &heading(&format!("Duration{of}, and performance against {}", comparison.baseline), width, paint);
         for line in wrap(&words_on_repetitions(&rows), width, "") {
             out += &format!("{}\n", paint.dim(&line));
         }
         let tables = [Detail::Everything, Detail::NoIntervals, Detail::Narrow];
-        out += &fitting(tables.map(|detail| durations(comparison, &rows, detail)), width).render(paint);
+        out +=
+            &fitting(tables.map(|detail| durations(comparison, &rows, detail)), width).render(width, paint);
         for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
             // The tables say what is still to come.
             let is_pending = matches!(result.outcome, Outcome::Pending);
@@ -231,7 +232,7 @@ fn devices(comparison: &Comparison, rows: &[&Row], of: &str, width: usize, paint
     }
     layout.finish(&[0, 1]);
     let title = format!("Devices{of}: bytes of a request, and what they moved, over all of a storage's jobs");
-    heading(&title, width, paint) + &layout.render(paint)
+    heading(&title, width, paint) + &layout.render(width, paint)
 }
 
 /// `6 x hdd-7200-sata`
@@ -272,7 +273,7 @@ fn directory_text(comparison: &Comparison, rows: &[&Row], of: &str, width: usize
     }
     layout.finish(&[0, 1, 2]);
     let title = format!("Directories{of}: where jobs wrote, over all of a storage's jobs");
-    let mut out = heading(&title, width, paint) + &layout.render(paint);
+    let mut out = heading(&title, width, paint) + &layout.render(width, paint);
     for line in words.iter().flat_map(|text| wrap(text, width - 2, "  ")) {
         out += &format!("  {}\n", paint.dim(&line));
     }

@@ -44,7 +44,11 @@ impl Layout {
         self.lines().iter().map(|line| line.chars().count()).max().unwrap_or(0)
     }
 
-    pub(super) fn render(&self, paint: Paint) -> String {
+    /// The table, or its rows as lists where it is wider than `width`.
+    pub(super) fn render(&self, width: usize, paint: Paint) -> String {
+        if self.width() > width {
+            return self.render_rows(width, paint);
+        }
         let mut out = String::new();
         for (index, line) in self.lines().into_iter().enumerate() {
             let mut line = line;
@@ -53,11 +57,7 @@ impl Layout {
             }
             for (body_line, text, style) in &self.paints {
                 if index == body_line + self.header_lines {
-                    let painted = match style {
-                        Style::Dim => paint.dim(text),
-                        Style::Alarm => paint.alarm(text),
-                    };
-                    line = line.replacen(text.as_str(), &painted, 1);
+                    line = line.replacen(text.as_str(), &paint.styled(*style, text), 1);
                 }
             }
             out += &line;
@@ -65,10 +65,55 @@ impl Layout {
         }
         out
     }
+
+    fn render_rows(&self, width: usize, paint: Paint) -> String {
+        let mut out = String::new();
+        for (index, mut lines) in rows_as_lists(&self.table, width).into_iter().enumerate() {
+            for (_, text, style) in self.paints.iter().filter(|(line, ..)| *line == index) {
+                if let Some(line) = lines.iter_mut().find(|line| line.contains(text.as_str())) {
+                    *line = line.replacen(text.as_str(), &paint.styled(*style, text), 1);
+                }
+            }
+            out += &(lines.join("\n") + "\n");
+        }
+        out
+    }
+}
+
+/// A table in lines of at most `width` columns: as it is where it fits, or else its rows as lists.
+pub fn fitted(table: &Table, width: usize) -> String {
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    if lines.iter().all(|line| line.chars().count() <= width) {
+        return lines.join("\n");
+    }
+    rows_as_lists(table, width).concat().join("\n")
+}
+
+/// Each row in lines: what its first column says, and below it the name of each other column with what stands there.
+fn rows_as_lists(table: &Table, width: usize) -> Vec<Vec<String>> {
+    let names: Vec<String> =
+        table.header().map(|row| row.cell_iter().map(|cell| cell.content()).collect()).unwrap_or_default();
+    let row_in_lines = |row: &comfy_table::Row| {
+        let mut lines = Vec::new();
+        for (index, cell) in row.cell_iter().enumerate() {
+            let content = cell.content();
+            match names.get(index) {
+                // A name that stands in the row above already.
+                _ if content.trim().is_empty() => {}
+                Some(name) if index > 0 && !name.trim().is_empty() => {
+                    let text = format!("{}: {content}", name.trim());
+                    lines.extend(wrap(&text, width - 2, "  ").into_iter().map(|line| format!("  {line}")));
+                }
+                _ => lines.extend(wrap(&content, width, "  ")),
+            }
+        }
+        lines
+    };
+    table.row_iter().map(row_in_lines).collect()
 }
 
 /// Words in lines of at most `width` columns, all but the first indented; a longer word has its own line.
-pub(super) fn wrap(text: &str, width: usize, indent: &str) -> Vec<String> {
+pub fn wrap(text: &str, width: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
     let mut words: Vec<String> = Vec::new();
@@ -101,6 +146,13 @@ pub(super) struct Paint {
 impl Paint {
     fn with(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn styled(self, style: Style, text: &str) -> String {
+        match style {
+            Style::Dim => self.dim(text),
+            Style::Alarm => self.alarm(text),
+        }
     }
 
     pub(super) fn bold(self, text: &str) -> String {

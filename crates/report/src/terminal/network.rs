@@ -14,13 +14,13 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
         format!("What the network added: {}, by {}", first.record.transport, network::initiators(&ways));
     let mut out = heading_lines(&heading, width, paint);
     let tables = [Columns::All, Columns::Few].map(|columns| ways_table(comparison, &ways, columns));
-    out += &widest(tables, width).render(paint);
+    out += &widest(tables, width).render(width, paint);
     let pairs = network::pairs(comparison);
     if let Some(pair) = pairs.first() {
         let heading = format!("Volumes against {}", comparison.storages[pair.first]);
         out += &heading_lines(&heading, width, paint);
         let tables = [Columns::All, Columns::Few].map(|columns| pairs_table(comparison, &pairs, columns));
-        out += &widest(tables, width).render(paint);
+        out += &widest(tables, width).render(width, paint);
     }
     out
 }

@@ -26,7 +26,7 @@ pub(super) fn text(
     for line in wrap(&title, width, "") {
         out += &format!("{}\n", paint.bold(&line));
     }
-    out += &table_of(comparison, &lists).render(paint);
+    out += &table_of(comparison, &lists).render(width, paint);
     for line in wrap(BANDWIDTH, width - 2, "") {
         out += &format!("  {}\n", paint.dim(&line));
     }
@@ -37,7 +37,7 @@ pub(super) fn text(
         for line in wrap(title, width, "") {
             out += &format!("{}\n", paint.bold(&line));
         }
-        out += &break_even_table(comparison, &lists, &pairs).render(paint);
+        out += &break_even_table(comparison, &lists, &pairs).render(width, paint);
     }
     out
 }

@@ -53,7 +53,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
         for line in wrap(&format!("Highest rates with {bound}"), width, "") {
             out += &format!("{}\n", paint.bold(&line));
         }
-        out += &layout.render(paint);
+        out += &layout.render(width, paint);
     }
     out
 }

@@ -39,7 +39,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
             out += &format!("\n{}\n", paint.bold(&line));
         }
         for layout in tables {
-            out += &layout.render(paint);
+            out += &layout.render(width, paint);
         }
     }
     out

@@ -160,7 +160,11 @@ fn read_head(folder: &Folder) -> Result<Run, RunError> {
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> RunError {
-    RunError::Mistake(format!("cannot {what} {}: {error}", path.display()))
+    let text = format!("cannot {what} {}: {error}", path.display());
+    match underlay_files::is_storage_failure(error) {
+        true => RunError::Failed(text),
+        false => RunError::Mistake(text),
+    }
 }
 
 fn read_json<T: DeserializeOwned>(folder: &Folder, name: &str, most_bytes: u64) -> Result<T, RunError> {

@@ -12,54 +12,100 @@ use crate::plan::{self, Asked, Entry};
 use crate::spec::{StorageSource, Study};
 use crate::units;
 
-/// Refuses a run whose data sets alone don't fit below `work`. `left` are the cells that are still to be run.
+/// Refuses a run whose data sets alone don't fit below `work`, or on the real directories that it names. `left` are the cells
+/// that are still to be run.
 pub fn check<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
     work: &Path,
 ) -> Result<(), RunError> {
-    let needed_bytes = needed_bytes(study, left);
-    match free_bytes(work) {
-        Some(free_bytes) if free_bytes < needed_bytes => Err(RunError::Missing(Missing::new(
+    let needed = Needed::of(study, left);
+    if let Some((needed, free)) = lacks(work, needed.work_bytes) {
+        return Err(RunError::Missing(Missing::new(
             format!(
-                "room for disk images: the run's data sets and their copies take {} at least, and {} are free at {}",
-                units::rounded_bytes(needed_bytes),
-                units::rounded_bytes(free_bytes),
+                "room for disk images: the run's data sets and their copies take {needed} at least, and {free} are free at {}",
                 work.display()
             ),
             "keep the images on a larger file system with --work DIR, or run a smaller study: less data, or a larger \
              `data` in [scale]",
-        ))),
-        _ => Ok(()),
+        )));
     }
+    for (path, (storage, needed_bytes)) in needed.path_bytes {
+        if let Some((needed, free)) = lacks(path, needed_bytes) {
+            return Err(RunError::Missing(Missing::new(
+                format!(
+                    "room in [storage.{storage}]: a data set takes {needed} at least in {}, where {free} are free",
+                    path.display()
+                ),
+                "name a larger file system, or run a smaller study: less data, or a larger `data` in [scale]",
+            )));
+        }
+    }
+    Ok(())
 }
 
-/// What lies below the work directory at the same time, at least: each data set once as it was loaded and once for each
-/// storage, and the clones of the largest cell. Logs, compaction and what cells write come on top; what jobs write is left out,
+/// What is needed and what is free there, in words, where that is less.
+fn lacks(place: &Path, needed_bytes: u64) -> Option<(String, String)> {
+    let free_bytes = free_bytes(place).filter(|&free_bytes| free_bytes < needed_bytes)?;
+    Some((units::rounded_bytes(needed_bytes), units::rounded_bytes(free_bytes)))
+}
+
+/// What lies there at the same time, at least. Logs, compaction and what cells write come on top; what jobs write is left out,
 /// for it may be compressed.
-fn needed_bytes<'a>(study: &Study, left: impl Iterator<Item = &'a PlannedCell>) -> u64 {
-    let left: BTreeSet<&str> = left.map(|planned| planned.cell.id.as_str()).collect();
-    let mut loaded: BTreeMap<String, u64> = BTreeMap::new();
-    let mut imaged: BTreeMap<(String, &str), u64> = BTreeMap::new();
-    let mut largest_cell = 0;
-    for entry in plan::entries(study) {
-        let Asked::Requests(_) = entry.asked else { continue };
-        if !left.contains(entry.cell.id.as_str()) || !entry.storage.is_modelled() {
-            continue;
+#[derive(Debug, Default)]
+struct Needed<'a> {
+    /// Below the work directory: each data set once as it was loaded and once for each modelled storage, and the clones of the
+    /// largest cell.
+    work_bytes: u64,
+    /// On each real directory, which is of this storage: its part of the largest data set. Cells remove what is theirs.
+    path_bytes: BTreeMap<&'a Path, (&'a str, u64)>,
+}
+
+impl<'a> Needed<'a> {
+    fn of<'b>(study: &'a Study, left: impl Iterator<Item = &'b PlannedCell>) -> Needed<'a> {
+        let mut needed = Needed::default();
+        let left: BTreeSet<&str> = left.map(|planned| planned.cell.id.as_str()).collect();
+        let mut loaded: BTreeMap<String, u64> = BTreeMap::new();
+        let mut imaged: BTreeMap<(String, &str), u64> = BTreeMap::new();
+        let mut largest_cell = 0;
+        for entry in plan::entries(study) {
+            let Asked::Requests(_) = entry.asked else { continue };
+            if !left.contains(entry.cell.id.as_str()) {
+                continue;
+            }
+            let bytes = stored_bytes(study, &entry);
+            let of_all = bytes.saturating_mul(u64::from(entry.system.servers));
+            match &entry.storage.source {
+                StorageSource::Elsewhere(_) => continue,
+                StorageSource::Paths(paths) => {
+                    for path in paths {
+                        let (_, path_bytes) =
+                            needed.path_bytes.entry(path).or_insert((&entry.storage.name, 0));
+                        *path_bytes = (*path_bytes).max(bytes / paths.len().max(1) as u64);
+                    }
+                }
+                StorageSource::Modelled { .. } | StorageSource::Volume(_) => {
+                    largest_cell = largest_cell.max(of_all)
+                }
+            }
+            if entry.cell.mix == "load" {
+                // It begins with an empty storage.
+                continue;
+            }
+            let key = plan::dataset_key_of(study, &entry);
+            if !entry.storage.is_modelled() {
+                // From there it is copied into the directories.
+                loaded.insert(key, bytes);
+                continue;
+            }
+            let is_in_pool = matches!(entry.storage.source, StorageSource::Volume(_));
+            imaged.insert((key.clone(), &entry.storage.name), if is_in_pool { of_all } else { bytes });
+            loaded.insert(key, bytes);
         }
-        let bytes = stored_bytes(study, &entry);
-        let of_all = bytes.saturating_mul(u64::from(entry.system.servers));
-        largest_cell = largest_cell.max(of_all);
-        if entry.cell.mix == "load" {
-            // It begins with an empty storage.
-            continue;
-        }
-        let key = plan::dataset_key_of(study, &entry);
-        let is_in_pool = matches!(entry.storage.source, StorageSource::Volume(_));
-        imaged.insert((key.clone(), &entry.storage.name), if is_in_pool { of_all } else { bytes });
-        loaded.insert(key, bytes);
+        let kept = loaded.values().chain(imaged.values());
+        needed.work_bytes = kept.fold(largest_cell, |sum, &bytes| sum.saturating_add(bytes));
+        needed
     }
-    loaded.values().chain(imaged.values()).fold(largest_cell, |sum, &bytes| sum.saturating_add(bytes))
 }
 
 /// One server's data, less what repeats in the values, which a system or a layer may compress away.
@@ -98,7 +144,7 @@ data = 10
     fn needed(text: &str, keep: impl Fn(&PlannedCell) -> bool) -> u64 {
         let study = Study::parse("space.toml", text, false).unwrap();
         let order = plan::order(&study);
-        needed_bytes(&study, order.iter().filter(|planned| keep(planned)))
+        Needed::of(&study, order.iter().filter(|planned| keep(planned))).work_bytes
     }
 
     #[test]
@@ -107,9 +153,31 @@ data = 10
         assert_eq!(needed(STUDY, |_| true), 4 * set_bytes);
         assert_eq!(needed(STUDY, |planned| planned.cell.storage == "one"), 3 * set_bytes);
         assert_eq!(needed(STUDY, |planned| planned.cell.mix == "load"), set_bytes);
-        assert_eq!(needed(STUDY, |planned| planned.cell.storage == "real"), 0);
+        assert_eq!(needed(STUDY, |planned| planned.cell.storage == "real"), set_bytes);
         let half = STUDY.replace("threads = 1", "threads = 1\nproperties = { compressibility = 0.5 }");
         assert_eq!(needed(&half, |_| true), 2 * set_bytes);
+    }
+
+    #[test]
+    fn a_real_directory_has_its_part_of_the_largest_data_set() {
+        let paths = STUDY.replace("[\"/mnt/disk\"]", "[\"/proc/self\", \"/mnt/other\"]");
+        let study = Study::parse("space.toml", &paths, false).unwrap();
+        let order = plan::order(&study);
+        let real = order.iter().filter(|planned| planned.cell.storage == "real");
+        let needed = Needed::of(&study, real.clone());
+        let half_bytes = 100_000 * (23 + 10 * 100) / 2;
+        let expected = [("/mnt/other", half_bytes), ("/proc/self", half_bytes)];
+        let found = needed.path_bytes.iter().map(|(path, (_, bytes))| (path.to_str().unwrap(), *bytes));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        let folder = tempfile::tempdir().unwrap();
+        let Err(RunError::Missing(missing)) = check(&study, real, folder.path()) else {
+            panic!("it was not refused");
+        };
+        assert!(
+            missing.what.contains("[storage.real]") && missing.what.contains("/proc/self"),
+            "{}",
+            missing.what
+        );
     }
 
     #[test]

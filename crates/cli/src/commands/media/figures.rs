@@ -5,6 +5,8 @@ use underlay_report::quantity;
 use underlay_storage::catalogue::{Medium, Published};
 use underlay_storage::predict;
 
+use crate::output;
+
 /// The catalogue's own media keep to it.
 pub const TOLERANCE: f64 = 0.05;
 const SEED: u64 = 7;
@@ -66,7 +68,7 @@ pub fn table(comparisons: &[Comparison<'_>]) -> String {
             Cell::new(format!("{}{estimate}", published.source)),
         ]);
     }
-    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    output::table(&table) + "\n"
 }
 
 /// `read-latency-us p99`

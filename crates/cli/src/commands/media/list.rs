@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use underlay_report::quantity;
+use underlay_report::terminal::wrap;
 use underlay_storage::catalogue::{self, LayoutPreset, Medium, MediumKind};
 
 use crate::exit_codes::Failure;
@@ -43,7 +44,8 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
     let name_width = names.map(str::len).max().unwrap_or(0);
     let numbers_width: usize = COLUMNS.iter().map(|column| column + 2).sum();
     let title_width = width.saturating_sub(name_width + 2 + numbers_width).max(20);
-    let lines = Lines { name_width, title_width };
+    let is_narrow = width < name_width + 2 + 20 + numbers_width;
+    let lines = Lines { name_width, title_width, narrow: is_narrow.then_some(width) };
     let mut text = String::new();
     for &kind in MediumKind::ALL {
         let mut media: Vec<&Medium> = everything.media.iter().filter(|medium| medium.kind == kind).collect();
@@ -78,11 +80,9 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
         ];
         lines.line(&mut text, &layout.name, &layout.summary(), numbers);
     }
-    text.push_str(
-        "\nThe price of what is rented is that of three years. `underlay media show NAME` prints every\n\
-         number with its source, and what the model makes of the published figures.\n",
-    );
-    text
+    let note = "The price of what is rented is that of three years. `underlay media show NAME` prints every number with its \
+         source, and what the model makes of the published figures.";
+    text + "\n" + &wrap(note, width.min(100), "").join("\n") + "\n"
 }
 
 /// Year or number of disks, capacity, price, dollars a TB and label; two blanks before each.
@@ -91,16 +91,31 @@ const COLUMNS: [usize; 5] = [5, 8, 7, 7, 9];
 struct Lines {
     name_width: usize,
     title_width: usize,
+    /// The columns of a terminal that has no room for them beside each other.
+    narrow: Option<usize>,
 }
 
 impl Lines {
     fn heading(&self, text: &mut String, title: &str, columns: [&str; 5]) {
+        if let Some(width) = self.narrow {
+            text.push_str(&(wrap(title, width, "  ").join("\n") + "\n"));
+            return;
+        }
         let width = self.name_width + 2 + self.title_width;
         self.write(text, &format!("{:<width$}", shortened(title, width)), columns.map(str::to_owned));
     }
 
     fn line(&self, text: &mut String, name: &str, title: &str, numbers: [String; 5]) {
-        let Lines { name_width, title_width } = *self;
+        let Lines { name_width, title_width, narrow } = *self;
+        if let Some(width) = narrow {
+            text.push_str(&format!("  {name}\n"));
+            let numbers: Vec<String> = numbers.into_iter().filter(|number| !number.is_empty()).collect();
+            for part in [title.to_owned(), numbers.join(", ")] {
+                let part = wrap(&part, width - 4, "").join("\n    ");
+                text.push_str(&if part.is_empty() { String::new() } else { format!("    {part}\n") });
+            }
+            return;
+        }
         let title = shortened(title, title_width);
         self.write(text, &format!("{name:<name_width$}  {title:<title_width$}"), numbers);
     }
@@ -138,11 +153,11 @@ mod tests {
 
     #[test]
     fn the_list_fits_its_terminal() {
-        for width in [80, 100, 160] {
+        for width in [40, 80, 100, 160] {
             let everything = Everything { media: catalogue::builtin(), layouts: catalogue::layouts() };
             let text = render(&everything, width);
             for line in text.lines() {
-                assert!(line.chars().count() <= width.max(100), "{width}: {line}");
+                assert!(line.chars().count() <= width, "{width}: {line}");
             }
             for medium in catalogue::builtin() {
                 assert!(text.contains(&medium.name), "{}", medium.name);

@@ -150,12 +150,12 @@ fn refuse_existing(path: &Path) -> Result<(), Failure> {
     // Better known now than after minutes of measuring.
     std::fs::File::create_new(path)
         .and_then(|_| std::fs::remove_file(path))
-        .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))
+        .map_err(|error| Failure::of_place(format!("cannot write {}: {error}", path.display()), &error))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     underlay_files::write(path, text.as_bytes())
-        .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))
+        .map_err(|error| Failure::of_place(format!("cannot write {}: {error}", path.display()), &error))
 }
 
 fn failure(error: PlaceError) -> Failure {
@@ -251,7 +251,7 @@ fn table(scores: &[Score]) -> String {
             right(format!("{:.1} %", score.distance.demerit * 100.0)),
         ]);
     }
-    table.to_string()
+    output::table(&table)
 }
 
 fn conclusion(scores: &[Score], note: &str) -> String {

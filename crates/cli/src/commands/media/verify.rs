@@ -321,7 +321,7 @@ fn table(rows: &[Row], with_measured: bool) -> String {
         ]);
         table.add_row(cells);
     }
-    table.to_string()
+    output::table(&table)
 }
 
 fn verdict(off: usize, missed: usize, factor: f64) -> String {

@@ -207,7 +207,7 @@ fn claimed(image: &Path) -> Result<Option<File>, Failure> {
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Mistake(format!("cannot {what} {}: {error}", path.display()))
+    Failure::of_place(format!("cannot {what} {}: {error}", path.display()), error)
 }
 
 fn keep(path: &Path) -> Result<Place, Failure> {

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use comfy_table::{CellAlignment, Table, presets};
 use underlay_report::quantity;
 use underlay_study::units;
 use underlay_volume::pool::MemberState;
@@ -49,21 +50,20 @@ fn render(state: &PoolState) -> String {
     if state.volumes.is_empty() {
         return text + "it has no volume: `underlay volume create` makes one\n";
     }
-    let rows: Vec<[String; 10]> =
-        std::iter::once(HEADINGS.map(str::to_owned)).chain(state.volumes.iter().map(row)).collect();
-    let widths: Vec<usize> = (0..HEADINGS.len())
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Words to the left, numbers to the right.
-            let is_word = matches!(column, 0 | 5 | 6);
-            line.push_str(&if is_word { format!("{cell:<width$}  ") } else { format!("{cell:>width$}  ") });
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(HEADINGS);
+    for volume in &state.volumes {
+        table.add_row(row(volume));
     }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        // Words to the left, numbers to the right.
+        if !matches!(index, 0 | 5 | 6) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    text.push_str(&(output::table(&table) + "\n"));
     for volume in &state.volumes {
         let writer = volume.writer.as_ref().map(|host| format!("  {host} writes")).unwrap_or_default();
         text.push_str(&format!("{}  {}{writer}\n", volume.name, volume.nqn));

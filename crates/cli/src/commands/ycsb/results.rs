@@ -77,7 +77,9 @@ pub fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) -> Resu
         options.export_file.as_deref(),
         options.raw_file.as_deref().filter(|_| options.measurement.is_raw()),
     ];
-    let mistake = |file: &Path, error| Failure::Mistake(format!("cannot write {}: {error}", file.display()));
+    let mistake = |file: &Path, error: std::io::Error| {
+        Failure::of_place(format!("cannot write {}: {error}", file.display()), &error)
+    };
     for file in own.iter().flatten() {
         underlay_files::check_writable(file).map_err(|error| mistake(file, error))?;
     }

@@ -1,0 +1,35 @@
+//! What scripts may rely on: the published schemas are those that the program prints by, and what it prints keeps to them.
+
+mod support;
+
+use serde_json::Value;
+use support::schemas::{departs, keeps_to, published};
+use support::{Playground, TINY_STUDY, stdout};
+
+const ALL: [&str; 5] = ["record", "report", "comparison", "check", "doctor"];
+
+/// `make schema` renews them.
+#[test]
+fn the_published_schemas_are_current() {
+    let playground = Playground::new();
+    for of in ALL {
+        let printed: Value = serde_json::from_str(&stdout(&playground.output(&["schema", of]))).unwrap();
+        assert!(published(of) == printed, "docs/schemas/{of}.json is not what `underlay schema {of}` prints");
+    }
+    assert_eq!(stdout(&playground.output(&["schema"])), stdout(&playground.output(&["schema", "record"])));
+}
+
+#[test]
+fn what_is_printed_keeps_to_its_schema() {
+    let playground = Playground::new();
+    playground.write("sound.toml", TINY_STUDY);
+    playground.write("broken.toml", &TINY_STUDY.replace("hdd-7200-sata", "hdd-7200-stata"));
+    for study in ["sound.toml", "broken.toml", "absent.toml"] {
+        keeps_to("check", &stdout(&playground.output(&["check", study, "--json"])));
+    }
+    keeps_to("doctor", &stdout(&playground.output(&["doctor", "--json"])));
+    let schema = published("check");
+    for wrong in [r#"{"errors": [{"file": null}]}"#, r#"{"errors": 1}"#, "[1]", r#"{"error": []}"#] {
+        assert!(departs(&serde_json::from_str(wrong).unwrap(), &schema, &schema).is_some(), "{wrong}");
+    }
+}

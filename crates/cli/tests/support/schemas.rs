@@ -1,0 +1,70 @@
+//! Whether JSON keeps to a published schema.
+
+use serde_json::Value;
+
+pub fn published(of: &str) -> Value {
+    let path = format!("{}/../../docs/schemas/{of}.json", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// What of `value` is not as `schema`, a part of `whole`, has it: as much of JSON Schema as ours use.
+pub fn departs(value: &Value, schema: &Value, whole: &Value) -> Option<String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let of = whole.pointer(reference.trim_start_matches('#')).expect("what is referred to is there");
+        return departs(value, of, whole);
+    }
+    for key in ["anyOf", "oneOf"] {
+        if let Some(ways) = schema[key].as_array() {
+            let all: Vec<String> = ways.iter().filter_map(|way| departs(value, way, whole)).collect();
+            return (all.len() == ways.len()).then(|| all.join(" or "));
+        }
+    }
+    if let Some(only) = schema.get("const") {
+        return (only != value).then(|| format!("{value} is not {only}"));
+    }
+    if let Some(some) = schema["enum"].as_array() {
+        return (!some.contains(value)).then(|| format!("{value} is none of {some:?}"));
+    }
+    let is_of = |name: &Value| match name.as_str().unwrap_or_default() {
+        "null" => value.is_null(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "number" => value.is_number(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("the schema has the type '{other}'"),
+    };
+    let is_right = match &schema["type"] {
+        Value::Null => true,
+        Value::Array(some) => some.iter().any(is_of),
+        one => is_of(one),
+    };
+    if !is_right {
+        return Some(format!("{value} is no {}", schema["type"]));
+    }
+    match value {
+        Value::Array(items) => items.iter().find_map(|item| departs(item, &schema["items"], whole)),
+        Value::Object(fields) => {
+            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            if let Some(lacking) = required.into_iter().find(|name| !fields.contains_key(*name)) {
+                return Some(format!("{lacking} is missing"));
+            }
+            fields.iter().find_map(|(name, field)| {
+                let of = match schema["properties"].get(name) {
+                    Some(of) => of,
+                    None if schema.get("additionalProperties").is_some() => &schema["additionalProperties"],
+                    None => return Some(format!("{name} is in no schema")),
+                };
+                departs(field, of, whole).map(|why| format!("{name}: {why}"))
+            })
+        }
+        _ => None,
+    }
+}
+
+#[track_caller]
+pub fn keeps_to(of: &str, text: &str) {
+    let (schema, value) = (published(of), serde_json::from_str(text).unwrap());
+    assert_eq!(departs(&value, &schema, &schema), None, "{text}");
+}
