@@ -43,8 +43,10 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     let paint = Paint { colour };
     let mut out = String::new();
     let title = loaded.run.title.as_deref().unwrap_or(&loaded.run.name);
-    out += &paint.bold(title);
-    out.push_str("\n\n");
+    for line in wrap(title, width, "") {
+        out += &format!("{}\n", paint.bold(&line));
+    }
+    out.push('\n');
     for line in wrap(&answer::of_comparison(loaded, &comparison), width, "") {
         out += &paint.bold(&line);
         out.push('\n');
@@ -68,8 +70,9 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
         } else {
             heading
         };
-        out += &paint.bold(&heading);
-        out.push('\n');
+        for line in wrap(&heading, width, "  ") {
+            out += &format!("{}\n", paint.bold(&line));
+        }
         out += &workload_table(&comparison, &rows, detail).render(width, paint);
         for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
             if let Some(reason) = reason_not_measured(result) {
@@ -394,7 +397,10 @@ fn claims_text(judged: &[Judged], width: usize, paint: Paint) -> String {
     if judged.is_empty() {
         return String::new();
     }
-    let mut out = format!("\n{}\n", paint.bold("What the paper says, and what is found of it"));
+    let mut out = String::from("\n");
+    for line in wrap("What the paper says, and what is found of it", width, "") {
+        out += &format!("{}\n", paint.bold(&line));
+    }
     for one in judged {
         let text = format!("{}: {}", one.claim.what, one.claim.value);
         let contradicted =
@@ -403,7 +409,9 @@ fn claims_text(judged: &[Judged], width: usize, paint: Paint) -> String {
         for line in wrap(&text, width - 2, "  ") {
             out += &format!("  {line}\n");
         }
-        out += &format!("    {}\n", one.verdict.in_words());
+        for line in wrap(one.verdict.in_words(), width - 4, "  ") {
+            out += &format!("    {line}\n");
+        }
         for line in details.iter().flat_map(|detail| wrap(detail, width - 4, "  ")) {
             out += &format!("    {}\n", paint.dim(&line));
         }
