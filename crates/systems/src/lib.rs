@@ -17,6 +17,7 @@ pub mod hdfs;
 pub mod java;
 pub mod java_server;
 pub mod jvm;
+pub mod may_connect;
 mod mount_namespace;
 pub mod network_namespace;
 pub mod null;

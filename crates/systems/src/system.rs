@@ -7,6 +7,8 @@ use std::time::Duration;
 use underlay_record::JobRecord;
 use underlay_workload::client::Client;
 
+use crate::may_connect::MayConnect;
+
 /// Where a system may keep its data: one directory for each volume of the cell's storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoragePaths {
@@ -136,6 +138,8 @@ pub struct Settings {
     pub visibility: Option<Visibility>,
     /// A regular expression: scans give those records alone of which a field's value matches.
     pub scan_filter: Option<String>,
+    /// Of a system that runs already.
+    pub may_connect: MayConnect,
 }
 
 /// Who may read the fields of a workload.
@@ -159,6 +163,7 @@ impl Default for Settings {
             slow_motion: 1.0,
             visibility: None,
             scan_filter: None,
+            may_connect: MayConnect::Anywhere,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The Java child process, with its driver in memory: what operations mean, and what becomes of it when things go wrong.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use underlay_systems::java::ClassPath;
-use underlay_systems::jvm::{JvmChild, JvmClient, MEMORY_DRIVER, Spec};
+use underlay_systems::jvm::{JvmChild, JvmClient, MAY_CONNECT, MEMORY_DRIVER, Spec};
 use underlay_systems::system::{Memory, SystemError};
 use underlay_systems::wire::{
     FrameBuffer, MAX_FRAME_BYTES, Opcode, Reply, Request, Status, append_values, encode_request,
@@ -253,6 +253,32 @@ fn commands_are_the_drivers_own_and_its_words_come_back() {
     bench.child.settle(LIMIT).unwrap();
     bench.child.health().unwrap();
     bench.child.stop(LIMIT).unwrap();
+}
+
+#[test]
+fn it_connects_to_what_is_on_its_list_and_to_nothing_else() {
+    let [one, other, six] = ["127.0.0.1:0", "127.0.0.1:0", "[::1]:0"].map(TcpListener::bind);
+    let (one, other) = (one.unwrap(), other.unwrap());
+    let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
+    let listed = format!("127.0.0.1 {},::1 0", port(&one));
+    let scratch = TempDir::new().unwrap();
+    let properties = [(MAY_CONNECT, listed.as_str())];
+    let child = try_start(&scratch, MEMORY_DRIVER, &properties, 64 << 20, LIMIT).unwrap();
+    let connect = |host: &str, listener: &TcpListener| {
+        child.command("testing", "connect", &format!("{host} {}", port(listener)), LIMIT)
+    };
+    assert_eq!(connect("127.0.0.1", &one).unwrap(), "connected");
+    assert_eq!(connect("localhost", &one).unwrap(), "connected");
+    if let Ok(six) = six {
+        assert_eq!(connect("::1", &six).unwrap(), "connected");
+    }
+    other.set_nonblocking(true).unwrap();
+    for host in ["127.0.0.1", "localhost"] {
+        let error = connect(host, &other).unwrap_err().to_string();
+        assert!(error.contains(&format!("--may-connect 127.0.0.1:{}", port(&other))), "{error}");
+    }
+    assert!(other.accept().is_err(), "somebody has connected");
+    child.stop(LIMIT).unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use underlay_systems::may_connect::Place;
 
 use super::LogLevel;
 
@@ -16,6 +17,10 @@ pub struct WorkerArguments {
     pub stdio: bool,
     #[command(flatten)]
     pub trust: TrustArguments,
+    /// Connect systems to this host and no other that is not named so too, whatever the coordinator says; again for each, or
+    /// UNDERLAY_MAY_CONNECT=HOST[:PORT],... Needed where the environment has a user and a password of a system
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
+    pub may_connect: Vec<Place>,
     /// End when no coordinator came for so long
     #[arg(long, value_name = "SECONDS")]
     pub end_when_idle: Option<f64>,

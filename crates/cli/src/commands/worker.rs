@@ -14,6 +14,7 @@ use std::time::Duration;
 use underlay_attach::Registry;
 use underlay_hosts::{Certificates, Door, HostError, Token, Trust, Visit, Worker};
 use underlay_sync::seldom::Seldom;
+use underlay_systems::may_connect::{self, MayConnect};
 
 use crate::arguments::{TrustArguments, WorkerArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
@@ -26,6 +27,7 @@ pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         })
     });
     let idle_limit = idle_limit.transpose()?;
+    let may_connect = may_connect(arguments)?;
     let door = match (&arguments.listen, trust(&arguments.trust)?) {
         (None, _) => None,
         (Some(address), Some(trust)) => Some(Door::open(address, &trust)?),
@@ -39,7 +41,7 @@ pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     };
     let registry = Registry::open()?;
     let stop = signals::stop_flag()?;
-    let worker = Worker::new(shared::connector(registry));
+    let worker = Worker::new(shared::connector(registry, may_connect));
     match door {
         None => {
             // Frames end with no line break, at which the standard library's own output would wait.
@@ -70,6 +72,19 @@ fn log(visit: Visit<'_>, refusals: &Seldom) {
         Visit::Coordinates { from } => tracing::info!(%from, "coordinates"),
         Visit::Gone { from, error: None } => tracing::info!(%from, "is gone"),
         Visit::Gone { from, error: Some(error) } => tracing::warn!(%from, "is gone: {error}"),
+    }
+}
+
+/// The list of the command line, or else that of the environment.
+fn may_connect(arguments: &WorkerArguments) -> Result<MayConnect, Failure> {
+    if !arguments.may_connect.is_empty() {
+        return Ok(MayConnect::Listed(arguments.may_connect.clone()));
+    }
+    match std::env::var_os(may_connect::VARIABLE).filter(|list| !list.is_empty()) {
+        None => Ok(MayConnect::WithoutCredentials),
+        Some(list) => may_connect::parse(&list.to_string_lossy())
+            .map(MayConnect::Listed)
+            .map_err(|problem| Failure::Mistake(format!("{}: {problem}", may_connect::VARIABLE))),
     }
 }
 

@@ -123,6 +123,7 @@ pub fn settings(plan: &CellPlan<'_>) -> Settings {
         slow_motion: plan.scale.time,
         visibility: plan.workload.visibility.clone(),
         scan_filter: plan.workload.scan_filter.clone(),
+        ..Settings::default()
     }
 }
 

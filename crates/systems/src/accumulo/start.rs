@@ -19,6 +19,7 @@ use crate::hdfs::{Hdfs, Heaps, Plan as HdfsPlan, VolumeChoosing};
 use crate::java::{ClassPath, Java};
 use crate::java_server;
 use crate::jvm::{self, JvmChild, Spec};
+use crate::may_connect::Allowed;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError};
 
@@ -136,8 +137,17 @@ impl System for Accumulo {
                 .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         let limit = LEAST_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+        // Before anything is fetched, and before anybody is asked.
+        let allowed = match &config.existing {
+            None => None,
+            Some(existing) => {
+                let named = self.credentials().is_ok().then_some([USERNAME, PASSWORD]);
+                settings.may_connect.check(NAME, ("zookeepers", &existing.zookeepers), named)?
+            }
+        };
+        let allowed = allowed.map(|(allowed, _)| allowed);
         let library = ACCUMULO.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
-        let client = ClientPlan { config: &config, settings, timeout, limit, library: &library };
+        let client = ClientPlan { config: &config, settings, timeout, limit, library: &library, allowed };
         match &config.existing {
             Some(existing) => {
                 let (user, password) = self.credentials()?;
@@ -266,6 +276,8 @@ struct ClientPlan<'a> {
     timeout: Duration,
     limit: Duration,
     library: &'a Path,
+    /// What the process may connect to: anything where there is no list.
+    allowed: Option<Allowed>,
 }
 
 impl ClientPlan<'_> {
@@ -335,6 +347,9 @@ impl ClientPlan<'_> {
             ("settle", if config.settle == Settle::Major { "compact" } else { "flush" }.to_owned()),
         ];
         properties.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        if let Some(allowed) = &self.allowed {
+            properties.insert(jvm::MAY_CONNECT.to_owned(), allowed.to_words());
+        }
         if let Some(visibility) = &settings.visibility {
             properties.insert("visibility".to_owned(), visibility.expression.clone());
             properties.insert("grant".to_owned(), visibility.authorizations.join(","));

@@ -1,6 +1,7 @@
 //! The connection to a cluster that all clients share: the driver's session, the table, the prepared statements.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,7 +15,9 @@ use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::{OpenSsl010Config, Session};
 use scylla::client::session_builder::SessionBuilder;
 use scylla::cluster::Node;
+use scylla::cluster::metadata::Peer;
 use scylla::errors::{ExecutionError, PrepareError};
+use scylla::policies::host_filter::HostFilter;
 use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::response::query_result::QueryRowsResult;
@@ -24,6 +27,7 @@ use tokio::runtime::Runtime;
 
 use super::config::Config;
 use super::table::{KEYSPACE, Question, Table};
+use crate::may_connect::{self, Allowed};
 
 /// Threads that move bytes between the sockets and the threads of the load, which wait for their answers themselves.
 const DRIVER_THREADS: usize = 2;
@@ -48,6 +52,8 @@ pub struct Target<'a> {
     /// Whether a table that is stored in another way may be changed.
     pub ours: bool,
     pub credentials: Option<Credentials>,
+    /// What may be connected to, and the addresses of the endpoints that are: nothing where it may be anything.
+    pub allowed: Option<(Allowed, Vec<SocketAddr>)>,
 }
 
 /// A user of the cluster.
@@ -73,6 +79,9 @@ pub enum DatabaseError {
     NoCredentials,
     #[error("can't connect to {endpoints}: {problem}")]
     Connect { endpoints: String, problem: String },
+    /// Nodes that the cluster tells of.
+    #[error("the cluster has other nodes, and {}", may_connect::not_listed(.0))]
+    NotListed(Vec<String>),
     /// Cassandra's own words to a statement of ours.
     #[error("{statement}: {problem}")]
     Statement { statement: String, problem: String },
@@ -110,6 +119,15 @@ impl Database {
                 _ => DatabaseError::Connect { endpoints: target.endpoints.join(", "), problem },
             }
         })?;
+        if let Some((allowed, _)) = &target.allowed {
+            // Without them the load would be that of a part of the cluster.
+            let state = session.get_cluster_state();
+            let nodes = state.get_nodes_info().iter().map(|node| (node.address.ip(), node.address.port()));
+            let strangers = may_connect::strangers(allowed, nodes);
+            if !strangers.is_empty() {
+                return Err(DatabaseError::NotListed(strangers));
+            }
+        }
         let table = Table::new(target.config, target.fields);
         let database = Database { runtime, session, table, prepared: RwLock::default() };
         database.make_table(target.ours)?;
@@ -333,7 +351,6 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
         .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
         .build();
     let mut builder = SessionBuilder::new()
-        .known_nodes(&target.endpoints)
         .default_execution_profile_handle(profile.into_handle())
         .pool_size(PoolSize::PerHost(CONNECTIONS_PER_NODE))
         .connection_timeout(target.timeout)
@@ -341,6 +358,14 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
         .schema_agreement_timeout(SCHEMA_LIMIT)
         .keyspaces_to_fetch([KEYSPACE])
         .tcp_nodelay(true);
+    builder = match &target.allowed {
+        None => builder.known_nodes(&target.endpoints),
+        // By their addresses: a name could have another one when the driver asks for it. And no second port of a node (ScyllaDB's).
+        Some((allowed, addresses)) => builder
+            .known_nodes_addr(addresses)
+            .host_filter(Arc::new(Listed(allowed.clone())))
+            .disallow_shard_aware_port(true),
+    };
     if let Some(datacenter) = &target.config.datacenter {
         builder = builder.prefer_datacenter(datacenter.clone());
     }
@@ -351,6 +376,15 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
         builder = builder.user(username, password);
     }
     Ok(builder)
+}
+
+/// Keeps the driver from nodes that the cluster tells of, at the beginning or later, and that are not on the list.
+struct Listed(Allowed);
+
+impl HostFilter for Listed {
+    fn accept(&self, peer: &Peer) -> bool {
+        self.0.has(peer.address.ip(), peer.address.port())
+    }
 }
 
 /// TLS that trusts these authorities and no others. A node's certificate must name the address it is reached at.
@@ -418,6 +452,7 @@ mod tests {
             timeout: Duration::from_secs(5),
             ours: true,
             credentials: None,
+            allowed: None,
         };
         let error = Database::open(&target).err().unwrap().to_string();
         assert!(error.contains(&format!("can't connect to {endpoint}")), "{error}");

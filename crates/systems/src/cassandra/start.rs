@@ -136,8 +136,20 @@ impl System for Cassandra {
         let ours = addresses.is_some();
         // Credentials are for clusters that ask for them: those that are started here don't.
         let credentials = if ours { None } else { self.credentials()? };
-        let target =
-            Target { endpoints, config: &config, fields: settings.fields, timeout, ours, credentials };
+        let named = credentials.is_some().then_some([USERNAME, PASSWORD]);
+        let allowed = match ours {
+            true => None,
+            false => settings.may_connect.check(NAME, ("endpoints", &endpoints), named)?,
+        };
+        let target = Target {
+            endpoints,
+            config: &config,
+            fields: settings.fields,
+            timeout,
+            ours,
+            credentials,
+            allowed,
+        };
         let database = Database::open(&target).map_err(|error| explain("starting", &error, &nodes))?;
         let states = nodes.iter().map(|node| Arc::clone(node.state())).collect();
         Ok(Box::new(Started { config, nodes, states, database: Arc::new(database), timeout, addresses }))
@@ -154,6 +166,7 @@ fn explain(during: &'static str, error: &DatabaseError, nodes: &[Node]) -> Syste
     let key = match error {
         DatabaseError::Different { setting, .. } => Some(*setting),
         DatabaseError::Authorities { .. } => Some("tls_ca"),
+        DatabaseError::NotListed(_) => Some("endpoints"),
         _ => None,
     };
     if let Some(key) = key {

@@ -10,4 +10,4 @@ mod sources;
 
 pub use client::JvmClient;
 pub use process::{JvmChild, Spec};
-pub use sources::{ACCUMULO, ACCUMULO_DRIVER, CHILD, MEMORY_DRIVER};
+pub use sources::{ACCUMULO, ACCUMULO_DRIVER, CHILD, MAY_CONNECT, MEMORY_DRIVER};

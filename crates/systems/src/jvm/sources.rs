@@ -17,6 +17,7 @@ pub static CHILD: JavaSources = JavaSources {
         java!("underlay/jvm/Driver.java"),
         java!("underlay/jvm/Frame.java"),
         java!("underlay/jvm/MalformedFrame.java"),
+        java!("underlay/jvm/MayConnect.java"),
         java!("underlay/jvm/MemoryDriver.java"),
         java!("underlay/jvm/Reply.java"),
         java!("underlay/jvm/Request.java"),
@@ -24,6 +25,9 @@ pub static CHILD: JavaSources = JavaSources {
         java!("underlay/jvm/Values.java"),
     ],
 };
+
+/// The property that lists what the child may connect to, whatever its driver is: see `MayConnect.java`.
+pub const MAY_CONNECT: &str = "may-connect";
 
 /// The driver that keeps records in the child's own memory: what the way there costs, and what operations mean.
 pub const MEMORY_DRIVER: &str = "underlay.jvm.MemoryDriver";

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 use underlay_systems::accumulo::Accumulo;
+use underlay_systems::may_connect::{self, MayConnect};
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, Visibility};
 use underlay_workload::client::{Client, FieldValues, Fields, FoundRecords, Outcome};
 
@@ -209,11 +210,18 @@ fn it_can_be_joined(running: &dyn Running, directory: &Path, ledger: &Ledger) {
     };
     let network = File::open(format!("/proc/{}/ns/net", running.processes()[0])).unwrap();
     let paths = StoragePaths { scratch: directory.join("joined"), ..StoragePaths::default() };
+    // Its servers are named by ZooKeeper, and listen at other ports.
+    let listed = |list: &str| {
+        let may_connect = MayConnect::Listed(may_connect::parse(list).unwrap());
+        Settings { may_connect, ..settings.clone() }
+    };
     let join = || {
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         let system = Accumulo::with_variables(variable);
-        let joined =
-            system.start(&paths, &Memory { budget_bytes: 0, cgroup_procs: Vec::new() }, &settings).unwrap();
+        let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
+        let refused = system.start(&paths, &memory, &listed("127.0.0.1:2181")).err().unwrap().to_string();
+        assert!(refused.contains("--may-connect 127.0.0.1:"), "{refused}");
+        let joined = system.start(&paths, &memory, &listed("127.0.0.1")).unwrap();
         joined.health().unwrap();
         assert!(joined.processes().is_empty());
         assert_eq!(ledger.losses(joined.as_ref()), [""; 0]);

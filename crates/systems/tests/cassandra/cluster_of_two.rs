@@ -4,11 +4,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use underlay_systems::system::Running;
+use underlay_systems::cassandra::Cassandra;
+use underlay_systems::may_connect::{self, MayConnect};
+use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System as _};
 use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
 
-use crate::{files_in, is_process, join, signal, start, whole_record};
+use crate::{files_in, is_process, join, settings, signal, start, whole_record};
 
+const NO_USER: Cassandra = Cassandra::with_variables(|_| None);
 const RECORDS: u32 = 40;
 /// Written while only one of the nodes is there.
 const FURTHER_RECORDS: u32 = 20;
@@ -28,6 +31,7 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
     assert_eq!(figures["current_nodes"], 2.0);
     assert_eq!(figures["writes"], f64::from(2 * RECORDS), "each node has a copy of each record");
 
+    only_nodes_on_the_list_are_connected_to(&running.applied_settings()["addresses"]);
     signal(running.as_ref(), 1, Signal::KILL);
     // At ALL, writes must fail now, each with a reason.
     let mut client = running.connect().unwrap();
@@ -72,6 +76,23 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
     assert_all_there(running.as_ref(), RECORDS + FURTHER_RECORDS);
     write(running.as_ref(), 0..RECORDS);
     running.stop().unwrap();
+}
+
+/// The first node tells of the other.
+fn only_nodes_on_the_list_are_connected_to(addresses: &str) {
+    let (first, other) = addresses.split_once(", ").unwrap();
+    let join_with = |list: &str| {
+        let may_connect = MayConnect::Listed(may_connect::parse(list).unwrap());
+        let settings = Settings { may_connect, ..settings(&[("endpoints", first), ("consistency", "ONE")]) };
+        let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
+        NO_USER.start(&StoragePaths::default(), &memory, &settings)
+    };
+    let error = join_with(first).err().unwrap().to_string();
+    assert!(
+        error.contains("the cluster has other nodes") && error.contains(&format!("--may-connect {other}")),
+        "{error}"
+    );
+    join_with(&format!("{first},{other}")).unwrap().stop().unwrap();
 }
 
 fn key_of(number: u32) -> String {

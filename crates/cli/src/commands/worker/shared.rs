@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use underlay_attach::{OwnFolder, Registry};
 use underlay_hosts::{Connect, Connector, Job};
+use underlay_systems::may_connect::MayConnect;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths};
 use underlay_workload::client::{Client, ClientError};
 
@@ -33,8 +34,8 @@ struct Reached {
     _scratch: OwnFolder,
 }
 
-/// How a worker reaches what it is told to.
-pub fn connector(registry: Registry) -> Connector {
+/// How a worker reaches what it is told to, where it may.
+pub fn connector(registry: Registry, may_connect: MayConnect) -> Connector {
     Box::new(move |job: &Job| -> Result<Connect, String> {
         check(&job.system, &job.settings)?;
         let known = underlay_systems::names().join(", ");
@@ -49,6 +50,7 @@ pub fn connector(registry: Registry) -> Connector {
             fields: workload.field_count,
             field_bytes: workload.field_length.max_bytes(),
             timeout: CLIENT_TIMEOUT,
+            may_connect: may_connect.clone(),
             ..Settings::default()
         };
         let scratch = OwnFolder::temporary("worker", &registry).map_err(|error| error.to_string())?;

@@ -1,5 +1,8 @@
 package underlay.jvm;
 
+import java.net.InetSocketAddress;
+import java.net.Socket;
+import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Arrays;
@@ -42,7 +45,7 @@ public final class MemoryDriver implements Driver {
         return Map.of("current_connections", (double) connections.sum());
     }
 
-    /** {@code wait} answers as late as the limit says; {@code echo} with its argument. */
+    /** {@code wait} answers as late as the limit says; {@code echo} with its argument; {@code connect HOST PORT} makes two connections. */
     @Override
     public String command(String name, String argument, Duration limit) throws Exception {
         switch (name) {
@@ -52,6 +55,14 @@ public final class MemoryDriver implements Driver {
             case "wait" -> {
                 Thread.sleep(limit.toMillis());
                 return "";
+            }
+            case "connect" -> {
+                String[] place = argument.split(" ");
+                InetSocketAddress address = new InetSocketAddress(place[0], Integer.parseInt(place[1]));
+                try (SocketChannel channel = SocketChannel.open(address); Socket socket = new Socket()) {
+                    socket.connect(address);
+                    return channel.isConnected() ? "connected" : "";
+                }
             }
             default -> {
                 return Driver.super.command(name, argument, limit);

@@ -48,7 +48,9 @@ public final class Server {
         Path socket = Path.of(words[0]);
         boolean orderly = false;
         try {
-            Driver driver = opened(words[1], properties(Path.of(words[2])));
+            Map<String, String> properties = properties(Path.of(words[2]));
+            MayConnect.holdTo(properties.remove(MayConnect.PROPERTY));
+            Driver driver = opened(words[1], properties);
             try (ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
                 // Listening is the sign of being ready: from here on a connection succeeds.
                 listener.bind(UnixDomainSocketAddress.of(socket), BACKLOG);
