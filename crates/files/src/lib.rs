@@ -7,6 +7,7 @@ mod listen;
 pub mod plain_file;
 mod read;
 mod remove;
+mod secret;
 mod way;
 mod write;
 
@@ -14,6 +15,7 @@ pub use folder::{Folder, unique_name};
 pub use listen::listen;
 pub use read::{read, read_text};
 pub use remove::{remove_file, remove_tree};
+pub use secret::read_secret;
 pub use way::{check_way, check_way_to};
 pub use write::{append, check_replaceable, check_writable, replace, replace_with, write};
 
