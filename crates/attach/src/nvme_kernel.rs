@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use underlay_nvme::initiator::Options;
+use underlay_nvme::initiator::{self, InitiatorError, Options};
 use underlay_record::DeviceActivity;
 use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
 
@@ -150,6 +150,7 @@ impl KernelVolumes {
                 options.subsystem_nqn, options.subsystem_nqn
             )));
         }
+        prove(&options).map_err(|error| failed(error.to_string()))?;
         let Controller { subsystem_nqn, host_nqn } = wanted.clone();
         let note = self.registry.note(Thing::NvmeController { subsystem_nqn, host_nqn })?;
         if let Err(error) = make_controller(&options) {
@@ -160,6 +161,11 @@ impl KernelVolumes {
             )));
         }
         self.controllers.push((wanted.clone(), note));
+        if options.secrets.is_some() {
+            wanted.hide_secrets().map_err(|error| {
+                failed(format!("the secrets that the kernel shows in sysfs can't be hidden: {error}"))
+            })?;
+        }
         let deadline = Instant::now() + PATIENCE;
         loop {
             let device = wanted.device(remote.nsid);
@@ -176,6 +182,17 @@ impl KernelVolumes {
     fn sampler(&self) -> MutexGuard<'_, Option<Sampler>> {
         self.sampler.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Connects once as we do ourselves where the controller has to prove itself: the kernel asks it for a proof only if the
+/// controller asks for one, and takes one that asks for nothing.
+fn prove(options: &Options) -> Result<(), InitiatorError> {
+    let must_prove = options.secrets.as_ref().is_some_and(|secrets| secrets.controller.is_some());
+    if must_prove {
+        // Nothing is looked for again here.
+        drop(initiator::Controller::connect(options.clone())?);
+    }
+    Ok(())
 }
 
 fn make_controller(options: &Options) -> io::Result<()> {
@@ -325,11 +342,11 @@ mod tests {
 
     #[test]
     fn the_kernel_is_told_what_it_understands() {
-        let host = Secret::generate(Hash::Sha256).unwrap();
+        let [host, controller] = [(); 2].map(|()| Secret::generate(Hash::Sha256).unwrap());
         let options = Options {
             host_id: [0x12; 16],
             digests: Digests { header: true, data: false },
-            secrets: Some(HostSecrets { host: host.clone(), controller: None }),
+            secrets: Some(HostSecrets { host: host.clone(), controller: Some(controller.clone()) }),
             ..Options::new("[::1]:4420", "nqn.x:data").with_host_nqn("nqn.x:host")
         };
         let text = connect_options(&options).unwrap();
@@ -337,7 +354,7 @@ mod tests {
             "transport=tcp,traddr=::1,trsvcid=4420,nqn=nqn.x:data,hostnqn=nqn.x:host,",
             "hostid=12121212-1212-1212-1212-121212121212,nr_io_queues=2,queue_size=128,",
             ",hdr_digest,",
-            &format!("dhchap_secret={}", host.reveal()),
+            &format!(",dhchap_secret={},dhchap_ctrl_secret={}", host.reveal(), controller.reveal()),
         ] {
             assert!(text.contains(part), "{text}");
         }

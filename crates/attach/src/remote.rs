@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use underlay_nvme::auth::{HostSecrets, Secret};
+use underlay_nvme::auth::{HostSecrets, read_secrets};
 use underlay_nvme::initiator::{Controller, InitiatorError, Options};
 use underlay_nvme::pdu::Digests;
 use underlay_storage::stack::{Figure, OpenedRemote, Opener, RemoteSpec, Way};
@@ -23,7 +23,7 @@ impl Opener for NvmeTcp {
     }
 }
 
-/// What a spec says, with the secrets that `variable` finds in the environment.
+/// What a spec says, with the secrets that it names; `variable` asks the environment.
 pub(crate) fn options(
     remote: &RemoteSpec,
     variable: impl Fn(&str) -> Option<String>,
@@ -32,24 +32,8 @@ pub(crate) fn options(
     if let Some(host_nqn) = &remote.host_nqn {
         options = options.with_host_nqn(host_nqn);
     }
-    let secret = |name: &Option<String>| -> Result<Option<Secret>, String> {
-        let Some(name) = name else { return Ok(None) };
-        let text = variable(name).ok_or_else(|| {
-            format!("the environment variable {name}, which holds a secret for DH-HMAC-CHAP, is not set")
-        })?;
-        Secret::parse(&text).map(Some).map_err(|error| format!("the environment variable {name}: {error}"))
-    };
-    let secrets = match (secret(&remote.secret_env)?, secret(&remote.controller_secret_env)?) {
-        (Some(host), controller) => Some(HostSecrets { host, controller }),
-        (None, None) => None,
-        (None, Some(_)) => {
-            return Err(
-                "it has a controller's secret and no host's: a controller proves itself only to a host \
-                        that does"
-                    .into(),
-            );
-        }
-    };
+    let secrets = read_secrets(&remote.secrets, variable).map_err(|error| error.to_string())?;
+    let secrets = secrets.map(|(host, controller)| HostSecrets { host, controller });
     Ok(Options {
         queues: remote.queues,
         queue_depth: remote.queue_depth,
@@ -92,7 +76,10 @@ impl Way for Connection {
 
 #[cfg(test)]
 mod tests {
-    use underlay_nvme::auth::Hash;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use underlay_nvme::auth::{Hash, Secret};
+    use underlay_storage::stack::SecretPlaces;
 
     use super::*;
 
@@ -100,17 +87,50 @@ mod tests {
         RemoteSpec::new("pool/data", "127.0.0.1:4420", "nqn.2026-01.org.example:data", 1)
     }
 
+    fn with_secrets(secrets: SecretPlaces) -> RemoteSpec {
+        RemoteSpec { secrets, ..spec() }
+    }
+
+    #[test]
+    fn secrets_come_from_files_that_nobody_else_can_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let [host, controller] = [(); 2].map(|()| Secret::generate(Hash::Sha256).unwrap());
+        let place = |name: &str, secret: &Secret| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, secret.reveal() + "\n").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+            Some(file)
+        };
+        let spec = with_secrets(SecretPlaces {
+            secret_file: place("host", &host),
+            controller_secret_file: place("controller", &controller),
+            ..SecretPlaces::default()
+        });
+        let found = options(&spec, |_| None).unwrap().secrets.unwrap();
+        assert_eq!((found.host, found.controller), (host, Some(controller)));
+        let file = folder.path().join("controller");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let refused = options(&spec, |_| None).unwrap_err();
+        assert!(refused.contains(file.to_str().unwrap()) && refused.contains("chmod 600"), "{refused}");
+        std::fs::remove_file(&file).unwrap();
+        assert!(options(&spec, |_| None).unwrap_err().contains(file.to_str().unwrap()));
+    }
+
     #[test]
     fn secrets_come_from_the_environment_and_a_missing_one_is_named() {
         let secret = Secret::generate(Hash::Sha256).unwrap();
-        let with_secret = RemoteSpec { secret_env: Some("HOST_SECRET".into()), ..spec() };
+        let with_secret =
+            with_secrets(SecretPlaces { secret_env: Some("HOST_SECRET".into()), ..SecretPlaces::default() });
         let found = options(&with_secret, |name| (name == "HOST_SECRET").then(|| secret.reveal())).unwrap();
         assert_eq!(found.secrets.unwrap().host, secret);
         let refused = options(&with_secret, |_| None).unwrap_err();
         assert!(refused.contains("HOST_SECRET") && refused.contains("not set"), "{refused}");
         let refused = options(&with_secret, |_| Some("DHHC-1:01:abc:".into())).unwrap_err();
         assert!(refused.contains("HOST_SECRET") && !refused.contains("abc"), "{refused}");
-        let alone = RemoteSpec { controller_secret_env: Some("CONTROLLER".into()), ..spec() };
+        let alone = with_secrets(SecretPlaces {
+            controller_secret_env: Some("CONTROLLER".into()),
+            ..SecretPlaces::default()
+        });
         assert!(options(&alone, |_| Some(secret.reveal())).unwrap_err().contains("no host's"));
     }
 

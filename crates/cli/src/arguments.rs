@@ -4,6 +4,7 @@ mod advise;
 mod fault;
 mod probing;
 mod rate;
+mod secrets;
 mod volume;
 mod worker;
 
@@ -15,6 +16,7 @@ pub use advise::{AdviseArguments, AdviseCommand, SplitArguments};
 pub use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
 pub use probing::{MeasureArguments, ServeArguments, VerifyArguments};
 pub use rate::RateArgument;
+pub use secrets::SecretArguments;
 pub use volume::{CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand};
 pub use worker::{TrustArguments, WorkerArguments, WorkersArguments};
 
@@ -300,9 +302,8 @@ pub struct MountArguments {
     /// Of a server's volume: the qualified name by which this host is known there [default: the host's own]
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
-    /// Of a server's volume: the environment variable with this host's secret (DH-HMAC-CHAP)
-    #[arg(long, value_name = "VARIABLE")]
-    pub secret_env: Option<String>,
+    #[command(flatten)]
+    pub secrets: SecretArguments,
     /// Write what the devices did to this file, as JSON, at the end
     #[arg(long, value_name = "FILE")]
     pub activity: Option<PathBuf>,

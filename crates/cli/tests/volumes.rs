@@ -5,11 +5,12 @@ mod support;
 #[path = "support/volumes.rs"]
 mod volumes;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use support::{Playground, can_mount, stderr, stdout};
-use underlay_nvme::auth::{Hash, HostSecrets, Secret};
-use underlay_nvme::initiator::{Controller, Options, discover};
+use underlay_nvme::auth::{AuthError, Hash, HostSecrets, Secret};
+use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
 use volumes::VolumeServer;
 
@@ -213,6 +214,74 @@ fn only_hosts_on_the_list_that_know_the_secret_are_let_in() {
     assert!(Controller::connect(Options::new(&server.address, copy["nqn"].as_str().unwrap())).is_err());
     drop(controller);
     assert_eq!(server.stop(), Some(130));
+}
+
+#[test]
+fn both_sides_prove_themselves_to_each_other() {
+    let playground = Playground::new();
+    let host = "nqn.2014-08.org.nvmexpress:uuid:5e1f7a52-9d0b-4c1f-8a43-2b6f0c9d7e11";
+    let pool = format!(
+        "{POOL}\n[volume.closed]\ncapacity = \"512 MiB\"\nhosts = [\"{host}\"]\nsecret_file = \"host.secret\"\n\
+         controller_secret_file = \"controller.secret\"\n"
+    );
+    playground.write("pool.toml", &pool);
+    let secret = |seed: u8| Secret::new(Some(Hash::Sha256), vec![seed; 32]).unwrap();
+    let keep = |name: &str, seed: u8, mode: u32| {
+        let file = playground.write(name, &(secret(seed).reveal() + "\n"));
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    keep("host.secret", 1, 0o600);
+    keep("controller.secret", 2, 0o644);
+    keep("other.secret", 3, 0o600);
+    let problem = refused(&playground, &["volume", "serve", "pool.toml"], 2);
+    assert!(problem.contains("controller.secret") && problem.contains("chmod 600"), "{problem}");
+    keep("controller.secret", 2, 0o600);
+    let server = VolumeServer::start(&playground, &["--immediate"]);
+
+    let with = |nqn: &str, own: u8, controller: u8| {
+        let secrets = Some(HostSecrets { host: secret(own), controller: Some(secret(controller)) });
+        Options { secrets, ..Options::new(&server.address, nqn).with_host_nqn(host) }
+    };
+    let refusal = |options: Options| Controller::connect(options).err().expect("it was let in");
+    let closed = server.nqn("closed");
+    let controller = Controller::connect(with(&closed, 1, 2)).unwrap();
+    controller.namespace(1).unwrap().execute(Request::Flush).unwrap();
+    let wrong = refusal(with(&closed, 1, 3));
+    assert!(matches!(wrong, InitiatorError::Authentication(AuthError::ControllerUnproved)), "{wrong}");
+    let wrong = refusal(with(&closed, 3, 2));
+    assert!(matches!(wrong, InitiatorError::Authentication(AuthError::Refused(_))), "{wrong}");
+    // As one does that took the server's place and does not know its secret.
+    let silent = refusal(with(&server.nqn("data"), 1, 2));
+    assert!(matches!(silent, InitiatorError::NoAuthentication(_)), "{silent}");
+    drop(controller);
+
+    let create = ["volume", "create", "pool.toml", "second", "--capacity", "16 MiB"];
+    let secrets = ["--secret-file", "host.secret", "--controller-secret-file", "controller.secret"];
+    assert!(refused(&playground, &[&create[..], &secrets].concat(), 2).contains("--host"));
+    let hosts = ["--host", host];
+    let alone = ["--controller-secret-env", "NONE"];
+    assert!(refused(&playground, &[&create[..], &hosts, &alone].concat(), 2).contains("--secret-file"));
+    done(&playground, &[&create[..], &hosts, &secrets].concat());
+    let found = state(&playground);
+    let second = volume(&found, "second").unwrap()["nqn"].as_str().unwrap().to_owned();
+    drop(Controller::connect(with(&second, 1, 2)).unwrap());
+    refusal(with(&second, 1, 3));
+
+    if can_mount() {
+        let url = format!("nvme-tcp://{}/closed", server.address);
+        let mount = ["mount", &url, "mnt", "--host-nqn", host, "--secret-file", "host.secret"];
+        let by = |controller| [&mount[..], &["--controller-secret-file", controller, "--", "true"]].concat();
+        done(&playground, &by("controller.secret"));
+        let problem = refused(&playground, &by("other.secret"), 2);
+        assert!(problem.contains("did not prove"), "{problem}");
+        let url = format!("nvme-tcp://{}/data", server.address);
+        let open = ["mount", &url, "mnt", "--secret-file", "host.secret"];
+        let controller = ["--controller-secret-file", "controller.secret", "--", "true"];
+        let problem = refused(&playground, &[&open[..], &controller].concat(), 2);
+        assert!(problem.contains("asks for no authentication"), "{problem}");
+    }
+    assert_eq!(server.stop(), Some(130));
+    assert_eq!(playground.left_behind(), [""; 0]);
 }
 
 #[test]

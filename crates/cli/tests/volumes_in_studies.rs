@@ -2,11 +2,16 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use support::{Playground, can_mount, records, stderr, stdout, wait_for};
+use underlay_nvme::auth::{AuthError, Hash, HostSecrets, Secret};
+use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
 use underlay_record::CellStatus;
+use underlay_volume::server::protocol::{Command, Reply};
+use underlay_volume::server::{Connection, nqn};
 
 /// Two stand-alone servers on drives of their own, and on volumes of a pool with as many drives.
 const STUDY: &str = r#"
@@ -137,6 +142,70 @@ fn a_killed_run_leaves_no_volume_server() {
     child.wait().unwrap();
     let output = playground.output(&["clean"]);
     assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(playground.left_behind(), [""; 0]);
+    assert!(!playground.path("out/work").exists());
+}
+
+#[test]
+fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let mut child = run_to_a_volume_server(&playground, "cell");
+    let pool = playground.path("out/work/cell/pool");
+    let mut address = None;
+    wait_for("an answer of the volume server", Duration::from_secs(60), || {
+        let asked = Connection::open(&pool.join("devices/control"));
+        if let Ok(Reply::Pong { address: found, .. }) =
+            asked.and_then(|mut server| server.ask(&Command::Ping))
+        {
+            address = Some(found.to_string());
+        }
+        address.is_some()
+    });
+    let volume = nqn::of_volume("pool", "server-0");
+    let options = Options { loss_timeout: Duration::ZERO, ..Options::new(address.unwrap(), &volume) };
+    let refused = |options: Options| Controller::connect(options).err().expect("it was let in");
+
+    // Another local user can connect to the port, and knows all names.
+    let stranger = options.clone().with_host_nqn("nqn.2014-08.org.example:stranger");
+    assert!(matches!(refused(stranger.clone()), InitiatorError::Refused { .. }));
+    let seen = discover(&stranger).unwrap();
+    assert!(seen.iter().all(|entry| entry.subsystem_nqn != volume), "{seen:?}");
+    assert!(matches!(refused(options.clone()), InitiatorError::AuthenticationRequired(_)));
+    let with =
+        |host, controller| Options { secrets: Some(HostSecrets { host, controller }), ..options.clone() };
+    let guess = || Secret::generate(Hash::Sha256).unwrap();
+    let wrong = refused(with(guess(), None));
+    assert!(matches!(wrong, InitiatorError::Authentication(AuthError::Refused(_))), "{wrong}");
+
+    // Who may read the cell's secrets is let in, and the server proves that it knows its own.
+    let secret = |name: &str| {
+        let file = pool.join(name);
+        let found = std::fs::metadata(&file).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, 0o600, "{name}");
+        Secret::parse(&std::fs::read_to_string(file).unwrap()).unwrap()
+    };
+    let (host, controller) = (secret("host.secret"), secret("controller.secret"));
+    assert_ne!(host, controller);
+    drop(Controller::connect(with(host.clone(), Some(controller))).unwrap());
+    let wrong = refused(with(host, Some(guess())));
+    assert!(matches!(wrong, InitiatorError::Authentication(AuthError::ControllerUnproved)), "{wrong}");
+
+    // Nor is a secret where others could read it.
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+        let line = read("cmdline");
+        let has = |text: &[u8], word: &[u8]| text.windows(word.len()).any(|part| part == word);
+        if has(&line, playground.path("").to_str().unwrap().as_bytes()) {
+            assert!(!has(&line, b"DHHC-1:") && !has(&read("environ"), b"DHHC-1:"));
+        }
+    }
+
+    // SAFETY: the child has not been waited for, so its id is still its own.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(playground.left_behind(), [""; 0]);
     assert!(!playground.path("out/work").exists());
 }

@@ -8,6 +8,7 @@ mod listen;
 pub mod plain_file;
 mod read;
 mod remove;
+mod secret;
 mod way;
 mod write;
 
@@ -16,6 +17,7 @@ pub use foreign::ForeignFolder;
 pub use listen::listen;
 pub use read::{read, read_text};
 pub use remove::{remove_file, remove_tree};
+pub use secret::read_secret;
 pub use way::{check_way, check_way_to};
 pub use write::{append, check_replaceable, check_writable, replace, replace_with, write};
 

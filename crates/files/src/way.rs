@@ -59,7 +59,7 @@ impl User {
         found.st_uid == self.number || Some(found.st_uid) == self.behind
     }
 
-    fn trusts(&self, found: &Stat) -> bool {
+    pub fn trusts(&self, found: &Stat) -> bool {
         found.st_uid == 0 || self.owns(found)
     }
 
@@ -148,7 +148,7 @@ pub(crate) fn open_straight(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// POSIX access control lists (acl(5)); a file system that has none says so.
-fn has_access_list(folder: impl AsFd) -> bool {
+pub(crate) fn has_access_list(folder: impl AsFd) -> bool {
     // By its path, since what was found by its path alone can't be asked.
     match rustix::fs::getxattr_query(in_proc(folder), "system.posix_acl_access") {
         Ok(length) => length > 0,

@@ -9,6 +9,7 @@ mod group;
 mod hash;
 mod host;
 mod message;
+mod places;
 mod response;
 mod secret;
 
@@ -17,6 +18,7 @@ pub use group::DhGroup;
 pub use hash::Hash;
 pub use host::{HostSecrets, HostSession, HostStep};
 pub use message::{Challenge, Failure, FailureCode, Message, MessageError, Negotiate, Reply, Success1};
+pub use places::{PlaceError, read_secrets};
 pub use secret::{Secret, SecretError};
 
 /// Longer than any message: a reply with two SHA-512 values and a public value of 8192 bits.

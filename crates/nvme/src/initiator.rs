@@ -26,5 +26,5 @@ pub use device::RemoteDevice;
 pub use dialer::Dialer;
 pub use discovery::discover;
 pub use error::InitiatorError;
-pub use options::{Options, UnflushedLimits};
+pub use options::{Options, UnflushedLimits, this_host_nqn};
 pub use stats::{Figures, Latency};

@@ -3,6 +3,7 @@
 mod faults;
 mod layers;
 mod remote;
+mod secret_places;
 pub mod spec;
 
 use std::collections::BTreeSet;
@@ -25,6 +26,7 @@ use crate::time::Time;
 use layers::Layer;
 pub use remote::{Figure, OpenedRemote, Opener, Way};
 use remote::{NoOpener, Remote};
+pub use secret_places::SecretPlaces;
 pub use spec::{BackingSpec, DeviceSpec, InitialState, Node, RemoteSpec, StackSpec, VolumeSpec};
 
 /// Whether requests take their modelled time.

@@ -57,7 +57,10 @@ fn the_documented_pool_is_read() {
     assert_eq!((data.name.as_str(), data.spec.compress, data.spec.mirror), ("data", Some(Codec::Lz4), false));
     assert_eq!(logs.spec.limits.iops, Some(20_000));
     assert_eq!(logs.spec.limits.bytes_per_second, Some(400_000_000));
-    assert_eq!((logs.admission.hosts.len(), logs.admission.secret_env.as_deref()), (1, Some("LOGS_SECRET")));
+    assert_eq!(
+        (logs.admission.hosts.len(), logs.admission.secrets.secret_env.as_deref()),
+        (1, Some("LOGS_SECRET"))
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use underlay_storage::catalogue::Medium;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, SecretPlaces};
 
 use crate::pool::VolumeSpec;
 
@@ -66,9 +66,9 @@ pub struct Admission {
     /// The NQNs of the hosts that may; any host when empty.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// The environment variable of the server with the secret that they prove to know (DH-HMAC-CHAP).
-    #[serde(default)]
-    pub secret_env: Option<String>,
+    /// What they prove to know, and what is proven to them; a variable is one of the server's environment.
+    #[serde(flatten)]
+    pub secrets: SecretPlaces,
     /// Several hosts may write at the same time, as a cluster file system does. Otherwise one may.
     #[serde(default)]
     pub shared: bool,

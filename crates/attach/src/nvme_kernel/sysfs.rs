@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use super::{PATIENCE, POLL, line_of};
 
 const CONTROLLERS: &str = "/sys/class/nvme";
 const BLOCK_DEVICES: &str = "/sys/block";
+const SECRETS: [&str; 2] = ["dhchap_secret", "dhchap_ctrl_secret"];
 
 /// A controller by what was asked for: its number is known only once it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,25 @@ impl Controller {
     fn is_at(&self, directory: &Path) -> bool {
         let says = |file: &str, text: &str| line_of(&directory.join(file)).is_some_and(|found| found == text);
         says("transport", "tcp") && says("subsysnqn", &self.subsystem_nqn) && says("hostnqn", &self.host_nqn)
+    }
+
+    /// The kernel shows a controller's secrets to everybody, from when it is made until this.
+    pub(super) fn hide_secrets(&self) -> io::Result<()> {
+        self.hide_secrets_in(Path::new(CONTROLLERS))
+    }
+
+    fn hide_secrets_in(&self, controllers: &Path) -> io::Result<()> {
+        for number in self.numbers_in(controllers) {
+            for name in SECRETS {
+                let file = controllers.join(format!("nvme{number}")).join(name);
+                match fs::set_permissions(&file, fs::Permissions::from_mode(0o600)) {
+                    // A kernel without authentication.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    outcome => outcome?,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether it is there and connected.
@@ -107,6 +128,21 @@ mod tests {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, format!("{text}\n")).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_secrets_of_a_controller_are_hidden() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let ours = Controller { subsystem_nqn: "nqn.x:data".into(), host_nqn: "nqn.x:host".into() };
+        let known = [("transport", "tcp"), ("subsysnqn", "nqn.x:data"), ("hostnqn", "nqn.x:host")];
+        put(&sysfs.path().join("nvme0"), &known);
+        ours.hide_secrets_in(sysfs.path()).unwrap();
+        put(&sysfs.path().join("nvme0"), &[("dhchap_secret", "DHHC-1:"), ("dhchap_ctrl_secret", "DHHC-1:")]);
+        ours.hide_secrets_in(sysfs.path()).unwrap();
+        for name in SECRETS {
+            let mode = fs::metadata(sysfs.path().join("nvme0").join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
         }
     }
 

@@ -151,7 +151,7 @@ fn a_server_that_is_not_there_is_named() {
     let said = refused(volume.clone());
     assert!(said.contains("data.remote") && said.contains("can't be reached"), "{said}");
     if let Node::Remote(remote) = &mut volume.root {
-        remote.secret_env = Some("UNDERLAY_TEST_NO_SUCH_SECRET".into());
+        remote.secrets.secret_env = Some("UNDERLAY_TEST_NO_SUCH_SECRET".into());
     }
     let said = refused(volume);
     assert!(said.contains("UNDERLAY_TEST_NO_SUCH_SECRET"), "{said}");

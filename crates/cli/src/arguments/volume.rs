@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::LogLevel;
+use super::{LogLevel, SecretArguments};
 
 #[derive(Debug, Args)]
 pub struct VolumeArguments {
@@ -130,9 +130,9 @@ pub struct CreateVolumeArguments {
     /// The qualified name of a host that may connect; may be given several times [default: any host]
     #[arg(long = "host", value_name = "NQN")]
     pub hosts: Vec<String>,
-    /// The environment variable of the server with the secret that those hosts prove they know
-    #[arg(long, value_name = "VARIABLE", requires = "hosts")]
-    pub secret_env: Option<String>,
+    // A variable is one of the server's environment; a file is read by the server, too.
+    #[command(flatten)]
+    pub secrets: SecretArguments,
     /// Let several hosts write at the same time: for a cluster file system, and for no other
     #[arg(long)]
     pub shared: bool,

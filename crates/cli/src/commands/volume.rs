@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use underlay_storage::layers::compress::Codec;
+use underlay_storage::stack::SecretPlaces;
 use underlay_study::spec::read_pool_file;
 use underlay_study::units;
 use underlay_volume::pool::VolumeSpec;
@@ -93,11 +94,11 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
         mirror: arguments.mirror,
         limits: Limits { iops: arguments.iops, bytes_per_second },
     };
-    let admission = Admission {
-        hosts: arguments.hosts.clone(),
-        secret_env: arguments.secret_env.clone(),
-        shared: arguments.shared,
-    };
+    let secrets = arguments.secrets.places()?;
+    if arguments.hosts.is_empty() && secrets != SecretPlaces::default() {
+        return Err(Failure::Mistake("a secret without --host: expected the hosts that know it".into()));
+    }
+    let admission = Admission { hosts: arguments.hosts.clone(), secrets, shared: arguments.shared };
     let volume = VolumeFile { name: arguments.name.clone(), spec, admission };
     tell(&read(&arguments.pool)?, Command::Create { volume })?;
     output::print(&format!("volume {} is there", arguments.name));

@@ -8,6 +8,7 @@ use super::exchange::{Exchange, Lost, Payload};
 use super::options::Options;
 use super::queue::Owner;
 use super::stats::Stats;
+use crate::auth::HostSecrets;
 use crate::fabrics::DISCOVERY_NQN;
 use crate::log_page::{DISCOVERY, DiscoveryEntry, DiscoveryHead, GetLogPage};
 
@@ -36,7 +37,9 @@ impl Owner for NobodyElse {
 /// # Errors
 /// When it can't be reached, or refuses.
 pub fn discover(options: &Options) -> Result<Vec<DiscoveryEntry>, InitiatorError> {
-    let options = Options { subsystem_nqn: DISCOVERY_NQN.to_owned(), ..options.clone() };
+    // What the controller has to prove is its subsystem's secret: there is none for discovery.
+    let secrets = options.secrets.clone().map(|secrets| HostSecrets { controller: None, ..secrets });
+    let options = Options { subsystem_nqn: DISCOVERY_NQN.to_owned(), secrets, ..options.clone() };
     options.check()?;
     let stats = Arc::new(Stats::default());
     let association = Association::establish(&options, (0, 0), &stats, false, Arc::new(NobodyElse))?;

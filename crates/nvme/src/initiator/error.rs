@@ -19,6 +19,11 @@ pub enum InitiatorError {
     Refused { subsystem: String, status: Status, advice: &'static str },
     #[error("the subsystem {0} lets in nobody without DH-HMAC-CHAP, and no secret was given for this host")]
     AuthenticationRequired(String),
+    #[error(
+        "the subsystem {0} asks for no authentication, although its controller has to prove that it knows its secret: it has none \
+         configured, or it is another one in its place"
+    )]
+    NoAuthentication(String),
     #[error("the authentication failed: {0}")]
     Authentication(#[from] AuthError),
     #[error("{what} failed: {status}")]
@@ -87,6 +92,7 @@ impl InitiatorError {
             | InitiatorError::OtherNamespace { .. }
             | InitiatorError::WrittenByAnother { .. }
             | InitiatorError::AuthenticationRequired(_)
+            | InitiatorError::NoAuthentication(_)
             | InitiatorError::Authentication(_)
             | InitiatorError::Entropy(_) => false,
         }

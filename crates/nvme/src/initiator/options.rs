@@ -116,8 +116,8 @@ impl Options {
     }
 }
 
-/// The name that the kernel's initiator uses here, or one that stays the same on this machine.
-fn this_host_nqn() -> String {
+/// The name of this host: the one that the kernel's initiator uses here, or one that stays the same on this machine.
+pub fn this_host_nqn() -> String {
     if let Some(nqn) = kernel_host_nqn() {
         return nqn;
     }

@@ -8,6 +8,7 @@ use underlay_record::DeviceDescription;
 use crate::catalogue::Medium;
 use crate::layers::cache::{CacheMode, CacheSettings};
 use crate::layers::compress::Codec;
+use crate::stack::SecretPlaces;
 
 /// Where a modelled device keeps its bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,12 +86,9 @@ pub struct RemoteSpec {
     pub header_digest: bool,
     #[serde(default)]
     pub data_digest: bool,
-    /// The environment variable with the host's secret for DH-HMAC-CHAP. The secret itself is in no spec or record.
-    #[serde(default)]
-    pub secret_env: Option<String>,
-    /// The one with the controller's, which then has to prove that it knows it.
-    #[serde(default)]
-    pub controller_secret_env: Option<String>,
+    /// What this host proves to know, and what the controller has to prove, where it has to.
+    #[serde(flatten)]
+    pub secrets: SecretPlaces,
     /// How long a lost connection is looked for before requests fail, in seconds.
     #[serde(default = "remote_loss_timeout_s")]
     pub loss_timeout_s: u32,
@@ -127,8 +125,7 @@ impl RemoteSpec {
             queue_depth: remote_queue_depth(),
             header_digest: false,
             data_digest: false,
-            secret_env: None,
-            controller_secret_env: None,
+            secrets: SecretPlaces::default(),
             loss_timeout_s: remote_loss_timeout_s(),
         }
     }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use underlay_attach::{AttachError, Attached, Registry, choice};
+use underlay_files::{Access, Folder};
 use underlay_record::{DeviceActivity, DirtyLimitRecord, Histogram, LayerActivity, NetworkRecord};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::StoragePaths;
@@ -95,7 +96,7 @@ impl Storages {
         };
         let pool_folder = folder.join("pool");
         let devices = volume_server::devices_folder(&pool_folder);
-        fs::create_dir_all(&devices)?;
+        Folder::make(&devices, Access::Private)?;
         if let Some(Data::Images(prepared)) = source.map(|source| &source.data) {
             images::clone_folder(&volume_server::devices_folder(prepared), &devices)?;
         }

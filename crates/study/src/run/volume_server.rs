@@ -9,9 +9,12 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use underlay_files::{Access, Folder};
+use underlay_nvme::auth::{Hash, Secret};
+use underlay_nvme::initiator::this_host_nqn;
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::layers::compress::Codec;
-use underlay_storage::stack::{InitialState, Node, Pace, RemoteSpec};
+use underlay_storage::stack::{InitialState, Node, Pace, RemoteSpec, SecretPlaces};
 use underlay_systems::child::Child;
 use underlay_systems::system::Memory;
 use underlay_volume::pool_file::control_socket;
@@ -24,6 +27,9 @@ use super::cell::CellPlan;
 use crate::spec::{DeviceSpec, PoolVolume, StorageSource};
 
 const POOL: &str = "pool";
+/// Beside the pool's file.
+const HOST_SECRET: &str = "host.secret";
+const CONTROLLER_SECRET: &str = "controller.secret";
 /// Devices and volumes are whole multiples of this.
 const UNIT_BYTES: u64 = 1 << 20;
 /// Each volume is a subsystem of its own, with this one namespace.
@@ -44,6 +50,8 @@ pub struct VolumeServer {
     child: Child,
     connection: Mutex<Connection>,
     address: SocketAddr,
+    /// What the host of a volume and the server prove to each other.
+    secrets: SecretPlaces,
     /// When measuring began, and what CPU time it had used by then.
     measured_from: Mutex<Option<(Instant, Duration)>>,
 }
@@ -55,7 +63,8 @@ impl VolumeServer {
             unreachable!("only volumes have a server");
         };
         let directory = devices_folder(folder);
-        fs::create_dir_all(&directory)?;
+        Folder::make(&directory, Access::Private)?;
+        let secrets = secrets(folder)?;
         let control = control_socket(&directory);
         if control.as_os_str().as_bytes().len() > SOCKET_PATH_MAX_BYTES {
             return Err(CellError::Failed(format!(
@@ -67,7 +76,7 @@ impl VolumeServer {
             fs::write(folder.join(name), text)?;
         }
         let file = folder.join("pool.toml");
-        fs::write(&file, pool_file(plan, volume)?)?;
+        fs::write(&file, pool_file(plan, volume, &secrets)?)?;
         let mut command = Command::new("/proc/self/exe");
         // In a list of processes it is called what it is.
         std::os::unix::process::CommandExt::arg0(&mut command, "underlay");
@@ -79,6 +88,7 @@ impl VolumeServer {
             child,
             connection: Mutex::new(connection),
             address,
+            secrets,
             measured_from: Mutex::default(),
         })
     }
@@ -89,6 +99,8 @@ impl VolumeServer {
         let subsystem = nqn::of_volume(POOL, &volume);
         let address = self.address.to_string();
         Node::Remote(RemoteSpec {
+            host_nqn: Some(this_host_nqn()),
+            secrets: self.secrets.clone(),
             loss_timeout_s: LOSS_TIMEOUT_S,
             ..RemoteSpec::new(format!("{POOL}/{volume}"), address, subsystem, NAMESPACE)
         })
@@ -200,6 +212,24 @@ pub fn devices_folder(folder: &Path) -> PathBuf {
     folder.join("devices")
 }
 
+/// Every local user can connect to the server, and could take its place when it is gone: each side proves who it is by a
+/// secret of this cell. They stay when the server starts again, since initiators know them.
+fn secrets(folder: &Path) -> Result<SecretPlaces, CellError> {
+    let held = Folder::open(folder)?;
+    let place = |name: &str| -> Result<Option<PathBuf>, CellError> {
+        if !held.has(name) {
+            let secret = Secret::generate(Hash::Sha256)?;
+            held.replace(name, Access::Private, secret.reveal().as_bytes())?;
+        }
+        Ok(Some(held.path().join(name)))
+    };
+    Ok(SecretPlaces {
+        secret_file: place(HOST_SECRET)?,
+        controller_secret_file: place(CONTROLLER_SECRET)?,
+        ..SecretPlaces::default()
+    })
+}
+
 fn volume_name(server: u32) -> String {
     format!("server-{server}")
 }
@@ -224,7 +254,7 @@ fn wait_until_ready(child: &Child, control: &Path) -> Result<(Connection, Socket
 }
 
 /// The pool's file, at the study's scale.
-fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume) -> Result<String, CellError> {
+fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, secrets: &SecretPlaces) -> Result<String, CellError> {
     let PoolVolume { pool, capacity_bytes, compress, mirror, .. } = volume;
     let here = |bytes: u64| (bytes as f64 / plan.scale.data) as u64 / UNIT_BYTES * UNIT_BYTES;
     let devices: Vec<String> = pool
@@ -255,10 +285,23 @@ fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume) -> Result<String, CellErr
     );
     for server in 0..plan.system.servers {
         text.push_str(&format!(
-            "\n[volume.{}]\ncapacity = \"{} B\"\ncompress = \"{compress}\"\nmirror = {mirror}\n",
+            "\n[volume.{}]\ncapacity = \"{} B\"\ncompress = \"{compress}\"\nmirror = {mirror}\nhosts = [{}]\n",
             volume_name(server),
-            here(*capacity_bytes)
+            here(*capacity_bytes),
+            quoted(&this_host_nqn())
         ));
+        let SecretPlaces { secret_file, controller_secret_file, .. } = secrets;
+        for (key, file) in [("secret_file", secret_file), ("controller_secret_file", controller_secret_file)]
+        {
+            let Some(file) = file else { continue };
+            let path = file.to_str().ok_or_else(|| {
+                CellError::Failed(format!(
+                    "{} is no text (UTF-8), and a pool's file is: name another directory by --work",
+                    file.display()
+                ))
+            })?;
+            text.push_str(&format!("{key} = {}\n", quoted(path)));
+        }
     }
     text.push_str(&format!("\n[scale]\ntime = {:?}\n", plan.scale.time));
     Ok(text)
@@ -333,7 +376,12 @@ data = 1000
         let order = plan::order(&study);
         let plan = CellPlan::new(&study, &order[0], 0).unwrap();
         let StorageSource::Volume(volume) = &plan.storage.source else { panic!("a volume") };
-        let text = pool_file(&plan, volume).unwrap();
+        let places = SecretPlaces {
+            secret_file: Some("/cell/pool/host.secret".into()),
+            controller_secret_file: Some("/cell/pool/controller.secret".into()),
+            ..SecretPlaces::default()
+        };
+        let text = pool_file(&plan, volume, &places).unwrap();
         let none = |_: &str| Err("no files here".to_owned());
         let file = read_pool_file("pool.toml", &text, Path::new("/cell/pool"), &none)
             .unwrap_or_else(|mistakes| panic!("{text}\n{mistakes}"));
@@ -347,6 +395,27 @@ data = 1000
         assert_eq!(file.volumes[1].name, "server-1");
         assert!(file.volumes[1].spec.mirror && matches!(file.volumes[1].spec.compress, Some(Codec::Zstd(_))));
         assert_eq!(file.volumes[1].spec.capacity_bytes, 3814 << 20);
+        for volume in &file.volumes {
+            assert_eq!(volume.admission.hosts, [this_host_nqn()]);
+            assert_eq!(volume.admission.secrets, places);
+        }
+    }
+
+    #[test]
+    fn a_cell_has_secrets_of_its_own_and_keeps_them() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let cells = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let read = |cell: &tempfile::TempDir| {
+            let SecretPlaces { secret_file, controller_secret_file, .. } = secrets(cell.path()).unwrap();
+            [secret_file, controller_secret_file].map(|file| {
+                let file = file.unwrap();
+                assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+                fs::read_to_string(file).unwrap()
+            })
+        };
+        let [one, other] = [read(&cells[0]), read(&cells[1])];
+        assert_eq!(read(&cells[0]), one, "a server that starts again");
+        assert!(one[0] != one[1] && one[0] != other[0] && one[1] != other[1]);
     }
 
     #[test]

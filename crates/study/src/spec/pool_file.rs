@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::Document;
 use underlay_storage::layers::compress::Codec;
+use underlay_storage::stack::SecretPlaces;
 use underlay_volume::pool::VolumeSpec;
 use underlay_volume::pool_file::{Admission, Devices, ModelledDevices, PoolFile, VolumeFile, check_nqn};
 use underlay_volume::rate::Limits;
@@ -53,7 +54,8 @@ pub fn read_pool_file(
     let listen = root.take("listen").and_then(|field| read_address(&field, &mut findings));
     let directory = root.take("directory").and_then(|field| read_path(&field, &mut findings));
     let devices = read_devices(&mut root, &media, beside, &mut findings);
-    let volumes = root.take("volume").map(|field| read_volumes(&field, devices.as_ref(), &mut findings));
+    let volumes = root.take("volume");
+    let volumes = volumes.map(|field| read_volumes(&field, devices.as_ref(), beside, &mut findings));
     let scale = super::execution::read_scale(&mut root, &mut findings);
     root.finish(&mut findings);
     // What a pool holds is there in full: a smaller pool is written as one.
@@ -154,15 +156,21 @@ fn read_modelled(
     Some(devices.into_iter().map(of).collect())
 }
 
-fn read_volumes(field: &Field<'_>, devices: Option<&Devices>, findings: &mut Diagnostics) -> Vec<VolumeFile> {
-    let sections = sections_of(field, "volume", "data", findings);
-    sections.into_iter().filter_map(|(name, section)| read_volume(name, section, devices, findings)).collect()
+fn read_volumes(
+    field: &Field<'_>,
+    devices: Option<&Devices>,
+    beside: &Path,
+    findings: &mut Diagnostics,
+) -> Vec<VolumeFile> {
+    let sections = sections_of(field, "volume", "data", findings).into_iter();
+    sections.filter_map(|(name, section)| read_volume(name, section, devices, beside, findings)).collect()
 }
 
 fn read_volume(
     name: String,
     mut section: Section<'_>,
     devices: Option<&Devices>,
+    beside: &Path,
     findings: &mut Diagnostics,
 ) -> Option<VolumeFile> {
     let capacity = section.require("capacity", "capacity = \"16 GiB\"", findings);
@@ -171,7 +179,12 @@ fn read_volume(
     let iops = section.take("iops");
     let bandwidth = section.take("bandwidth");
     let hosts = section.take("hosts");
-    let secret = section.take("secret_env");
+    let secrets = SecretFields {
+        env: section.take("secret_env"),
+        file: section.take("secret_file"),
+        controller_env: section.take("controller_secret_env"),
+        controller_file: section.take("controller_secret_file"),
+    };
     let shared = section.take("shared");
     section.finish(findings);
 
@@ -203,20 +216,51 @@ fn read_volume(
         .and_then(|field| field.bandwidth_mb_s(findings))
         .map(|bandwidth| (bandwidth.value * 1e6).round() as u64);
     let hosts = hosts.map(|field| field.list(findings, read_host)).unwrap_or_default();
-    let secret_env = secret.as_ref().and_then(|field| read_variable(field, findings));
-    if let (Some(field), true) = (&secret, hosts.is_empty()) {
-        let message = format!("{} without `hosts`", field.place);
-        findings.push(Diagnostic::error(
-            field.key_span.clone(),
-            message,
-            "expected the hosts that know the secret beside it",
-        ));
-    }
+    let secrets = secrets.read(!hosts.is_empty(), beside, findings);
     let shared = shared.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
     let limits = Limits { iops, bytes_per_second };
     let spec = VolumeSpec { capacity_bytes: capacity?, compress, mirror: mirrored, limits };
     let hosts = hosts.into_iter().map(|host| host.value).collect();
-    Some(VolumeFile { name, spec, admission: Admission { hosts, secret_env, shared } })
+    Some(VolumeFile { name, spec, admission: Admission { hosts, secrets, shared } })
+}
+
+/// How hosts and the server prove themselves to each other.
+struct SecretFields<'a> {
+    env: Option<Field<'a>>,
+    file: Option<Field<'a>>,
+    controller_env: Option<Field<'a>>,
+    controller_file: Option<Field<'a>>,
+}
+
+impl SecretFields<'_> {
+    fn read(&self, has_hosts: bool, beside: &Path, findings: &mut Diagnostics) -> SecretPlaces {
+        let SecretFields { env, file, controller_env, controller_file } = self;
+        for (env, file) in [(env, file), (controller_env, controller_file)] {
+            if let (Some(env), Some(file)) = (env, file) {
+                let message = format!("{} beside {}", file.place, env.place);
+                let error = Diagnostic::error(file.key_span.clone(), message, "expected one of the two");
+                findings.push(error.with_context(env.key_span.clone(), "the same secret"));
+            }
+        }
+        let host = env.as_ref().or(file.as_ref());
+        let controller = controller_env.as_ref().or(controller_file.as_ref());
+        if let (Some(field), None) = (controller, host) {
+            let message = format!("{} without a secret of the hosts", field.place);
+            let label =
+                "expected `secret_env` or `secret_file` beside it: the server proves itself to hosts that do";
+            findings.push(Diagnostic::error(field.key_span.clone(), message, label));
+        }
+        if let (Some(field), false) = (host.or(controller), has_hosts) {
+            let message = format!("{} without `hosts`", field.place);
+            let label = "expected the hosts that know the secret beside it";
+            findings.push(Diagnostic::error(field.key_span.clone(), message, label));
+        }
+        let mut variable = |field: &Option<Field<'_>>| read_variable(field.as_ref()?, findings);
+        let (secret_env, controller_secret_env) = (variable(env), variable(controller_env));
+        let mut path = |field: &Option<Field<'_>>| Some(beside.join(read_path(field.as_ref()?, findings)?));
+        let (secret_file, controller_secret_file) = (path(file), path(controller_file));
+        SecretPlaces { secret_env, secret_file, controller_secret_env, controller_secret_file }
+    }
 }
 
 fn count(devices: &Devices) -> u32 {
@@ -237,7 +281,7 @@ fn read_host(element: &Field<'_>, findings: &mut Diagnostics) -> Option<Spanned<
     }
 }
 
-/// The name of a variable, never the secret itself: a file is read by more people than it should be.
+/// The name of a variable, never the secret itself: this file is read by more people than it should be.
 fn read_variable(field: &Field<'_>, findings: &mut Diagnostics) -> Option<String> {
     let text = field.text("the name of an environment variable, as in \"DATA_SECRET\"", findings)?;
     let is_name = |name: &str| {
@@ -248,7 +292,7 @@ fn read_variable(field: &Field<'_>, findings: &mut Diagnostics) -> Option<String
         return Some(text.value);
     }
     let label = if text.value.starts_with("DHHC-1:") {
-        "expected the name of an environment variable that has it: a secret in a file is soon none"
+        "expected the name of an environment variable that has it, or `secret_file`: what is written here is soon no secret"
     } else {
         "expected the name of an environment variable, as in \"DATA_SECRET\""
     };

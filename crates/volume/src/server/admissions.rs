@@ -64,6 +64,8 @@ impl Admissions {
 mod tests {
     use std::fs;
 
+    use underlay_storage::stack::SecretPlaces;
+
     use super::*;
 
     #[test]
@@ -71,7 +73,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let some = Admission {
             hosts: vec!["nqn.2014-08.org.example:a".into()],
-            secret_env: Some("S".into()),
+            secrets: SecretPlaces {
+                secret_env: Some("S".into()),
+                controller_secret_file: Some("/etc/tank/controller".into()),
+                ..SecretPlaces::default()
+            },
             shared: true,
         };
         let mut admissions = Admissions::open(folder.path()).unwrap();
@@ -83,6 +89,19 @@ mod tests {
         assert_eq!(Admissions::open(folder.path()).unwrap().of("data"), Admission::default());
         fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(Admissions::open(folder.path()).unwrap_err().to_string().contains("makes no sense"));
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = r#"{ "data": { "hosts": ["nqn.2014-08.org.example:a"], "secret_env": "S", "shared": false },
+                        "logs": { "hosts": ["nqn.2014-08.org.example:a"], "secret_env": null, "shared": true } }"#;
+        fs::write(folder.path().join(FILE), text).unwrap();
+        let admissions = Admissions::open(folder.path()).unwrap();
+        let (data, logs) = (admissions.of("data"), admissions.of("logs"));
+        let known = SecretPlaces { secret_env: Some("S".into()), ..SecretPlaces::default() };
+        assert_eq!((data.hosts.len(), data.secrets, data.shared), (1, known, false));
+        assert_eq!((logs.hosts.len(), logs.secrets, logs.shared), (1, SecretPlaces::default(), true));
     }
 
     /// As after "no space": nobody may take for kept what a restart forgets.

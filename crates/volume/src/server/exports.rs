@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use underlay_sync::Instant;
 use underlay_sync::{Mutex, MutexGuard};
 
-use underlay_nvme::auth::{ControllerSecrets, Secret};
+use underlay_nvme::auth::{ControllerSecrets, read_secrets};
 use underlay_nvme::target::{
     Hosts, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems, Target, TargetConfig,
     TargetError, Writers,
@@ -174,22 +174,11 @@ pub(super) fn check(admission: &Admission) -> Result<(), ServerError> {
 }
 
 fn hosts(admission: &Admission) -> Result<Hosts, ServerError> {
-    let secrets = match &admission.secret_env {
-        None => None,
-        Some(variable) => {
-            let text = std::env::var(variable).map_err(|_| {
-                ServerError::Mistake(format!(
-                    "the secret of {}: the environment variable {variable} is not set for the server; \
-                     `nvme gen-dhchap-key` makes one",
-                    admission.hosts.join(", ")
-                ))
-            })?;
-            let secret = Secret::parse(text.trim()).map_err(|error| {
-                ServerError::Mistake(format!("the environment variable {variable}: {error}"))
-            })?;
-            Some(ControllerSecrets { host: secret, controller: None })
-        }
-    };
+    let variable = |name: &str| std::env::var(name).ok();
+    let secrets = read_secrets(&admission.secrets, variable).map_err(|error| {
+        ServerError::Mistake(format!("the secrets of {} and its server: {error}", admission.hosts.join(", ")))
+    })?;
+    let secrets = secrets.map(|(host, controller)| ControllerSecrets { host, controller });
     if admission.hosts.is_empty() {
         return Ok(Hosts::Any(secrets));
     }
@@ -209,6 +198,8 @@ fn uuid(identity: u64) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
+    use underlay_storage::stack::SecretPlaces;
+
     use super::*;
 
     #[test]
@@ -222,7 +213,10 @@ mod tests {
     fn a_secret_that_is_not_there_is_named() {
         let admission = Admission {
             hosts: vec!["nqn.2014-08.org.example:a".into()],
-            secret_env: Some("UNDERLAY_TEST_NO_SUCH_VARIABLE".into()),
+            secrets: SecretPlaces {
+                secret_env: Some("UNDERLAY_TEST_NO_SUCH_VARIABLE".into()),
+                ..SecretPlaces::default()
+            },
             shared: false,
         };
         let problem = check(&admission).unwrap_err().to_string();

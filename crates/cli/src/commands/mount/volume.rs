@@ -1,7 +1,7 @@
 //! `underlay mount nvme-tcp://ADDRESS:PORT/VOLUME DIR`: a volume of a server, by Underlay's own initiator.
 
 use underlay_attach::Filesystem;
-use underlay_nvme::auth::{HostSecrets, Secret};
+use underlay_nvme::auth::{HostSecrets, read_secrets};
 use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
 use underlay_nvme::log_page::DiscoveryEntry;
 use underlay_storage::contents::{self, Contents};
@@ -68,7 +68,7 @@ pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
     }
     let remote = RemoteSpec {
         host_nqn: arguments.host_nqn.clone(),
-        secret_env: arguments.secret_env.clone(),
+        secrets: arguments.secrets.places()?,
         ..RemoteSpec::new(format!("{address}/{name}"), address, subsystem_nqn, NSID)
     };
     let volumes = vec![VolumeSpec::new("disk", Node::Remote(remote))];
@@ -101,14 +101,9 @@ fn options(arguments: &MountArguments, address: &str) -> Result<Options, Failure
     if let Some(host_nqn) = &arguments.host_nqn {
         options = options.with_host_nqn(host_nqn);
     }
-    if let Some(variable) = &arguments.secret_env {
-        let text = std::env::var(variable).map_err(|_| {
-            Failure::Mistake(format!("--secret-env: the environment variable {variable} is not set"))
-        })?;
-        let host = Secret::parse(text.trim())
-            .map_err(|error| Failure::Mistake(format!("the environment variable {variable}: {error}")))?;
-        options.secrets = Some(HostSecrets { host, controller: None });
-    }
+    let secrets = read_secrets(&arguments.secrets.places()?, |name| std::env::var(name).ok())
+        .map_err(|error| Failure::Mistake(error.to_string()))?;
+    options.secrets = secrets.map(|(host, controller)| HostSecrets { host, controller });
     Ok(options)
 }
 
@@ -155,6 +150,7 @@ fn failure(error: InitiatorError) -> Failure {
         InitiatorError::Options(_)
         | InitiatorError::Refused { .. }
         | InitiatorError::AuthenticationRequired(_)
+        | InitiatorError::NoAuthentication(_)
         | InitiatorError::Authentication(_)
         | InitiatorError::NoNamespace { .. } => Failure::Mistake(error.to_string()),
         other => Failure::Failed(other.to_string()),

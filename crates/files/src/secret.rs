@@ -1,0 +1,83 @@
+//! Files with a secret in them: one that others can read is none any more.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, fstat};
+
+use crate::way::{User, has_access_list};
+
+/// The text of a regular file that belongs to this user or to root, and that nobody else can read or write to.
+///
+/// # Errors
+/// When it is not so, the file can't be read, or is longer than `most_bytes`.
+pub fn read_secret(path: &Path, most_bytes: u64) -> io::Result<String> {
+    // A pipe is not waited for.
+    let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if let Some(why) = exposure(&file)? {
+        let problem = format!("it {why}: `chown` it to this user, and `chmod 600` it");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    crate::read::text(file, most_bytes)
+}
+
+fn exposure(file: &File) -> io::Result<Option<String>> {
+    let found = fstat(file)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if !User::of_this_process().trusts(&found) {
+        return Ok(Some(format!("belongs to user {}", found.st_uid)));
+    }
+    let mode = Mode::from_raw_mode(found.st_mode);
+    if mode.intersects(Mode::RWXO) {
+        return Ok(Some("is open to everybody".to_owned()));
+    }
+    if !mode.intersects(Mode::RWXG) {
+        return Ok(None);
+    }
+    // Then the bits of the group are the most that anybody has whom the list names.
+    if has_access_list(file) {
+        return Ok(Some("is open to those whom its access control list names".to_owned()));
+    }
+    // A group of the owner's number is the owner's alone.
+    Ok((found.st_gid != found.st_uid).then(|| format!("is open to group {}", found.st_gid)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_for_one_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let secret = at("secret");
+        fs::write(&secret, "word\n").unwrap();
+        let with = |mode: u32| {
+            fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
+            read_secret(&secret, 16).map_err(|error| error.to_string())
+        };
+        assert_eq!(with(0o600).unwrap(), "word\n");
+        assert_eq!(with(0o400).unwrap(), "word\n");
+        for open in [0o604, 0o602, 0o644, 0o666] {
+            let refused = with(open).unwrap_err();
+            assert!(refused.contains("everybody") && refused.contains("chmod 600"), "{open:o}: {refused}");
+        }
+        with(0o600).unwrap();
+        // As containers have them.
+        std::os::unix::fs::symlink(&secret, at("link")).unwrap();
+        assert_eq!(read_secret(&at("link"), 16).unwrap(), "word\n");
+        assert!(read_secret(&secret, 4).is_err());
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for wrong in ["pipe", ".", "none"] {
+            assert!(read_secret(&at(wrong), 16).is_err(), "{wrong}");
+        }
+    }
+}
