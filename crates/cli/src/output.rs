@@ -77,6 +77,11 @@ pub fn beside(head: &str, indent: usize, text: &str) -> String {
     first + &lines.join(&format!("\n{blank}"))
 }
 
+/// Sentences in as many lines as the terminal makes of them.
+pub fn paragraph(text: &str) -> String {
+    beside("", 0, text)
+}
+
 /// Columns of the terminal, 100 where there is none.
 pub fn width() -> usize {
     columns().unwrap_or(100)

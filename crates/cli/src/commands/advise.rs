@@ -75,21 +75,24 @@ fn text(split: &Split, root: &str) -> String {
     let rate = |bytes_per_s: f64| format!("{}/s", quantity::bytes(bytes_per_s));
     let of_all = |bytes_per_s: f64| quantity::percent(bytes_per_s / split.bandwidth_bytes_per_s);
     let devices: u32 = split.parts.iter().map(|part| part.devices.count).sum();
-    out += &format!(
-        "\nThe devices have {} together. Filled in turn, they are expected to give\n",
+    let together = format!(
+        "The devices have {} together. Filled in turn, they are expected to give",
         rate(split.bandwidth_bytes_per_s)
     );
+    out += &format!("\n{}\n", output::paragraph(&together));
     let line = |name: &str, directories: u32, reached: f64| {
         let directories = match directories {
             1 => "1 directory".to_owned(),
             count => format!("{count} directories"),
         };
-        format!("  {name} {}, {} of it, with {directories}\n", rate(reached), of_all(reached))
+        let text = format!("{}, {} of it, with {directories}", rate(reached), of_all(reached));
+        output::beside(&format!("  {name} "), 10, &text) + "\n"
     };
     out += &line("before:", devices, split.before_bytes_per_s);
     out += &line("after: ", split.directories, split.after_bytes_per_s);
     if split.parts.iter().all(|part| part.directories == 1) {
-        out += "\nNothing is to be split: a directory a device is right for these.\n";
+        let text = "Nothing is to be split: a directory a device is right for these.";
+        out += &format!("\n{}\n", output::paragraph(text));
     }
     for (file, name, value) in split.hadoop_properties(root) {
         out += &format!(
@@ -101,12 +104,16 @@ fn text(split: &Split, root: &str) -> String {
         split.parts.iter().filter(|part| part.directories > 1).max_by_key(|part| part.directories)
     {
         let name = &part.devices.name;
-        out += &format!(
-            "\nEach {name} gets {} of all bytes: when one is full, they go elsewhere, and its bandwidth is lost.\n\
-             HDFS counts the space of a file system once for each directory on it: make each part a volume of its own\n\
-             (LVM, a partition, an XFS project quota), or the space that HDFS reports is too large.\n",
-            quantity::percent(part.share_after)
-        );
+        let says = [
+            format!(
+                "Each {name} gets {} of all bytes: when one is full, they go elsewhere, and its bandwidth is lost.",
+                quantity::percent(part.share_after)
+            ),
+            "HDFS counts the space of a file system once for each directory on it: make each part a volume of its own (LVM, a \
+             partition, an XFS project quota), or the space that HDFS reports is too large."
+                .to_owned(),
+        ];
+        out += &format!("\n{}\n", says.map(|text| output::paragraph(&text)).join("\n"));
     }
     out
 }

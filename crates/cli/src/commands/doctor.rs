@@ -127,17 +127,26 @@ fn entry_of_attachment(way: &choice::Way) -> Entry {
 /// What this machine adds to every modelled latency decides which devices it can model at which time scale.
 fn tell_overhead() {
     match overhead::measure(OVERHEAD_PROBE) {
-        Ok(found) => output::print(&format!(
-            "\nA request's way to a modelled device and back takes {} here (p50; p99 {}), and the timer is {} late (p99).\n\
-             Devices whose latency is below ten times that need slow motion: [scale] time, or --time.\n\
-             Requests to slower ones are dated back by {}, which is what the way adds to them.",
-            quantity::latency(found.path_p50_us),
-            quantity::latency(found.path_p99_us),
-            quantity::latency(found.timer_lateness_p99_us),
-            quantity::latency(found.dated_back_us)
-        )),
+        Ok(found) => {
+            let says = [
+                format!(
+                    "A request's way to a modelled device and back takes {} here (p50; p99 {}), and the timer is {} late (p99).",
+                    quantity::latency(found.path_p50_us),
+                    quantity::latency(found.path_p99_us),
+                    quantity::latency(found.timer_lateness_p99_us)
+                ),
+                "Devices whose latency is below ten times that need slow motion: [scale] time, or --time."
+                    .to_owned(),
+                format!(
+                    "Requests to slower ones are dated back by {}, which is what the way adds to them.",
+                    quantity::latency(found.dated_back_us)
+                ),
+            ];
+            output::print(&format!("\n{}", says.map(|text| output::paragraph(&text)).join("\n")));
+        }
         Err(error) => {
-            output::print(&format!("\nThe overhead of a modelled device could not be measured: {error}"))
+            let text = format!("The overhead of a modelled device could not be measured: {error}");
+            output::print(&format!("\n{}", output::paragraph(&text)));
         }
     }
 }

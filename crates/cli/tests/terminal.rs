@@ -1,0 +1,123 @@
+//! What a person sees who runs the program in a terminal.
+
+mod support;
+
+use std::process::{Output, Stdio};
+
+use support::{Playground, records, stderr, stdout};
+
+/// Needs no root, no file system of its own and hardly any time.
+const NULL_STUDY: &str = r#"
+name = "null"
+title = "A study whose title is longer than a line of a narrow terminal"
+baseline = "here"
+[system.null]
+[storage.here]
+paths = ["disk"]
+[workload.w]
+records = 1_000
+record = { fields = 1, bytes = 100 }
+mixes = ["a", "c"]
+threads = [1, 2]
+[run]
+warmup = "0 s"
+duration = "300 ms"
+repetitions = 1
+"#;
+
+/// In a terminal of so many columns; what it was sent is on standard output.
+fn in_terminal(playground: &Playground, columns: u32, arguments: &str) -> Output {
+    let program = env!("CARGO_BIN_EXE_underlay");
+    let inside = format!("stty cols {columns} rows 24; exec '{program}' {arguments}");
+    // It makes a terminal for what it runs.
+    let mut script = std::process::Command::new("script");
+    script.args(["-qefc", &inside, "/dev/null"]).current_dir(playground.folder.path());
+    for (name, value) in playground.underlay(&[]).get_envs() {
+        script.env(name, value.unwrap_or_default());
+    }
+    script.env("TERM", "xterm").stdin(Stdio::null()).output().unwrap()
+}
+
+/// The terminal's orders in a text: what follows each escape up to its letter.
+fn orders(text: &str) -> Vec<String> {
+    let mut orders = Vec::new();
+    for part in text.split('\x1b').skip(1) {
+        let end = part.find(|letter: char| letter.is_ascii_alphabetic()).map_or(part.len(), |end| end + 1);
+        orders.push(part[..end].to_owned());
+    }
+    orders
+}
+
+fn without_orders(text: &str) -> String {
+    let mut parts = text.split('\x1b');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|letter: char| letter.is_ascii_alphabetic()).map_or(part.len(), |end| end + 1);
+        plain.push_str(&part[end..]);
+    }
+    plain
+}
+
+fn finished_run(playground: &Playground) {
+    playground.write("null.toml", NULL_STUDY);
+    std::fs::create_dir_all(playground.path("disk")).unwrap();
+    let output = playground.output(&["run", "null.toml", "--out", "out"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn a_narrow_terminal_gets_lines_that_fit() {
+    let playground = Playground::new();
+    finished_run(&playground);
+    for arguments in [
+        "report out",
+        "report out out",
+        "media list",
+        "media show ssd-sata",
+        "advise split hdd=6@120MB/s ssd=1@1300MB/s",
+        "doctor",
+    ] {
+        let output = in_terminal(&playground, 40, arguments);
+        let said = without_orders(&stdout(&output));
+        assert!(said.lines().count() > 3, "{arguments}: {said}");
+        // A word that is longer than a line can't be helped, nor what is meant to be copied.
+        let is_whole =
+            |line: &str| line.contains('<') || line.split_whitespace().any(|word| word.chars().count() > 34);
+        for line in said.lines().map(str::trim_end).filter(|line| !is_whole(line)) {
+            assert!(line.chars().count() <= 40, "{arguments}: {line}\n{said}");
+        }
+    }
+}
+
+/// What was said of a record stays on the screen, whatever is drawn after it, and what stands in files gives no orders.
+#[test]
+fn notices_stay_and_files_give_no_orders() {
+    let playground = Playground::new();
+    finished_run(&playground);
+    let run = playground.path("out");
+    let mut cells: Vec<_> =
+        std::fs::read_dir(run.join("cells")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    cells.sort();
+    let whole = std::fs::read(&cells[1]).unwrap();
+    std::fs::write(&cells[1], &whole[..whole.len() / 2]).unwrap();
+    let output = in_terminal(&playground, 100, "run --resume out");
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}");
+    let (_, after) = said.split_once("is damaged").unwrap_or_else(|| panic!("{said:?}"));
+    let (rest, _) = after.split_once("its cell is run again").unwrap_or_else(|| panic!("{said:?}"));
+    assert!(!rest.contains("\x1b[2K") && !rest.contains("\x1b[1A"), "{said:?}");
+    assert!(after.contains('\n'), "{said:?}");
+    assert_eq!(records(&run).len(), 4);
+
+    let head = run.join("run.json");
+    let text = std::fs::read_to_string(&head).unwrap();
+    let title = "A study whose title is longer";
+    assert!(text.contains(title), "{text}");
+    std::fs::write(&head, text.replace(title, r"A \u001b[2Jstudy\u001b]0;bad\u0007\u009b31m whose")).unwrap();
+    let said = stdout(&in_terminal(&playground, 100, "report out"));
+    assert!(without_orders(&said).contains("study"), "{said:?}");
+    // Colours alone: nothing is cleared, moved or named.
+    let orders = orders(&said);
+    assert!(orders.iter().all(|order| order.starts_with('[') && order.ends_with('m')), "{orders:?}");
+    assert!(!said.contains(['\u{9b}', '\u{7}']), "{said:?}");
+}
