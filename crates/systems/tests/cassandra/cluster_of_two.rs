@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use underlay_systems::system::Running;
 use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
 
-use crate::{files_in, is_process, join, signal, start, whole_record};
+use crate::{files_in, in_network_of, is_process, join, signal, start, whole_record};
 
 const RECORDS: u32 = 40;
 /// Written while only one of the nodes is there.
@@ -46,7 +46,7 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
     // The survivor alone has everything, and takes more.
     let addresses = running.applied_settings()["addresses"].clone();
     let survivor = addresses.split(", ").next().unwrap();
-    let joined = join(survivor, &[("consistency", "ONE")]).unwrap();
+    let joined = in_network_of(running.as_ref(), || join(survivor, &[("consistency", "ONE")]).unwrap());
     assert_all_there(joined.as_ref(), RECORDS);
     write(joined.as_ref(), RECORDS..RECORDS + FURTHER_RECORDS);
     joined.stop().unwrap();
