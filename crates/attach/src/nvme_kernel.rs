@@ -189,7 +189,6 @@ impl KernelVolumes {
 fn prove(options: &Options) -> Result<(), InitiatorError> {
     let must_prove = options.secrets.as_ref().is_some_and(|secrets| secrets.controller.is_some());
     if must_prove {
-        // Nothing is looked for again here.
         drop(initiator::Controller::connect(options.clone())?);
     }
     Ok(())

@@ -76,7 +76,7 @@ impl VolumeServer {
             fs::write(folder.join(name), text)?;
         }
         let file = folder.join("pool.toml");
-        fs::write(&file, pool_file(plan, volume, &secrets)?)?;
+        fs::write(&file, pool_file(plan, volume))?;
         let mut command = Command::new("/proc/self/exe");
         // In a list of processes it is called what it is.
         std::os::unix::process::CommandExt::arg0(&mut command, "underlay");
@@ -254,7 +254,7 @@ fn wait_until_ready(child: &Child, control: &Path) -> Result<(Connection, Socket
 }
 
 /// The pool's file, at the study's scale.
-fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, secrets: &SecretPlaces) -> Result<String, CellError> {
+fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume) -> String {
     let PoolVolume { pool, capacity_bytes, compress, mirror, .. } = volume;
     let here = |bytes: u64| (bytes as f64 / plan.scale.data) as u64 / UNIT_BYTES * UNIT_BYTES;
     let devices: Vec<String> = pool
@@ -285,26 +285,15 @@ fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, secrets: &SecretPlaces) -
     );
     for server in 0..plan.system.servers {
         text.push_str(&format!(
-            "\n[volume.{}]\ncapacity = \"{} B\"\ncompress = \"{compress}\"\nmirror = {mirror}\nhosts = [{}]\n",
+            "\n[volume.{}]\ncapacity = \"{} B\"\ncompress = \"{compress}\"\nmirror = {mirror}\nhosts = [{}]\n\
+             secret_file = \"{HOST_SECRET}\"\ncontroller_secret_file = \"{CONTROLLER_SECRET}\"\n",
             volume_name(server),
             here(*capacity_bytes),
             quoted(&this_host_nqn())
         ));
-        let SecretPlaces { secret_file, controller_secret_file, .. } = secrets;
-        for (key, file) in [("secret_file", secret_file), ("controller_secret_file", controller_secret_file)]
-        {
-            let Some(file) = file else { continue };
-            let path = file.to_str().ok_or_else(|| {
-                CellError::Failed(format!(
-                    "{} is no text (UTF-8), and a pool's file is: name another directory by --work",
-                    file.display()
-                ))
-            })?;
-            text.push_str(&format!("{key} = {}\n", quoted(path)));
-        }
     }
     text.push_str(&format!("\n[scale]\ntime = {:?}\n", plan.scale.time));
-    Ok(text)
+    text
 }
 
 /// As the pool's file calls a device's medium: a file's name for one that is a file of the user's.
@@ -381,7 +370,7 @@ data = 1000
             controller_secret_file: Some("/cell/pool/controller.secret".into()),
             ..SecretPlaces::default()
         };
-        let text = pool_file(&plan, volume, &places).unwrap();
+        let text = pool_file(&plan, volume);
         let none = |_: &str| Err("no files here".to_owned());
         let file = read_pool_file("pool.toml", &text, Path::new("/cell/pool"), &none)
             .unwrap_or_else(|mistakes| panic!("{text}\n{mistakes}"));

@@ -5,6 +5,7 @@ mod client;
 pub mod config;
 mod database;
 mod memory;
+mod network;
 mod node;
 mod node_files;
 pub mod nodetool;

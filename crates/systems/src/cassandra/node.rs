@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::NAME;
 use super::database::Figures;
-use super::node_files::{MANAGEMENT_USER, NodePlan, module_arguments};
+use super::network::Network;
+use super::node_files::{MANAGEMENT_USER, NodePlan, module_arguments, names_argument};
 use super::table::KEYSPACE;
 use crate::child::{Child, ChildState};
 use crate::java::Java;
@@ -23,6 +24,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 pub struct Node {
     child: Child,
     native: SocketAddr,
+    network: Network,
     data: Vec<PathBuf>,
     /// The command line of `nodetool`, up to what it shall do.
     tool: Vec<String>,
@@ -47,12 +49,14 @@ impl Node {
         command.arg(format!("@{}", scratch.join("java.arguments").display())).current_dir(&scratch);
         // Each of its hundred threads would keep a heap of its own in the C library.
         command.env("MALLOC_ARENA_MAX", "2").env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
+        plan.network.enter(&mut command);
         let child = Child::spawn(NAME, command, &scratch.join("cassandra.log"), memory)?;
         let mut tool: Vec<String> =
             ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
                 .map(str::to_owned)
                 .into();
         tool.extend(module_arguments());
+        tool.push(names_argument(&scratch));
         tool.extend([
             // It writes a history of its commands to the user's home.
             format!("-Duser.home={}", scratch.join("tmp").display()),
@@ -77,7 +81,8 @@ impl Node {
             plan.native_port,
         );
         let data = plan.directories.data.clone();
-        Ok(Node { child, native, data, tool, java: java.clone(), scratch })
+        let network = plan.network.clone();
+        Ok(Node { child, native, network, data, tool, java: java.clone(), scratch })
     }
 
     pub fn state(&self) -> &Arc<ChildState> {
@@ -93,7 +98,7 @@ impl Node {
     pub fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
         let started = Instant::now();
         let state = self.state();
-        while TcpStream::connect_timeout(&self.native, CONNECT_LIMIT).is_err() {
+        while self.network.connect(self.native, CONNECT_LIMIT).is_err() {
             if state.wait(POLL) {
                 return Err(state.failed("starting", state.describe()));
             }
@@ -111,7 +116,7 @@ impl Node {
         if !state.is_running() {
             return Err(state.failed("running", state.describe()));
         }
-        match TcpStream::connect_timeout(&self.native, CONNECT_LIMIT) {
+        match self.network.connect(self.native, CONNECT_LIMIT) {
             Ok(_) => Ok(()),
             Err(error) => {
                 let problem =
@@ -131,6 +136,7 @@ impl Node {
         let mut command = Command::new(&self.java.program);
         command.args(&self.tool).args(words).current_dir(&self.scratch);
         command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
+        self.network.enter(&mut command);
         // One name for each command at a time: two of a kind never run at once on a node.
         let log = self.scratch.join(format!("nodetool-{what}.log"));
         let tool = Child::spawn(NAME, command, &log, &Memory::unlimited())?;

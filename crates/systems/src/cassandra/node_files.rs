@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::config::{CommitlogSync, Config};
 use super::memory::MIB;
+use super::network::Network;
+use crate::java_server;
 
 /// Ranges of the ring that each node has, so that what a node takes over comes from many.
 const TOKENS_PER_NODE: u64 = 16;
@@ -46,6 +48,7 @@ const OPENED: &[&str] = &[
     "java.base/sun.nio.ch",
     "jdk.management/com.sun.management.internal",
 ];
+const HOSTS_FILE: &str = "hosts";
 /// The only user of the management port.
 pub const MANAGEMENT_USER: &str = "underlay";
 
@@ -66,6 +69,7 @@ pub struct NodePlan<'a> {
     pub config: &'a Config,
     /// Counted from 0.
     pub number: u64,
+    pub network: Network,
     pub ip: String,
     pub seed: String,
     pub native_port: u16,
@@ -191,6 +195,7 @@ impl NodePlan<'_> {
             lines.push(format!("-Xmn{}m", mib(division.young_bytes)));
         }
         lines.extend(module_arguments());
+        lines.push(names_argument(&self.directories.scratch));
         lines.extend([
             "-cp".to_owned(),
             format!("{scratch}:{}/*", self.programs.display()),
@@ -208,6 +213,7 @@ impl NodePlan<'_> {
             std::fs::create_dir_all(directory)?;
         }
         let scratch = &directories.scratch;
+        write_private(&scratch.join(HOSTS_FILE), &java_server::hosts())?;
         write_private(&scratch.join("cassandra.yaml"), &self.yaml())?;
         write_private(&scratch.join("java.arguments"), &self.java_arguments())?;
         write_private(&scratch.join("logback.xml"), &logging("INFO"))?;
@@ -225,6 +231,11 @@ impl NodePlan<'_> {
 pub fn module_arguments() -> impl Iterator<Item = String> {
     let exported = EXPORTED.iter().map(|module| format!("--add-exports={module}=ALL-UNNAMED"));
     exported.chain(OPENED.iter().map(|module| format!("--add-opens={module}=ALL-UNNAMED")))
+}
+
+/// In a network of its own nobody answers for names.
+pub fn names_argument(scratch: &Path) -> String {
+    format!("-Djdk.net.hosts.file={}", scratch.join(HOSTS_FILE).display())
 }
 
 /// One argument a line, in quotes: a path may hold spaces, and in quotes a backslash escapes.
@@ -296,6 +307,7 @@ mod tests {
         NodePlan {
             config,
             number: config.nodes - 1,
+            network: Network::Host,
             ip: "127.0.3.2".to_owned(),
             seed: "127.0.3.1:7000".to_owned(),
             native_port: 9042,

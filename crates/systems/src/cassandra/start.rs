@@ -12,6 +12,7 @@ use super::addresses::{Addresses, free_port};
 use super::client::CassandraClient;
 use super::config::{Config, SETTINGS, Settle};
 use super::database::{Credentials, Database, DatabaseError, Figures, Target};
+use super::network::Network;
 use super::node::Node;
 use super::node_files::{NodeDirectories, NodePlan};
 use super::nodetool::nodes_up;
@@ -122,9 +123,11 @@ impl System for Cassandra {
         let config = Config::resolve(&settings.values, Some(memory.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
+        // A cluster that runs already is where it is.
+        let network = if config.endpoints.is_empty() { Network::create()? } else { Network::Host };
         let (addresses, nodes) = match config.endpoints.is_empty() {
             true => {
-                let (addresses, nodes) = start_ring(&config, paths, memory, settings, timeout)?;
+                let (addresses, nodes) = start_ring(&config, paths, memory, settings, timeout, &network)?;
                 (Some(addresses), nodes)
             }
             false => (None, Vec::new()),
@@ -150,9 +153,12 @@ impl System for Cassandra {
             credentials,
             allowed,
         };
-        let database = Database::open(&target).map_err(|error| explain("starting", &error, &nodes))?;
+        // The client's threads are made there, and all that connects later are those.
+        let opened = network.within(|| Database::open(&target)).map_err(DatabaseError::Threads);
+        let database = opened.flatten().map_err(|error| explain("starting", &error, &nodes))?;
         let states = nodes.iter().map(|node| Arc::clone(node.state())).collect();
-        Ok(Box::new(Started { config, nodes, states, database: Arc::new(database), timeout, addresses }))
+        let database = Arc::new(database);
+        Ok(Box::new(Started { config, nodes, states, database, timeout, addresses, network }))
     }
 }
 
@@ -185,13 +191,14 @@ fn start_ring(
     memory: &Memory,
     settings: &Settings,
     timeout: Duration,
+    network: &Network,
 ) -> Result<(Addresses, Vec<Node>), SystemError> {
     let storages = storage_of_nodes(config, paths)?;
     let java = Java::find(NAME)?;
     let programs = CASSANDRA.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
     let count = u8::try_from(config.nodes)
         .map_err(|_| SystemError::starting(NAME, format!("{} are too many nodes", config.nodes)))?;
-    let addresses = claim_addresses(&storages, count)?;
+    let addresses = network.within(|| claim_addresses(&storages, count)).map_err(cannot_enter)??;
     let folder = paths.scratch.join(format!("{NAME}-{}", addresses.name().replace(' ', "-")));
     let limit = LEAST_START_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
     let mut nodes: Vec<Node> = Vec::new();
@@ -199,11 +206,14 @@ fn start_ring(
         let plan = NodePlan {
             config,
             number: u64::from(node),
+            network: network.clone(),
             ip: addresses.ip(node).to_string(),
             seed: addresses.storage(0).to_string(),
             native_port: addresses.native(node).port(),
             storage_port: addresses.storage(node).port(),
-            management_port: free_port()
+            management_port: network
+                .within(free_port)
+                .and_then(|port| port)
                 .map_err(|error| SystemError::starting(NAME, format!("no port is free: {error}")))?,
             directories: NodeDirectories { scratch: folder.join(format!("node{}", node + 1)), ..storage },
             programs: programs.clone(),
@@ -225,6 +235,10 @@ fn start_ring(
         }
     }
     Ok((addresses, nodes))
+}
+
+fn cannot_enter(error: std::io::Error) -> SystemError {
+    SystemError::starting(NAME, format!("can't enter its network namespace: {error}"))
 }
 
 /// The directories of each node, its scratch directory still to be named.
@@ -305,6 +319,7 @@ struct Started {
     database: Arc<Database>,
     timeout: Duration,
     addresses: Option<Addresses>,
+    network: Network,
 }
 
 impl Started {
@@ -353,6 +368,7 @@ impl Running for Started {
         if let Some(addresses) = &self.addresses {
             let native = addresses.all_native().iter().map(ToString::to_string).collect::<Vec<_>>();
             applied.insert("addresses".to_owned(), native.join(", "));
+            applied.insert("network".to_owned(), self.network.description().to_owned());
         }
         applied
     }

@@ -9,7 +9,7 @@ use underlay_systems::may_connect::{self, MayConnect};
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System as _};
 use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
 
-use crate::{files_in, is_process, join, settings, signal, start, whole_record};
+use crate::{files_in, in_network_of, is_process, join, settings, signal, start, whole_record};
 
 const NO_USER: Cassandra = Cassandra::with_variables(|_| None);
 const RECORDS: u32 = 40;
@@ -31,7 +31,8 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
     assert_eq!(figures["current_nodes"], 2.0);
     assert_eq!(figures["writes"], f64::from(2 * RECORDS), "each node has a copy of each record");
 
-    only_nodes_on_the_list_are_connected_to(&running.applied_settings()["addresses"]);
+    let addresses = running.applied_settings()["addresses"].clone();
+    in_network_of(running.as_ref(), || only_nodes_on_the_list_are_connected_to(&addresses));
     signal(running.as_ref(), 1, Signal::KILL);
     // At ALL, writes must fail now, each with a reason.
     let mut client = running.connect().unwrap();
@@ -48,9 +49,8 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
     assert!(running.health().is_err());
 
     // The survivor alone has everything, and takes more.
-    let addresses = running.applied_settings()["addresses"].clone();
     let survivor = addresses.split(", ").next().unwrap();
-    let joined = join(survivor, &[("consistency", "ONE")]).unwrap();
+    let joined = in_network_of(running.as_ref(), || join(survivor, &[("consistency", "ONE")]).unwrap());
     assert_all_there(joined.as_ref(), RECORDS);
     write(joined.as_ref(), RECORDS..RECORDS + FURTHER_RECORDS);
     joined.stop().unwrap();

@@ -8,10 +8,13 @@ mod one_node;
 mod secured;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use scylla::client::session_builder::SessionBuilder;
 use underlay_systems::cassandra::INSTALLED;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, SystemError};
@@ -71,6 +74,25 @@ pub fn join_by(
     // Storage and memory of such a cluster are not ours to give.
     let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
     system.start(&StoragePaths::default(), &memory, &settings(&all))
+}
+
+/// Does `work` in the network that the cluster is in.
+pub fn in_network_of<T: Send>(running: &dyn Running, work: impl FnOnce() -> T + Send) -> T {
+    let is_own = has_own_network(running);
+    let link = File::open(format!("/proc/{}/ns/net", running.processes()[0])).unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            if is_own {
+                move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            }
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+pub fn has_own_network(running: &dyn Running) -> bool {
+    running.applied_settings()["network"].contains("namespace of its own")
 }
 
 /// Every setting that a node says is in force.

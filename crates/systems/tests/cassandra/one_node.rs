@@ -1,7 +1,10 @@
 //! What every system must do, on one node and one start of it: a start takes ten seconds.
 
+use std::net::TcpStream;
+
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 use underlay_systems::cassandra::INSTALLED;
 use underlay_systems::system::{Memory, Running, StoragePaths, System, SystemError};
@@ -9,8 +12,8 @@ use underlay_workload::MemoryStore;
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 use crate::{
-    FIELDS, NODE_BYTES, ROLES, SETTLE_LIMIT, files_in, is_process, join, record, secured, settings,
-    settings_in_force, start, whole_record,
+    FIELDS, NODE_BYTES, ROLES, SETTLE_LIMIT, files_in, has_own_network, in_network_of, is_process, join,
+    record, secured, settings, settings_in_force, start, whole_record,
 };
 
 const SLOW_MOTION: f64 = 4.0;
@@ -20,6 +23,7 @@ fn a_node_is_a_system_like_any_other() {
     let directory = TempDir::new().unwrap();
     let running = start(directory.path(), &[("compaction", "UCS")], SLOW_MOTION).unwrap();
     it_tells_what_it_is(running.as_ref());
+    it_listens_to_nobody_else(running.as_ref());
     it_has_the_settings_that_it_was_given(running.as_ref(), directory.path());
     scans_give_each_record_once(running.as_ref());
     every_operation_means_what_it_means_in_a_map(running.as_ref());
@@ -39,9 +43,50 @@ fn a_node_is_a_system_like_any_other() {
     secured::with_passwords_and_encryption(directory.path());
 }
 
+/// Neither its clients' port nor the others: it asks nobody for a password.
+fn it_listens_to_nobody_else(running: &dyn Running) {
+    let address = running.applied_settings()["addresses"].clone();
+    let network = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).unwrap();
+    let its = network(&running.processes()[0].to_string());
+    if !has_own_network(running) {
+        assert!(!rustix::process::geteuid().is_root(), "root can give it a network of its own");
+        return;
+    }
+    assert_ne!(its, network("self"));
+    assert!(TcpStream::connect(&address).is_err(), "{address} is open to the host");
+    in_network_of(running, || drop(TcpStream::connect(&address).unwrap()));
+    let devices = in_network_of(running, || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
+    let devices: Vec<&str> = devices.lines().skip(2).filter_map(|line| line.split(':').next()).collect();
+    assert_eq!(devices.iter().map(|device| device.trim()).collect::<Vec<_>>(), ["lo"]);
+}
+
+/// As where the program may not make network namespaces.
+#[test]
+fn without_the_right_to_a_network_of_its_own_it_listens_on_loopback_and_says_so() {
+    let directory = TempDir::new().unwrap();
+    let started = std::thread::spawn({
+        let path = directory.path().to_owned();
+        move || {
+            // The rights of a thread are its own.
+            let mut rights = capabilities(None).unwrap();
+            rights.effective.remove(CapabilitySet::SYS_ADMIN);
+            set_capabilities(None, rights).unwrap();
+            start(&path, &[], 1.0)
+        }
+    });
+    let running = started.join().unwrap().unwrap();
+    let applied = running.applied_settings();
+    assert!(applied["network"].contains("CAP_SYS_ADMIN is missing"), "{applied:?}");
+    drop(TcpStream::connect(&applied["addresses"]).unwrap());
+    let mut client = running.connect().unwrap();
+    assert_eq!(client.insert(b"user", &whole_record("user")), Ok(Outcome::Found));
+    drop(client);
+    running.stop().unwrap();
+}
+
 fn it_has_the_settings_that_it_was_given(running: &dyn Running, directory: &std::path::Path) {
     let applied = running.applied_settings();
-    let in_force = settings_in_force(&applied["addresses"]);
+    let in_force = in_network_of(running, || settings_in_force(&applied["addresses"]));
     for (role, name) in ROLES {
         let expected = directory.join(name).join("cassandra").join(role);
         assert_eq!(in_force[&format!("{role}_directory")], expected.display().to_string());
@@ -248,11 +293,11 @@ fn settling_leaves_the_data_in_files(running: &dyn Running) {
 fn a_cluster_that_runs_already_is_used_as_it_is(running: &dyn Running) {
     let address = &running.applied_settings()["addresses"];
     // A table that is there is not changed behind its owner's back.
-    let error = join(address, &[]).err().unwrap();
+    let error = in_network_of(running, || join(address, &[])).err().unwrap();
     assert!(matches!(&error, SystemError::Setting { key, .. } if key == "compaction"), "{error}");
     assert!(error.to_string().contains("UnifiedCompactionStrategy"), "{error}");
 
-    let joined = join(address, &[("compaction", "UCS")]).unwrap();
+    let joined = in_network_of(running, || join(address, &[("compaction", "UCS")])).unwrap();
     joined.health().unwrap();
     assert!(joined.processes().is_empty());
     let mut values = FieldValues::default();
