@@ -23,6 +23,9 @@ pub(crate) const OBITUARY_WAIT: Duration = Duration::from_millis(500);
 /// Java's own status for a program that was asked to end (SIGTERM), and did.
 const JAVA_ENDED_AS_ASKED: i32 = 128 + 15;
 
+/// What the thread that forks does first.
+type Prepare = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
 /// What is known of the process, shared with everyone who may have to explain its silence.
 #[derive(Debug)]
 pub struct ChildState {
@@ -74,6 +77,29 @@ impl Child {
         log: &Path,
         memory: &Memory,
     ) -> Result<Child, SystemError> {
+        command.process_group(0);
+        Self::spawn_by(system, name, command, log, memory, None)
+    }
+
+    /// [`spawn`](Self::spawn) for a program that makes a session of its own. What it leaves behind there ends with it. `prepare` runs on the thread
+    /// that forks, which does nothing else: the namespaces that it enters are the child's.
+    pub(crate) fn spawn_apart(
+        system: &'static str,
+        command: Command,
+        log: &Path,
+        prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<Child, SystemError> {
+        Self::spawn_by(system, system, command, log, &Memory::unlimited(), Some(Box::new(prepare)))
+    }
+
+    fn spawn_by(
+        system: &'static str,
+        name: &str,
+        mut command: Command,
+        log: &Path,
+        memory: &Memory,
+        prepare: Option<Prepare>,
+    ) -> Result<Child, SystemError> {
         let failed = move |problem: String| SystemError::starting(system, problem);
         let output = File::create(log)
             .map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
@@ -91,13 +117,14 @@ impl Child {
             })?);
         }
         let parent = getpid();
-        command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
         // SAFETY: between fork and exec the closure makes three kinds of system call on data that it owns; it
         // takes no lock and allocates nothing.
         unsafe {
             command.pre_exec(move || {
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                if getppid() != Some(parent) {
+                // In a table of processes of its own the first one has no parent.
+                if getppid().is_some_and(|now| now != parent) {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
                 for mut procs in &cgroups {
@@ -112,7 +139,8 @@ impl Child {
         let (sender, receiver) = mpsc::channel();
         // The death signal is bound to the thread that forks: this one stays until the child has ended.
         let keeper = std::thread::Builder::new().name(format!("{system}-keeper")).spawn(move || {
-            let mut child = match command.spawn() {
+            let is_apart = prepare.is_some();
+            let mut child = match prepare.map_or(Ok(()), |prepare| prepare()).and_then(|()| command.spawn()) {
                 Ok(child) => child,
                 Err(error) => {
                     let program = command.get_program().display();
@@ -136,6 +164,10 @@ impl Child {
             let waited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), waited) {}
             let mut end = state.lock();
+            if is_apart {
+                // As long as it has not been reaped, the group is surely its own. Fails only if there is nobody else.
+                let _ = kill_process_group(pid, Signal::KILL);
+            }
             end.status = child.wait().ok();
             end.over = true;
             end.killed_by_budget = oom_kills(&state.memory) > state.oom_kills_before;

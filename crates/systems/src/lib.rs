@@ -24,6 +24,7 @@ pub mod null;
 pub mod rocksdb;
 pub mod setting;
 pub mod system;
+mod unprivileged;
 pub mod wire;
 
 use system::System;

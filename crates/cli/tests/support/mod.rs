@@ -5,6 +5,7 @@
 pub mod schemas;
 
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -195,4 +196,20 @@ pub fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool)
         assert!(begun.elapsed() < limit, "waited {limit:?} for {what} in vain");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// A file for this user alone.
+pub fn secret(playground: &Playground, name: &str, text: &str) {
+    let path = playground.write(name, text);
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A program in place of ssh that runs the command right here.
+pub fn fake_ssh(playground: &Playground, script: &str) -> String {
+    let folder = playground.path("bin");
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("ssh");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
 }

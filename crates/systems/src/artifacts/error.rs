@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use crate::system::SystemError;
 
+const CLOSED_REMEDY: &str = "install Maven and Java 17 where every user can run them (Debian: apt install maven openjdk-17-jdk-headless), \
+    or copy the cache of another user, or set UNDERLAY_FETCH_AS_ROOT=1 to let Maven and its plugins run as root";
+
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
     /// A list of ours is wrong: a mistake in the program.
@@ -17,6 +20,9 @@ pub enum ArtifactError {
     /// A program is not installed.
     #[error("the program '{program}' is not there: {remedy}")]
     Program { program: &'static str, remedy: &'static str },
+    /// A program is there, and the user who shall run it can't.
+    #[error("Maven can't run without root's rights: {problem}: {CLOSED_REMEDY}")]
+    Closed { problem: String },
     /// Maven could not bring the files.
     #[error("Maven did not bring the {files} files of '{list}' ({megabytes:.0} MB): {problem}{}", log_tail.as_deref().map(|log| format!("\nits last words:\n{log}")).unwrap_or_default())]
     Fetch { list: &'static str, files: usize, megabytes: f64, problem: String, log_tail: Option<String> },
@@ -43,6 +49,9 @@ impl ArtifactError {
         };
         match self {
             ArtifactError::Program { program, remedy } => missing(format!("the program '{program}'"), remedy),
+            ArtifactError::Closed { problem } => {
+                missing(format!("a Maven that runs without root's rights ({problem})"), CLOSED_REMEDY)
+            }
             ArtifactError::NoCache => {
                 missing("a place for its programs".to_owned(), "set UNDERLAY_CACHE to a directory, or HOME")
             }

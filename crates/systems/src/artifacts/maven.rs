@@ -1,19 +1,30 @@
-//! Fetching by the program `mvn`, which knows the user's proxies, mirrors and credentials.
+//! Fetching by the program `mvn`, which knows the user's proxies, mirrors and credentials. Its plugins are programs of others: for root it runs
+//! as `nobody`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::ArtifactError;
 use super::ArtifactList;
 use super::locked::LockedFile;
+use super::maven_home;
 use crate::child::Child;
 use crate::system::{Memory, Progress, SystemError};
+use crate::unprivileged::{self, Room};
 
 /// The plugin that does it, of a fixed version. `scripts/lock-artifacts` reads this line.
 const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
+/// Where Maven finds and leaves things.
+const PROJECT: &str = "pom.xml";
+const REPOSITORY: &str = "repository";
+const FILES: &str = "files";
 const POLL: Duration = Duration::from_millis(200);
 const LOG_TAIL_CHARACTERS: usize = 600;
+/// How root says that it wants Maven to have its own rights.
+const AS_ROOT: &str = "UNDERLAY_FETCH_AS_ROOT";
+/// Folders deeper than Maven's are not looked into: who makes them may make many.
+const MOST_DEPTH: u32 = 24;
 const REMEDY: &str = "install Maven and Java 17 (Debian: apt install maven openjdk-17-jdk-headless)";
 
 /// Brings the runtime dependencies of the list's project into `directory`; Maven's own repository is in `work`.
@@ -24,20 +35,47 @@ pub(super) fn fetch(
     work: &Path,
     progress: &dyn Fn(&Progress),
 ) -> Result<(), ArtifactError> {
-    let project = work.join("pom.xml");
-    std::fs::write(&project, list.pom).map_err(ArtifactError::io("write", &project))?;
-    let (repository, log) = (work.join("repository"), work.join("mvn.log"));
-    let mut command = Command::new("mvn");
+    let missing = ArtifactError::Program { program: "mvn", remedy: REMEDY };
+    let may_be_root = std::env::var_os(AS_ROOT).is_some_and(|value| value == "1");
+    let (program, room, by) = match unprivileged::is_root() && !may_be_root {
+        false if !on_path("mvn") => return Err(missing),
+        false => (PathBuf::from("mvn"), None, if may_be_root { " as root" } else { "" }),
+        true => {
+            let program = maven_home::program().ok_or(missing)?;
+            let program = program.map_err(|problem| ArtifactError::Closed { problem })?;
+            let room = Room::make(work).map_err(|error| ArtifactError::Closed {
+                problem: format!(
+                    "the user {} can't be given a room in {}: {error}",
+                    unprivileged::USER,
+                    work.display()
+                ),
+            })?;
+            (program, Some(room), "")
+        }
+    };
+    let here = |name: &str| room.as_ref().map_or_else(|| work.join(name), |room| room.path(name));
+    let there = |name: &str| room.as_ref().map_or_else(|| work.join(name), |room| room.inside(name));
+    let output = room.as_ref().map_or_else(|| directory.to_owned(), |room| room.inside(FILES));
+    let (repository, log) = (here(REPOSITORY), work.join("mvn.log"));
+    let mut command = Command::new(program);
     command
         .args(["--batch-mode", "--strict-checksums", "--file"])
-        .arg(&project)
-        .arg(format!("-Dmaven.repo.local={}", repository.display()))
+        .arg(there(PROJECT))
+        .arg(format!("-Dmaven.repo.local={}", there(REPOSITORY).display()))
         .arg(COPY)
-        .arg(format!("-DoutputDirectory={}", directory.display()))
+        .arg(format!("-DoutputDirectory={}", output.display()))
         .args(["-DincludeScope=runtime", "-Dstyle.color=never"]);
-    if !on_path("mvn") {
-        return Err(ArtifactError::Program { program: "mvn", remedy: REMEDY });
+    match &room {
+        None => std::fs::write(here(PROJECT), list.pom).map_err(ArtifactError::io("write", here(PROJECT)))?,
+        Some(room) => {
+            let furnished = room
+                .make_file(PROJECT, list.pom.as_bytes())
+                .and_then(|()| [FILES, REPOSITORY].iter().try_for_each(|name| room.make_folder(name)))
+                .and_then(|()| maven_home::furnish(room, &mut command));
+            furnished.map_err(ArtifactError::io("prepare", here("")))?;
+        }
     }
+    let by = room.as_ref().map_or_else(|| by.to_owned(), |room| format!(" {}", room.describe()));
     let total_bytes = files.iter().map(|file| file.bytes).sum();
     let failed = |problem: String, log_tail: Option<String>| ArtifactError::Fetch {
         list: list.name,
@@ -46,24 +84,31 @@ pub(super) fn fetch(
         problem,
         log_tail,
     };
-    let maven = Child::spawn("mvn", command, &log, &Memory::unlimited()).map_err(|error| match error {
+    let maven = match &room {
+        None => Child::spawn("mvn", command, &log, &Memory::unlimited()),
+        Some(room) => room.spawn("mvn", command, &log),
+    };
+    let maven = maven.map_err(|error| match error {
         SystemError::Failed { problem, .. } => failed(problem, None),
         other => failed(other.to_string(), None),
     })?;
     loop {
         progress(&Progress {
-            what: format!("fetching {}, {} files", list.name, files.len()),
-            done_bytes: arrived_bytes(&repository, files).min(total_bytes),
+            what: format!("fetching {}, {} files{by}", list.name, files.len()),
+            done_bytes: arrived_bytes(&repository, files, MOST_DEPTH).min(total_bytes),
             total_bytes,
         });
         if maven.state().wait(POLL) {
             break;
         }
     }
-    if maven.state().ended_well() {
-        return Ok(());
+    if !maven.state().ended_well() {
+        return Err(failed(maven.state().describe(), errors_in(&log)));
     }
-    Err(failed(maven.state().describe(), errors_in(&log)))
+    let Some(room) = room else { return Ok(()) };
+    let wanted = files.iter().map(|file| (file.name.as_str(), file.bytes));
+    room.collect(FILES, wanted, directory)
+        .map_err(|problem| ArtifactError::Different { list: list.name, problem })
 }
 
 fn on_path(program: &str) -> bool {
@@ -72,13 +117,13 @@ fn on_path(program: &str) -> bool {
 }
 
 /// How much of the files is in Maven's repository, finished or not: it appends `.part` or `.tmp` while it downloads.
-fn arrived_bytes(folder: &Path, files: &[LockedFile]) -> u64 {
-    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+fn arrived_bytes(folder: &Path, files: &[LockedFile], depth: u32) -> u64 {
+    let (Ok(entries), 1..) = (std::fs::read_dir(folder), depth) else { return 0 };
     let mut bytes = 0;
     for entry in entries.flatten() {
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() {
-            bytes += arrived_bytes(&entry.path(), files);
+            bytes += arrived_bytes(&entry.path(), files, depth - 1);
             continue;
         }
         let name = entry.file_name();
@@ -120,8 +165,8 @@ mod tests {
             std::fs::write(nested.join(name), vec![0; bytes]).unwrap();
         }
         let file = |name: &str| LockedFile { name: name.to_owned(), bytes: 10, sha256: [0; 32] };
-        assert_eq!(arrived_bytes(folder.path(), &[file("abc-1.jar"), file("abc-2.jar")]), 15);
-        assert_eq!(arrived_bytes(&folder.path().join("missing"), &[file("abc-1.jar")]), 0);
+        assert_eq!(arrived_bytes(folder.path(), &[file("abc-1.jar"), file("abc-2.jar")], 9), 15);
+        assert_eq!(arrived_bytes(&folder.path().join("missing"), &[file("abc-1.jar")], 9), 0);
     }
 
     #[test]

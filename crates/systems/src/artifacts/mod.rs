@@ -2,7 +2,8 @@
 //!
 //! A list is a folder here: `pom.xml` says what is wanted, `locked.txt` says which files that is, with the size and the
 //! SHA-256 of each (`scripts/lock-artifacts` writes it). Whatever Maven brings is held against the list before it is
-//! used, and once more at every later use: nothing else is ever on a class path. After the first time no network is needed.
+//! used, and once more at every later use: nothing else is ever on a class path. For root, Maven
+//! runs as `nobody`. After the first time no network is needed.
 //!
 //! The cache is `$UNDERLAY_CACHE`, or else `underlay` in `$XDG_CACHE_HOME` or in `~/.cache`. A fetch goes to a place of
 //! its own and takes its name when it is complete, and a second process that wants the same waits for the first.
@@ -11,6 +12,7 @@ pub(crate) mod cache;
 mod error;
 mod locked;
 mod maven;
+mod maven_home;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
