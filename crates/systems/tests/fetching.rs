@@ -56,11 +56,11 @@ impl Host {
     }
 
     /// Fetches in a process with an environment of its own, and gives what it says.
-    fn fetch(&self, variables: &[(&str, &str)]) -> Result<(), String> {
+    fn fetch(&self, variables: &[(&str, &str)]) -> Result<String, String> {
         self.fetch_by(Command::new(std::env::current_exe().unwrap()), variables)
     }
 
-    fn fetch_by(&self, mut command: Command, variables: &[(&str, &str)]) -> Result<(), String> {
+    fn fetch_by(&self, mut command: Command, variables: &[(&str, &str)]) -> Result<String, String> {
         command.args(["--exact", "as_a_process_of_its_own", "--ignored", "--nocapture"]);
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.path("bin").display());
         // The cache is where only root gets to.
@@ -70,7 +70,7 @@ impl Host {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {
-            return Ok(());
+            return Ok(text);
         }
         Err(text + &String::from_utf8_lossy(&output.stderr))
     }
@@ -131,7 +131,7 @@ fn maven_has_no_rights_and_knows_no_secrets() {
         ("MAVEN_OPTS", "-Xmx99m"),
         ("LANG", "C.UTF-8"),
     ];
-    host.fetch(&variables).unwrap();
+    assert!(host.fetch(&variables).unwrap().contains("fetching abc, 1 files as nobody"));
     let fetched = std::fs::metadata(host.fetched()).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&fetched), 0);
     assert_eq!(std::fs::read(host.fetched()).unwrap(), b"abc");
@@ -159,7 +159,7 @@ fn without_namespaces_maven_has_a_private_folder() {
     let host = Host::new(checks);
     let mut command = Command::new("setpriv");
     command.args(limits).arg(std::env::current_exe().unwrap());
-    host.fetch_by(command, &[]).unwrap();
+    assert!(host.fetch_by(command, &[]).unwrap().contains("without namespaces"));
     assert_eq!(std::fs::read(host.fetched()).unwrap(), b"abc");
     until_ended("7654322");
 }
@@ -234,6 +234,7 @@ fn a_maven_that_only_root_can_run_is_told_of_with_a_way_out() {
     let wide = format!("{only}:/usr/bin:/bin");
     // As before, and only when it is asked for.
     std::fs::set_permissions(host.path("bin/mvn"), std::fs::Permissions::from_mode(0o700)).unwrap();
-    host.fetch(&[("PATH", &wide), ("UNDERLAY_FETCH_AS_ROOT", "1")]).unwrap();
+    let said = host.fetch(&[("PATH", &wide), ("UNDERLAY_FETCH_AS_ROOT", "1")]).unwrap();
+    assert!(said.contains("fetching abc, 1 files as root"), "{said}");
     assert_eq!(std::fs::read(host.fetched()).unwrap(), b"abc");
 }

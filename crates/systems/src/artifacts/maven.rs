@@ -36,10 +36,11 @@ pub(super) fn fetch(
     progress: &dyn Fn(&Progress),
 ) -> Result<(), ArtifactError> {
     let missing = ArtifactError::Program { program: "mvn", remedy: REMEDY };
-    let may_be_root = std::env::var_os(AS_ROOT).is_some_and(|value| value == "1");
-    let (program, room, by) = match unprivileged::is_root() && !may_be_root {
+    let is_root = unprivileged::is_root();
+    let stays_root = is_root && std::env::var_os(AS_ROOT).is_some_and(|value| value == "1");
+    let (program, room) = match is_root && !stays_root {
         false if !on_path("mvn") => return Err(missing),
-        false => (PathBuf::from("mvn"), None, if may_be_root { " as root" } else { "" }),
+        false => (PathBuf::from("mvn"), None),
         true => {
             let program = maven_home::program().ok_or(missing)?;
             let program = program.map_err(|problem| ArtifactError::Closed { problem })?;
@@ -50,7 +51,7 @@ pub(super) fn fetch(
                     work.display()
                 ),
             })?;
-            (program, Some(room), "")
+            (program, Some(room))
         }
     };
     let here = |name: &str| room.as_ref().map_or_else(|| work.join(name), |room| room.path(name));
@@ -75,7 +76,11 @@ pub(super) fn fetch(
             furnished.map_err(ArtifactError::io("prepare", here("")))?;
         }
     }
-    let by = room.as_ref().map_or_else(|| by.to_owned(), |room| format!(" {}", room.describe()));
+    let by = match &room {
+        Some(room) => format!(" {}", room.describe()),
+        None if stays_root => " as root".to_owned(),
+        None => String::new(),
+    };
     let total_bytes = files.iter().map(|file| file.bytes).sum();
     let failed = |problem: String, log_tail: Option<String>| ArtifactError::Fetch {
         list: list.name,
