@@ -2,6 +2,7 @@
 //! written beside and renamed, read up to a bound. No link that someone planted is followed, nothing but a regular file
 //! is replaced, and what is private is private under every umask. `docs/security.md` has the rules.
 
+pub mod fleeting;
 mod folder;
 mod foreign;
 mod listen;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_files::{Access, Folder};
+use underlay_files::fleeting;
 use underlay_workload::client::{ClientError, FieldValues, Fields};
 
 use crate::child::ChildState;
@@ -127,15 +127,14 @@ impl SocketPath {
         if path.as_os_str().len() <= SOCKET_PATH_BYTES {
             return Ok(SocketPath { path, name, directory: None });
         }
-        let directory = std::env::temp_dir().join(underlay_files::unique_name(&format!("underlay-{name}")));
-        let path = directory.join("sock");
-        if path.as_os_str().len() > SOCKET_PATH_BYTES {
+        let directory = fleeting::make()?.path().to_path_buf();
+        let short = SocketPath { path: directory.join("sock"), name, directory: Some(directory) };
+        if short.path.as_os_str().len() > SOCKET_PATH_BYTES {
             let problem =
-                format!("both {} and {} are too long for a socket", scratch.display(), path.display());
+                format!("both {} and {} are too long for a socket", path.display(), short.path.display());
             return Err(std::io::Error::new(ErrorKind::InvalidInput, problem));
         }
-        Folder::make_new(&directory, Access::Private)?;
-        Ok(SocketPath { path, name, directory: Some(directory) })
+        Ok(short)
     }
 
     pub fn as_path(&self) -> &Path {

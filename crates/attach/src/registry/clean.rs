@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
+use underlay_files::fleeting;
 use underlay_storage::stack::Pace;
 
 use super::journal::Journal;
@@ -81,6 +82,15 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
             let _ = fs::remove_file(&path);
         }
         problems.append(&mut cleaner.problems);
+    }
+    for folder in fleeting::left_behind() {
+        match underlay_files::remove_tree(&folder) {
+            Ok(()) => {
+                cleaned.removed += 1;
+                report(&format!("removed {}", folder.display()));
+            }
+            Err(error) => problems.push(format!("{}: {error}", folder.display())),
+        }
     }
     match problems.as_slice() {
         [] => Ok(cleaned),

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ::rocksdb::{DB, Options};
-use underlay_files::{Access, Folder, unique_name};
+use underlay_files::fleeting;
 use underlay_workload::client::{Client, ClientError, Fields};
 
 use super::client::RocksdbClient;
@@ -125,13 +125,11 @@ impl System for Rocksdb {
 }
 
 /// The version of the RocksDB that this program is linked with. Its C interface has no call for it, but it writes it
-/// into the OPTIONS file of each database: one is made in the temporary directory, read and removed.
+/// into the OPTIONS file of each database: one is made, read and removed.
 fn library_version() -> Option<&'static str> {
     static VERSION: OnceLock<Option<String>> = OnceLock::new();
     let find = || {
-        // Nobody has put anything into it: it is new, and this user's alone.
-        let directory = std::env::temp_dir().join(unique_name("underlay-rocksdb-version"));
-        let folder = Folder::make_new(&directory, Access::Private).ok()?;
+        let folder = fleeting::make().ok()?;
         let mut options = Options::default();
         options.create_if_missing(true);
         let version = DB::open(&options, folder.path()).ok().and_then(|_| version_in(folder.path()));
