@@ -27,6 +27,11 @@ use crate::registry::{Note, Registry, Thing};
 use crate::{fuse_loop, host, mounts};
 
 pub use serve::DirectoryConfig;
+
+/// Whether a volume that begins so holds a directory of ours, which no kernel knows.
+pub fn is_beginning(block: &[u8]) -> bool {
+    core::is_beginning(block)
+}
 pub(crate) use serve::Serving;
 
 /// As records and command lines call it.

@@ -221,6 +221,11 @@ fn a_pool_takes_no_device_that_is_mounted_or_served_or_holds_something() {
     // An explicit word makes the pool.
     let server = VolumeServer::start(&playground, &["--format"]);
     server.stop();
+    // Its notes stay those of the pool where the file names another, empty device by now.
+    let other = image(&playground, "other.img", 512 * MIB);
+    refused(&serve(&other, &[]), "has the notes of a pool, but its devices are empty");
+    let pool = format!("name = \"tank\"\nlisten = \"127.0.0.1:0\"\npaths = [\"{}\"]\n", path.display());
+    playground.write("pool.toml", &pool);
     assert!(playground.output(&["volume", "check", "pool.toml"]).status.success());
     if !can_mount() {
         return;
@@ -269,5 +274,33 @@ fn a_volume_that_holds_something_else_gets_no_file_system() {
     assert!(stdout(&formatted).contains("xfs"), "{}", stderr(&formatted));
     // What it holds now stays, whatever is said.
     assert!(stdout(&mount(&["--filesystem", "ext4"])).contains("xfs"));
+    server.stop();
+}
+
+/// A directory of ours is no file system that a kernel knows, and is found again as what it is.
+#[test]
+fn a_volume_that_holds_a_directory_is_mounted_as_one() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let pool = "name = \"tank\"\nlisten = \"127.0.0.1:0\"\ninitial = \"fresh\"\n\
+                devices = [{ medium = \"nvme-9300-max\", capacity = \"1 GiB\" }]\n\n[volume.data]\ncapacity = \"512 MiB\"\n";
+    playground.write("pool.toml", pool);
+    let server = VolumeServer::start(&playground, &["--immediate"]);
+    let url = format!("nvme-tcp://{}/data", server.address);
+    let mount = |more: &[&str], command: &str| {
+        playground.output(&[&["mount", &url, "mnt"], more, &["--", "sh", "-c", command]].concat())
+    };
+    let written = mount(&["--attachment", "fuse-directory"], "echo kept > mnt/file");
+    assert!(written.status.success(), "{}", stderr(&written));
+    for more in [&[][..], &["--attachment", "fuse-directory"], &["--filesystem", "ext4"]] {
+        let read = mount(more, "cat mnt/file");
+        assert_eq!(stdout(&read).trim(), "kept", "{more:?}: {}", stderr(&read));
+    }
+    refused(&mount(&["--attachment", "fuse+loop"], "true"), "was made by fuse-directory");
+    let formatted = mount(&["--format", "--attachment", "fuse+loop"], "df --output=fstype mnt");
+    assert!(stdout(&formatted).contains("xfs"), "{}", stderr(&formatted));
+    refused(&mount(&["--attachment", "fuse-directory"], "true"), "holds something else");
     server.stop();
 }

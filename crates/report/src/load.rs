@@ -8,7 +8,9 @@ use serde::de::DeserializeOwned;
 use underlay_files::ForeignFolder;
 use underlay_record::{Run, RunRecord, SCHEMA_VERSION, decoded_bytes};
 
-use crate::outside::{MOST_DISTRIBUTIONS_BYTES, MOST_HEAD_BYTES, MOST_RECORD_BYTES, harmless};
+use crate::outside::{
+    MOST_DISTRIBUTIONS_BYTES, MOST_HEAD_BYTES, MOST_RECORD_BYTES, MOST_RECORDS_BYTES, harmless,
+};
 
 /// Why a file of a run could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -78,29 +80,34 @@ impl RunDirectory {
             Err(source) => return Err(LoadError::Read { path: directory.to_owned(), source }),
         };
         let head = directory.join("run.json");
-        let run: Run = read(&folder, "run.json", &head, MOST_HEAD_BYTES)?.ok_or_else(not_a_run)?;
+        let (run, _): (Run, u64) =
+            read(&folder, "run.json", &head, MOST_HEAD_BYTES)?.ok_or_else(not_a_run)?;
         run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
         let cells_path = directory.join("cells");
         let cells =
             folder.inner("cells").map_err(|source| LoadError::Read { path: cells_path.clone(), source })?;
         let mut records = Vec::new();
         let mut broken = Vec::new();
-        let before_bytes = decoded_bytes();
+        let (before_bytes, mut text_bytes) = (decoded_bytes(), 0);
         for planned in run.plan.iter().filter(|_| cells.is_some()) {
             let path = cells_path.join(&planned.file);
             // What is loaded stays in memory, the records of all cells together.
-            if decoded_bytes() - before_bytes > MOST_DISTRIBUTIONS_BYTES {
-                let problem = format!(
-                    "the records before it hold more than {} GiB of distributions",
-                    MOST_DISTRIBUTIONS_BYTES >> 30
-                );
+            let held = [
+                (text_bytes, MOST_RECORDS_BYTES, "of text"),
+                (decoded_bytes() - before_bytes, MOST_DISTRIBUTIONS_BYTES, "of distributions"),
+            ];
+            if let Some((_, most_bytes, what)) = held.into_iter().find(|(bytes, most, _)| bytes > most) {
+                let problem = format!("the records before it hold more than {} GiB {what}", most_bytes >> 30);
                 broken.push(LoadError::Refused { path, problem });
                 continue;
             }
             let record =
                 cells.as_ref().map(|cells| read::<RunRecord>(cells, &planned.file, &path, MOST_RECORD_BYTES));
             match record.transpose().map(Option::flatten) {
-                Ok(Some(record)) => records.push(record),
+                Ok(Some((record, length_bytes))) => {
+                    text_bytes += length_bytes;
+                    records.push(record);
+                }
                 Ok(None) => {}
                 Err(error) => broken.push(error),
             }
@@ -116,22 +123,24 @@ struct SchemaOnly {
     schema: u64,
 }
 
-/// Nothing where there is no such file. A run may be anybody's: no link is followed, and `path` is for messages.
+/// With the length of its text; nothing where there is no such file. A run may be anybody's: no link is followed, and `path` is for
+/// messages.
 fn read<T: DeserializeOwned>(
     folder: &ForeignFolder,
     name: &str,
     path: &Path,
     most_bytes: u64,
-) -> Result<Option<T>, LoadError> {
+) -> Result<Option<(T, u64)>, LoadError> {
     let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
     let Some(bytes) = folder.read(name, most_bytes).map_err(unreadable)? else { return Ok(None) };
     let refused = |problem| LoadError::Refused { path: path.to_owned(), problem };
     let text = String::from_utf8(bytes).map_err(|_| refused("it is not text (UTF-8)".to_owned()))?;
     let text = harmless(text).map_err(refused)?;
+    let length_bytes = text.len() as u64;
     let parse = |source| LoadError::Parse { path: path.to_owned(), source };
     let SchemaOnly { schema } = serde_json::from_str(&text).map_err(parse)?;
     if schema != u64::from(SCHEMA_VERSION) {
         return Err(LoadError::Schema { path: path.to_owned(), found: schema });
     }
-    serde_json::from_str(&text).map(Some).map_err(parse)
+    serde_json::from_str(&text).map(|value| Some((value, length_bytes))).map_err(parse)
 }

@@ -4,6 +4,11 @@
 pub const MOST_HEAD_BYTES: u64 = 64 << 20;
 /// Of a record. An hour of a hundred devices, sampled each second, is a quarter of it.
 pub const MOST_RECORD_BYTES: u64 = 256 << 20;
+/// Of all records of a run.
+pub const MOST_RECORDS_BYTES: u64 = 2 << 30;
+/// Values in a record, each of which takes some ten times as much memory as text at most. A sample a second of a hundred devices for
+/// an hour has a third of them.
+const MOST_VALUES: usize = 16 << 20;
 /// Distributions in a record. Each may take a megabyte when it is read, from as little as 60 bytes in the file.
 const MOST_HISTOGRAMS: usize = 1024;
 /// What the distributions of all records of a run may take in memory. Ten thousand cells of twenty have a tenth of it.
@@ -19,7 +24,7 @@ const HISTOGRAM: &[u8] = b"HIST";
 /// When it would take more memory than any record has use for.
 pub fn harmless(text: String) -> Result<String, String> {
     let mut bytes = text.into_bytes();
-    let (mut at, mut in_string, mut histograms) = (0, false, 0);
+    let (mut at, mut in_string, mut histograms, mut values) = (0, false, 0, 0);
     while at < bytes.len() {
         match (bytes[at], in_string) {
             (b'"', _) => {
@@ -30,6 +35,7 @@ pub fn harmless(text: String) -> Result<String, String> {
                 at += 1;
                 unescape_control(&mut bytes[at - 1..]);
             }
+            (b',', false) => values += 1,
             (b'-' | b'0'..=b'9', false) => at = end_of_number(&bytes, at)? - 1,
             (0x7f, _) => bytes[at] = b'?',
             // U+0080 to U+009F.
@@ -39,6 +45,9 @@ pub fn harmless(text: String) -> Result<String, String> {
             _ => {}
         }
         at += 1;
+    }
+    if values > MOST_VALUES {
+        return Err(format!("it holds {values} values, and no record has more than {MOST_VALUES}"));
     }
     if histograms > MOST_HISTOGRAMS {
         return Err(format!(
@@ -105,6 +114,13 @@ mod tests {
         for broken in ["\"\\", "\"\\u00", "\"\\u00é\"", "\\u001b"] {
             assert!(harmless(broken.to_owned()).is_ok());
         }
+    }
+
+    #[test]
+    fn more_values_than_a_record_has_are_refused() {
+        let many = |count: usize| harmless(format!("[{}0]", "0,".repeat(count)));
+        assert!(many(MOST_VALUES).is_ok());
+        assert!(many(MOST_VALUES + 1).unwrap_err().contains("values"));
     }
 
     #[test]

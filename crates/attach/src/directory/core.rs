@@ -184,6 +184,11 @@ fn now() -> Timestamp {
     Timestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() }
 }
 
+/// Whether a volume that begins so is one.
+pub fn is_beginning(block: &[u8]) -> bool {
+    matches!(Header::decode(block), HeaderBlock::Valid(header) if header.kind == JOURNAL_KIND)
+}
+
 impl Core {
     /// Makes an empty file system, whose root belongs to `owner` (user and group). Waits for the device.
     pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<Core>, OpenError> {

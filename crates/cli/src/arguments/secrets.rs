@@ -25,9 +25,14 @@ pub struct SecretArguments {
 
 impl SecretArguments {
     /// Files are named from the root: who reads them may be in another directory.
+    /// Whether the controller has to prove itself.
+    pub fn has_controller(&self) -> bool {
+        self.controller_secret_env.is_some() || self.controller_secret_file.is_some()
+    }
+
     pub fn places(&self) -> Result<SecretPlaces, Failure> {
         let has_host = self.secret_env.is_some() || self.secret_file.is_some();
-        if !has_host && (self.controller_secret_env.is_some() || self.controller_secret_file.is_some()) {
+        if !has_host && self.has_controller() {
             return Err(Failure::Mistake(
                 "a controller's secret without the host's: expected --secret-env or --secret-file beside it"
                     .into(),

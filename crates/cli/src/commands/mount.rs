@@ -186,7 +186,7 @@ fn remote_volume(arguments: &MountArguments) -> Result<Wanted, Failure> {
             Some(there) if !arguments.format => there,
             _ => asked.unwrap_or_default(),
         },
-        attachment: arguments.attachment.clone(),
+        attachment: found.attachment,
         is_blank: Some(found.is_blank),
     })
 }

@@ -107,10 +107,11 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
             Ok(found) => found,
             Err(error) => return ended(error, running.as_ref()),
         };
-        finish(arguments, running)?;
-        if let Some(budget) = &mut budget {
-            budget.remove()?;
-        }
+        // What was found is said even where the system fails on its way out.
+        let finished = finish(arguments, running).and_then(|()| match &mut budget {
+            Some(budget) => Ok(budget.remove()?),
+            None => Ok(()),
+        });
         let mut printed = Ok(());
         if let Some(measured) = &found.measured {
             printed = results::print(measured, RunFacts::default(), SystemTime::now(), &options);
@@ -119,7 +120,7 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
             caution(measured, &Circumstances { budget_bytes: budget_of_data, ..asked });
         }
         search::print(&found.found);
-        printed?;
+        printed.and(finished)?;
         let is_sound = found.measured.as_ref().is_none_or(|measured| mismatches(measured) == 0);
         let is_found = found.found.holds_per_s.is_some();
         return Ok(if is_found && is_sound { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) });
@@ -221,6 +222,11 @@ fn refuse_what_does_not_go_together(
     let mistake = |text: String| Err(Failure::Mistake(text));
     if workload.data_integrity && system.capabilities().keeps_nothing {
         return mistake(format!("dataintegrity checks what is read, and {} keeps nothing", system.name()));
+    }
+    if arguments.json && (options.export_file.is_some() || options.measurement.is_raw()) {
+        return mistake(
+            "--json prints the measurement in place of YCSB's figures: leave it out, or exportfile and measurementtype=raw".into(),
+        );
     }
     if !options.measurement.needs_points() {
         return Ok(());

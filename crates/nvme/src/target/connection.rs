@@ -290,7 +290,10 @@ impl Connection {
         if self.queue.association().is_none() && length_bytes > CAPSULE_DATA_BYTES as usize {
             return Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
-        if self.queue.is_stranger() && length_bytes > STRANGER_BUDGET_BYTES {
+        // A list of subsystems may be long, and is sent one at a time.
+        let is_list = command.direction() == Direction::ControllerToHost
+            && self.queue.association().is_some_and(|association| association.controller.is_discovery());
+        if self.queue.is_stranger() && !is_list && length_bytes > STRANGER_BUDGET_BYTES {
             return Err(Status::AUTHENTICATION_REQUIRED.do_not_retry());
         }
         // SGLs it is over fabrics, with or without metadata in one of its own.

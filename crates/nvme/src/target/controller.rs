@@ -30,6 +30,8 @@ pub(super) const ERROR_ENTRIES: usize = 64;
 
 /// What a keep-alive timeout is a multiple of, in units of 100 ms (Identify Controller, KAS).
 pub(super) const KEEP_ALIVE_GRANULARITY: u16 = 1;
+/// What holds for a host that only asks for the list of subsystems and names no time.
+const DISCOVERY_KATO_MS: u32 = 120_000;
 /// How long the timers of controller and host may disagree.
 const KEEP_ALIVE_GRACE: Duration = Duration::from_millis(100);
 
@@ -117,6 +119,10 @@ impl Controller {
         }
     }
 
+    pub(super) fn is_discovery(&self) -> bool {
+        matches!(self.served, Served::Discovery)
+    }
+
     pub(super) fn subsystem(&self) -> Option<&Arc<Subsystem>> {
         match &self.served {
             Served::Discovery => None,
@@ -178,10 +184,11 @@ impl Controller {
     }
 
     pub(super) fn is_silent(&self) -> bool {
-        let kato_ms = self.kato_ms();
-        if kato_ms == 0 {
-            return false;
-        }
+        let kato_ms = match self.kato_ms() {
+            0 if self.is_discovery() => DISCOVERY_KATO_MS,
+            0 => return false,
+            kato_ms => kato_ms,
+        };
         let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
         let silence = self.began.elapsed().saturating_sub(heard);
         silence > Duration::from_millis(u64::from(kato_ms)) + KEEP_ALIVE_GRACE

@@ -148,8 +148,11 @@ impl Connection {
         }
     }
 
-    /// The host is who it says.
+    /// The host is who it says. Whoever asks for the list of subsystems has not said that: it stays a stranger.
     fn admitted(&self) {
+        if self.queue.association().is_some_and(|association| association.controller.is_discovery()) {
+            return;
+        }
         self.queue.is_admitted.store(true, Ordering::Relaxed);
         if let Some(association) = self.queue.association().filter(|association| association.queue_id == 0) {
             let (host, subsystem) =

@@ -69,12 +69,14 @@ impl Housekeeper {
 
 fn end_silent(shared: &Shared) {
     for queue in shared.connections() {
-        // Whoever connects has to say who it is soon.
-        if !queue.is_admitted.load(Ordering::Relaxed) {
+        let association = queue.association();
+        let is_discovery = association.is_some_and(|association| association.controller.is_discovery());
+        // Whoever connects has to say who it is soon, unless it asks for the list of subsystems alone.
+        if !is_discovery && !queue.is_admitted.load(Ordering::Relaxed) {
             if queue.began.elapsed() > shared.config.handshake_timeout {
                 queue.kill();
             }
-        } else if let Some(association) = queue.association()
+        } else if let Some(association) = association
             && association.queue_id == 0
             && association.controller.is_silent()
         {

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use underlay_nvme::auth::{ControllerSecrets, Hash, Secret};
 use underlay_nvme::command::Sgl;
-use underlay_nvme::fabrics::{ANY_CONTROLLER, Authentication};
+use underlay_nvme::fabrics::{ANY_CONTROLLER, Authentication, DISCOVERY_NQN};
 use underlay_nvme::status::Status;
 use underlay_nvme::target::Hosts;
 
@@ -34,6 +34,31 @@ fn strangers_take_each_other_s_places_and_no_host_s() {
     // Who is at home was not disturbed, and who has something to say gets in.
     admin.keep_alive().expect_success();
     fixture.admin().keep_alive().expect_success();
+}
+
+/// The list of subsystems is for everybody, and whoever asks for it has proven nothing.
+#[test]
+fn whoever_asks_for_the_list_stays_a_stranger() {
+    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_strangers = MOST_STRANGERS);
+    let (mut admin, _io) = fixture.queues(&PLAIN);
+    let mut asking: Vec<Host> = Vec::new();
+    for _ in 0..3 * MOST_STRANGERS {
+        let mut host = Host::begun(fixture.address, &PLAIN);
+        host.connect(0, DISCOVERY_NQN, ANY_CONTROLLER, &PLAIN).expect_success();
+        asking.push(host);
+        wait_until("there are no more than may be", || {
+            fixture.target.connections().len() <= MOST_STRANGERS + 2
+        });
+    }
+    let mut last = asking.pop().unwrap();
+    last.keep_alive().expect_success();
+    let length_bytes = 1 << 20;
+    let cid = last.cid();
+    let mut command = Authentication::new(length_bytes).to_send_command(cid);
+    command.sgl = Sgl::transport(length_bytes);
+    let answer = last.call(&command, &[]);
+    assert_eq!(answer.status().plain(), Status::AUTHENTICATION_REQUIRED);
+    admin.keep_alive().expect_success();
 }
 
 #[test]

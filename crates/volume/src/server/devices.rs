@@ -41,6 +41,24 @@ pub(super) fn check_devices_are_there(file: &PoolFile) -> Result<(), ServerError
     Ok(())
 }
 
+/// The same of real devices: names change, and then a file names other disks, which may be empty.
+pub(super) fn check_holds_something(
+    file: &PoolFile,
+    devices: &[Arc<dyn BlockDevice>],
+) -> Result<(), ServerError> {
+    for device in devices {
+        // What can't be read is told of when it is opened.
+        if !matches!(contents::of_device(&**device), Ok(None)) {
+            return Ok(());
+        }
+    }
+    Err(ServerError::Mistake(format!(
+        "{} has the notes of a pool, but its devices are empty: check `paths`, for devices change their names. --format makes the \
+         pool anew on them, without what it held",
+        file.directory.display()
+    )))
+}
+
 pub(super) fn has_notes(file: &PoolFile) -> bool {
     NOTES.iter().any(|name| file.directory.join(name).exists())
 }

@@ -13,7 +13,10 @@ use underlay_storage::layers::workers::Workers;
 use underlay_storage::stack::{Pace, Stack};
 
 use super::admissions::Admissions;
-use super::devices::{check_devices_are_there, directory_error, not_blank, open_modelled, open_real};
+use super::devices::{
+    check_devices_are_there, check_holds_something, directory_error, has_notes, not_blank, open_modelled,
+    open_real,
+};
 use super::error::ServerError;
 use super::faults::KnownFaults;
 use super::lock::{Lock, LockError};
@@ -75,6 +78,7 @@ impl OpenPool {
             LockError::Io(error) => ServerError::io("lock", directory, error),
         })?;
         check_devices_are_there(file)?;
+        let had_notes = has_notes(file);
         let admissions = Mutex::new(Admissions::open(directory)?);
         let (stack, names, devices) = match &file.devices {
             Devices::Modelled { .. } => open_modelled(file)?,
@@ -84,6 +88,9 @@ impl OpenPool {
                 (None, names, opened)
             }
         };
+        if had_notes && !format && stack.is_none() {
+            check_holds_something(file, &devices)?;
+        }
         let faults = stack.as_ref().map(|stack| KnownFaults::open(directory, stack)).transpose()?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = Workers::start(threads).map_err(|error| {

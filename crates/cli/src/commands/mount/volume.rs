@@ -1,6 +1,6 @@
 //! `underlay mount nvme-tcp://ADDRESS:PORT/VOLUME DIR`: a volume of a server, by Underlay's own initiator.
 
-use underlay_attach::Filesystem;
+use underlay_attach::{Filesystem, choice, directory};
 use underlay_nvme::auth::{HostSecrets, read_secrets};
 use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
 use underlay_nvme::log_page::DiscoveryEntry;
@@ -11,6 +11,7 @@ use underlay_volume::server::nqn;
 use crate::arguments::MountArguments;
 use crate::exit_codes::Failure;
 
+const DIRECTORY: &str = directory::NAME;
 const SCHEME: &str = "nvme-tcp://";
 /// Each volume is the first namespace of a subsystem of its own.
 const NSID: u32 = 1;
@@ -25,6 +26,8 @@ pub struct RemoteVolume {
     pub is_blank: bool,
     /// The file system that it holds, where that is known.
     pub filesystem: Option<Filesystem>,
+    /// The name of the attachment, where only one will do or one is asked for.
+    pub attachment: Option<String>,
 }
 
 pub fn is_url(text: &str) -> bool {
@@ -59,7 +62,28 @@ pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
     let held = contents::of_device(&device)
         .map_err(|error| Failure::Failed(format!("{url} can't be read: {error}")))?;
     let filesystem = held.as_ref().and_then(filesystem_of);
-    if let (Some(held), None, false) = (&held, filesystem, arguments.format) {
+    let is_directory = held.as_ref().and_then(|held| held.at(0)).is_some_and(directory::is_beginning);
+    let is_kept = held.is_some() && !arguments.format;
+    let attachment = arguments.attachment.clone();
+    let attachment = match (attachment.as_deref(), is_kept) {
+        (None, true) if is_directory => Some(DIRECTORY.to_owned()),
+        (Some(DIRECTORY), true) if !is_directory => {
+            return Err(Failure::Mistake(format!(
+                "{url} holds something else than {DIRECTORY} made: leave out --attachment. If nothing on it is needed, --format makes \
+                 it anew"
+            )));
+        }
+        (Some(other), true) if is_directory && other != DIRECTORY => {
+            return Err(Failure::Mistake(format!(
+                "{url} was made by {DIRECTORY}, and {other} can't read it: leave out --attachment. If nothing on it is needed, --format \
+                 makes it anew"
+            )));
+        }
+        // The kernel's initiator has the controller prove itself once, and takes whoever is there when it connects again.
+        (None, _) if arguments.secrets.has_controller() => Some(choice::choose(None)?.name().to_owned()),
+        _ => attachment,
+    };
+    if let (Some(held), None, false, false) = (&held, filesystem, is_directory, arguments.format) {
         return Err(Failure::Mistake(format!(
             "{url} holds {}, and `mount` knows XFS and ext4: check its name. If nothing on it is needed, --format makes a file \
              system on it all the same",
@@ -76,6 +100,7 @@ pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
         stack: StackSpec { volumes, dilation: 1.0, seed: 1 },
         is_blank: held.is_none(),
         filesystem,
+        attachment,
     })
 }
 
