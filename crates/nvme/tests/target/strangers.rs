@@ -51,7 +51,6 @@ fn whoever_asks_for_the_list_stays_a_stranger() {
         });
     }
     let mut last = asking.pop().unwrap();
-    last.keep_alive().expect_success();
     let length_bytes = 1 << 20;
     let cid = last.cid();
     let mut command = Authentication::new(length_bytes).to_send_command(cid);
