@@ -50,7 +50,7 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
         capability(
             "root",
             Required,
-            "studies, and block devices (`underlay mount` gives a directory without)",
+            "block devices and memory budgets (without it, modelled storage is a FUSE directory)",
             probe_privileges().map(|()| "CAP_SYS_ADMIN is there".into()),
         ),
         capability("FUSE", Required, "modelled storage", probe_fuse().map(|()| "/dev/fuse opens".into())),

@@ -160,7 +160,7 @@ pub struct ReportArguments {
     #[arg(long)]
     pub json: bool,
     /// Where to write the HTML [default: report.html in the run's directory; of two runs against.html in that of the second]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv"])]
     pub out: Option<PathBuf>,
 }
 

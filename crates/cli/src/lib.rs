@@ -12,6 +12,7 @@ mod output;
 mod progress;
 mod service;
 mod signals;
+mod umask;
 
 use std::process::ExitCode;
 
@@ -23,7 +24,7 @@ use arguments::{
 use exit_codes::{BUG, FAILED, MISTAKE};
 
 pub fn main() -> ExitCode {
-    clear_umask_of_owner();
+    umask::set();
     let words = commands::ycsb::words::translated(std::env::args_os());
     let arguments = match parsed(words) {
         Ok(arguments) => arguments,
@@ -48,15 +49,6 @@ pub fn main() -> ExitCode {
             output::say("underlay: `underlay clean` removes what this process may have left");
             ExitCode::from(BUG)
         }
-    }
-}
-
-/// Nobody means to keep themselves out of the files that they make: with a umask of 0777 we could not even enter our own folders.
-fn clear_umask_of_owner() {
-    // SAFETY: it changes a number of this process, which has one thread so far.
-    unsafe {
-        let mask = libc::umask(0o077);
-        libc::umask(mask & 0o077);
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
-use support::{Mounted, Playground, can_mount};
+use support::{Mounted, Playground, can_mount, stderr, stdout};
 use volumes::VolumeServer;
 
 const MISSING: i32 = 3;
@@ -143,6 +143,43 @@ fn what_lies_on_a_mounted_disk_gives_nobody_rights_or_devices() {
             assert!(options.contains(&"nosuid") && options.contains(&"nodev"), "{attachment}: {options:?}");
         }
         assert!(mounted.end().code().is_some());
+    }
+}
+
+/// A umask of 0 opens what is made to everybody, and one of 0777 closes it to us: neither does here, and a user's own command has it.
+#[test]
+fn no_umask_opens_or_closes_what_is_made() {
+    let playground = Playground::new();
+    let under = |mask: libc::mode_t, arguments: &[&str]| {
+        let mut command = playground.underlay(arguments);
+        // SAFETY: umask cannot fail and touches no memory.
+        unsafe {
+            command.pre_exec(move || {
+                libc::umask(mask);
+                Ok(())
+            });
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{mask:o}: {}", stderr(&output));
+        stdout(&output)
+    };
+    let mode = |path: &str| fs::metadata(playground.path(path)).unwrap().permissions().mode() & 0o777;
+    let study = "name = \"one\"\nbaseline = \"disk\"\n[system.rocksdb]\nmemory = \"64 MiB\"\n[storage.disk]\n\
+                 devices = [{ medium = \"ssd-sata\", capacity = \"512 MiB\" }]\n[workload.w]\nrecords = 1_000\n\
+                 record = { fields = 1, bytes = 100 }\nmixes = [\"c\"]\nthreads = 1\n[run]\nwarmup = \"0 s\"\n\
+                 duration = \"300 ms\"\nrepetitions = 1\n";
+    playground.write("one.toml", study);
+    for mask in [0, 0o777] {
+        let (data, out) = (format!("data-{mask:o}"), format!("out-{mask:o}"));
+        fs::create_dir(playground.path(&data)).unwrap();
+        under(mask, &["ycsb", "load", "rocksdb", "--dir", &data, "-p", "recordcount=100"]);
+        assert_eq!(mode(&format!("{data}/rocksdb")) & 0o722, 0o700, "{mask:o}");
+        if can_mount() {
+            under(mask, &["run", "one.toml", "--out", &out]);
+            let said =
+                under(mask, &["mount", "nvme-9300-max", "mnt", "--immediate", "--", "sh", "-c", "umask"]);
+            assert_eq!(u32::from_str_radix(said.trim(), 8), Ok(mask));
+        }
     }
 }
 

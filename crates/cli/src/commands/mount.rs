@@ -4,6 +4,7 @@ mod disk;
 mod space;
 mod volume;
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use underlay_study::units;
 
 use crate::arguments::{Initial, MountArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
-use crate::{output, signals};
+use crate::{output, signals, umask};
 use disk::{Disk, State};
 
 const DEFAULT_DEVICE_BYTES: u64 = 8 << 30;
@@ -333,8 +334,17 @@ fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {
 /// Runs the user's command; a signal to us is passed on, so that nothing holds the disk when we take it away.
 fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode, Failure> {
     let (program, rest) = arguments.command.split_first().expect("the caller saw a command");
-    let mut child = Command::new(program)
-        .args(rest)
+    let mut command = Command::new(program);
+    command.args(rest);
+    let mask = umask::former();
+    // SAFETY: umask may be called between fork and exec, and cannot fail.
+    unsafe {
+        command.pre_exec(move || {
+            libc::umask(mask);
+            Ok(())
+        });
+    }
+    let mut child = command
         .spawn()
         .map_err(|error| Failure::Mistake(format!("cannot run {}: {error}", program.to_string_lossy())))?;
     let mut passed_on = false;

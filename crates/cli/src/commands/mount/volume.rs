@@ -54,7 +54,7 @@ pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
     let options = options(arguments, address)?;
     let subsystem_nqn = match name.starts_with("nqn.") {
         true => name.to_owned(),
-        false => choose(&discover(&options).map_err(failure)?, address, name)?,
+        false => choose(&discover(&options).map_err(failure)?, address, name, &options.host_nqn)?,
     };
     let controller =
         Controller::connect(Options { subsystem_nqn: subsystem_nqn.clone(), ..options }).map_err(failure)?;
@@ -132,7 +132,7 @@ fn options(arguments: &MountArguments, address: &str) -> Result<Options, Failure
     Ok(options)
 }
 
-fn choose(found: &[DiscoveryEntry], address: &str, name: &str) -> Result<String, Failure> {
+fn choose(found: &[DiscoveryEntry], address: &str, name: &str, host_nqn: &str) -> Result<String, Failure> {
     let mut named: Vec<&str> = found
         .iter()
         .map(|entry| entry.subsystem_nqn.as_str())
@@ -145,7 +145,10 @@ fn choose(found: &[DiscoveryEntry], address: &str, name: &str) -> Result<String,
         [] => {
             let there: Vec<&str> = found.iter().map(|entry| entry.subsystem_nqn.as_str()).collect();
             let there = if there.is_empty() { "nothing for this host".to_owned() } else { there.join(", ") };
-            Err(Failure::Mistake(format!("{address} has no volume '{name}'; it has {there}")))
+            Err(Failure::Mistake(format!(
+                "{address} has no volume '{name}' for the host {host_nqn}; it has {there}. --host-nqn names another host, and the \
+                 server's operator lists hosts in `hosts` of a volume"
+            )))
         }
         several => Err(Failure::Mistake(format!(
             "{address} has several volumes '{name}': write the whole name, one of {}",

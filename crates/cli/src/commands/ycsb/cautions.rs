@@ -12,6 +12,9 @@ const HEADROOM: f64 = 2.0;
 const LATENESS_PART: f64 = 0.1;
 const LATENESS_US: f64 = 100.0;
 
+/// Inserts that others are still about to make leave fewer behind.
+const MISSING_SHARE: f64 = 0.05;
+
 /// What a measurement is held against.
 pub struct Circumstances<'a> {
     pub spec: &'a RunSpec,
@@ -28,6 +31,7 @@ pub fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> Vec<Stri
     let spec = circumstances.spec;
     let has_rate = spec.rate_per_s.is_some() || spec.rate_profile.is_some();
     let cautions = [
+        missing(measured),
         headroom(measured),
         behind(measured, circumstances.unstarted),
         lateness(measured).filter(|_| has_rate),
@@ -47,6 +51,22 @@ fn headroom(measured: &Measured) -> Option<String> {
              Try more threads, or more hosts (--workers)",
             quantity::rate(ceiling_per_s),
             quantity::number(headroom, 2)
+        )
+    })
+}
+
+/// Answers about nothing say nothing of a storage.
+fn missing(measured: &Measured) -> Option<String> {
+    let (count, missing) = measured
+        .by_operation
+        .values()
+        .fold((0_u64, 0_u64), |(count, missing), stats| (count + stats.count, missing + stats.missing));
+    let share = missing as f64 / count.max(1) as f64;
+    (share > MISSING_SHARE).then(|| {
+        format!(
+            "{} of the operations found no record: load the data first with `underlay ycsb load`, and the same recordcount and \
+             insertorder",
+            quantity::percent(share)
         )
     })
 }
