@@ -41,7 +41,7 @@ pub enum HostError {
     /// One of the two does not trust the other, or they don't understand each other.
     #[error("worker {worker} and this host don't agree: {problem}")]
     Refused { worker: String, problem: String },
-    /// It answered no more. What it had measured is gone with it.
+    /// It stopped responding. What it had measured is gone with it.
     #[error("worker {worker} was lost: {problem}")]
     Lost { worker: String, problem: String },
     /// It answered that it can't.

@@ -15,7 +15,7 @@ const ENOUGH: f64 = 0.97;
 /// The slowest device is split into this many directories at most, so that devices of unlike bandwidths have a common measure.
 const MOST_OF_THE_SLOWEST: u32 = 8;
 
-/// So many equal devices.
+/// A number of identical devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices {
     /// `ssd`

@@ -42,7 +42,7 @@ pub enum Devices {
     Paths(Vec<PathBuf>),
 }
 
-/// So many equal ones.
+/// A number of identical devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelledDevices {
     pub medium: Medium,

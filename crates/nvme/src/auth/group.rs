@@ -10,7 +10,7 @@ use crypto_bigint::{BoxedUint, Odd};
 pub(super) const EXPONENT_BYTES: usize = 64;
 const GENERATOR: u8 = 2;
 
-/// How two sides agree on a key that someone who listens does not know.
+/// How two sides agree on a key that an eavesdropper does not learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DhGroup {
     /// They don't.

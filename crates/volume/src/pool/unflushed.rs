@@ -3,7 +3,7 @@
 //! A drive whose controller is reset forgets nothing that it has answered: only a power cut takes what was not flushed.
 //! When a pool's process is killed, the data of answered writes is on the members, but the map that finds it there is in
 //! memory until a flush writes it to the journal. So each change is noted here before it is made, by one write to a plain
-//! file, which is never synced: the host's page cache keeps it. It stands for the memory with a battery of a storage server.
+//! file, which is never synced: the host's page cache keeps it. It stands for a storage server's battery-backed memory.
 //!
 //! Two files of a session take turns. A flush that begins turns to the other file, if that is no longer needed; once it is committed, the journal
 //! knows everything in the first one. Opening the pool reads both, the older one first. Their notes are the history of
