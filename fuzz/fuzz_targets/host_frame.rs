@@ -8,7 +8,7 @@
 use std::io::{self, Read};
 
 use libfuzzer_sys::fuzz_target;
-use underlay_hosts::frame::{FrameReader, MOST_BYTES, send};
+use underlay_hosts::frame::{FrameReader, MAX_BYTES, send};
 use underlay_hosts::merge;
 use underlay_hosts::message::{Answer, Request, Welcome};
 
@@ -35,12 +35,12 @@ fn messages<M: serde::Serialize + serde::de::DeserializeOwned>(bytes: &[u8], pie
     let mut stream = Halting { bytes, piece, waits: false };
     let (mut reader, mut found) = (FrameReader::new(), Vec::new());
     loop {
-        match reader.receive::<M>(&mut stream, MOST_BYTES) {
+        match reader.receive::<M>(&mut stream, MAX_BYTES) {
             Ok(message) => {
                 // What was read can be sent again.
                 let mut again = Vec::new();
                 send(&mut again, &message).unwrap();
-                FrameReader::new().receive::<M>(&mut again.as_slice(), MOST_BYTES).unwrap();
+                FrameReader::new().receive::<M>(&mut again.as_slice(), MAX_BYTES).unwrap();
                 found.push(message);
             }
             Err(error) if error.is_timeout() => {}

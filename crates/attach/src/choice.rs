@@ -9,7 +9,7 @@ use crate::nvme_kernel::{self, KernelNvme};
 use underlay_storage::stack::StackSpec;
 
 /// A way of attaching storage.
-pub struct Way {
+pub struct AttachmentKind {
     /// As in records and on command lines.
     pub name: &'static str,
     /// What it is, and what speaks for it, in a line.
@@ -18,35 +18,35 @@ pub struct Way {
 }
 
 /// All of them, the best first: what costs a request least, and of that what shows a program most of a real disk.
-pub const WAYS: &[Way] = &[
-    Way {
+pub const ATTACHMENTS: &[AttachmentKind] = &[
+    AttachmentKind {
         name: "ublk",
         gist: "a block device with its own filesystem, straight from the kernel's block layer",
         make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::Ublk))),
     },
-    Way {
+    AttachmentKind {
         name: "fuse-uring+loop",
         gist: "a block device with its own filesystem; requests come by io_uring, at the least cost",
         make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::Uring))),
     },
-    Way {
+    AttachmentKind {
         name: "fuse+loop",
         gist: "a block device with its own filesystem",
         make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::DevFuse))),
     },
-    Way {
+    AttachmentKind {
         name: directory::NAME,
         gist: "a directory on a file system of its own, which needs no root",
         make: || Ok(Box::new(FuseDirectory::new()?)),
     },
-    Way {
+    AttachmentKind {
         name: nvme_kernel::NAME,
         gist: "a volume of an NVMe/TCP server, and nothing else, by the kernel's own initiator",
         make: || Ok(Box::new(KernelNvme)),
     },
 ];
 
-impl Way {
+impl AttachmentKind {
     /// With this program as the device daemon.
     pub fn attachment(&self) -> Result<Box<dyn Attachment>, AttachError> {
         (self.make)()
@@ -80,36 +80,36 @@ pub fn choose_for(stack: &StackSpec, name: Option<&str>) -> Result<Box<dyn Attac
     first_that_works(&candidates(stack, name)?)
 }
 
-fn candidates(stack: &StackSpec, name: Option<&str>) -> Result<Vec<&'static Way>, AttachError> {
+fn candidates(stack: &StackSpec, name: Option<&str>) -> Result<Vec<&'static AttachmentKind>, AttachError> {
     let is_remote = stack.volumes.iter().any(|volume| !volume.remotes().is_empty());
     Ok(match name {
         Some(nvme_kernel::NAME) if !is_remote => for_modelled().collect(),
         Some(name) => vec![named(name)?],
         None if nvme_kernel::can_show(stack) => {
-            WAYS.iter().filter(|way| is_kernels(way)).chain(for_modelled()).collect()
+            ATTACHMENTS.iter().filter(|way| is_kernels(way)).chain(for_modelled()).collect()
         }
         None => for_modelled().collect(),
     })
 }
 
-fn is_kernels(way: &Way) -> bool {
+fn is_kernels(way: &AttachmentKind) -> bool {
     way.name == nvme_kernel::NAME
 }
 
-fn for_modelled() -> impl Iterator<Item = &'static Way> {
-    WAYS.iter().filter(|way| !is_kernels(way))
+fn for_modelled() -> impl Iterator<Item = &'static AttachmentKind> {
+    ATTACHMENTS.iter().filter(|way| !is_kernels(way))
 }
 
-fn named(name: &str) -> Result<&'static Way, AttachError> {
-    WAYS.iter().find(|way| way.name == name).ok_or_else(|| {
+fn named(name: &str) -> Result<&'static AttachmentKind, AttachError> {
+    ATTACHMENTS.iter().find(|way| way.name == name).ok_or_else(|| {
         AttachError::failed(format!(
             "no attachment is called '{name}': there are {}",
-            WAYS.iter().map(|way| way.name).collect::<Vec<_>>().join(", ")
+            ATTACHMENTS.iter().map(|way| way.name).collect::<Vec<_>>().join(", ")
         ))
     })
 }
 
-fn first_that_works(ways: &[&Way]) -> Result<Box<dyn Attachment>, AttachError> {
+fn first_that_works(ways: &[&AttachmentKind]) -> Result<Box<dyn Attachment>, AttachError> {
     let attachments = ways.iter().map(|way| way.attachment()).collect::<Result<Vec<_>, _>>()?;
     first_probed(attachments)
 }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_attachments_and_a_wrong_one_is_answered_by_all() {
-        for way in WAYS {
+        for way in ATTACHMENTS {
             assert_eq!(way.attachment().unwrap().name(), way.name);
         }
         let Err(refused) = choose(Some("nbd")) else { panic!("there is no such attachment") };

@@ -74,7 +74,7 @@ enum Event {
     Terminated,
 }
 
-const LARGEST_CONFIG_BYTES: u64 = 16 << 20;
+const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 /// One thread can't keep up with two cores of requests, and more contend with the program under test.
 const EXPORT_THREADS: usize = 2;
@@ -86,7 +86,7 @@ impl DaemonConfig {
     pub fn read(path: &Path) -> Result<DaemonConfig, AttachError> {
         let mut text = Vec::new();
         File::open(path)
-            .and_then(|file| file.take(LARGEST_CONFIG_BYTES).read_to_end(&mut text))
+            .and_then(|file| file.take(MAX_CONFIG_BYTES).read_to_end(&mut text))
             .map_err(|error| AttachError::io("read the daemon's configuration", path, error))?;
         serde_json::from_slice(&text).map_err(|error| {
             AttachError::failed(format!("{} is no configuration of a device daemon: {error}", path.display()))

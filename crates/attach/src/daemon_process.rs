@@ -23,7 +23,7 @@ use crate::daemon::{DaemonConfig, Transport};
 use crate::directory::DirectoryConfig;
 use crate::mounts;
 use crate::processes::{self, ProcessId};
-use crate::registry::{Note, Registry, Thing};
+use crate::registry::{Note, Registry, Resource};
 use crate::ublk;
 
 /// The daemon's configuration, in its session directory.
@@ -37,7 +37,7 @@ const LAST_BREATH_POLL: Duration = Duration::from_millis(10);
 const LAST_BREATH_POLLS: u32 = 100;
 
 /// What a socket's path may have at most, from `struct sockaddr_un` with its final zero.
-const LONGEST_SOCKET_PATH_BYTES: usize = 107;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// Opening a large backing may take a while on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const REPLY_LIMIT: Duration = Duration::from_secs(300);
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
 /// A reply carries histograms and a time series for each device; more than this is no reply.
-const LONGEST_REPLY_BYTES: u64 = 256 << 20;
+const MAX_REPLY_BYTES: u64 = 256 << 20;
 const LOG_TAIL_BYTES: u64 = 4096;
 
 /// The subcommand by which a program becomes the daemon, and the program that is nothing else. One of the two
@@ -100,7 +100,7 @@ impl Connection {
         line.push(b'\n');
         self.writer.write_all(&line)?;
         let mut reply = Vec::new();
-        (&mut self.reader).take(LONGEST_REPLY_BYTES).read_until(b'\n', &mut reply)?;
+        (&mut self.reader).take(MAX_REPLY_BYTES).read_until(b'\n', &mut reply)?;
         if reply.is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
         }
@@ -206,7 +206,7 @@ impl DaemonProcess {
         directories: Vec<DirectoryConfig>,
     ) -> Result<(), AttachError> {
         let (export, control) = (self.export(), self.session.join(CONTROL_SOCKET));
-        if control.as_os_str().len() > LONGEST_SOCKET_PATH_BYTES {
+        if control.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
             return Err(AttachError::failed(format!(
                 "{} is too long for a socket's path: set {} to a shorter directory",
                 control.display(),
@@ -238,13 +238,13 @@ impl DaemonProcess {
             .map_err(|error| AttachError::io("write", &log_path, error))?;
 
         let exported = match transport {
-            Transport::Ublk => Thing::Ublk { export },
-            _ => Thing::FuseMount { mount_point: export, source: self.source.clone() },
+            Transport::Ublk => Resource::Ublk { export },
+            _ => Resource::FuseMount { mount_point: export, source: self.source.clone() },
         };
         self.has_ublk = transport == Transport::Ublk;
         self.mount_note = Some(self.registry.note(exported)?);
         self.daemon_note = Some(
-            self.registry.note(Thing::Daemon { config: config_path.clone(), control: control.clone() })?,
+            self.registry.note(Resource::Daemon { config: config_path.clone(), control: control.clone() })?,
         );
         let mut command = std::process::Command::new(&program.program);
         command.args(&program.arguments).arg("--config").arg(&config_path);

@@ -23,7 +23,7 @@ use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held, spl
 use crate::daemon::control::Command;
 use crate::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
 use crate::missing::Missing;
-use crate::registry::{Note, Registry, Thing};
+use crate::registry::{Note, Registry, Resource};
 use crate::{fuse_loop, host, mounts};
 
 pub use serve::DirectoryConfig;
@@ -132,7 +132,7 @@ impl Directories {
                 source: source.clone(),
                 format: spec.format,
             };
-            let note = self.registry.note(Thing::Directory { mount_point, source })?;
+            let note = self.registry.note(Resource::Directory { mount_point, source })?;
             self.mounts.push((config.clone(), note));
             configs.push(config);
         }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attachment::AttachError;
 use crate::missing::Missing;
-use crate::registry::{Note, Registry, Thing};
+use crate::registry::{Note, Registry, Resource};
 
 /// With less a device is not given requests of a size that it works well with: the kernel writes out from half of it on.
 pub const DEVICE_MIN_BYTES: u64 = 1 << 20;
@@ -38,7 +38,7 @@ const MIN_RATIO: &str = "min_ratio_fine";
 
 /// What a device had before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Former {
+pub struct PreviousLimits {
     strict_limit: u32,
     max_ratio_fine: u32,
     min_ratio_fine: u32,
@@ -57,7 +57,7 @@ pub(crate) struct DirtyLimits {
 struct Limited {
     /// `7:3`
     device: String,
-    former: Former,
+    former: PreviousLimits,
     note: Option<Note>,
 }
 
@@ -96,11 +96,11 @@ impl DirtyLimits {
             devices: Vec::new(),
         };
         // What a dead process left on a device is not what the device had.
-        let left: BTreeMap<String, Former> = registry
+        let left: BTreeMap<String, PreviousLimits> = registry
             .leftovers()
             .into_iter()
             .filter_map(|left| match left.thing {
-                Thing::DirtyLimit { device, former } => Some((device, former)),
+                Resource::DirtyLimit { device, former } => Some((device, former)),
                 _ => None,
             })
             .rev()
@@ -111,16 +111,16 @@ impl DirtyLimits {
         Ok(limits)
     }
 
-    fn limit(&mut self, device: &str, left: Option<Former>) -> Result<(), AttachError> {
+    fn limit(&mut self, device: &str, left: Option<PreviousLimits>) -> Result<(), AttachError> {
         let folder = self.class.join(device);
         let former = match left {
             Some(former) => former,
-            None => Former::read(&folder).map_err(|error| unavailable(&folder, error))?,
+            None => PreviousLimits::read(&folder).map_err(|error| unavailable(&folder, error))?,
         };
         // Without a block device the limit goes with the mount, and its number to the next one.
         let note = match device.starts_with("0:") {
             true => None,
-            false => Some(self.registry.note(Thing::DirtyLimit { device: device.to_owned(), former })?),
+            false => Some(self.registry.note(Resource::DirtyLimit { device: device.to_owned(), former })?),
         };
         self.devices.push(Limited { device: device.to_owned(), former, note });
         apply(&folder, self.device_bytes).map_err(|error| unavailable(&folder, error))
@@ -162,13 +162,13 @@ impl Drop for DirtyLimits {
     }
 }
 
-impl Former {
-    fn read(folder: &Path) -> io::Result<Former> {
+impl PreviousLimits {
+    fn read(folder: &Path) -> io::Result<PreviousLimits> {
         let number = |file: &str| {
             let text = fs::read_to_string(folder.join(file))?;
             text.trim().parse().map_err(|_| io::Error::from(ErrorKind::InvalidData))
         };
-        Ok(Former {
+        Ok(PreviousLimits {
             strict_limit: number(STRICT)?,
             max_ratio_fine: number(MAX_RATIO)?,
             min_ratio_fine: number(MIN_RATIO)?,
@@ -187,14 +187,14 @@ fn apply(folder: &Path, limit_bytes: u64) -> io::Result<()> {
 
 /// Gives a device back what it had before a limit was set. Whether there was one: a device that is gone has none, and
 /// what somebody else has reset is theirs.
-pub(crate) fn restore(device: &str, former: Former) -> Result<bool, AttachError> {
+pub(crate) fn restore(device: &str, former: PreviousLimits) -> Result<bool, AttachError> {
     restore_in(Path::new(CLASS), device, former)
 }
 
-fn restore_in(class: &Path, device: &str, former: Former) -> Result<bool, AttachError> {
+fn restore_in(class: &Path, device: &str, former: PreviousLimits) -> Result<bool, AttachError> {
     let folder = class.join(device);
     let failed = |error: io::Error| AttachError::io("restore the limit of dirty pages in", &folder, error);
-    match Former::read(&folder) {
+    match PreviousLimits::read(&folder) {
         Ok(now) if now == former => return Ok(false),
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -271,7 +271,11 @@ mod tests {
     }
 
     fn noted(registry: &Registry) -> usize {
-        registry.living().into_iter().filter(|(_, thing)| matches!(thing, Thing::DirtyLimit { .. })).count()
+        registry
+            .living()
+            .into_iter()
+            .filter(|(_, thing)| matches!(thing, Resource::DirtyLimit { .. }))
+            .count()
     }
 
     #[test]
@@ -335,14 +339,14 @@ mod tests {
     #[test]
     fn a_device_that_is_gone_needs_nothing() {
         let keep = tempfile::tempdir().unwrap();
-        let former = Former { strict_limit: 0, max_ratio_fine: 1_000_000, min_ratio_fine: 0 };
+        let former = PreviousLimits { strict_limit: 0, max_ratio_fine: 1_000_000, min_ratio_fine: 0 };
         assert!(!restore_in(keep.path(), "7:1", former).unwrap());
         let folder = device(keep.path(), "7:1");
         assert!(!restore_in(keep.path(), "7:1", former).unwrap());
         fs::write(folder.join(STRICT), "1").unwrap();
         fs::write(folder.join(MAX_RATIO), "1700").unwrap();
         assert!(restore_in(keep.path(), "7:1", former).unwrap());
-        assert_eq!(Former::read(&folder).unwrap(), former);
+        assert_eq!(PreviousLimits::read(&folder).unwrap(), former);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::loop_device::{self, LOOP_BLOCK_BYTES, LoopDevice, QueueSettings};
 use crate::missing::Missing;
 use crate::mounts;
 use crate::overhead;
-use crate::registry::{Note, Registry, Thing};
+use crate::registry::{Note, Registry, Resource};
 use crate::served::Served;
 use crate::ublk::{self, Disk};
 
@@ -260,7 +260,7 @@ impl BlockVolumes {
                 self.devices.push(Device::Ublk(disk));
                 continue;
             }
-            let note = self.registry.note(Thing::Loop { backing: backing.clone() })?;
+            let note = self.registry.note(Resource::Loop { backing: backing.clone() })?;
             match LoopDevice::attach(&backing, is_rotational(spec)) {
                 Ok(device) => {
                     self.paths.push(device.path().to_owned());
@@ -406,7 +406,7 @@ impl MountedVolumes {
         at: &Path,
         backing: PathBuf,
     ) -> Result<(), AttachError> {
-        let note = self.registry.note(Thing::Mount { mount_point: at.to_owned(), backing })?;
+        let note = self.registry.note(Resource::Mount { mount_point: at.to_owned(), backing })?;
         match filesystem.mount(device, at) {
             Ok(()) => {
                 self.mounts.push((at.to_owned(), note));

@@ -21,7 +21,7 @@ use crate::daemon::export::Files;
 use crate::missing::Missing;
 use worker::Worker;
 
-pub use protocol::{Asked, Call, parse};
+pub use protocol::{Call, FuseRequest, parse};
 
 /// Requests that one queue can have under way: what a loop device sends at most. All may come from one CPU.
 const ENTRIES_PER_QUEUE: usize = 128;
@@ -30,7 +30,7 @@ const ENTRIES_PER_SHARED_QUEUE: usize = 256;
 
 /// Threads that serve the queues: one for each, so that a request is served on the processor that makes it. A machine
 /// with more processors than this has several for a thread.
-const MOST_WORKERS: usize = 64;
+const MAX_WORKERS: usize = 64;
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -65,7 +65,7 @@ pub(crate) fn serve(device: BorrowedFd<'_>, files: &Arc<Files>) -> Result<(), At
         )));
     };
     let entries = if files.volumes().len() > 1 { ENTRIES_PER_SHARED_QUEUE } else { ENTRIES_PER_QUEUE };
-    let workers = queues.min(MOST_WORKERS);
+    let workers = queues.min(MAX_WORKERS);
     let (sender, started) = mpsc::channel();
     for index in 0..workers {
         let queues = (index..queues).step_by(workers).map(|queue| queue as u16).collect();

@@ -38,5 +38,5 @@ pub use memory_budget::MemoryBudget;
 pub use missing::Missing;
 pub use nvme_kernel::KernelNvme;
 pub use real_paths::RealPaths;
-pub use registry::{Leftover, Note, OwnFolder, Registry, Thing};
+pub use registry::{Leftover, Note, OwnFolder, Registry, Resource};
 pub use served::Served;

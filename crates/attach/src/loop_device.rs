@@ -27,7 +27,7 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 pub const LOOP_BLOCK_BYTES: u32 = 4096;
 
 /// What the kernel keeps of a file's name, without the final zero.
-const LONGEST_NAME_BYTES: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 
 /// Others may take the free device between asking for it and configuring it.
 const CONFIGURE_ATTEMPTS: u32 = 64;
@@ -258,7 +258,7 @@ fn configured_name(number: u32) -> Option<PathBuf> {
         return None;
     }
     let length = info.file_name.iter().position(|byte| *byte == 0)?;
-    let is_whole = (1..LONGEST_NAME_BYTES).contains(&length);
+    let is_whole = (1..MAX_NAME_BYTES).contains(&length);
     is_whole.then(|| PathBuf::from(std::ffi::OsStr::from_bytes(&info.file_name[..length])))
 }
 
@@ -304,7 +304,7 @@ fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path) -> io::Res
     let mut info = LoopInfo64 { number, flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO, ..empty_info() };
     // Old tools show it, and a device whose file has lost its path is recognised by it. The last byte stays zero.
     let name = backing.as_os_str().as_bytes();
-    let shown = name.len().min(LONGEST_NAME_BYTES);
+    let shown = name.len().min(MAX_NAME_BYTES);
     info.file_name[..shown].copy_from_slice(&name[..shown]);
     let config = LoopConfig {
         fd: u32::try_from(file).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?,

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::attachment::AttachError;
 use crate::missing::Missing;
 use crate::mounts;
-use crate::registry::{Note, Registry, Thing};
+use crate::registry::{Note, Registry, Resource};
 use hierarchy::{Hierarchy, Version, read_field, read_number};
 
 /// Our groups' parent, below the group that this process is in.
@@ -70,7 +70,7 @@ impl MemoryBudget {
             .collect();
         let number = NEXT_GROUP.fetch_add(1, Ordering::Relaxed);
         let directory = parent.join(format!("{plain}-{}-{number}", std::process::id()));
-        let note = registry.note(Thing::Cgroup { directory: directory.clone() })?;
+        let note = registry.note(Resource::Cgroup { directory: directory.clone() })?;
         let budget = MemoryBudget {
             directory,
             version: hierarchy.version,

@@ -21,7 +21,7 @@ use crate::host;
 use crate::missing::Missing;
 use crate::mounts;
 use crate::real_activity::{RealDevice, Sampler};
-use crate::registry::{Note, Registry, Thing};
+use crate::registry::{Note, Registry, Resource};
 use crate::remote;
 pub(crate) use sysfs::Controller;
 
@@ -125,7 +125,7 @@ impl KernelVolumes {
             if spec.format {
                 spec.filesystem.make(&device)?;
             }
-            let thing = Thing::Mount { mount_point: mount_point.clone(), backing: device.clone() };
+            let thing = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
             let note = self.registry.note(thing)?;
             if let Err(error) = spec.filesystem.mount(&device, &mount_point) {
                 self.registry.forget(note);
@@ -152,7 +152,7 @@ impl KernelVolumes {
         }
         prove(&options).map_err(|error| failed(error.to_string()))?;
         let Controller { subsystem_nqn, host_nqn } = wanted.clone();
-        let note = self.registry.note(Thing::NvmeController { subsystem_nqn, host_nqn })?;
+        let note = self.registry.note(Resource::NvmeController { subsystem_nqn, host_nqn })?;
         if let Err(error) = make_controller(&options) {
             self.registry.forget(note);
             return Err(failed(format!(

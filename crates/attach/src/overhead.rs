@@ -41,8 +41,8 @@ const PATH_WARM_UP_READS: u32 = 20;
 /// What a filesystem or a sequential reader asks for at once.
 const LONG_READ_BYTES: usize = 128 << 10;
 /// Dating back by more would say that a busy moment was this machine's nature.
-const LONGEST_PATH_US: f64 = 100.0;
-const LONGEST_MIB_US: f64 = 1000.0;
+const MAX_PATH_US: f64 = 100.0;
+const MAX_MIB_US: f64 = 1000.0;
 
 /// Reads before the first that counts: caches and the daemon's threads warm up.
 const WARM_UP_READS: u32 = 200;
@@ -85,8 +85,8 @@ pub(crate) fn path_cost(attachment: &FuseLoop, registry: &Registry) -> Result<Pa
     let mib = f64::from(1 << 20);
     let mib_us = (long_us - small_us) / ((LONG_READ_BYTES - READ_BYTES) as f64 / mib);
     let path = PathCost {
-        fixed_us: (small_us - mib_us.max(0.0) * READ_BYTES as f64 / mib).clamp(0.0, LONGEST_PATH_US),
-        mib_us: mib_us.clamp(0.0, LONGEST_MIB_US),
+        fixed_us: (small_us - mib_us.max(0.0) * READ_BYTES as f64 / mib).clamp(0.0, MAX_PATH_US),
+        mib_us: mib_us.clamp(0.0, MAX_MIB_US),
     };
     measured.insert(attachment.transport(), path);
     Ok(path)

@@ -11,7 +11,7 @@ use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held};
 use crate::missing::Missing;
 use crate::mounts;
 use crate::real_activity::{RealDevice, Sampler};
-use crate::registry::{Note, Registry, Thing};
+use crate::registry::{Note, Registry, Resource};
 
 /// The attachment `directory`: a fresh private directory in each of the user's paths, and nothing outside it.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl Directories {
             return Err(AttachError::failed(format!("{} is no directory", path.display())));
         }
         let directory = parent.join(underlay_files::unique_name("underlay"));
-        let note = self.registry.note(Thing::Tree { path: directory.clone() })?;
+        let note = self.registry.note(Resource::Tree { path: directory.clone() })?;
         if let Err(error) = Folder::make_new(&directory, Access::Private) {
             self.registry.forget(note);
             return Err(AttachError::failed(format!(

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use underlay_files::{Access, Folder, plain_file};
 
 use crate::attachment::AttachError;
-use crate::dirty_limit::Former;
+use crate::dirty_limit::PreviousLimits;
 use crate::processes::{self, ProcessId};
 
 pub use clean::Cleaned;
@@ -36,7 +36,7 @@ const OF_ROOT: &str = "/run/underlay";
 /// Something that outlives the process that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub enum Thing {
+pub enum Resource {
     /// A filesystem on the loop device of the file `backing`, on the ublk device of that link, or on that device.
     Mount {
         mount_point: PathBuf,
@@ -63,7 +63,7 @@ pub enum Thing {
     /// The limit of dirty pages of the device of this number, which had another one before.
     DirtyLimit {
         device: String,
-        former: Former,
+        former: PreviousLimits,
     },
     /// The kernel's connection of this host to an NVMe subsystem, by TCP.
     NvmeController {
@@ -101,40 +101,42 @@ pub enum Thing {
     },
 }
 
-impl Thing {
+impl Resource {
     /// The path that must not exist yet when the thing is noted: what was there before isn't ours to remove.
     fn made_path(&self) -> Option<&Path> {
         match self {
-            Thing::File { path } | Thing::Tree { path } | Thing::EmptyDirectory { path } => Some(path),
-            Thing::Cgroup { directory } => Some(directory),
+            Resource::File { path } | Resource::Tree { path } | Resource::EmptyDirectory { path } => {
+                Some(path)
+            }
+            Resource::Cgroup { directory } => Some(directory),
             _ => None,
         }
     }
 }
 
-impl std::fmt::Display for Thing {
+impl std::fmt::Display for Resource {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Thing::Mount { mount_point, .. } | Thing::Directory { mount_point, .. } => {
+            Resource::Mount { mount_point, .. } | Resource::Directory { mount_point, .. } => {
                 write!(formatter, "the mount at {}", mount_point.display())
             }
-            Thing::FuseMount { mount_point, .. } => {
+            Resource::FuseMount { mount_point, .. } => {
                 write!(formatter, "the export at {}", mount_point.display())
             }
-            Thing::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
-            Thing::Ublk { export } => write!(formatter, "the ublk devices of {}", export.display()),
-            Thing::DirtyLimit { device, .. } => {
+            Resource::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
+            Resource::Ublk { export } => write!(formatter, "the ublk devices of {}", export.display()),
+            Resource::DirtyLimit { device, .. } => {
                 write!(formatter, "the limit of dirty pages of device {device}")
             }
-            Thing::NvmeController { subsystem_nqn, .. } => {
+            Resource::NvmeController { subsystem_nqn, .. } => {
                 write!(formatter, "the connection to {subsystem_nqn}")
             }
-            Thing::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
-            Thing::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
-            Thing::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
-            Thing::File { path } => write!(formatter, "the file {}", path.display()),
-            Thing::Socket { path } => write!(formatter, "the socket {}", path.display()),
-            Thing::Tree { path } | Thing::EmptyDirectory { path } => {
+            Resource::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
+            Resource::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
+            Resource::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
+            Resource::File { path } => write!(formatter, "the file {}", path.display()),
+            Resource::Socket { path } => write!(formatter, "the socket {}", path.display()),
+            Resource::Tree { path } | Resource::EmptyDirectory { path } => {
                 write!(formatter, "the directory {}", path.display())
             }
         }
@@ -152,7 +154,7 @@ pub struct Note {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     pub owner: Owner,
-    pub thing: Thing,
+    pub thing: Resource,
 }
 
 /// The registry in one directory. Any number of handles and processes may use it at once.
@@ -197,7 +199,7 @@ impl Registry {
     }
 
     /// Writes down a thing that is about to be made. Paths must not exist yet: what exists already is not ours.
-    pub fn note(&self, thing: Thing) -> Result<Note, AttachError> {
+    pub fn note(&self, thing: Resource) -> Result<Note, AttachError> {
         if let Some(path) = thing.made_path()
             && fs::symlink_metadata(path).is_ok()
         {
@@ -249,7 +251,7 @@ impl Registry {
             if fs::symlink_metadata(&path).is_ok() {
                 continue;
             }
-            let note = self.note(Thing::Tree { path: path.clone() })?;
+            let note = self.note(Resource::Tree { path: path.clone() })?;
             return match Folder::make_new(&path, Access::Private) {
                 Ok(_) => Ok((path, note)),
                 Err(error) => {
@@ -273,15 +275,16 @@ impl Registry {
         checked.map_err(|error| AttachError::io("mount on", path, error))?;
         let mut made = Vec::new();
         for directory in missing.into_iter().rev().filter(|directory| !directory.as_os_str().is_empty()) {
-            let outcome = self.note(Thing::EmptyDirectory { path: directory.to_owned() }).and_then(|note| {
-                match DirBuilder::new().mode(0o755).create(directory) {
-                    Ok(()) => Ok(note),
-                    Err(error) => {
-                        self.forget(note);
-                        Err(AttachError::io("make", directory, error))
+            let outcome =
+                self.note(Resource::EmptyDirectory { path: directory.to_owned() }).and_then(|note| {
+                    match DirBuilder::new().mode(0o755).create(directory) {
+                        Ok(()) => Ok(note),
+                        Err(error) => {
+                            self.forget(note);
+                            Err(AttachError::io("make", directory, error))
+                        }
                     }
-                }
-            });
+                });
             match outcome {
                 Ok(note) => made.push((directory.to_owned(), note)),
                 Err(error) => {
@@ -312,7 +315,7 @@ impl Registry {
     }
 
     /// What processes that still run have made, oldest journal first.
-    pub(crate) fn living(&self) -> Vec<(Owner, Thing)> {
+    pub(crate) fn living(&self) -> Vec<(Owner, Resource)> {
         let living = self.journals().into_iter().filter(|(_, journal)| journal.owner.is_alive());
         living
             .flat_map(|(_, Journal { owner, things, .. })| {

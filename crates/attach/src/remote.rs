@@ -7,7 +7,7 @@ use std::time::Duration;
 use underlay_nvme::auth::{HostSecrets, read_secrets};
 use underlay_nvme::initiator::{Controller, InitiatorError, Options};
 use underlay_nvme::pdu::Digests;
-use underlay_storage::stack::{Figure, OpenedRemote, Opener, RemoteSpec, Way};
+use underlay_storage::stack::{Figure, OpenedRemote, Opener, RemoteConnection, RemoteSpec};
 
 /// Connects by NVMe/TCP.
 pub struct NvmeTcp;
@@ -46,7 +46,7 @@ pub(crate) fn options(
 
 struct Connection(Controller);
 
-impl Way for Connection {
+impl RemoteConnection for Connection {
     fn begin_measurement(&self) {
         self.0.reset_latencies();
     }

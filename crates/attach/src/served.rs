@@ -12,7 +12,7 @@ use crate::daemon_process::{CONFIG_FILE, Connection};
 use crate::directory::DirectoryConfig;
 use crate::filesystem::Filesystem;
 use crate::mounts::{self, Mount};
-use crate::registry::{Owner, Registry, Thing};
+use crate::registry::{Owner, Registry, Resource};
 
 /// A device may be in the middle of a slow request.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
@@ -34,8 +34,8 @@ impl Served {
     /// All of this registry, oldest first, and after them what processes left that are gone. One that is just being made or
     /// taken away may be among them.
     pub fn all(registry: &Registry) -> Vec<Served> {
-        let served = |owner: Owner, thing: Thing, is_orphaned: bool| match thing {
-            Thing::Daemon { config, control } => {
+        let served = |owner: Owner, thing: Resource, is_orphaned: bool| match thing {
+            Resource::Daemon { config, control } => {
                 let session = config.parent().map(Path::to_path_buf).unwrap_or_default();
                 Some(Served { control, session, owner: Some(owner), is_orphaned })
             }

@@ -31,11 +31,11 @@ use protocol::{ANY_NUMBER, Info};
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// Requests that a device can have under way, as with a loop device.
-const MOST_UNDER_WAY: usize = 128;
+const MAX_UNDER_WAY: usize = 128;
 /// The kernel notices a dead server by a slot that is offered and not in use, so one is never given to a request.
-const SLOTS: usize = MOST_UNDER_WAY + 1;
+const SLOTS: usize = MAX_UNDER_WAY + 1;
 
-const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
+const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
 /// How long a device's node may take to appear or to go.
 const NODE_LIMIT: Duration = Duration::from_secs(5);
@@ -102,10 +102,10 @@ impl Serving {
         let number = self.control.add(Info {
             number: ANY_NUMBER,
             queue_depth: SLOTS as u16,
-            largest_request_bytes: LARGEST_REQUEST_BYTES,
+            largest_request_bytes: MAX_REQUEST_BYTES,
             tag: tag(export),
         })?;
-        let parameters = protocol::parameters(capacity_bytes, LARGEST_REQUEST_BYTES, is_rotational);
+        let parameters = protocol::parameters(capacity_bytes, MAX_REQUEST_BYTES, is_rotational);
         self.control.set_parameters(number, parameters)?;
         let device = open_when_there(&PathBuf::from(format!("/dev/ublkc{number}")))?;
         let (sender, started) = mpsc::channel();
@@ -149,7 +149,7 @@ impl Serving {
 fn keep_a_slot(number: u32) -> io::Result<()> {
     let queue = PathBuf::from(format!("/sys/block/ublkb{number}/queue"));
     fs::write(queue.join("scheduler"), "none")?;
-    fs::write(queue.join("nr_requests"), MOST_UNDER_WAY.to_string())
+    fs::write(queue.join("nr_requests"), MAX_UNDER_WAY.to_string())
 }
 
 /// A device that a daemon serves, as its launcher sees it.

@@ -22,7 +22,7 @@ const PATIENCE: u64 = 10;
 const CUTS_A_DISK: u64 = 20;
 const MEDIA: [&str; 2] = ["hdd-7200-sata", "ssd-sata"];
 const WRITERS: u64 = 4;
-const LONGEST_RUN_US: u64 = 120_000;
+const MAX_RUN_US: u64 = 120_000;
 /// Large enough that memtables fill up and compaction is under way when the lights go out.
 const VALUE_BYTES: usize = 2000;
 /// Of the older records so many are looked at after each cut; those of the last round all are.
@@ -120,7 +120,7 @@ impl Disk {
         self.verify(running.as_ref(), random, fresh)?;
         *fresh = self.acknowledged;
         let is_dark = AtomicBool::new(false);
-        let delay = Duration::from_micros(random.below(LONGEST_RUN_US));
+        let delay = Duration::from_micros(random.below(MAX_RUN_US));
         let cut = PowerCut {
             seed: random.below(u64::MAX),
             torn: random.below(2) == 0,

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinka
 use rustix::io::Errno;
 
 /// As many as the kernel follows.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 /// Whoever called `sudo` may become root anyway.
 const SUDO_USER: &str = "SUDO_UID";
 
@@ -108,7 +108,7 @@ pub(crate) fn open_way(path: &Path, user: &User) -> io::Result<OwnedFd> {
         let found = statat(&at, &name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
             links += 1;
-            if links > MOST_LINKS {
+            if links > MAX_LINKS {
                 return Err(Errno::LOOP.into());
             }
             if mistrust.is_some() && !user.trusts(&found) {

@@ -22,7 +22,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 const PING_INTERVAL: Duration = Duration::from_millis(100);
 /// Between the word to begin and the begin, beside some ways to the farthest worker.
 const START_DELAY: Duration = Duration::from_millis(500);
-const WAYS: u64 = 8;
+const DELAY_TRIPS: u64 = 8;
 
 /// Workers that are connected.
 pub struct Coordinator {
@@ -72,7 +72,7 @@ pub struct Together {
 }
 
 /// A worker's part and what its clock did.
-struct Brought {
+struct WorkerResult {
     part: Part,
     offset_after: Option<ClockOffset>,
 }
@@ -130,7 +130,8 @@ impl Coordinator {
         let offsets = self.start(stop)?;
         let last = Mutex::new(vec![Report::default(); self.hosts.len()]);
         let brought = self.follow(&last, stop, reported);
-        let was_stopped = |brought: &Result<Brought, HostError>| matches!(brought, Err(HostError::Stopped));
+        let was_stopped =
+            |brought: &Result<WorkerResult, HostError>| matches!(brought, Err(HostError::Stopped));
         // Who stopped it may have ended workers too: that is no loss.
         if brought.iter().any(was_stopped)
             || (stop.load(Ordering::Relaxed) && brought.iter().any(Result::is_err))
@@ -178,7 +179,7 @@ impl Coordinator {
         let offsets = at_once(self.hosts.iter_mut(), |host| host.clock_offset(stop));
         let offsets: Vec<ClockOffset> = offsets.into_iter().collect::<Result<_, _>>()?;
         let way_ns = offsets.iter().map(|offset| offset.uncertainty_ns).max().unwrap_or(0);
-        let delay = START_DELAY + Duration::from_nanos(way_ns.saturating_mul(WAYS));
+        let delay = START_DELAY + Duration::from_nanos(way_ns.saturating_mul(DELAY_TRIPS));
         let start = self.origin.elapsed() + delay;
         let start_ns = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
         let started = at_once(self.hosts.iter_mut().zip(&offsets), |(host, offset)| {
@@ -193,15 +194,15 @@ impl Coordinator {
         last: &Mutex<Vec<Report>>,
         stop: &AtomicBool,
         reported: &dyn Fn(&Report),
-    ) -> Vec<Result<Brought, HostError>> {
+    ) -> Vec<Result<WorkerResult, HostError>> {
         let lock = || last.lock().unwrap_or_else(PoisonError::into_inner);
-        let follow = |(place, host): (usize, &mut Host)| -> Result<Brought, HostError> {
+        let follow = |(place, host): (usize, &mut Host)| -> Result<WorkerResult, HostError> {
             loop {
                 let report = host.report(stop)?;
                 lock()[place] = report;
                 if report.has_ended {
                     let part = host.collect(stop)?;
-                    return Ok(Brought { part, offset_after: host.clock_offset(stop).ok() });
+                    return Ok(WorkerResult { part, offset_after: host.clock_offset(stop).ok() });
                 }
                 if stop.load(Ordering::Relaxed) {
                     host.end_run();
@@ -233,7 +234,7 @@ impl Coordinator {
         self,
         parts: &[Job],
         offsets: &[ClockOffset],
-        brought: Vec<Result<Brought, HostError>>,
+        brought: Vec<Result<WorkerResult, HostError>>,
         last: &[Report],
     ) -> Result<Together, HostError> {
         let mut together = Together {
@@ -249,7 +250,7 @@ impl Coordinator {
         let (mut measured, mut begins) = (Vec::new(), Vec::new());
         for (place, brought) in brought.into_iter().enumerate() {
             let (host, offset) = (&self.hosts[place], &offsets[place]);
-            let Brought { part, offset_after } = match brought {
+            let WorkerResult { part, offset_after } = match brought {
                 Ok(brought) => brought,
                 Err(error) => {
                     together.lost.push(LostHost { error, last: last[place] });

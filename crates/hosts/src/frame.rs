@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The longest body that is sent or taken: a measurement with its histograms has some hundred kilobytes.
-pub const MOST_BYTES: usize = 32 << 20;
+pub const MAX_BYTES: usize = 32 << 20;
 /// How much one read asks for.
 const READ_BYTES: usize = 16 << 10;
 /// A buffer that has grown beyond this is given back.
@@ -53,8 +53,8 @@ pub fn send<M: Serialize>(to: &mut impl Write, message: &M) -> Result<(), FrameE
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, message).map_err(|error| FrameError::Content(error.to_string()))?;
     let bytes = frame.len() - 4;
-    if bytes > MOST_BYTES {
-        return Err(FrameError::TooLong { bytes, most: MOST_BYTES });
+    if bytes > MAX_BYTES {
+        return Err(FrameError::TooLong { bytes, most: MAX_BYTES });
     }
     frame[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
     // In one piece: of two small segments the second would wait for the first to be acknowledged.
@@ -160,7 +160,7 @@ mod tests {
             }
             let (mut stream, mut reader, mut found) = (Halting::new(&wire, piece), FrameReader::new(), Vec::new());
             loop {
-                match reader.receive::<String>(&mut stream, MOST_BYTES) {
+                match reader.receive::<String>(&mut stream, MAX_BYTES) {
                     Ok(text) => found.push(text),
                     Err(error) if error.is_timeout() => {}
                     Err(FrameError::Ended) => break,
@@ -174,7 +174,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_receiver_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let (mut stream, mut reader) = (bytes.as_slice(), FrameReader::new());
-            while reader.receive::<Vec<String>>(&mut stream, MOST_BYTES).is_ok() {}
+            while reader.receive::<Vec<String>>(&mut stream, MAX_BYTES).is_ok() {}
             prop_assert!(reader.bytes.len() <= bytes.len());
         }
     }
@@ -187,10 +187,10 @@ mod tests {
             |mut wire: &[u8], most| FrameReader::new().receive::<String>(&mut wire, most).unwrap_err();
         let error = receive(&wire, 4096);
         assert_eq!(error.to_string(), "a message of 5002 bytes, where at most 4096 are taken");
-        assert!(matches!(receive(&wire[..100], MOST_BYTES), FrameError::Ended));
+        assert!(matches!(receive(&wire[..100], MAX_BYTES), FrameError::Ended));
         // Nothing is set aside for what is only announced.
-        assert!(matches!(receive(&[0xff; 4], MOST_BYTES), FrameError::TooLong { bytes: 0xffff_ffff, .. }));
-        let error = send(&mut Vec::new(), &"x".repeat(MOST_BYTES)).unwrap_err();
+        assert!(matches!(receive(&[0xff; 4], MAX_BYTES), FrameError::TooLong { bytes: 0xffff_ffff, .. }));
+        let error = send(&mut Vec::new(), &"x".repeat(MAX_BYTES)).unwrap_err();
         assert!(matches!(error, FrameError::TooLong { .. }), "{error}");
     }
 
@@ -200,7 +200,7 @@ mod tests {
         send(&mut wire, &17).unwrap();
         send(&mut wire, &"after it").unwrap();
         let (mut wire, mut reader) = (wire.as_slice(), FrameReader::new());
-        assert!(matches!(reader.receive::<String>(&mut wire, MOST_BYTES), Err(FrameError::Content(_))));
-        assert_eq!(reader.receive::<String>(&mut wire, MOST_BYTES).unwrap(), "after it");
+        assert!(matches!(reader.receive::<String>(&mut wire, MAX_BYTES), Err(FrameError::Content(_))));
+        assert_eq!(reader.receive::<String>(&mut wire, MAX_BYTES).unwrap(), "after it");
     }
 }

@@ -10,7 +10,7 @@ use openssl::ssl::SslContext;
 
 use crate::HostError;
 use crate::clock_offset::ClockOffset;
-use crate::frame::{FrameError, FrameReader, MOST_BYTES, send};
+use crate::frame::{FrameError, FrameReader, MAX_BYTES, send};
 use crate::job::Job;
 use crate::message::{Answer, PREFACE, Part, Report, Request, Welcome};
 use crate::ssh::{SshHost, Started};
@@ -21,11 +21,11 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Over ssh a connection is made, a user proven and a program started.
 const SSH_TIME: Duration = Duration::from_secs(30);
 /// Preparing connects to a system: that takes longer than other answers.
-const LONGEST_PREPARE: Duration = Duration::from_secs(200);
+const MAX_PREPARE: Duration = Duration::from_secs(200);
 /// How often it looks whether it shall stop while it waits for an answer.
 const TICK: Duration = Duration::from_millis(50);
 /// A welcome is short.
-const MOST_WELCOME_BYTES: usize = 4 << 10;
+const MAX_WELCOME_BYTES: usize = 4 << 10;
 /// Round trips that a worker's clock is asked in, of which the shortest counts.
 const CLOCK_TRIPS: u32 = 16;
 
@@ -144,7 +144,7 @@ impl Host {
                 "it began with {said:?}: expected a worker of the same version, and nothing before"
             )));
         }
-        let welcome: Welcome = self.reader.receive(&mut self.stream, MOST_WELCOME_BYTES).map_err(unheard)?;
+        let welcome: Welcome = self.reader.receive(&mut self.stream, MAX_WELCOME_BYTES).map_err(unheard)?;
         let version = env!("CARGO_PKG_VERSION");
         if welcome.version != version {
             let problem =
@@ -184,7 +184,7 @@ impl Host {
         let asked = Instant::now();
         loop {
             self.stream.wait_at_most(TICK);
-            match self.reader.receive(&mut self.stream, MOST_BYTES) {
+            match self.reader.receive(&mut self.stream, MAX_BYTES) {
                 Ok(Answer::Failed(problem)) => {
                     return Err(HostError::Failed { worker: self.name.clone(), problem });
                 }
@@ -213,7 +213,7 @@ impl Host {
 
     /// Has it connect to the system, and wait.
     pub fn prepare(&mut self, part: &Job, stop: &AtomicBool) -> Result<(), HostError> {
-        self.have_done(&Request::Prepare(Box::new(part.clone())), LONGEST_PREPARE, stop)
+        self.have_done(&Request::Prepare(Box::new(part.clone())), MAX_PREPARE, stop)
     }
 
     /// Has it begin at an instant of its own clock.

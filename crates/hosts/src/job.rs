@@ -12,7 +12,7 @@ use underlay_workload::{
 use crate::HostError;
 
 /// A time series of more points is a mistake, and takes memory.
-const MOST_INTERVALS: u32 = 10_000;
+const MAX_INTERVALS: u32 = 10_000;
 
 /// A run, as it is told to a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -159,9 +159,9 @@ impl Job {
     pub fn spec(&self) -> Result<RunSpec, String> {
         let arrivals = Arrivals::parse(&self.arrivals)
             .ok_or_else(|| format!("arrivals are '{}': expected constant or poisson", self.arrivals))?;
-        if !(1..=MOST_INTERVALS).contains(&self.series_intervals) {
+        if !(1..=MAX_INTERVALS).contains(&self.series_intervals) {
             let count = self.series_intervals;
-            return Err(format!("{count} intervals: expected 1 to {MOST_INTERVALS}"));
+            return Err(format!("{count} intervals: expected 1 to {MAX_INTERVALS}"));
         }
         let rate_profile = match self.rate_changes.as_slice() {
             [] => None,

@@ -31,7 +31,7 @@ pub use message::Report;
 pub use ssh::SshHost;
 pub use token::Token;
 pub use trust::{Certificates, Trust};
-pub use worker::{Connect, Connector, Door, Visit, Worker};
+pub use worker::{Connect, ConnectionEvent, Connector, Listener, Worker};
 
 /// Why a load from several hosts did not come about.
 #[derive(Debug, thiserror::Error)]

@@ -3,9 +3,9 @@
 use underlay_record::{Generator, IntegrityRecord, Latency, Measured, OperationStats, SeriesPoint};
 
 /// Errors that are kept word for word.
-const MOST_ERROR_SAMPLES: usize = 10;
+const MAX_ERROR_SAMPLES: usize = 10;
 /// No host's time series is longer.
-const MOST_POINTS: usize = 20_000;
+const MAX_POINTS: usize = 20_000;
 
 /// Counts add up, histograms are those of all operations, and rates are those of all operations over the longest time. In
 /// the time series, percentiles are the highest of all hosts', since those of parts don't tell the whole's.
@@ -26,7 +26,7 @@ pub fn merge(parts: &[Measured]) -> Measured {
             add_operation(whole.by_operation.entry(kind.clone()).or_default(), stats);
         }
         for sample in &part.error_samples {
-            if whole.error_samples.len() < MOST_ERROR_SAMPLES && !whole.error_samples.contains(sample) {
+            if whole.error_samples.len() < MAX_ERROR_SAMPLES && !whole.error_samples.contains(sample) {
                 whole.error_samples.push(sample.clone());
             }
         }
@@ -79,7 +79,7 @@ fn series(parts: &[Measured]) -> Vec<SeriesPoint> {
     for part in parts {
         let mut begin_s = 0.0;
         for one in &part.series {
-            let place = (((begin_s + one.t_s) / 2.0 / width_s) as usize).min(MOST_POINTS - 1);
+            let place = (((begin_s + one.t_s) / 2.0 / width_s) as usize).min(MAX_POINTS - 1);
             begin_s = one.t_s;
             if intervals.len() <= place {
                 intervals.resize_with(place + 1, Interval::default);

@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use underlay_record::Measured;
 use underlay_workload::{Control, RunError, run};
 
-use crate::frame::{FrameError, FrameReader, MOST_BYTES, send};
+use crate::frame::{FrameError, FrameReader, MAX_BYTES, send};
 use crate::job::Job;
 use crate::message::{Answer, PREFACE, Part, Report, Request, Welcome};
 use crate::stream::Stream;
 use crate::worker::Worker;
 
 /// A coordinator asks several times a second: one that is silent for so long is gone, and its run is stopped.
-const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+const MAX_SILENCE: Duration = Duration::from_secs(30);
 /// Connecting to a system takes this long at most.
-const LONGEST_CONNECT: Duration = Duration::from_secs(180);
+const MAX_CONNECT: Duration = Duration::from_secs(180);
 /// How often it looks whether it shall stop, and whether a run is connected.
 const TICK: Duration = Duration::from_millis(50);
 /// No begin is further ahead.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// From the word to begin until a run's threads are awake.
 const GATE_TIME: Duration = Duration::from_millis(2);
 
@@ -50,8 +50,8 @@ impl Drop for Session<'_> {
 }
 
 /// A worker's first words.
-pub(crate) fn greet(stream: &mut Stream, is_taken: bool) -> Result<(), FrameError> {
-    stream.wait_at_most(LONGEST_SILENCE);
+pub(crate) fn send_welcome(stream: &mut Stream, is_taken: bool) -> Result<(), FrameError> {
+    stream.wait_at_most(MAX_SILENCE);
     std::io::Write::write_all(stream, &PREFACE)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     send(stream, &Welcome { version: env!("CARGO_PKG_VERSION").to_owned(), cores, is_taken })
@@ -64,22 +64,22 @@ impl<'a> Session<'a> {
 
     /// Answers until the coordinator is gone, or the worker shall stop.
     pub fn serve(mut self) -> Result<(), FrameError> {
-        greet(&mut self.stream, false)?;
+        send_welcome(&mut self.stream, false)?;
         let mut heard = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             self.stream.wait_at_most(TICK);
-            let request: Request = match self.reader.receive(&mut self.stream, MOST_BYTES) {
+            let request: Request = match self.reader.receive(&mut self.stream, MAX_BYTES) {
                 Ok(request) => request,
                 Err(FrameError::Ended) => return Ok(()),
-                Err(error) if error.is_timeout() && heard.elapsed() < LONGEST_SILENCE => continue,
+                Err(error) if error.is_timeout() && heard.elapsed() < MAX_SILENCE => continue,
                 Err(error) if error.is_timeout() => {
-                    let silence = format!("it was silent for {} s", LONGEST_SILENCE.as_secs());
+                    let silence = format!("it was silent for {} s", MAX_SILENCE.as_secs());
                     return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, silence).into());
                 }
                 Err(error) => return Err(error),
             };
             let answer = self.answer(request);
-            self.stream.wait_at_most(LONGEST_SILENCE);
+            self.stream.wait_at_most(MAX_SILENCE);
             send(&mut self.stream, &answer)?;
             heard = Instant::now();
         }
@@ -120,7 +120,7 @@ impl<'a> Session<'a> {
             .spawn(move || run(&spec, &*connect, &own))
             .map_err(|error| format!("no thread for the run: {error}"))?;
         self.running = Some(Running { control, start, lateness_ns, handle });
-        let latest = Instant::now() + LONGEST_CONNECT;
+        let latest = Instant::now() + MAX_CONNECT;
         while is_connected.recv_timeout(TICK).is_err() {
             // It may end before it was connected, and then says why.
             if self.running.as_ref().is_some_and(|running| running.handle.is_finished()) {
@@ -131,7 +131,7 @@ impl<'a> Session<'a> {
             }
             if Instant::now() > latest {
                 self.end_run();
-                return Err(format!("its connections took longer than {} s", LONGEST_CONNECT.as_secs()));
+                return Err(format!("its connections took longer than {} s", MAX_CONNECT.as_secs()));
             }
         }
         Ok(())
@@ -148,7 +148,7 @@ impl<'a> Session<'a> {
                 "it heard {late_ms} ms too late when to begin: is the network or that host overloaded?"
             ));
         }
-        if wait > LONGEST_WAIT {
+        if wait > MAX_WAIT {
             self.end_run();
             return Err(format!("it was told to begin in {} s", wait.as_secs()));
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::HostError;
 
 /// What the program may say of a failure.
-const MOST_WORDS_BYTES: usize = 4 << 10;
+const MAX_WORDS_BYTES: usize = 4 << 10;
 /// After the connection ended, its last words come within this time.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -82,7 +82,7 @@ impl SshHost {
                 while let Ok(count @ 1..) = errors.read(&mut buffer) {
                     let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
                     words.extend_from_slice(&buffer[..count]);
-                    let surplus = words.len().saturating_sub(MOST_WORDS_BYTES);
+                    let surplus = words.len().saturating_sub(MAX_WORDS_BYTES);
                     words.drain(..surplus);
                 }
             })

@@ -9,7 +9,7 @@ use openssl::ssl::{Ssl, SslStream};
 use openssl::x509::X509VerifyResult;
 
 /// A socket's timeout must not be zero, which stands for none.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+const MIN_WAIT: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 enum Socket {
@@ -36,7 +36,7 @@ impl Wire {
 
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(Some(left.max(SHORTEST_WAIT))) }
+        if left.is_zero() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(Some(left.max(MIN_WAIT))) }
     }
 }
 

@@ -28,7 +28,7 @@ const SUITES_WITH_TOKEN: &str = "TLS_AES_128_GCM_SHA256";
 const SUITES_WITH_CERTIFICATES: &str =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 /// Tokens, certificates and keys are small.
-const MOST_FILE_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// How coordinator and workers know each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +195,7 @@ pub(crate) fn check_private(file: &Path) -> Result<(), HostError> {
 pub(crate) fn read_some(file: &Path) -> Result<Vec<u8>, HostError> {
     let mut bytes = Vec::new();
     File::open(file)
-        .and_then(|opened| opened.take(MOST_FILE_BYTES).read_to_end(&mut bytes))
+        .and_then(|opened| opened.take(MAX_FILE_BYTES).read_to_end(&mut bytes))
         .map_err(|error| unreadable(file, &error))?;
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! A worker: what it can do, and the door that it listens at.
+//! A worker: what it can do, and the address that it listens on.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -14,18 +14,18 @@ use underlay_workload::client::{Client, ClientError};
 use crate::HostError;
 use crate::frame::FrameError;
 use crate::job::Job;
-use crate::session::{Session, greet};
+use crate::session::{Session, send_welcome};
 use crate::stream::{Stream, Wire};
 use crate::trust::{Side, Trust};
 
 /// A stranger has this long for a handshake.
-const STRANGERS_TIME: Duration = Duration::from_secs(5);
-/// So many may be at the door at once. When another one comes, the one that has been there longest is turned away: whoever
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that have not proven who they are, at most. When another one comes, the one that has been there longest is turned away: whoever
 /// says nothing keeps nobody out.
-const MOST_AT_THE_DOOR: usize = 16;
+const MAX_PENDING_HANDSHAKES: usize = 16;
 /// The coordinator before may take so long to go.
 const TURN_TIME: Duration = Duration::from_secs(1);
-/// How often it looks for somebody at the door.
+/// How often it looks for a connection.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 const COPY_BYTES: usize = 64 << 10;
 
@@ -42,9 +42,9 @@ pub struct Worker {
     is_taken: AtomicBool,
 }
 
-/// Who came to a worker's door.
+/// What became of a connection to a worker.
 #[derive(Clone, Copy, Debug)]
-pub enum Visit<'a> {
+pub enum ConnectionEvent<'a> {
     /// Anybody can cause this as often as they like.
     Refused {
         from: SocketAddr,
@@ -60,13 +60,13 @@ pub enum Visit<'a> {
 }
 
 /// Where a worker listens.
-pub struct Door {
+pub struct Listener {
     listener: TcpListener,
     context: SslContext,
     waiting: Waiting,
 }
 
-/// Whoever is at the door, by a number, in the order in which they came.
+/// Connections that wait for their handshake, by a number, in the order in which they came.
 #[derive(Default)]
 struct Waiting(Mutex<VecDeque<(u64, TcpStream)>>);
 
@@ -79,7 +79,7 @@ impl Waiting {
     fn add(&self, number: u64, stream: TcpStream) {
         let mut waiting = self.lock();
         waiting.push_back((number, stream));
-        while waiting.len() > MOST_AT_THE_DOOR {
+        while waiting.len() > MAX_PENDING_HANDSHAKES {
             if let Some((_, longest)) = waiting.pop_front() {
                 // Its handshake fails, and so its thread ends.
                 let _ = longest.shutdown(Shutdown::Both);
@@ -95,7 +95,7 @@ impl Waiting {
     }
 }
 
-impl Door {
+impl Listener {
     /// # Errors
     /// When it can't listen there, or the token or the certificates can't be used.
     pub fn open(address: &str, trust: &Trust) -> Result<Self, HostError> {
@@ -115,7 +115,7 @@ impl Door {
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(said)?.collect();
         let listener = TcpListener::bind(&addresses[..]).map_err(said)?;
         listener.set_nonblocking(true).map_err(said)?;
-        Ok(Door { listener, context, waiting: Waiting::default() })
+        Ok(Listener { listener, context, waiting: Waiting::default() })
     }
 
     /// Where it is.
@@ -128,7 +128,7 @@ impl Door {
 
     /// Takes whoever proves to be trusted. Until then nothing but the handshake is read.
     fn welcome(&self, stream: TcpStream) -> std::io::Result<Stream> {
-        let wire = Wire::tcp(stream, Instant::now() + STRANGERS_TIME)?;
+        let wire = Wire::tcp(stream, Instant::now() + HANDSHAKE_TIMEOUT)?;
         Stream::accept(Ssl::new(&self.context)?, wire)
     }
 }
@@ -155,10 +155,10 @@ impl Worker {
     /// words.
     pub fn serve(
         &self,
-        door: &Door,
+        listener: &Listener,
         idle_limit: Option<Duration>,
         stop: &AtomicBool,
-        tell: &(dyn Fn(Visit<'_>) + Sync),
+        tell: &(dyn Fn(ConnectionEvent<'_>) + Sync),
     ) {
         let mut busy = Instant::now();
         let mut number = 0;
@@ -167,33 +167,33 @@ impl Worker {
                 if self.is_taken.load(Ordering::SeqCst) {
                     busy = Instant::now();
                 }
-                // Whoever is at the door at that time is still served.
+                // A connection that waits at that time is still served.
                 if idle_limit.is_some_and(|limit| busy.elapsed() > limit) {
                     return;
                 }
-                let Ok((stream, from)) = door.listener.accept() else {
+                let Ok((stream, from)) = listener.listener.accept() else {
                     std::thread::sleep(ACCEPT_INTERVAL);
                     continue;
                 };
                 number += 1;
                 let waits = stream.set_nonblocking(false).and_then(|()| stream.try_clone());
                 let Ok(same) = waits else { continue };
-                door.waiting.add(number, same);
+                listener.waiting.add(number, same);
                 let visit = move || {
-                    let welcomed = door.welcome(stream);
-                    let refused = |why: &str| tell(Visit::Refused { from, why });
-                    if !door.waiting.remove(number) {
-                        return refused("too many others came to the door");
+                    let welcomed = listener.welcome(stream);
+                    let refused = |why: &str| tell(ConnectionEvent::Refused { from, why });
+                    if !listener.waiting.remove(number) {
+                        return refused("too many other connections wait for their handshake");
                     }
                     match welcomed {
-                        Ok(stream) => self.visit(stream, from, stop, tell),
+                        Ok(stream) => self.serve_connection(stream, from, stop, tell),
                         Err(problem) => refused(&problem.to_string()),
                     }
                 };
                 let named = std::thread::Builder::new().name("visit".to_owned());
                 if let Err(error) = named.spawn_scoped(scope, visit) {
-                    door.waiting.remove(number);
-                    tell(Visit::Refused { from, why: &format!("no thread for it: {error}") });
+                    listener.waiting.remove(number);
+                    tell(ConnectionEvent::Refused { from, why: &format!("no thread for it: {error}") });
                 }
             }
         });
@@ -237,22 +237,22 @@ impl Worker {
         true
     }
 
-    fn visit(
+    fn serve_connection(
         &self,
         mut stream: Stream,
         from: SocketAddr,
         stop: &AtomicBool,
-        tell: &(dyn Fn(Visit<'_>) + Sync),
+        tell: &(dyn Fn(ConnectionEvent<'_>) + Sync),
     ) {
         if !self.take_turn() {
-            tell(Visit::Refused { from, why: "another one coordinates" });
-            let _ = greet(&mut stream, true);
+            tell(ConnectionEvent::Refused { from, why: "another one coordinates" });
+            let _ = send_welcome(&mut stream, true);
             return;
         }
-        tell(Visit::Coordinates { from });
+        tell(ConnectionEvent::Coordinates { from });
         let ended = Session::new(self, stream, stop).serve();
         self.is_taken.store(false, Ordering::SeqCst);
-        tell(Visit::Gone { from, error: ended.as_ref().err() });
+        tell(ConnectionEvent::Gone { from, error: ended.as_ref().err() });
     }
 }
 

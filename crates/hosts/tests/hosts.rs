@@ -18,11 +18,11 @@ use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509NameBuilder};
-use underlay_hosts::frame::{FrameReader, MOST_BYTES, send};
+use underlay_hosts::frame::{FrameReader, MAX_BYTES, send};
 use underlay_hosts::message::{Answer, PREFACE, Request, Welcome};
 use underlay_hosts::{
-    Certificates, Connect, Coordinator, Door, HostAddress, HostError, Job, Report, Together, Token, Trust,
-    Worker,
+    Certificates, Connect, Coordinator, HostAddress, HostError, Job, Listener, Report, Together, Token,
+    Trust, Worker,
 };
 use underlay_workload::MemoryStore;
 use underlay_workload::client::{Client, ClientError};
@@ -63,13 +63,14 @@ fn worker(trust: &Trust, store: &MemoryStore) -> Running {
 }
 
 fn started(trust: &Trust, worker: Worker) -> Running {
-    let door = Door::open("127.0.0.1:0", trust).unwrap();
-    let address = door.address().unwrap().to_string();
+    let listener = Listener::open("127.0.0.1:0", trust).unwrap();
+    let address = listener.address().unwrap().to_string();
     let stop = Arc::new(AtomicBool::new(false));
     let said = Arc::new(Mutex::new(Vec::new()));
     let (own_stop, own_said) = (Arc::clone(&stop), Arc::clone(&said));
     let thread = std::thread::spawn(move || {
-        worker.serve(&door, None, &own_stop, &|visit| own_said.lock().unwrap().push(format!("{visit:?}")));
+        worker
+            .serve(&listener, None, &own_stop, &|event| own_said.lock().unwrap().push(format!("{event:?}")));
     });
     Running { address, stop, said, thread: Some(thread) }
 }
@@ -170,7 +171,7 @@ fn strangers_get_nowhere() {
     assert_eq!(store.record_count(), 1000);
 }
 
-/// More of them than may be at the door at once, and all of them stay.
+/// More of them than may wait for their handshake at once, and all of them stay.
 #[test]
 fn strangers_who_say_nothing_keep_nobody_out() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
@@ -392,11 +393,11 @@ fn a_worker_answers_on_its_standard_streams() {
     ours.read_exact(&mut preface).unwrap();
     assert_eq!(preface, PREFACE);
     let mut reader = FrameReader::new();
-    let welcome: Welcome = reader.receive(&mut ours, MOST_BYTES).unwrap();
+    let welcome: Welcome = reader.receive(&mut ours, MAX_BYTES).unwrap();
     assert!(welcome.cores > 0 && !welcome.is_taken);
     let mut ask = |request: Request| -> Answer {
         send(&mut ours, &request).unwrap();
-        reader.receive(&mut ours, MOST_BYTES).unwrap()
+        reader.receive(&mut ours, MAX_BYTES).unwrap()
     };
     assert_eq!(ask(Request::Report), Answer::Failed("nothing was prepared".to_owned()));
     let part = job("load").divided(1).unwrap().remove(0);

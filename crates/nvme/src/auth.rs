@@ -22,11 +22,11 @@ pub use places::{PlaceError, read_secrets};
 pub use secret::{Secret, SecretError};
 
 /// Longer than any message: a reply with two SHA-512 values and a public value of 8192 bits.
-pub const LONGEST_MESSAGE_BYTES: usize = 4096;
+pub const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// Bytes that nobody can guess, drawn once for a session, which is itself free of chance.
 pub struct Entropy {
-    challenge: [u8; Hash::LONGEST_BYTES],
+    challenge: [u8; Hash::MAX_BYTES],
     exponent: [u8; group::EXPONENT_BYTES],
     sequence: u32,
     transaction: u16,
@@ -43,14 +43,14 @@ impl Entropy {
         Ok(Entropy::from_seed(&seed))
     }
 
-    pub const SEED_BYTES: usize = Hash::LONGEST_BYTES + group::EXPONENT_BYTES + 6;
+    pub const SEED_BYTES: usize = Hash::MAX_BYTES + group::EXPONENT_BYTES + 6;
 
     /// The same for the same seed: for tests. Whoever knows the seed knows the session's secrets.
     pub fn from_seed(seed: &[u8; Entropy::SEED_BYTES]) -> Entropy {
-        let (challenge, rest) = seed.split_at(Hash::LONGEST_BYTES);
+        let (challenge, rest) = seed.split_at(Hash::MAX_BYTES);
         let (exponent, rest) = rest.split_at(group::EXPONENT_BYTES);
         let mut entropy = Entropy {
-            challenge: [0; Hash::LONGEST_BYTES],
+            challenge: [0; Hash::MAX_BYTES],
             exponent: [0; group::EXPONENT_BYTES],
             // Zero says that no sequence number is meant.
             sequence: u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]).max(1),

@@ -18,12 +18,12 @@ pub use receiver::{DataState, ReceiveError, Receiver};
 /// The part of the header that all PDUs share.
 pub const COMMON_HEADER_BYTES: usize = 8;
 /// The longest header, with its digest and what aligns the data: a command capsule's 76 bytes to a multiple of 75 or less.
-pub const LONGEST_HEAD_BYTES: usize = 152;
+pub const MAX_HEAD_BYTES: usize = 152;
 pub const DIGEST_BYTES: usize = 4;
 /// Data of a termination request: the header that was wrong, or its beginning.
-pub const LONGEST_TERM_DATA_BYTES: usize = 128;
+pub const MAX_TERM_DATA_BYTES: usize = 128;
 /// The least that a controller may announce as MAXH2CDATA.
-pub const LEAST_MAX_H2C_DATA_BYTES: u32 = 4096;
+pub const MIN_MAX_H2C_DATA_BYTES: u32 = 4096;
 
 const IC_BYTES: usize = 128;
 const TERM_BYTES: usize = 24;
@@ -233,7 +233,7 @@ pub struct ProtocolError {
 
 impl ProtocolError {
     pub fn new(status: FatalStatus, information: u32, header: &[u8], what: &'static str) -> ProtocolError {
-        let header = header[..header.len().min(LONGEST_TERM_DATA_BYTES)].to_vec();
+        let header = header[..header.len().min(MAX_TERM_DATA_BYTES)].to_vec();
         ProtocolError { status, information, header, what }
     }
 

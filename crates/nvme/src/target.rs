@@ -38,7 +38,7 @@ use queue::Queue;
 pub use counters::{ConnectionSnapshot, NamespaceCounters, QueueSnapshot};
 pub use lease::{HostIdentity, LEASE_GRACE, LeaseStore, Writers};
 pub use subsystems::{
-    Hosts, LARGEST_NSID, Namespace, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems,
+    Hosts, MAX_NSID, Namespace, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems,
 };
 
 /// A connection's thread needs little: what is large is on the heap.

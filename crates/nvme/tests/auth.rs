@@ -173,7 +173,7 @@ fn every_hash_and_group_with_and_without_a_proof_of_the_controller() {
                 assert_eq!(end, HostStep::Finished, "{hash:?} {group:?} {asks}");
                 assert_eq!(sides.controller.progress(), &Progress::Authenticated);
                 assert_eq!(messages.len(), if asks { 5 } else { 4 });
-                assert!(messages.iter().all(|message| message.len() <= LONGEST_MESSAGE_BYTES));
+                assert!(messages.iter().all(|message| message.len() <= MAX_MESSAGE_BYTES));
             }
         }
     }

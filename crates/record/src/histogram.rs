@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::measured::LatencySummary;
 
 /// One hour in nanoseconds: slower operations are counted as this slow.
-const HIGHEST_NS: u64 = 3_600_000_000_000;
+const MAX_NS: u64 = 3_600_000_000_000;
 /// Three significant digits: an error below 0.1 %.
 const DIGITS: u8 = 3;
 
@@ -20,7 +20,7 @@ const COMPRESSED: [u8; 4] = 0x1c84_9314_u32.to_be_bytes();
 /// Before the counts.
 const HEAD_BYTES: usize = 40;
 /// Of an encoding that is not compressed: 64 ranges of 1024 counts each, of 9 bytes at most.
-const MOST_BYTES: usize = HEAD_BYTES + 64 * 1024 * 9;
+const MAX_BYTES: usize = HEAD_BYTES + 64 * 1024 * 9;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HistogramError {
@@ -67,7 +67,7 @@ impl Default for Histogram {
 }
 
 fn empty() -> hdrhistogram::Histogram<u64> {
-    hdrhistogram::Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS).expect("constant bounds are valid")
+    hdrhistogram::Histogram::new_with_bounds(1, MAX_NS, DIGITS).expect("constant bounds are valid")
 }
 
 fn unpacked_counts(values: &[(u64, u64)]) -> hdrhistogram::Histogram<u64> {
@@ -213,7 +213,7 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
             // Behind a length, which the stream has itself.
             let packed = rest.get(4..).ok_or_else(|| wrong("it is cut short"))?;
             let mut plain = Vec::new();
-            let most = MOST_BYTES as u64 + 1;
+            let most = MAX_BYTES as u64 + 1;
             flate2::read::ZlibDecoder::new(packed)
                 .take(most)
                 .read_to_end(&mut plain)
@@ -222,7 +222,7 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
         }
         None => bytes.to_vec(),
     };
-    if plain.len() > MOST_BYTES {
+    if plain.len() > MAX_BYTES {
         return Err(wrong("it is longer than any of three digits"));
     }
     let word =
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_histogram_survives_its_encoding() {
-        for values in [&[][..], &[1], &[0, 90_000, 90_001, 15_000_000, HIGHEST_NS, u64::MAX]] {
+        for values in [&[][..], &[1], &[0, 90_000, 90_001, 15_000_000, MAX_NS, u64::MAX]] {
             let histogram = of(values);
             let decoded = Histogram::decode(&histogram.encode()).unwrap();
             assert_eq!(decoded, histogram);
@@ -368,7 +368,7 @@ mod tests {
         assert!(Histogram::decode(&encoded(3, 1, &[2]).0).is_ok());
         refused(encoded(3, u32::MAX, &[]), "longer than it is");
         refused(encoded(5, 1, &[2]), "three digits");
-        refused(encoded(3, 1 << 30, &vec![1; MOST_BYTES]), "longer than any");
+        refused(encoded(3, 1 << 30, &vec![1; MAX_BYTES]), "longer than any");
     }
 
     #[test]

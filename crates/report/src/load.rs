@@ -9,7 +9,7 @@ use underlay_files::ForeignFolder;
 use underlay_record::{Run, RunRecord, SCHEMA_VERSION, decoded_bytes};
 
 use crate::outside::{
-    MOST_DISTRIBUTIONS_BYTES, MOST_HEAD_BYTES, MOST_RECORD_BYTES, MOST_RECORDS_BYTES, harmless,
+    MAX_DISTRIBUTIONS_BYTES, MAX_HEAD_BYTES, MAX_RECORD_BYTES, MAX_RECORDS_BYTES, harmless,
 };
 
 /// Why a file of a run could not be used.
@@ -80,8 +80,7 @@ impl RunDirectory {
             Err(source) => return Err(LoadError::Read { path: directory.to_owned(), source }),
         };
         let head = directory.join("run.json");
-        let (run, _): (Run, u64) =
-            read(&folder, "run.json", &head, MOST_HEAD_BYTES)?.ok_or_else(not_a_run)?;
+        let (run, _): (Run, u64) = read(&folder, "run.json", &head, MAX_HEAD_BYTES)?.ok_or_else(not_a_run)?;
         run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
         let cells_path = directory.join("cells");
         let cells =
@@ -93,8 +92,8 @@ impl RunDirectory {
             let path = cells_path.join(&planned.file);
             // What is loaded stays in memory, the records of all cells together.
             let held = [
-                (text_bytes, MOST_RECORDS_BYTES, "of text"),
-                (decoded_bytes() - before_bytes, MOST_DISTRIBUTIONS_BYTES, "of distributions"),
+                (text_bytes, MAX_RECORDS_BYTES, "of text"),
+                (decoded_bytes() - before_bytes, MAX_DISTRIBUTIONS_BYTES, "of distributions"),
             ];
             if let Some((_, most_bytes, what)) = held.into_iter().find(|(bytes, most, _)| bytes > most) {
                 let problem = format!("the records before it hold more than {} GiB {what}", most_bytes >> 30);
@@ -102,7 +101,7 @@ impl RunDirectory {
                 continue;
             }
             let record =
-                cells.as_ref().map(|cells| read::<RunRecord>(cells, &planned.file, &path, MOST_RECORD_BYTES));
+                cells.as_ref().map(|cells| read::<RunRecord>(cells, &planned.file, &path, MAX_RECORD_BYTES));
             match record.transpose().map(Option::flatten) {
                 Ok(Some((record, length_bytes))) => {
                     text_bytes += length_bytes;

@@ -10,7 +10,7 @@ use crate::statistics::ratio::Ratio;
 
 /// The way to the volumes of one cell, in its first completed repetition.
 #[derive(Debug)]
-pub struct Way<'a, 'c> {
+pub struct NetworkPath<'a, 'c> {
     pub row: &'c Row<'a>,
     /// Index of the storage in [`Comparison::storages`].
     pub storage: usize,
@@ -20,7 +20,7 @@ pub struct Way<'a, 'c> {
 }
 
 /// The way of every cell on volumes, in the order of the comparison.
-pub fn ways<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<Way<'a, 'c>> {
+pub fn ways<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<NetworkPath<'a, 'c>> {
     let baseline = comparison.baseline_index();
     let of_row = |row: &'c Row<'a>| {
         row.cells.iter().enumerate().filter_map(move |(storage, result)| {
@@ -29,14 +29,14 @@ pub fn ways<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<Way<'a, 'c>> {
             let latency = baseline
                 .filter(|baseline| *baseline != storage)
                 .and_then(|baseline| Ratio::of(&mean(storage)?, &mean(baseline)?));
-            Some(Way { row, storage, record, latency })
+            Some(NetworkPath { row, storage, record, latency })
         })
     };
     comparison.rows.iter().flat_map(of_row).collect()
 }
 
 /// Whose initiators connected, in words: `Underlay's own initiator`.
-pub fn initiators(ways: &[Way]) -> String {
+pub fn initiators(ways: &[NetworkPath]) -> String {
     let all: BTreeSet<&str> = ways.iter().map(|way| way.record.initiator.as_str()).collect();
     let in_words = |name: &str| match name {
         "own initiator" => "Underlay's own initiator".to_owned(),

@@ -1,20 +1,20 @@
 //! Bytes of a run that may be anybody's: so long and no longer, and with nothing in them that a terminal obeys.
 
 /// Of the head of a run. A plan of ten thousand cells has five.
-pub const MOST_HEAD_BYTES: u64 = 64 << 20;
+pub const MAX_HEAD_BYTES: u64 = 64 << 20;
 /// Of a record. An hour of a hundred devices, sampled each second, is a quarter of it.
-pub const MOST_RECORD_BYTES: u64 = 256 << 20;
+pub const MAX_RECORD_BYTES: u64 = 256 << 20;
 /// Of all records of a run.
-pub const MOST_RECORDS_BYTES: u64 = 2 << 30;
+pub const MAX_RECORDS_BYTES: u64 = 2 << 30;
 /// Values in a record, each of which takes some ten times as much memory as text at most. A sample a second of a hundred devices for
 /// an hour has a third of them.
-const MOST_VALUES: usize = 16 << 20;
+const MAX_VALUES: usize = 16 << 20;
 /// Distributions in a record. Each may take a megabyte when it is read, from as little as 60 bytes in the file.
-const MOST_HISTOGRAMS: usize = 1024;
+const MAX_HISTOGRAMS: usize = 1024;
 /// What the distributions of all records of a run may take in memory. Ten thousand cells of twenty have a tenth of it.
-pub const MOST_DISTRIBUTIONS_BYTES: u64 = 4 << 30;
+pub const MAX_DISTRIBUTIONS_BYTES: u64 = 4 << 30;
 /// Larger numbers measure nothing, and sums of their squares are infinite.
-const MOST_NUMBER: f64 = 1e30;
+const MAX_NUMBER: f64 = 1e30;
 /// What the encoding of every distribution begins with.
 const HISTOGRAM: &[u8] = b"HIST";
 
@@ -46,12 +46,12 @@ pub fn harmless(text: String) -> Result<String, String> {
         }
         at += 1;
     }
-    if values > MOST_VALUES {
-        return Err(format!("it holds {values} values, and no record has more than {MOST_VALUES}"));
+    if values > MAX_VALUES {
+        return Err(format!("it holds {values} values, and no record has more than {MAX_VALUES}"));
     }
-    if histograms > MOST_HISTOGRAMS {
+    if histograms > MAX_HISTOGRAMS {
         return Err(format!(
-            "it holds {histograms} distributions, and no record has more than {MOST_HISTOGRAMS}"
+            "it holds {histograms} distributions, and no record has more than {MAX_HISTOGRAMS}"
         ));
     }
     // Only whole characters were replaced, by ASCII.
@@ -64,9 +64,9 @@ fn end_of_number(bytes: &[u8], begin: usize) -> Result<usize, String> {
     let end = begin + bytes[begin..].iter().take_while(is_part).count();
     let text = String::from_utf8_lossy(&bytes[begin..end]);
     match text.parse::<f64>() {
-        Ok(number) if number.abs() > MOST_NUMBER => {
+        Ok(number) if number.abs() > MAX_NUMBER => {
             let shown: String = text.chars().take(40).collect();
-            Err(format!("it holds the number {shown}, and no record has one beyond {MOST_NUMBER:e}"))
+            Err(format!("it holds the number {shown}, and no record has one beyond {MAX_NUMBER:e}"))
         }
         // What is no number at all is told by whoever reads it.
         _ => Ok(end),
@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn more_values_than_a_record_has_are_refused() {
         let many = |count: usize| harmless(format!("[{}0]", "0,".repeat(count)));
-        assert!(many(MOST_VALUES).is_ok());
-        assert!(many(MOST_VALUES + 1).unwrap_err().contains("values"));
+        assert!(many(MAX_VALUES).is_ok());
+        assert!(many(MAX_VALUES + 1).unwrap_err().contains("values"));
     }
 
     #[test]
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn more_distributions_than_a_record_has_are_refused() {
         let many = |one: &str, count: usize| harmless(format!("[{}]", vec![one; count].join(",")));
-        assert!(many("\"HISTFAAA\"", MOST_HISTOGRAMS).is_ok());
+        assert!(many("\"HISTFAAA\"", MAX_HISTOGRAMS).is_ok());
         for one in ["\"HISTFAAA\"", r#""\u0048ISTFAAA""#, r#""HI\u0053TEAAA""#] {
-            assert!(many(one, MOST_HISTOGRAMS + 1).unwrap_err().contains("no record has more"), "{one}");
+            assert!(many(one, MAX_HISTOGRAMS + 1).unwrap_err().contains("no record has more"), "{one}");
         }
-        assert!(many("\"HDD\"", MOST_HISTOGRAMS + 1).is_ok());
+        assert!(many("\"HDD\"", MAX_HISTOGRAMS + 1).is_ok());
     }
 }

@@ -29,7 +29,7 @@ use crate::statistics::ratio::Difference;
 use crate::warnings::{self, Severity, Warning};
 
 /// The narrowest width that is laid out for; a narrower terminal wraps lines itself.
-const NARROWEST: usize = 40;
+const MIN: usize = 40;
 /// Cells that a warning names before it counts the rest.
 const CELLS_NAMED: usize = 4;
 
@@ -39,7 +39,7 @@ const CELLS_NAMED: usize = 4;
 /// said by colour alone.
 pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     let comparison = Comparison::of(loaded);
-    let width = width.max(NARROWEST);
+    let width = width.max(MIN);
     let paint = Paint { colour };
     let mut out = String::new();
     let title = loaded.run.title.as_deref().unwrap_or(&loaded.run.name);
@@ -214,12 +214,12 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
 
 /// A long name without its middle: beginnings and ends tell workloads apart.
 fn shortened(name: &str) -> String {
-    const LONGEST: usize = 26;
+    const MAX: usize = 26;
     let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= LONGEST {
+    if letters.len() <= MAX {
         return name.to_owned();
     }
-    let half = (LONGEST - 1) / 2;
+    let half = (MAX - 1) / 2;
     let (first, last) = (&letters[..half + 1], &letters[letters.len() - half..]);
     format!("{}…{}", first.iter().collect::<String>(), last.iter().collect::<String>())
 }

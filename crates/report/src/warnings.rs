@@ -235,7 +235,7 @@ fn longer(loaded: &LoadedRun, comparison: &Comparison, quantile: f64) -> String 
     let fewest = counts.filter(|count| *count > 0 && !is_measurable(*count, quantile)).min();
     let factor = fewest.map(|count| FEWEST_BEYOND / (1.0 - quantile) / count as f64);
     match factor.map(|factor| (loaded.run.duration_wall_s * factor - 1e-6).ceil()) {
-        Some(seconds) if seconds <= LONGEST_ADVISED_S => {
+        Some(seconds) if seconds <= MAX_ADVISED_S => {
             format!("set `duration` to {} or more", quantity::duration(seconds))
         }
         _ => "lengthen `duration`".to_owned(),
@@ -243,7 +243,7 @@ fn longer(loaded: &LoadedRun, comparison: &Comparison, quantile: f64) -> String 
 }
 
 /// Nobody measures a cell for longer.
-const LONGEST_ADVISED_S: f64 = 24.0 * 3600.0;
+const MAX_ADVISED_S: f64 = 24.0 * 3600.0;
 
 /// What is measured while it warms up belongs to no steady state.
 fn about_warm_up(

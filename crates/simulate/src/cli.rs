@@ -108,9 +108,9 @@ fn bug_of_name(name: &str) -> Result<Bug, String> {
 
 /// More than a year would be a mistake.
 fn minutes(text: &str) -> Result<Duration, String> {
-    const MOST: f64 = 366.0 * 24.0 * 60.0;
-    let minutes = text.parse().ok().filter(|minutes| *minutes > 0.0 && *minutes <= MOST);
-    let minutes: f64 = minutes.ok_or_else(|| format!("a number above 0 and up to {MOST} is expected"))?;
+    const MAX: f64 = 366.0 * 24.0 * 60.0;
+    let minutes = text.parse().ok().filter(|minutes| *minutes > 0.0 && *minutes <= MAX);
+    let minutes: f64 = minutes.ok_or_else(|| format!("a number above 0 and up to {MAX} is expected"))?;
     Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 

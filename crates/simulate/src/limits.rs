@@ -9,7 +9,7 @@ use crate::layers::Tree;
 use crate::problem::Problem;
 use crate::script::{Script, Setup, Step};
 
-const MOST_SCRIPT_BYTES: u64 = 4 << 20;
+const MAX_SCRIPT_BYTES: u64 = 4 << 20;
 /// Each crash leaves threads behind until the process ends.
 const STEPS: RangeInclusive<u64> = 0..=2000;
 const MEMBERS: RangeInclusive<u64> = 1..=8;
@@ -48,9 +48,9 @@ pub fn read(path: &Path) -> Result<Script, Problem> {
     }
     let mut text = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
-    file.take(MOST_SCRIPT_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MOST_SCRIPT_BYTES {
-        return Err(mistake(format!("it has more than {} MiB; a script has less", MOST_SCRIPT_BYTES >> 20)));
+    file.take(MAX_SCRIPT_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_SCRIPT_BYTES {
+        return Err(mistake(format!("it has more than {} MiB; a script has less", MAX_SCRIPT_BYTES >> 20)));
     }
     parse(&text).map_err(mistake)
 }
@@ -280,7 +280,7 @@ mod tests {
             assert_says(&read(Path::new(path)).unwrap_err().to_string(), "no regular file");
         }
         let long = tempfile::NamedTempFile::new().unwrap();
-        long.as_file().set_len(MOST_SCRIPT_BYTES + 1).unwrap();
+        long.as_file().set_len(MAX_SCRIPT_BYTES + 1).unwrap();
         assert_says(&read(long.path()).unwrap_err().to_string(), "more than 4 MiB");
     }
 }

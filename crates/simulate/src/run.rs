@@ -11,7 +11,7 @@ use crate::user::Events;
 use crate::{directory, journal, layers, volumes};
 
 /// Far more than a sound run takes.
-const MOST_TURNS: u64 = 20_000_000;
+const MAX_TURNS: u64 = 20_000_000;
 
 /// What came of a script.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub fn run(script: &Script) -> Report {
         Setup::Directory(directory) => directory.yield_every,
         Setup::Journal(journal) => journal.yield_every,
     };
-    let world = World::new(script.seed).with_most_turns(MOST_TURNS).with_yields(yield_every);
+    let world = World::new(script.seed).with_most_turns(MAX_TURNS).with_yields(yield_every);
     let (outcome, statistics) = world.run(move |world| match &setup {
         Setup::Volumes(volumes) => volumes::run(world, volumes, &steps, &of_run),
         Setup::Layers(layers) => layers::run(world, layers, &steps, &of_run),
@@ -53,7 +53,7 @@ pub fn run(script: &Script) -> Report {
     let failure = outcome.err().map(|failure| match failure {
         Failure::Panic(words) => words,
         Failure::Deadlock => "nobody can go on: every thread waits for another one".into(),
-        Failure::Endless => format!("it did not end within {MOST_TURNS} turns"),
+        Failure::Endless => format!("it did not end within {MAX_TURNS} turns"),
     });
     let is_crash =
         |step: &&Step| matches!(step, Step::KillServer | Step::CutPower | Step::KillHost | Step::OtherServer);

@@ -14,10 +14,10 @@ use crate::model::{Moment, VolumeModel};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Requests that one user has under way at once.
-const MOST_UNDER_WAY: usize = 64;
+const MAX_UNDER_WAY: usize = 64;
 /// In virtual time, after which a request will never be answered.
 const PATIENCE: Duration = Duration::from_secs(1800);
-const LONGEST_STEP: Duration = Duration::from_millis(100);
+const MAX_STEP: Duration = Duration::from_millis(100);
 
 /// What all users of a run share.
 #[derive(Default)]
@@ -93,7 +93,7 @@ impl User {
 
     fn begin(&self, what: String) -> Option<Moment> {
         let mut state = self.lock();
-        if state.under_way.len() >= MOST_UNDER_WAY {
+        if state.under_way.len() >= MAX_UNDER_WAY {
             return None;
         }
         let moment = self.events.next();
@@ -314,7 +314,7 @@ pub fn poll(
         if waited >= at_most {
             return Err(waited);
         }
-        thread::sleep(step.max(waited / 20).min(LONGEST_STEP));
+        thread::sleep(step.max(waited / 20).min(MAX_STEP));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::medium::Operation;
 use crate::time::Time;
 
 /// A shorter interval would only measure the sampling.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Counts what a device does. All times are the model's.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Activity {
     pub fn begin(&mut self, now: Time, interval: Duration) {
         let depth = self.depth;
         let now = now.max(self.seen);
-        *self = Activity { depth, interval: interval.max(SHORTEST_INTERVAL), ..Activity::new(now) };
+        *self = Activity { depth, interval: interval.max(MIN_INTERVAL), ..Activity::new(now) };
     }
 
     pub fn arrived(&mut self, now: Time) {

@@ -23,7 +23,7 @@ const PIECE_BYTES: u64 = 256 << 10;
 /// On Debian these are outside the search path of users other than root.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/wipefs", "/sbin/wipefs", "wipefs"];
 /// A message names no more than these.
-const MOST_NAMES: usize = 6;
+const MAX_NAMES: usize = 6;
 
 /// What was found at the ends of a device that is not blank.
 pub struct Contents {
@@ -119,7 +119,7 @@ impl Contents {
     /// For a message: `xfs`, `btrfs and gpt`, `data of an unknown kind`.
     pub fn describe(&self) -> String {
         let mut names = self.signatures().unwrap_or_default();
-        names.truncate(MOST_NAMES);
+        names.truncate(MAX_NAMES);
         match names.split_last() {
             None => "data of an unknown kind".to_owned(),
             Some((only, [])) => only.clone(),

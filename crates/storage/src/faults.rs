@@ -22,8 +22,8 @@ pub(crate) use model::{FaultyModel, ModelFaults};
 pub use power::Survival;
 
 /// Longer than any drive's own retries, and shorter than what would look like a hang for good.
-const LONGEST_SPIKE_US: f64 = 3600e6;
-const LARGEST_FACTOR: f64 = 1e6;
+const MAX_SPIKE_US: f64 = 3600e6;
+const MAX_FACTOR: f64 = 1e6;
 
 /// What may be wrong with a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,13 +168,13 @@ impl Fault {
                     "an extent from {start_bytes} to {end_bytes}: expected its end behind its start"
                 ))
             }
-            Fault::Spikes { latency_us, .. } if !(*latency_us > 0.0 && *latency_us <= LONGEST_SPIKE_US) => {
+            Fault::Spikes { latency_us, .. } if !(*latency_us > 0.0 && *latency_us <= MAX_SPIKE_US) => {
                 senseless(format!(
                     "a latency of {latency_us} us: expected more than nothing and at most an hour"
                 ))
             }
-            Fault::Slow { factor } if !(*factor > 1.0 && *factor <= LARGEST_FACTOR) => {
-                senseless(format!("a factor of {factor}: expected more than 1 and at most {LARGEST_FACTOR}"))
+            Fault::Slow { factor } if !(*factor > 1.0 && *factor <= MAX_FACTOR) => {
+                senseless(format!("a factor of {factor}: expected more than 1 and at most {MAX_FACTOR}"))
             }
             _ => Ok(()),
         }

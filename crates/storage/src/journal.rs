@@ -47,7 +47,7 @@ use format::{BLOCK_BYTES, Content, Header, HeaderBlock, Kind};
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// More records than this become several batches.
-const LARGEST_BATCH_BYTES: u64 = 8 << 20;
+const MAX_BATCH_BYTES: u64 = 8 << 20;
 
 /// The owner's whole state, and the number of the last record whose effect is in it (0 for none).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -375,11 +375,11 @@ impl Inner {
             state.checkpoint_wanted |= checkpoint;
             state.waiters.push(Waiter { number, checkpoint, done });
         }
-        self.go_on();
+        self.start_next_work();
     }
 
     /// Begins what is to be done next, unless something is under way.
-    fn go_on(self: &Arc<Self>) {
+    fn start_next_work(self: &Arc<Self>) {
         let (ready, work) = {
             let mut state = self.lock();
             if state.busy {
@@ -415,7 +415,7 @@ impl Inner {
                     state.unconfirmed.pop_front();
                     state.busy = false;
                 }
-                inner.go_on();
+                inner.start_next_work();
             }
             Err(error) => inner.fail(&error),
         };
@@ -433,7 +433,7 @@ impl Inner {
                     state.sequence += 1;
                     state.busy = false;
                 }
-                inner.go_on();
+                inner.start_next_work();
             }
             Err(error) => inner.fail(&error),
         };
@@ -453,7 +453,7 @@ impl Inner {
             (waiter.done)(Err(error.clone()));
         }
         // One of them may have asked again, and others while it was under way.
-        self.go_on();
+        self.start_next_work();
     }
 }
 
@@ -469,7 +469,7 @@ impl State {
         if self.checkpoint_wanted || self.other_area_suspect {
             return Some(Work::Checkpoint);
         }
-        let room = (inner.area_bytes - self.end_bytes).min(LARGEST_BATCH_BYTES);
+        let room = (inner.area_bytes - self.end_bytes).min(MAX_BATCH_BYTES);
         let (mut records, mut payload_bytes) = (0, 0);
         for record in &self.pending {
             let longer = payload_bytes + format::record_bytes(record.len());

@@ -28,6 +28,6 @@ pub(crate) fn transfer_ns(bytes: u64, mb_s: f64) -> u64 {
 
 /// A buffer's size on a device scaled down to `scale` of its medium. See `Medium::model`.
 pub(crate) fn scaled_buffer_bytes(bytes: f64, scale: f64) -> u64 {
-    const SMALLEST_BYTES: f64 = 1048576.0;
-    (bytes * scale).max(bytes.min(SMALLEST_BYTES)) as u64
+    const MIN_BYTES: f64 = 1048576.0;
+    (bytes * scale).max(bytes.min(MIN_BYTES)) as u64
 }

@@ -24,7 +24,7 @@ use crate::paced::{self, BLOCK_BYTES, Paced, PathCost};
 use crate::pacer::Pacer;
 use crate::time::Time;
 use layers::Layer;
-pub use remote::{Figure, OpenedRemote, Opener, Way};
+pub use remote::{Figure, OpenedRemote, Opener, RemoteConnection};
 use remote::{NoOpener, Remote};
 pub use secret_places::SecretPlaces;
 pub use spec::{BackingSpec, DeviceSpec, InitialState, Node, RemoteSpec, StackSpec, VolumeSpec};

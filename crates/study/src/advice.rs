@@ -7,13 +7,13 @@
 use crate::units::{self, QuantityError};
 
 /// No device is split into more directories than this: each costs the system threads and scans.
-pub const MOST_DIRECTORIES: u32 = 128;
+pub const MAX_DIRECTORIES: u32 = 128;
 /// Devices that advice can be given for.
-pub const MOST_DEVICES: u32 = 1_000;
+pub const MAX_DEVICES: u32 = 1_000;
 /// Of the devices' bandwidth together: a split that reaches so much is not made finer.
 const ENOUGH: f64 = 0.97;
 /// The slowest device is split into this many directories at most, so that devices of unlike bandwidths have a common measure.
-const MOST_OF_THE_SLOWEST: u32 = 8;
+const MAX_OF_THE_SLOWEST: u32 = 8;
 
 /// A number of identical devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum AdviceError {
     Form { text: String },
     #[error("'{text}': a name has small letters, digits and dashes, as in ssd-2")]
     Name { text: String },
-    #[error("'{text}': expected a number of devices from 1 to {MOST_DEVICES}")]
+    #[error("'{text}': expected a number of devices from 1 to {MAX_DEVICES}")]
     Count { text: String },
     #[error("'{text}': {problem}")]
     Bandwidth { text: String, problem: QuantityError },
@@ -40,7 +40,7 @@ pub enum AdviceError {
     NoBandwidth { text: String },
     #[error("'{name}' is there twice: give devices that differ names that differ")]
     Twice { name: String },
-    #[error("{count} devices are more than advice can be given for ({MOST_DEVICES})")]
+    #[error("{count} devices are more than advice can be given for ({MAX_DEVICES})")]
     TooMany { count: u64 },
     #[error("name some devices, as in hdd=6@120MB/s ssd=1@1300MB/s")]
     None,
@@ -63,7 +63,7 @@ impl Devices {
             .trim()
             .parse()
             .ok()
-            .filter(|count| (1..=MOST_DEVICES).contains(count))
+            .filter(|count| (1..=MAX_DEVICES).contains(count))
             .ok_or_else(|| AdviceError::Count { text: owned() })?;
         let bits_per_s = units::parse_bandwidth(bandwidth)
             .map_err(|problem| AdviceError::Bandwidth { text: owned(), problem })?;
@@ -116,7 +116,7 @@ pub fn split(devices: &[Devices]) -> Result<Split, AdviceError> {
     if count == 0 {
         return Err(AdviceError::None);
     }
-    if count > u64::from(MOST_DEVICES) {
+    if count > u64::from(MAX_DEVICES) {
         return Err(AdviceError::TooMany { count });
     }
     for (index, one) in devices.iter().enumerate() {
@@ -130,7 +130,7 @@ pub fn split(devices: &[Devices]) -> Result<Split, AdviceError> {
     let before = aggregate(devices, &ones);
     // The candidate is the slowest device's directories; the others have so many more as they are faster.
     let mut best = (ones.clone(), before);
-    for of_slowest in 1..=MOST_OF_THE_SLOWEST {
+    for of_slowest in 1..=MAX_OF_THE_SLOWEST {
         if best.1 >= ENOUGH * whole {
             break;
         }
@@ -138,7 +138,7 @@ pub fn split(devices: &[Devices]) -> Result<Split, AdviceError> {
             .iter()
             .map(|one| {
                 let wanted = (f64::from(of_slowest) * one.bandwidth() / slowest).round();
-                wanted.clamp(1.0, f64::from(MOST_DIRECTORIES)) as u32
+                wanted.clamp(1.0, f64::from(MAX_DIRECTORIES)) as u32
             })
             .collect();
         let reached = aggregate(devices, &each);
@@ -317,12 +317,12 @@ mod tests {
             prop_assert!(close(found.before_bytes_per_s, by_hand(&devices, &vec![1; devices.len()])));
             prop_assert!(found.after_bytes_per_s >= found.before_bytes_per_s);
             prop_assert!(found.after_bytes_per_s <= found.bandwidth_bytes_per_s * (1.0 + 1e-9));
-            prop_assert!(each.iter().all(|one| (1..=MOST_DIRECTORIES).contains(one)));
+            prop_assert!(each.iter().all(|one| (1..=MAX_DIRECTORIES).contains(one)));
             let share: f64 = found.parts.iter().map(|part| part.share_after * f64::from(part.devices.count)).sum();
             prop_assert!((share - 1.0).abs() < 1e-9);
             // Nothing is cut off, so rounding is all that is lost: half a directory of eight on either side.
             let widest = kinds.iter().map(|kind| kind.1).max().unwrap() / kinds.iter().map(|kind| kind.1).min().unwrap();
-            if widest * u64::from(MOST_OF_THE_SLOWEST) < u64::from(MOST_DIRECTORIES) {
+            if widest * u64::from(MAX_OF_THE_SLOWEST) < u64::from(MAX_DIRECTORIES) {
                 prop_assert!(found.after_bytes_per_s >= 0.88 * found.bandwidth_bytes_per_s);
             }
             prop_assert_eq!(found.directories_below("/data").len() as u32, found.directories);

@@ -22,12 +22,12 @@ pub struct Entry<'a> {
     pub system: &'a SystemSpec,
     pub storage: &'a StorageSpec,
     pub workload: &'a WorkloadSpec,
-    pub asked: Asked<'a>,
+    pub asked: CellWork<'a>,
 }
 
 /// What a cell asks for: requests over a data set, or a batch job.
 #[derive(Clone, Copy, Debug)]
-pub enum Asked<'a> {
+pub enum CellWork<'a> {
     Requests(&'a DataSize),
     Job(&'a JobSpec),
 }
@@ -198,7 +198,7 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
                     data_bytes: point.size.records.saturating_mul(point.workload.record_bytes()),
                     compacts_at: point.workload.compact_at,
                 };
-                let asked = Asked::Requests(point.size);
+                let asked = CellWork::Requests(point.size);
                 entries.push(Entry { cell, system, storage, workload: point.workload, asked });
             }
             let batches = study.workloads.iter().filter(|workload| !workload.jobs.is_empty());
@@ -209,7 +209,7 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
                     system,
                     storage,
                     workload,
-                    asked: Asked::Job(job),
+                    asked: CellWork::Job(job),
                 }));
             }
         }
@@ -375,7 +375,7 @@ fn changing_label(changing: &ChangingRate) -> String {
 
 /// `ramp-1000-50000`, and a hash where it would be too long for a file's name.
 fn changing_id(changing: &ChangingRate) -> String {
-    const LONGEST: usize = 40;
+    const MAX: usize = 40;
     let (kind, rates, length) = match changing {
         ChangingRate::Ramp { from_per_s, to_per_s, over } => ("ramp", vec![*from_per_s, *to_per_s], over),
         ChangingRate::Steps { rates_per_s, each } => ("steps", rates_per_s.clone(), each),
@@ -385,7 +385,7 @@ fn changing_id(changing: &ChangingRate) -> String {
     if let Some(length) = length {
         id.push_str(&format!("-{}s", length.as_secs_f64()));
     }
-    if id.len() > LONGEST {
+    if id.len() > MAX {
         id = format!("{kind}-{}-{:016x}", rates[0], fnv1a(id.as_bytes()));
     }
     id

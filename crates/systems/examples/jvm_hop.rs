@@ -35,7 +35,7 @@ const HEAP_BYTES: u64 = 64 << 20;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Before anything counts: long enough for Java to have compiled what is hot.
 const WARM_UP: Duration = Duration::from_secs(3);
-const LONGEST_NS: u64 = 60_000_000_000;
+const MAX_NS: u64 = 60_000_000_000;
 const POLL: Duration = Duration::from_millis(10);
 /// What Linux counts a process's time in, on every machine that it runs on here.
 const TICKS_A_SECOND: f64 = 100.0;
@@ -208,7 +208,7 @@ struct Seen {
 
 impl Seen {
     fn new() -> Result<Seen, Failure> {
-        let histogram = || Histogram::new_with_bounds(1, LONGEST_NS, 2);
+        let histogram = || Histogram::new_with_bounds(1, MAX_NS, 2);
         Ok(Seen { round_trip: histogram()?, driver: histogram()?, hop: histogram()? })
     }
 

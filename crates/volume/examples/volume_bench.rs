@@ -36,7 +36,7 @@ const REQUEST_BYTES: usize = 72;
 const REPLY_BYTES: usize = 24;
 /// Before anything counts.
 const WARM_UP: Duration = Duration::from_millis(300);
-const LARGEST_US: u64 = 60_000_000;
+const MAX_US: u64 = 60_000_000;
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -209,7 +209,7 @@ impl Run {
             counts_from,
             until: counts_from + load.duration,
             number: AtomicU64::new(0),
-            latencies_ns: Mutex::new(Histogram::new_with_bounds(100, LARGEST_US * 1000, 3)?),
+            latencies_ns: Mutex::new(Histogram::new_with_bounds(100, MAX_US * 1000, 3)?),
             failed: Mutex::default(),
             under_way: Mutex::new(0),
             over: Condvar::new(),

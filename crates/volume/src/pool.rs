@@ -55,7 +55,7 @@ pub use unflushed::HostMemory;
 pub use volume::Volume;
 
 /// A pool has so many volumes at most, snapshots included.
-pub const MOST_VOLUMES: usize = 4096;
+pub const MAX_VOLUMES: usize = 4096;
 
 /// A pool; a handle: clones are the same pool.
 ///
@@ -328,8 +328,8 @@ impl Pool {
         if self.find(name).is_ok() {
             return Err(PoolError::Exists(name.into()));
         }
-        if self.core.volumes().len() >= MOST_VOLUMES {
-            return Err(PoolError::TooManyVolumes(MOST_VOLUMES));
+        if self.core.volumes().len() >= MAX_VOLUMES {
+            return Err(PoolError::TooManyVolumes(MAX_VOLUMES));
         }
         let limit_bytes = self.core.map_limit_bytes;
         if self.core.map_bytes() + map_bytes > limit_bytes {

@@ -107,7 +107,7 @@ pub fn control_socket(directory: &Path) -> PathBuf {
 }
 
 /// The longest NVMe qualified name (NVM Express base specification 2.0, section 4.5).
-pub const LONGEST_NQN_BYTES: usize = 223;
+pub const MAX_NQN_BYTES: usize = 223;
 
 /// Says what is wrong with a host's qualified name.
 ///
@@ -117,7 +117,7 @@ pub fn check_nqn(nqn: &str) -> Result<(), String> {
     let expected = "expected a qualified name such as \"nqn.2014-08.org.nvmexpress:uuid:…\", as /etc/nvme/hostnqn has it";
     let is_sound = nqn.starts_with("nqn.")
         && nqn.len() > "nqn.2014-08.".len()
-        && nqn.len() <= LONGEST_NQN_BYTES
+        && nqn.len() <= MAX_NQN_BYTES
         && !nqn.contains(|c: char| c.is_control() || c.is_whitespace());
     if is_sound { Ok(()) } else { Err(expected.to_owned()) }
 }

@@ -22,7 +22,7 @@ pub trait Clock {
 /// A sleep may wake up this much late on a machine that is at rest: the remainder is spun away.
 const SPIN_NS: u64 = 60_000;
 /// No single sleep is longer, so that a stop is heard.
-const LONGEST_SLEEP_NS: u64 = 50_000_000;
+const MAX_SLEEP_NS: u64 = 50_000_000;
 /// How long the counter is compared with the kernel's clock before it is used, twice. A pair of readings is some 50 ns
 /// apart, so the rate is known to 5 parts in a million.
 const COMPARISON: Duration = Duration::from_millis(10);
@@ -31,7 +31,7 @@ const TOLERATED_DIFFERENCE: f64 = 100e-6;
 /// By how much a run's clock may be off the kernel's in the end: what such a run measured in seconds is right to as much.
 pub const TOLERATED_DRIFT: f64 = 200e-6;
 /// Over less time than this, drift is not told from the readings' own noise.
-const SHORTEST_CHECK_NS: u64 = 100_000_000;
+const MIN_CHECK_NS: u64 = 100_000_000;
 
 /// The machine's monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +98,7 @@ impl MonotonicClock {
         let Source::Counter(counter) = self.source else { return 0.0 };
         let Some((kernel_ns, ticks)) = paired_reading() else { return 0.0 };
         let passed_ns = kernel_ns.saturating_sub(counter.origin_kernel_ns);
-        if passed_ns < SHORTEST_CHECK_NS {
+        if passed_ns < MIN_CHECK_NS {
             return 0.0;
         }
         counter.ns_at(ticks) as f64 / passed_ns as f64 - 1.0
@@ -123,7 +123,7 @@ impl Clock for MonotonicClock {
             }
             let remaining_ns = instant_ns - now_ns;
             if remaining_ns > margin_ns {
-                std::thread::sleep(Duration::from_nanos((remaining_ns - margin_ns).min(LONGEST_SLEEP_NS)));
+                std::thread::sleep(Duration::from_nanos((remaining_ns - margin_ns).min(MAX_SLEEP_NS)));
             } else {
                 std::hint::spin_loop();
             }

@@ -6,7 +6,7 @@
 use underlay_record::Histogram;
 
 /// One hour: slower operations are counted as this slow.
-const HIGHEST_NS: u64 = 3_600_000_000_000;
+const MAX_NS: u64 = 3_600_000_000_000;
 /// Buckets of each power of two, from the second block on: half as many as values below which each has a bucket of its
 /// own.
 const BLOCK: usize = 1 << BLOCK_BITS;
@@ -56,7 +56,7 @@ impl<C> Default for LatencyCounts<C> {
 /// The bucket that counts a latency.
 #[inline(always)]
 pub(crate) fn bucket_of(ns: u64) -> usize {
-    let ns = ns.min(HIGHEST_NS);
+    let ns = ns.min(MAX_NS);
     // How many low bits a bucket of this size leaves out: none below 2048.
     let shift = u64::BITS - 1 - BLOCK_BITS - (ns | (2 * BLOCK as u64 - 1)).leading_zeros();
     ((shift as usize) << BLOCK_BITS) + (ns >> shift) as usize
@@ -150,28 +150,25 @@ mod tests {
 
     #[test]
     fn the_highest_value_is_in_the_last_block_and_slower_ones_with_it() {
-        assert_eq!(bucket_of(HIGHEST_NS) / BLOCK, BLOCKS - 1);
-        assert_eq!(bucket_of(u64::MAX), bucket_of(HIGHEST_NS));
+        assert_eq!(bucket_of(MAX_NS) / BLOCK, BLOCKS - 1);
+        assert_eq!(bucket_of(u64::MAX), bucket_of(MAX_NS));
         let mut counts = LatencyCounts::<u32>::default();
         counts.add(u64::MAX);
         let mut expected = Histogram::default();
-        expected.record_ns(HIGHEST_NS);
+        expected.record_ns(MAX_NS);
         assert_eq!(counts.histogram(), expected);
     }
 
     #[test]
     fn buckets_follow_one_another_without_a_gap() {
-        for bucket in 0..bucket_of(HIGHEST_NS) {
+        for bucket in 0..bucket_of(MAX_NS) {
             assert_eq!(bucket_of(lowest_of(bucket)), bucket);
             assert_eq!(bucket_of(lowest_of(bucket + 1) - 1), bucket);
         }
     }
 
     fn latencies() -> impl Strategy<Value = Vec<u64>> {
-        prop::collection::vec(
-            (1u64..=HIGHEST_NS, 0u32..42).prop_map(|(ns, shift)| (ns >> shift).max(1)),
-            0..200,
-        )
+        prop::collection::vec((1u64..=MAX_NS, 0u32..42).prop_map(|(ns, shift)| (ns >> shift).max(1)), 0..200)
     }
 
     proptest! {

@@ -23,9 +23,9 @@ use crate::written_values::WrittenValues;
 
 /// A keyspace that grows is foreseen up to this many times the records that are there: beyond it, most draws would
 /// hit nothing and be repeated.
-const MOST_FORESEEN_GROWTH: u64 = 4;
+const MAX_FORESEEN_GROWTH: u64 = 4;
 /// How many operations are drawn at once, at most.
-const MOST_AT_ONCE: u64 = 64;
+const MAX_AT_ONCE: u64 = 64;
 /// Where the number of operations is limited, a thread takes no more than this part of its share of those that are left,
 /// so that in the end no thread has many while others have none.
 const PARTS_OF_A_SHARE: u64 = 8;
@@ -47,7 +47,7 @@ pub(crate) struct SharedOperations {
 }
 
 /// The right to start some operations.
-struct Taken {
+struct OperationGrant {
     count: usize,
     /// Load and delete: the record to visit.
     number: Option<u64>,
@@ -79,7 +79,7 @@ impl SharedOperations {
 
     /// Takes the right to start up to `most` more operations; none when there are no more. Records that are visited are
     /// taken one by one: a thread that loses its connection must not take others along.
-    fn take(&self, most: u64) -> Taken {
+    fn take(&self, most: u64) -> OperationGrant {
         let mut count = most;
         if let Some(budget) = &self.budget {
             let share = budget.remaining() / u64::from(self.threads) / PARTS_OF_A_SHARE;
@@ -89,9 +89,9 @@ impl SharedOperations {
         match &self.unvisited {
             Some(unvisited) if count > 0 => {
                 let number = unvisited.take();
-                Taken { count: usize::from(number.is_some()), number }
+                OperationGrant { count: usize::from(number.is_some()), number }
             }
-            _ => Taken { count: count as usize, number: None },
+            _ => OperationGrant { count: count as usize, number: None },
         }
     }
 
@@ -102,7 +102,7 @@ impl SharedOperations {
         let distribution = self.workload.distribution_for(&self.mix);
         let is_settled = self.mix.share(OperationKind::Insert) == 0.0
             || matches!(distribution, Uniform | Hotspot | Sequential);
-        if is_settled && self.unvisited.is_none() { MOST_AT_ONCE } else { 1 }
+        if is_settled && self.unvisited.is_none() { MAX_AT_ONCE } else { 1 }
     }
 
     fn key_chooser(&self) -> KeyChooser {
@@ -136,7 +136,7 @@ impl SharedOperations {
             Some(limit) => (limit as f64 * share * 2.0) as u64,
             None => count / 10,
         };
-        let growth = growth.min(count.saturating_mul(MOST_FORESEEN_GROWTH));
+        let growth = growth.min(count.saturating_mul(MAX_FORESEEN_GROWTH));
         KeyRange::new(self.range.first(), count.saturating_add(growth).saturating_add(1))
             .unwrap_or(self.range)
     }
@@ -464,7 +464,7 @@ mod tests {
 
     #[test]
     fn draws_that_depend_on_added_records_are_not_made_before_them() {
-        assert_eq!(shared("a", 1, None).most_at_once(), MOST_AT_ONCE);
+        assert_eq!(shared("a", 1, None).most_at_once(), MAX_AT_ONCE);
         // Both add records, and what zipfian and latest may draw depends on them.
         assert_eq!(shared("d", 1, None).most_at_once(), 1);
         assert_eq!(shared("e", 1, None).most_at_once(), 1);

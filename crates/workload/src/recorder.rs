@@ -16,7 +16,7 @@ use crate::raw::{RawAnswer, RawThread};
 use crate::series::{KINDS, Series, ThreadSeries};
 
 /// Errors that are kept word for word.
-const MOST_ERROR_SAMPLES: usize = 10;
+const MAX_ERROR_SAMPLES: usize = 10;
 
 /// The measured time, in nanoseconds of the run's clock: from `begin_ns` up to `end_ns`, which is outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) struct ErrorSamples {
 impl ErrorSamples {
     pub fn add(&self, text: &str) {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        if texts.len() < MOST_ERROR_SAMPLES && !texts.iter().any(|known| known == text) {
+        if texts.len() < MAX_ERROR_SAMPLES && !texts.iter().any(|known| known == text) {
             texts.push(text.to_owned());
         }
     }
@@ -64,33 +64,33 @@ pub(crate) struct Times {
 /// Operations that follow one another, and room to work out where they count.
 #[derive(Debug)]
 pub(crate) struct Burst {
-    kinds: [OperationKind; Burst::MOST],
-    ends_ns: [u64; Burst::MOST],
+    kinds: [OperationKind; Burst::MAX],
+    ends_ns: [u64; Burst::MAX],
     count: usize,
-    latencies_ns: [u64; Burst::MOST],
-    buckets: [usize; Burst::MOST],
-    live_buckets: [usize; Burst::MOST],
+    latencies_ns: [u64; Burst::MAX],
+    buckets: [usize; Burst::MAX],
+    live_buckets: [usize; Burst::MAX],
 }
 
 impl Default for Burst {
     fn default() -> Self {
         Burst {
-            kinds: [OperationKind::Read; Burst::MOST],
-            ends_ns: [0; Burst::MOST],
+            kinds: [OperationKind::Read; Burst::MAX],
+            ends_ns: [0; Burst::MAX],
             count: 0,
-            latencies_ns: [0; Burst::MOST],
-            buckets: [0; Burst::MOST],
-            live_buckets: [0; Burst::MOST],
+            latencies_ns: [0; Burst::MAX],
+            buckets: [0; Burst::MAX],
+            live_buckets: [0; Burst::MAX],
         }
     }
 }
 
 impl Burst {
     /// So many at most.
-    pub const MOST: usize = 64;
+    pub const MAX: usize = 64;
 
     pub fn is_full(&self) -> bool {
-        self.count == Burst::MOST
+        self.count == Burst::MAX
     }
 
     /// One more, as long as it [`Self::is_full`] not.
@@ -292,7 +292,7 @@ impl<'a> Recorder<'a> {
         lanes::widest(
             #[inline(always)]
             || {
-                for place in 0..Burst::MOST {
+                for place in 0..Burst::MAX {
                     buckets[place] = bucket_of(latencies_ns[place]);
                     live_buckets[place] = LiveCounters::bucket_of(latencies_ns[place]);
                 }

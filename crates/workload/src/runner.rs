@@ -30,7 +30,7 @@ pub const MAX_THREADS: u32 = 4096;
 /// Between all threads being connected and the first operation: time for them to wake up.
 const START_DELAY_NS: u64 = 2_000_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-const LONGEST_WINDOW_NS: u64 = 1 << 62;
+const MAX_WINDOW_NS: u64 = 1 << 62;
 /// What to run, and how it is measured.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
@@ -406,7 +406,7 @@ impl Stage<'_> {
     }
 
     fn window(&self, start_ns: u64) -> Window {
-        let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_WINDOW_NS);
+        let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).min(MAX_WINDOW_NS);
         let begin_ns = start_ns.saturating_add(ns(self.spec.warmup));
         Window { begin_ns, end_ns: begin_ns.saturating_add(ns(self.spec.duration)) }
     }

@@ -12,7 +12,7 @@ use crate::mix::OperationKind;
 
 pub(crate) const KINDS: usize = OperationKind::ALL.len();
 /// Threads hand over at least this often, so that 32 bits count everything that one thread can do meanwhile.
-const LONGEST_HOLD_NS: u64 = 10_000_000_000;
+const MAX_HOLD_NS: u64 = 10_000_000_000;
 
 /// How the intervals are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,7 +300,7 @@ impl ThreadSeries<'_> {
         self.interval = offset_ns / self.width_ns;
         let interval_end_ns =
             self.series.begin_ns.saturating_add((self.interval + 1).saturating_mul(self.width_ns));
-        self.edge_ns = interval_end_ns.min(end_ns.saturating_add(LONGEST_HOLD_NS));
+        self.edge_ns = interval_end_ns.min(end_ns.saturating_add(MAX_HOLD_NS));
         true
     }
 

@@ -16,7 +16,7 @@ const FIRST_RECONNECT_PAUSE_NS: u64 = 100_000_000;
 
 /// Operations of a closed loop that follow one another within this time are written down together. Whoever watches sees them so
 /// much later.
-const LONGEST_BURST_NS: u64 = 20_000;
+const MAX_BURST_NS: u64 = 20_000;
 
 /// Why a thread ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,7 +196,7 @@ impl<C: Clock> Worker<'_, C> {
     #[inline]
     fn send_burst(&mut self) -> (u64, Option<Answered>) {
         let begin_ns = self.clock.now_ns();
-        let end_ns = self.recorder.burst_end_ns(begin_ns).min(begin_ns.saturating_add(LONGEST_BURST_NS));
+        let end_ns = self.recorder.burst_end_ns(begin_ns).min(begin_ns.saturating_add(MAX_BURST_NS));
         let (mut start_ns, mut odd) = (begin_ns, None);
         while !self.burst.is_full()
             && let Some(kind) = self.source.take_prompt()

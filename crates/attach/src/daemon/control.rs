@@ -16,7 +16,7 @@
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the daemon flushes, unmounts its export and ends |
 //!
 //! Whatever can't be understood is answered by `{"reply":"failed","problem":"…"}` and the connection goes on; only
-//! a line of more than [`LONGEST_LINE_BYTES`] ends it.
+//! a line of more than [`MAX_LINE_BYTES`] ends it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -33,13 +33,13 @@ use underlay_storage::stack::{Pace, Stack};
 use crate::attachment::AttachError;
 
 /// The longest command, in bytes with its newline.
-pub const LONGEST_LINE_BYTES: u64 = 4096;
+pub const MAX_LINE_BYTES: u64 = 4096;
 
 /// A week.
-const LONGEST_FAULT_S: f64 = 604_800.0;
+const MAX_FAULT_S: f64 = 604_800.0;
 
 /// Connections served at once; the launcher needs one.
-const MOST_CONNECTIONS: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
@@ -104,16 +104,16 @@ pub enum Reply {
 
 /// Understands one line (its newline may be missing), or says what is wrong with it.
 pub fn parse(line: &[u8]) -> Result<Command, String> {
-    if line.len() as u64 > LONGEST_LINE_BYTES {
-        return Err(format!("a command has at most {LONGEST_LINE_BYTES} bytes, this one has {}", line.len()));
+    if line.len() as u64 > MAX_LINE_BYTES {
+        return Err(format!("a command has at most {MAX_LINE_BYTES} bytes, this one has {}", line.len()));
     }
     let command = serde_json::from_slice(line).map_err(|error| format!("not a command: {error}"))?;
     match command {
         Command::BeginMeasurement { interval_s } if !(0.001..=86_400.0).contains(&interval_s) => {
             Err(format!("an interval of {interval_s} s: expected 0.001 to 86400"))
         }
-        Command::Fault { for_s: Some(for_s), .. } if !(for_s > 0.0 && for_s <= LONGEST_FAULT_S) => {
-            Err(format!("a fault for {for_s} s: expected more than 0 and at most {LONGEST_FAULT_S}"))
+        Command::Fault { for_s: Some(for_s), .. } if !(for_s > 0.0 && for_s <= MAX_FAULT_S) => {
+            Err(format!("a fault for {for_s} s: expected more than 0 and at most {MAX_FAULT_S}"))
         }
         Command::Fault { fault, .. } if fault.check().is_err() => {
             Err(fault.check().map_or_else(|error| error.to_string(), |()| String::new()))
@@ -139,7 +139,7 @@ pub(super) fn listen(
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let (service, connections) = (Arc::clone(&service), Arc::clone(&connections));
-            if connections.fetch_add(1, Ordering::SeqCst) >= MOST_CONNECTIONS {
+            if connections.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
                 connections.fetch_sub(1, Ordering::SeqCst);
                 continue;
             }
@@ -177,11 +177,11 @@ impl Service {
         loop {
             let mut line = Vec::new();
             // One byte more than allowed tells a line that is too long from one that just fits.
-            (&mut reader).take(LONGEST_LINE_BYTES + 1).read_until(b'\n', &mut line)?;
+            (&mut reader).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line)?;
             if line.is_empty() {
                 return Ok(());
             }
-            let too_long = line.len() as u64 > LONGEST_LINE_BYTES;
+            let too_long = line.len() as u64 > MAX_LINE_BYTES;
             let command = parse(&line);
             let ends = matches!(command, Ok(Command::Shutdown));
             let reply =

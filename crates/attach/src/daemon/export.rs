@@ -24,10 +24,10 @@ pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
 
 /// Requests that the kernel may have under way in the background, which direct I/O is: above the 128 that a loop
 /// device queues, several times, so that a storage of many volumes is not held back here.
-const MOST_BACKGROUND_REQUESTS: u16 = 1024;
+const MAX_BACKGROUND_REQUESTS: u16 = 1024;
 
 /// The largest request: what 256 pages hold, the kernel's own limit.
-pub(crate) const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
 /// Blocks in which the kernel counts, by the definition of `st_blocks`.
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -147,12 +147,12 @@ impl Files {
 }
 
 /// The log names the first errors only: a device that fails every request would fill the disk with it.
-const MOST_LOGGED_ERRORS: u32 = 100;
+const MAX_LOGGED_ERRORS: u32 = 100;
 static LOGGED_ERRORS: AtomicU32 = AtomicU32::new(0);
 
 /// What a program sees of a device's error; the device's own words go to the log.
 pub(crate) fn errno(error: &DeviceError) -> Errno {
-    if LOGGED_ERRORS.load(Ordering::Relaxed) < MOST_LOGGED_ERRORS {
+    if LOGGED_ERRORS.load(Ordering::Relaxed) < MAX_LOGGED_ERRORS {
         LOGGED_ERRORS.fetch_add(1, Ordering::Relaxed);
         tracing::error!("{error}");
     }
@@ -224,14 +224,14 @@ impl Filesystem for Export {
             })?;
         }
         // Each refuses only what is out of its range and names the nearest value, which then fits.
-        if let Err(nearest) = config.set_max_background(MOST_BACKGROUND_REQUESTS) {
+        if let Err(nearest) = config.set_max_background(MAX_BACKGROUND_REQUESTS) {
             let _ = config.set_max_background(nearest);
         }
-        let _ = config.set_congestion_threshold(MOST_BACKGROUND_REQUESTS);
-        if let Err(nearest) = config.set_max_write(LARGEST_REQUEST_BYTES) {
+        let _ = config.set_congestion_threshold(MAX_BACKGROUND_REQUESTS);
+        if let Err(nearest) = config.set_max_write(MAX_REQUEST_BYTES) {
             let _ = config.set_max_write(nearest);
         }
-        if let Err(nearest) = config.set_max_readahead(LARGEST_REQUEST_BYTES) {
+        if let Err(nearest) = config.set_max_readahead(MAX_REQUEST_BYTES) {
             let _ = config.set_max_readahead(nearest);
         }
         Ok(())
@@ -440,18 +440,18 @@ pub(crate) struct Buffers {
 type Shelf = Mutex<Vec<Vec<u8>>>;
 
 /// Where small ends: 128 KiB is what a read-ahead asks for.
-const LARGEST_SMALL_BYTES: usize = 128 << 10;
-const LARGEST_KEPT_BYTES: usize = LARGEST_REQUEST_BYTES as usize;
+const MAX_SMALL_BYTES: usize = 128 << 10;
+const MAX_KEPT_BYTES: usize = MAX_REQUEST_BYTES as usize;
 /// Enough for a full queue of small reads, and for what is read at a disk's full bandwidth.
-const MOST_SMALL_BUFFERS: usize = 256;
-const MOST_LARGE_BUFFERS: usize = 32;
+const MAX_SMALL_BUFFERS: usize = 256;
+const MAX_LARGE_BUFFERS: usize = 32;
 
 impl Buffers {
     /// Where buffers of this size are kept, and how many of them.
     fn shelf(&self, bytes: usize) -> Option<(MutexGuard<'_, Vec<Vec<u8>>>, usize)> {
         let (shelf, most) = match bytes {
-            0..=LARGEST_SMALL_BYTES => (&self.small, MOST_SMALL_BUFFERS),
-            _ if bytes <= LARGEST_KEPT_BYTES => (&self.large, MOST_LARGE_BUFFERS),
+            0..=MAX_SMALL_BYTES => (&self.small, MAX_SMALL_BUFFERS),
+            _ if bytes <= MAX_KEPT_BYTES => (&self.large, MAX_LARGE_BUFFERS),
             _ => return None,
         };
         Some((shelf.lock().unwrap_or_else(|poisoned| poisoned.into_inner()), most))

@@ -52,8 +52,8 @@ const JOURNAL_KIND: [u8; 8] = *b"ul-files";
 
 /// Metadata may take so much of the device, within these bounds; the journal is four times as large.
 const METADATA_SHARE: u64 = 256;
-const LEAST_METADATA_BYTES: u64 = 256 << 10;
-const MOST_METADATA_BYTES: u64 = 128 << 20;
+const MIN_METADATA_BYTES: u64 = 256 << 10;
+const MAX_METADATA_BYTES: u64 = 128 << 20;
 
 /// A transaction of this size is committed without being asked for; at twice the size changes have to wait.
 const FULL_TRANSACTION_BYTES: usize = 512 << 10;
@@ -176,7 +176,7 @@ fn journal_bytes(capacity_bytes: u64) -> u64 {
 }
 
 fn metadata_bytes(capacity_bytes: u64) -> u64 {
-    (capacity_bytes / METADATA_SHARE).clamp(LEAST_METADATA_BYTES, MOST_METADATA_BYTES)
+    (capacity_bytes / METADATA_SHARE).clamp(MIN_METADATA_BYTES, MAX_METADATA_BYTES)
 }
 
 fn now() -> Timestamp {

@@ -27,9 +27,9 @@ const NAMES_VALID: Duration = Duration::from_secs(3600);
 /// How many blocks a file has changes behind the kernel's back, when its pages are written.
 const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
 
-const MOST_BACKGROUND_REQUESTS: u16 = 256;
-const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
-const LONGEST_NAME_BYTES: u32 = 255;
+const MAX_BACKGROUND_REQUESTS: u16 = 256;
+const MAX_REQUEST_BYTES: u32 = 1 << 20;
+const MAX_NAME_BYTES: u32 = 255;
 const STAT_BLOCK_BYTES: u64 = 512;
 /// Entries taken at once: more than fit into a reply.
 const LISTED_AT_ONCE: usize = 1024;
@@ -171,14 +171,14 @@ impl Filesystem for Directory {
         ] {
             let _ = config.add_capabilities(flag);
         }
-        if let Err(nearest) = config.set_max_background(MOST_BACKGROUND_REQUESTS) {
+        if let Err(nearest) = config.set_max_background(MAX_BACKGROUND_REQUESTS) {
             let _ = config.set_max_background(nearest);
         }
-        let _ = config.set_congestion_threshold(MOST_BACKGROUND_REQUESTS);
-        if let Err(nearest) = config.set_max_write(LARGEST_REQUEST_BYTES) {
+        let _ = config.set_congestion_threshold(MAX_BACKGROUND_REQUESTS);
+        if let Err(nearest) = config.set_max_write(MAX_REQUEST_BYTES) {
             let _ = config.set_max_write(nearest);
         }
-        if let Err(nearest) = config.set_max_readahead(LARGEST_REQUEST_BYTES) {
+        if let Err(nearest) = config.set_max_readahead(MAX_REQUEST_BYTES) {
             let _ = config.set_max_readahead(nearest);
         }
         Ok(())
@@ -518,7 +518,7 @@ impl Filesystem for Directory {
             space.inodes + space.free_inodes,
             space.free_inodes,
             BLOCK_BYTES as u32,
-            LONGEST_NAME_BYTES,
+            MAX_NAME_BYTES,
             BLOCK_BYTES as u32,
         );
     }

@@ -62,7 +62,7 @@ pub enum Call<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct FuseRequest<'a> {
     /// The kernel's number for the request; the reply bears it too.
     pub unique: u64,
     pub inode: u64,
@@ -73,7 +73,7 @@ pub struct Asked<'a> {
 const CHANGES_MORE_THAN_TIMES: u32 = 0b1111;
 
 /// Reads a request from an entry. `None` when the payload is shorter than its arguments say, which no kernel does.
-pub fn parse<'a>(in_out: &[u8; 128], arguments: &[u8; 128], payload: &'a [u8]) -> Option<Asked<'a>> {
+pub fn parse<'a>(in_out: &[u8; 128], arguments: &[u8; 128], payload: &'a [u8]) -> Option<FuseRequest<'a>> {
     let opcode = u32_at(in_out, 4);
     let call = match opcode {
         1 => Call::Lookup { name: payload.split(|byte| *byte == 0).next().unwrap_or_default() },
@@ -99,7 +99,7 @@ pub fn parse<'a>(in_out: &[u8; 128], arguments: &[u8; 128], payload: &'a [u8]) -
         },
         other => Call::Other(other),
     };
-    Some(Asked { unique: u64_at(in_out, 8), inode: u64_at(in_out, 16), call })
+    Some(FuseRequest { unique: u64_at(in_out, 8), inode: u64_at(in_out, 16), call })
 }
 
 fn u32_at(bytes: &[u8; 128], at: usize) -> u32 {
@@ -193,9 +193,9 @@ impl Arguments {
 
     /// `fuse_statfs_out` of a full file system
     pub fn statistics_reply(blocks: u64, files: u64, block_bytes: u32) -> Vec<u8> {
-        const LONGEST_NAME_BYTES: u32 = 255;
+        const MAX_NAME_BYTES: u32 = 255;
         let counts = Arguments::default().u64(blocks).u64(0).u64(0).u64(files).u64(0);
-        let sizes = counts.u32(block_bytes).u32(LONGEST_NAME_BYTES).u32(block_bytes);
+        let sizes = counts.u32(block_bytes).u32(MAX_NAME_BYTES).u32(block_bytes);
         (0..7).fold(sizes, |bytes, _| bytes.u32(0)).into_bytes()
     }
 
@@ -275,7 +275,7 @@ mod tests {
         let call = Call::Write { offset: 4096, data: &[1, 2, 3], is_synchronous: true };
         assert_eq!(
             parse(&header(16, 7, 2), &arguments, &[1, 2, 3, 4]),
-            Some(Asked { unique: 7, inode: 2, call })
+            Some(FuseRequest { unique: 7, inode: 2, call })
         );
         assert_eq!(parse(&header(16, 7, 2), &arguments, &[1, 2]), None);
     }
@@ -300,7 +300,7 @@ mod tests {
             let mut arguments = [0; 128];
             arguments.copy_from_slice(&noise);
             let in_out = header(opcode, 1, 1);
-            if let Some(Asked { call: Call::Lookup { name }, .. }) = parse(&in_out, &arguments, &payload) {
+            if let Some(FuseRequest { call: Call::Lookup { name }, .. }) = parse(&in_out, &arguments, &payload) {
                 prop_assert!(!name.contains(&0));
             }
         }

@@ -14,8 +14,8 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use underlay_storage::device::{Completion, Request};
 
-use super::protocol::{self, Arguments, Asked, Call, EntryHeader};
-use crate::daemon::export::{self, Cover, Files, LARGEST_REQUEST_BYTES, REPORTED_BLOCK_BYTES, VALID};
+use super::protocol::{self, Arguments, Call, EntryHeader, FuseRequest};
+use crate::daemon::export::{self, Cover, Files, MAX_REQUEST_BYTES, REPORTED_BLOCK_BYTES, VALID};
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
@@ -23,7 +23,7 @@ type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
 
-const PAYLOAD_BYTES: usize = LARGEST_REQUEST_BYTES as usize;
+const PAYLOAD_BYTES: usize = MAX_REQUEST_BYTES as usize;
 const PAGE_BYTES: usize = 4096;
 
 /// Marks the completion that says: another thread has written a reply.
@@ -328,7 +328,7 @@ impl Worker {
     }
 
     /// As `Export` answers the same questions.
-    fn answer(&self, asked: &Asked<'_>, reply: Reply) {
+    fn answer(&self, asked: &FuseRequest<'_>, reply: Reply) {
         let inode = INodeNo(asked.inode);
         let attributes = |reply: Reply| match self.files.attributes(inode) {
             Some(attributes) => reply.bytes(&Arguments::attributes_reply(VALID, &attributes)),

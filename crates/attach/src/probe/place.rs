@@ -14,7 +14,7 @@ use underlay_storage::{contents, exclusive};
 use super::disk::Disk;
 use crate::attachment::AttachError;
 use crate::mounts;
-use crate::registry::{Note, Registry, Thing};
+use crate::registry::{Note, Registry, Resource};
 
 /// How a place is to be probed.
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ impl Place {
             ));
         }
         let path = directory.join(underlay_files::unique_name("underlay-probe"));
-        let note = registry.note(Thing::File { path: path.clone() })?;
+        let note = registry.note(Resource::File { path: path.clone() })?;
         let test_file = TestFile { path: path.clone(), registry: registry.clone(), note: Some(note) };
         let file = OpenOptions::new()
             .read(true)

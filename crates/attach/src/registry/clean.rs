@@ -13,7 +13,7 @@ use underlay_files::fleeting;
 use underlay_storage::stack::Pace;
 
 use super::journal::Journal;
-use super::{Registry, Thing};
+use super::{Registry, Resource};
 use crate::attachment::AttachError;
 use crate::daemon::DaemonConfig;
 use crate::daemon::control::Command;
@@ -50,7 +50,7 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
             cleaned.in_use += journal.things.len();
             let Journal { owner, things, .. } = &journal;
             limited.extend(things.iter().filter_map(|(_, thing)| match thing {
-                Thing::DirtyLimit { device, .. } => Some(device.clone()),
+                Resource::DirtyLimit { device, .. } => Some(device.clone()),
                 _ => None,
             }));
             report(&format!(
@@ -69,7 +69,7 @@ pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result
         // What a user removed by hand may have been made again at the same place, by another process.
         journal.things.retain(|(_, thing)| !held.contains(thing));
         let configs = journal.things.iter().filter_map(|(_, thing)| match thing {
-            Thing::Daemon { config, .. } => Some(config.clone()),
+            Resource::Daemon { config, .. } => Some(config.clone()),
             _ => None,
         });
         let daemons = configs.collect();
@@ -113,10 +113,10 @@ impl Cleaner<'_> {
     fn undo(&mut self, journal: &Journal) {
         let same_boot = journal.owner.is_of_this_boot();
         // Latest first: what was made last stands on what was made before.
-        let things: Vec<&Thing> = journal.things.iter().rev().map(|(_, thing)| thing).collect();
+        let things: Vec<&Resource> = journal.things.iter().rev().map(|(_, thing)| thing).collect();
         // After a restart only files are left, and a process number means someone else.
         if same_boot {
-            let stages: [fn(&mut Self, &Thing); 9] = [
+            let stages: [fn(&mut Self, &Resource); 9] = [
                 Self::end_processes,
                 Self::lift_dirty_limit,
                 Self::unmount_filesystem,
@@ -141,15 +141,15 @@ impl Cleaner<'_> {
         (self.report)(&what);
     }
 
-    fn end_processes(&mut self, thing: &Thing) {
+    fn end_processes(&mut self, thing: &Resource) {
         match thing {
-            Thing::Cgroup { directory } => {
+            Resource::Cgroup { directory } => {
                 let ended = memory_budget::end_processes_in(directory);
                 if ended > 0 {
                     self.done(format!("ended {ended} processes of {}", directory.display()));
                 }
             }
-            Thing::Process { process, what } if process.is_alive() => {
+            Resource::Process { process, what } if process.is_alive() => {
                 match process.end(Duration::from_secs(3)) {
                     true => self.done(format!("ended {what} (process {})", process.pid)),
                     false => self.problems.push(format!("{what} (process {}) does not end", process.pid)),
@@ -160,8 +160,8 @@ impl Cleaner<'_> {
     }
 
     /// While the device is there: a mount that is unmounted takes longer under a limit.
-    fn lift_dirty_limit(&mut self, thing: &Thing) {
-        let Thing::DirtyLimit { device, former } = thing else { return };
+    fn lift_dirty_limit(&mut self, thing: &Resource) {
+        let Resource::DirtyLimit { device, former } = thing else { return };
         // Whoever has the device now took over what it had before.
         if self.limited.contains(device) {
             return;
@@ -173,11 +173,11 @@ impl Cleaner<'_> {
         }
     }
 
-    fn unmount_filesystem(&mut self, thing: &Thing) {
-        if let Thing::Directory { mount_point, source } = thing {
+    fn unmount_filesystem(&mut self, thing: &Resource) {
+        if let Resource::Directory { mount_point, source } = thing {
             return self.unmount_directory(mount_point, source);
         }
-        let Thing::Mount { mount_point, backing } = thing else { return };
+        let Resource::Mount { mount_point, backing } = thing else { return };
         // Someone may have mounted something else there since.
         while mounts::at(mount_point).is_some_and(|mount| is_device_of(backing, &mount.source)) {
             let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
@@ -221,8 +221,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn clear_loop(&mut self, thing: &Thing) {
-        let Thing::Loop { backing } = thing else { return };
+    fn clear_loop(&mut self, thing: &Resource) {
+        let Resource::Loop { backing } = thing else { return };
         // A device that is still mounted would only be cleared later, behind our back.
         let mounted = mounts::all();
         let devices = loop_device::on_file(backing);
@@ -237,8 +237,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn disconnect(&mut self, thing: &Thing) {
-        let Thing::NvmeController { subsystem_nqn, host_nqn } = thing else { return };
+    fn disconnect(&mut self, thing: &Resource) {
+        let Resource::NvmeController { subsystem_nqn, host_nqn } = thing else { return };
         let controller =
             nvme_kernel::Controller { subsystem_nqn: subsystem_nqn.clone(), host_nqn: host_nqn.clone() };
         // Under a file system it stays: what is written there would be lost.
@@ -252,8 +252,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn stop_daemon(&mut self, thing: &Thing) {
-        let Thing::Daemon { config, control } = thing else { return };
+    fn stop_daemon(&mut self, thing: &Resource) {
+        let Resource::Daemon { config, control } = thing else { return };
         // A volume that is still in use needs its daemon: ending it would turn the user's data into errors.
         if self.in_use(config) {
             return;
@@ -278,8 +278,8 @@ impl Cleaner<'_> {
             || directories.iter().any(|found| is_mounted_as(&found.mount_point, &found.source))
     }
 
-    fn unmount_export(&mut self, thing: &Thing) {
-        let Thing::FuseMount { mount_point, source } = thing else { return };
+    fn unmount_export(&mut self, thing: &Resource) {
+        let Resource::FuseMount { mount_point, source } = thing else { return };
         let is_ours =
             |mount: &mounts::Mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source);
         while mounts::at(mount_point).is_some_and(|mount| is_ours(&mount)) {
@@ -298,8 +298,8 @@ impl Cleaner<'_> {
     }
 
     /// Its daemon has ended by now, or is in use.
-    fn remove_ublk(&mut self, thing: &Thing) {
-        let Thing::Ublk { export } = thing else { return };
+    fn remove_ublk(&mut self, thing: &Resource) {
+        let Resource::Ublk { export } = thing else { return };
         if let Some(mount) = mounted_from(&ublk::nodes_of(export)) {
             let (place, device) = (mount.mount_point.display(), mount.source.display());
             return self.problems.push(format!("{device} is still mounted on {place}"));
@@ -312,8 +312,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn remove_cgroup(&mut self, thing: &Thing) {
-        let Thing::Cgroup { directory } = thing else { return };
+    fn remove_cgroup(&mut self, thing: &Resource) {
+        let Resource::Cgroup { directory } = thing else { return };
         if !directory.is_dir() {
             return;
         }
@@ -324,30 +324,30 @@ impl Cleaner<'_> {
     }
 
     /// Whether a living process has made something at this path, or below it: it may have begun after this clean-up.
-    fn is_held(&self, thing: &Thing) -> bool {
+    fn is_held(&self, thing: &Resource) -> bool {
         let Some(path) = thing.made_path() else { return false };
         let living = self.registry.living();
         living.iter().filter_map(|(_, thing)| thing.made_path()).any(|held| held.starts_with(path))
     }
 
-    fn remove_path(&mut self, thing: &Thing) {
+    fn remove_path(&mut self, thing: &Resource) {
         if self.is_held(thing) {
             return;
         }
         let (path, outcome) = match thing {
-            Thing::File { path } if is_kind(path, fs::FileType::is_file) => {
+            Resource::File { path } if is_kind(path, fs::FileType::is_file) => {
                 (path, underlay_files::remove_file(path))
             }
             // At the same place another process may listen by now.
-            Thing::Socket { path } if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) => {
+            Resource::Socket { path } if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) => {
                 (path, underlay_files::remove_file(path))
             }
             // What is mounted there has been told of.
-            Thing::EmptyDirectory { path } if mounts::at(path).is_some() => return,
-            Thing::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
+            Resource::EmptyDirectory { path } if mounts::at(path).is_some() => return,
+            Resource::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
                 (path, remove_if_empty(path))
             }
-            Thing::Tree { path } if is_kind(path, fs::FileType::is_dir) => {
+            Resource::Tree { path } if is_kind(path, fs::FileType::is_dir) => {
                 // A session of a daemon that could not be ended.
                 if !daemons_with(&path.join(CONFIG_FILE)).is_empty() {
                     self.problems.push(format!("the device daemon of {} still runs", path.display()));
@@ -386,8 +386,8 @@ fn mounted_from(devices: &[PathBuf]) -> Option<mounts::Mount> {
     mounts::all().into_iter().find(|mount| devices.contains(&mount.source))
 }
 
-fn fast_forward(thing: &Thing) {
-    let Thing::Daemon { config, control } = thing else { return };
+fn fast_forward(thing: &Resource) {
+    let Resource::Daemon { config, control } = thing else { return };
     if daemons_with(config).is_empty() {
         return;
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use underlay_files::{Access, Folder};
 
-use super::{Note, Registry, Thing};
+use super::{Note, Registry, Resource};
 use crate::attachment::AttachError;
 use crate::mounts;
 
@@ -50,7 +50,7 @@ impl OwnFolder {
             found => found.map_err(cannot)?,
         };
         let path = above.join(name);
-        let note = registry.note(Thing::Tree { path: path.clone() })?;
+        let note = registry.note(Resource::Tree { path: path.clone() })?;
         match Folder::make_new(&path, Access::Private) {
             Ok(_) => Ok(OwnFolder { path, registry: registry.clone(), note: Some(note) }),
             Err(error) => {
@@ -78,7 +78,7 @@ impl OwnFolder {
         }
         // Of this user, and on no way that others can change.
         let path = &Folder::open(path).map_err(cannot)?.path().to_path_buf();
-        let is_in = |thing: &Thing| thing.made_path().is_some_and(|made| made.starts_with(path));
+        let is_in = |thing: &Resource| thing.made_path().is_some_and(|made| made.starts_with(path));
         let is_noted = registry.living().iter().any(|(_, thing)| is_in(thing))
             || registry.leftovers().iter().any(|leftover| is_in(&leftover.thing));
         if is_noted || mounts::all().iter().any(|mount| mount.mount_point.starts_with(path)) {

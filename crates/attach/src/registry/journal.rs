@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use underlay_files::plain_file;
 
-use super::Thing;
+use super::Resource;
 use crate::processes::{self, ProcessId};
 
 /// The process that made the things of a journal.
@@ -34,7 +34,7 @@ impl Owner {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Line {
     Owner(Owner),
-    Note { id: u64, thing: Thing },
+    Note { id: u64, thing: Resource },
     Forget { id: u64 },
 }
 
@@ -43,13 +43,13 @@ pub(super) enum Line {
 pub struct Journal {
     pub owner: Owner,
     /// What is outstanding, in the order in which it was noted.
-    pub things: Vec<(u64, Thing)>,
+    pub things: Vec<(u64, Resource)>,
     /// Lines that were cut short or damaged.
     pub unreadable_lines: usize,
 }
 
 /// Far more than any run writes; a larger file is not read to its end.
-const LARGEST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 pub(super) fn file_name(pid: u32, start_ticks: u64) -> String {
     format!("owner-{pid}-{start_ticks}.jsonl")
@@ -59,7 +59,7 @@ pub(super) fn file_name(pid: u32, start_ticks: u64) -> String {
 pub(super) fn read(path: &Path) -> Option<Journal> {
     let process = parse_file_name(path.file_name()?.to_str()?)?;
     let mut bytes = Vec::new();
-    plain_file::open(path).ok()??.take(LARGEST_BYTES).read_to_end(&mut bytes).ok()?;
+    plain_file::open(path).ok()??.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
     Some(parse_journal(process, &bytes))
 }
 

@@ -17,7 +17,7 @@ fn dead_process() -> ProcessId {
     id
 }
 
-fn journal_of(registry: &Registry, process: ProcessId, boot_id: &str, things: &[Thing]) -> PathBuf {
+fn journal_of(registry: &Registry, process: ProcessId, boot_id: &str, things: &[Resource]) -> PathBuf {
     let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
     let mut file = File::create(&path).unwrap();
     let owner = Owner { process, boot_id: boot_id.to_owned(), command: "test".to_owned() };
@@ -37,15 +37,15 @@ fn clean(registry: &Registry) -> (Result<Cleaned, String>, Vec<String>) {
 #[test]
 fn the_journal_goes_with_the_last_thing() {
     let (_keep, registry) = registry();
-    let first = registry.note(Thing::Loop { backing: "/a".into() }).unwrap();
-    let second = registry.note(Thing::Loop { backing: "/b".into() }).unwrap();
+    let first = registry.note(Resource::Loop { backing: "/a".into() }).unwrap();
+    let second = registry.note(Resource::Loop { backing: "/b".into() }).unwrap();
     assert_eq!(registry.journals().len(), 1);
     registry.forget(first);
     assert_eq!(registry.journals()[0].1.things.len(), 1);
     registry.forget(second);
     assert!(registry.journals().is_empty());
     // And it starts anew.
-    let third = registry.note(Thing::Loop { backing: "/c".into() }).unwrap();
+    let third = registry.note(Resource::Loop { backing: "/c".into() }).unwrap();
     assert_eq!(registry.journals()[0].1.owner.process, ProcessId::current());
     registry.forget(third);
 }
@@ -68,9 +68,9 @@ fn what_a_living_process_made_is_no_leftover() {
 fn what_a_living_process_made_at_the_same_place_stays() {
     let (keep, registry) = registry();
     let made_again = keep.path().join("run/work");
-    let things = [&made_again, &keep.path().join("run")].map(|path| Thing::Tree { path: path.clone() });
+    let things = [&made_again, &keep.path().join("run")].map(|path| Resource::Tree { path: path.clone() });
     journal_of(&registry, dead_process(), &crate::processes::boot_id(), &things);
-    let note = registry.note(Thing::Tree { path: made_again.clone() }).unwrap();
+    let note = registry.note(Resource::Tree { path: made_again.clone() }).unwrap();
     fs::create_dir_all(&made_again).unwrap();
     fs::write(made_again.join("file"), "x").unwrap();
     let (outcome, said) = clean(&registry);
@@ -99,13 +99,13 @@ fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap());
     assert!(precious.join("file").is_file());
     fs::remove_file(&path).unwrap();
-    let things = [Thing::Tree { path: path.clone() }];
+    let things = [Resource::Tree { path: path.clone() }];
     let journal = journal_of(&registry, dead_process(), &crate::processes::boot_id(), &things);
     make();
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "`clean` knows of it");
     fs::remove_file(journal).unwrap();
     fs::remove_dir_all(&path).unwrap();
-    let note = registry.note(Thing::File { path: path.join("file") }).unwrap();
+    let note = registry.note(Resource::File { path: path.join("file") }).unwrap();
     make();
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "a living process has something in it");
     registry.forget(note);
@@ -125,15 +125,15 @@ fn what_a_dead_process_made_is_removed_and_nothing_else() {
     let link = keep.path().join("link");
     std::os::unix::fs::symlink(&filled, &link).unwrap();
     let things = [
-        Thing::Tree { path: tree.clone() },
-        Thing::File { path: file.clone() },
-        Thing::EmptyDirectory { path: filled.clone() },
-        Thing::Tree { path: link.clone() },
-        Thing::Mount { mount_point: keep.path().to_owned(), backing: "/no/such/volume".into() },
-        Thing::FuseMount { mount_point: "/".into(), source: "underlay:none".into() },
-        Thing::Directory { mount_point: "/".into(), source: "underlay:none".into() },
-        Thing::Daemon { config: "/no/such/config".into(), control: "/no/such/socket".into() },
-        Thing::Cgroup { directory: keep.path().join("no-such-group") },
+        Resource::Tree { path: tree.clone() },
+        Resource::File { path: file.clone() },
+        Resource::EmptyDirectory { path: filled.clone() },
+        Resource::Tree { path: link.clone() },
+        Resource::Mount { mount_point: keep.path().to_owned(), backing: "/no/such/volume".into() },
+        Resource::FuseMount { mount_point: "/".into(), source: "underlay:none".into() },
+        Resource::Directory { mount_point: "/".into(), source: "underlay:none".into() },
+        Resource::Daemon { config: "/no/such/config".into(), control: "/no/such/socket".into() },
+        Resource::Cgroup { directory: keep.path().join("no-such-group") },
     ];
     let journal = journal_of(&registry, dead_process(), &processes::boot_id(), &things);
     assert_eq!(registry.leftovers().len(), things.len());
@@ -152,13 +152,13 @@ fn a_process_is_ended_unless_its_number_means_someone_else() {
     let owner = dead_process();
     let before = ProcessId { start_ticks: process.start_ticks - 1, ..process };
     let boot = processes::boot_id();
-    journal_of(&registry, owner, &boot, &[Thing::Process { process: before, what: "an engine".into() }]);
+    journal_of(&registry, owner, &boot, &[Resource::Process { process: before, what: "an engine".into() }]);
     assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
     assert!(process.is_alive());
-    journal_of(&registry, owner, "another boot", &[Thing::Process { process, what: "an engine".into() }]);
+    journal_of(&registry, owner, "another boot", &[Resource::Process { process, what: "an engine".into() }]);
     assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
     assert!(process.is_alive());
-    journal_of(&registry, owner, &boot, &[Thing::Process { process, what: "an engine".into() }]);
+    journal_of(&registry, owner, &boot, &[Resource::Process { process, what: "an engine".into() }]);
     assert_eq!(clean(&registry).0, Ok(Cleaned { removed: 1, in_use: 0 }));
     assert!(!process.is_alive());
     child.wait().unwrap();
@@ -167,7 +167,7 @@ fn a_process_is_ended_unless_its_number_means_someone_else() {
 #[test]
 fn what_exists_already_is_not_noted_as_ours() {
     let (keep, registry) = registry();
-    let error = registry.note(Thing::Tree { path: keep.path().to_owned() }).unwrap_err();
+    let error = registry.note(Resource::Tree { path: keep.path().to_owned() }).unwrap_err();
     assert!(error.to_string().contains("exists already"), "{error}");
     assert!(registry.journals().is_empty());
 }
@@ -188,26 +188,26 @@ fn missing_directories_are_made_and_taken_back() {
 #[test]
 fn a_line_after_a_torn_one_is_read() {
     let (_keep, registry) = registry();
-    let torn = Thing::Loop { backing: "/torn".into() };
+    let torn = Resource::Loop { backing: "/torn".into() };
     let path = journal_of(&registry, dead_process(), &processes::boot_id(), &[torn]);
     // What a full disk lets through of a line.
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"{\"note\":{\"id\":2,\"thi").unwrap();
-    let thing = Thing::Loop { backing: "/whole".into() };
+    let thing = Resource::Loop { backing: "/whole".into() };
     append(&mut file, &journal::Line::Note { id: 3, thing: thing.clone() }).unwrap();
-    let things: Vec<Thing> = registry.leftovers().into_iter().map(|leftover| leftover.thing).collect();
-    assert_eq!(things, [Thing::Loop { backing: "/torn".into() }, thing]);
+    let things: Vec<Resource> = registry.leftovers().into_iter().map(|leftover| leftover.thing).collect();
+    assert_eq!(things, [Resource::Loop { backing: "/torn".into() }, thing]);
     assert_eq!(journal::read(&path).unwrap().unreadable_lines, 1);
 }
 
-fn some_thing() -> impl Strategy<Value = Thing> {
+fn some_thing() -> impl Strategy<Value = Resource> {
     let path = "[a-z \\\\\"é/]{0,12}".prop_map(PathBuf::from);
     (path, any::<u32>(), any::<u64>(), 0_u8..5).prop_map(|(path, pid, start_ticks, kind)| match kind {
-        0 => Thing::Mount { mount_point: path.clone(), backing: path },
-        1 => Thing::Process { process: ProcessId { pid, start_ticks }, what: "x".into() },
-        2 => Thing::FuseMount { source: "s".into(), mount_point: path },
-        3 => Thing::Daemon { config: path.clone(), control: path },
-        _ => Thing::Tree { path },
+        0 => Resource::Mount { mount_point: path.clone(), backing: path },
+        1 => Resource::Process { process: ProcessId { pid, start_ticks }, what: "x".into() },
+        2 => Resource::FuseMount { source: "s".into(), mount_point: path },
+        3 => Resource::Daemon { config: path.clone(), control: path },
+        _ => Resource::Tree { path },
     })
 }
 
@@ -224,7 +224,7 @@ proptest! {
         let process = ProcessId { pid: 7, start_ticks: 9 };
         let owner = Owner { process, boot_id: "b".into(), command: "c".into() };
         let mut lines = vec![journal::Line::Owner(owner.clone())];
-        let mut model: Vec<Vec<(u64, Thing)>> = vec![Vec::new()];
+        let mut model: Vec<Vec<(u64, Resource)>> = vec![Vec::new()];
         for (id, (thing, forget)) in (1..).zip(actions) {
             let mut now = model.last().unwrap().clone();
             now.push((id, thing.clone()));
@@ -269,7 +269,7 @@ fn a_socket_goes_when_nobody_listens_on_it_any_more() {
     drop(UnixListener::bind(&left).unwrap());
     // Somebody else has bound the place of the dead owner anew.
     let _listener = UnixListener::bind(&taken).unwrap();
-    let things = [Thing::Socket { path: left.clone() }, Thing::Socket { path: taken.clone() }];
+    let things = [Resource::Socket { path: left.clone() }, Resource::Socket { path: taken.clone() }];
     journal_of(&registry, dead_process(), &processes::boot_id(), &things);
     let (outcome, said) = clean(&registry);
     assert_eq!(outcome, Ok(Cleaned { removed: 1, in_use: 0 }), "{said:?}");
@@ -310,7 +310,7 @@ fn nothing_is_removed_behind_a_parent_that_someone_exchanged() {
     assert!(at("victim/tree/inner").exists());
     assert_eq!(registry.living().len(), 1, "what is left stays noted");
 
-    let things = [Thing::Tree { path: at("ours/tree") }, Thing::File { path: at("ours/file") }];
+    let things = [Resource::Tree { path: at("ours/tree") }, Resource::File { path: at("ours/file") }];
     journal_of(&registry, dead_process(), &processes::boot_id(), &things);
     let (outcome, _) = clean(&registry);
     assert!(outcome.unwrap_err().contains("a directory no more"));

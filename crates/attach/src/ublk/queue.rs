@@ -13,10 +13,10 @@ use io_uring::{opcode, squeue, types};
 use underlay_storage::device::{BlockDevice, Completion, Request};
 
 use super::protocol::{self, COMMIT_AND_FETCH, Call, DESCRIPTOR_BYTES, FETCH};
-use super::{LARGEST_REQUEST_BYTES, Ring, SLOTS, build_ring};
+use super::{MAX_REQUEST_BYTES, Ring, SLOTS, build_ring};
 use crate::daemon::export::{self, Buffers};
 
-const PAYLOAD_BYTES: usize = LARGEST_REQUEST_BYTES as usize;
+const PAYLOAD_BYTES: usize = MAX_REQUEST_BYTES as usize;
 
 /// Marks the completion that says: another thread has reported a result.
 const WOKEN: u64 = u64::MAX;

@@ -14,7 +14,7 @@ use crate::files::noise;
 use crate::fixture::Random;
 
 pub const BLOCK_BYTES: u64 = 4096;
-const LARGEST_OPERATION_BYTES: u64 = 256 << 10;
+const MAX_OPERATION_BYTES: u64 = 256 << 10;
 const CHECK_INTERVAL: u64 = 2_000;
 const LOGGED_OPERATIONS: usize = 40;
 
@@ -128,7 +128,7 @@ impl Range {
         let size = self.content.len() as u64;
         // Small ones as often as large ones.
         let magnitude = 1 + random.below(18);
-        let length = 1 + random.below(1 << magnitude).min(LARGEST_OPERATION_BYTES - 1);
+        let length = 1 + random.below(1 << magnitude).min(MAX_OPERATION_BYTES - 1);
         let offset = self.start + random.below(size - length + 1);
         let blocks_bytes = length.next_multiple_of(BLOCK_BYTES);
         let block = self.start + random.below((size - blocks_bytes) / BLOCK_BYTES + 1) * BLOCK_BYTES;

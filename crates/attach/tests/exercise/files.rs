@@ -13,8 +13,8 @@ use crate::aligned::Aligned;
 use crate::fixture::Random;
 
 const FILES: u64 = 4;
-const LONGEST_BYTES: u64 = 384 << 10;
-const LARGEST_OPERATION_BYTES: u64 = 64 << 10;
+const MAX_BYTES: u64 = 384 << 10;
+const MAX_OPERATION_BYTES: u64 = 64 << 10;
 const BLOCK_BYTES: u64 = 4096;
 /// Reads every byte of every file anew from below the page cache.
 const CHECK_INTERVAL: u64 = 2_000;
@@ -195,8 +195,8 @@ impl Files {
         let random = &mut self.random;
         // Small ones as often as large ones.
         let magnitude = 1 + random.below(16);
-        let length = 1 + random.below(1 << magnitude).min(LARGEST_OPERATION_BYTES - 1);
-        let anywhere = random.below(LONGEST_BYTES - length + 1);
+        let length = 1 + random.below(1 << magnitude).min(MAX_OPERATION_BYTES - 1);
+        let anywhere = random.below(MAX_BYTES - length + 1);
         // Inside the file, to its end at most.
         let inside = random.below(size.max(1));
         let length_inside = length.min(size - inside.min(size));
@@ -208,7 +208,7 @@ impl Files {
             40..48 if self.is_direct => {
                 Operation::DirectRead { offset: aligned(inside), length: blocks_bytes }
             }
-            48..60 if self.is_direct && block + blocks_bytes <= LONGEST_BYTES => {
+            48..60 if self.is_direct && block + blocks_bytes <= MAX_BYTES => {
                 Operation::DirectWrite { offset: block, length: blocks_bytes }
             }
             60..66 => Operation::MappedRead { offset: inside, length: length_inside },
@@ -216,7 +216,7 @@ impl Files {
                 let is_synced = random.below(2) == 0;
                 Operation::MappedWrite { offset: inside, length: length_inside, is_synced }
             }
-            76..81 => Operation::Truncate { length: random.below(LONGEST_BYTES) },
+            76..81 => Operation::Truncate { length: random.below(MAX_BYTES) },
             81..84 if self.can_allocate => Operation::Allocate { offset: anywhere, length },
             84..89 if self.can_punch_holes => Operation::PunchHole { offset: anywhere, length },
             89..92 if self.can_zero_ranges => Operation::ZeroRange { offset: anywhere, length },

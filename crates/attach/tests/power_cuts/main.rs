@@ -32,7 +32,7 @@ const USUAL_CUTS: u64 = 25;
 const CUTS_A_DISK: u64 = 20;
 const MEDIA: [&str; 2] = ["hdd-7200-sata", "ssd-sata"];
 /// The longest that a program runs before the lights go out.
-const LONGEST_RUN_US: u64 = 60_000;
+const MAX_RUN_US: u64 = 60_000;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a program may rely on: only what a sync acknowledged.
@@ -340,7 +340,7 @@ impl Disk {
     fn cut(&self, random: &mut Random, round: u64) -> Result<Survival, String> {
         let (directory, known) = (self.directory.clone(), Arc::clone(&self.known));
         let seed = random.below(u64::MAX);
-        let delay = Duration::from_micros(random.below(LONGEST_RUN_US));
+        let delay = Duration::from_micros(random.below(MAX_RUN_US));
         let cut = some_cut(random);
         let served = self.served.clone();
         let (lights, dark) = (Arc::clone(&self.known), |known: &Mutex<Acknowledged>, is_dark| {

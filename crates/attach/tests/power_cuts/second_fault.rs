@@ -14,7 +14,7 @@ use underlay_storage::faults::{Fault, Survival};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node};
 
 use crate::fixture::{Fixture, MIB, Random, fuse_loop, modelled, without_hanging};
-use crate::{Acknowledged, CUTS_A_DISK, LIMIT, LONGEST_RUN_US, MEDIA, cuts, look, some_cut, write_until_cut};
+use crate::{Acknowledged, CUTS_A_DISK, LIMIT, MAX_RUN_US, MEDIA, cuts, look, some_cut, write_until_cut};
 
 /// Of the cuts that are asked for, one in so many has a second fault.
 const SHARE: u64 = 5;
@@ -117,7 +117,7 @@ impl MirroredDisk<'_> {
             0 => Fault::Vanish,
             _ => Fault::Errors { operations: Vec::new(), rate: 1.0, extent: None, seed },
         };
-        let delays = [LONGEST_RUN_US, LONGEST_RUN_US].map(|limit| Duration::from_micros(random.below(limit)));
+        let delays = [MAX_RUN_US, MAX_RUN_US].map(|limit| Duration::from_micros(random.below(limit)));
         self.known.lock().unwrap().is_dark = false;
         std::thread::scope(|scope| {
             let cutting = scope.spawn(|| {

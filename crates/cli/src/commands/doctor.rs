@@ -22,7 +22,7 @@ pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
     let required_lacking =
         capabilities.iter().filter(lacking).filter(|capability| capability.need == Need::Required).count();
     if json {
-        let attachments = choice::WAYS.iter().map(entry_of_attachment);
+        let attachments = choice::ATTACHMENTS.iter().map(entry_of_attachment);
         let entries: Vec<Entry> = capabilities.iter().map(entry).chain(attachments).collect();
         output::print(&serde_json::to_string_pretty(&entries).expect("capabilities are plain data"));
     } else {
@@ -41,7 +41,7 @@ pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
 fn tell_attachments() {
     output::print("\nModelled storage can be attached by");
     let mut chosen = None;
-    for way in choice::WAYS {
+    for way in choice::ATTACHMENTS {
         let found = way.probe();
         let is_chosen = found.is_ok() && *chosen.get_or_insert(way.name) == way.name;
         let mark = match (&found, is_chosen) {
@@ -108,7 +108,7 @@ fn entry(capability: &Capability) -> Entry {
     }
 }
 
-fn entry_of_attachment(way: &choice::Way) -> Entry {
+fn entry_of_attachment(way: &choice::AttachmentKind) -> Entry {
     let found = way.probe();
     let remedy = match &found {
         Err(AttachError::Missing(missing)) => Some(missing.remedy.clone()),

@@ -25,7 +25,7 @@ use disk::{Disk, State};
 
 const DEFAULT_DEVICE_BYTES: u64 = 8 << 30;
 const CHUNK_BYTES: u64 = 64 << 10;
-const LEAST_DEVICE_BYTES: u64 = 1 << 20;
+const MIN_DEVICE_BYTES: u64 = 1 << 20;
 const SEED: u64 = 1;
 const SAMPLE_INTERVAL_S: f64 = 1.0;
 /// Recovering a filesystem reads its log at the modelled disk's speed.
@@ -52,9 +52,9 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         return Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")));
     }
     if let Some(name) = &arguments.attachment
-        && !choice::WAYS.iter().any(|way| way.name == name)
+        && !choice::ATTACHMENTS.iter().any(|way| way.name == name)
     {
-        let names: Vec<&str> = choice::WAYS.iter().map(|way| way.name).collect();
+        let names: Vec<&str> = choice::ATTACHMENTS.iter().map(|way| way.name).collect();
         return Err(Failure::Mistake(format!(
             "--attachment is '{name}': expected one of {}",
             names.join(", ")
@@ -229,7 +229,7 @@ fn initial(arguments: &MountArguments) -> InitialState {
 fn size(arguments: &MountArguments) -> Result<Option<u64>, Failure> {
     let Some(text) = &arguments.size else { return Ok(None) };
     match units::parse_bytes(text) {
-        Ok(bytes) if bytes < LEAST_DEVICE_BYTES => {
+        Ok(bytes) if bytes < MIN_DEVICE_BYTES => {
             Err(Failure::Mistake(format!("--size {text}: expected a device of 1 MiB at least")))
         }
         Ok(bytes) => Ok(Some(bytes)),
@@ -256,7 +256,7 @@ fn striped_medium(arguments: &MountArguments, disk: &Disk) -> Result<Wanted, Fai
 /// `hdd-7200-sata`, `hdd-7200-satax6` or `my-disk.toml`: a medium and how many of it.
 fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
     if text.ends_with(".toml") {
-        if underlay_files::read_text(Path::new(text), super::run::MOST_FILE_BYTES)
+        if underlay_files::read_text(Path::new(text), super::run::MAX_FILE_BYTES)
             .is_ok_and(|file| file.contains("[storage."))
         {
             return Err(Failure::Mistake(format!(

@@ -42,7 +42,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Of a study, a pool's file, and what they name. The longest in the world have some thousand lines.
-pub const MOST_FILE_BYTES: u64 = 4 << 20;
+pub const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// A run goes on with the study that it holds: one that is named beside it must be the same.
 fn refuse_another_study(path: &Path, run: &Path) -> Result<(), Failure> {
@@ -59,7 +59,7 @@ fn refuse_another_study(path: &Path, run: &Path) -> Result<(), Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    underlay_files::read_text(path, MOST_FILE_BYTES)
+    underlay_files::read_text(path, MAX_FILE_BYTES)
         .map_err(|error| Failure::Mistake(format!("cannot read the study {}: {error}", path.display())))
 }
 
@@ -70,7 +70,7 @@ pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
     let beside = path.parent().unwrap_or(Path::new(""));
     let read_file = |name: &str| {
         let file = beside.join(name);
-        underlay_files::read_text(&file, MOST_FILE_BYTES)
+        underlay_files::read_text(&file, MAX_FILE_BYTES)
             .map_err(|error| format!("{}: {error}", file.display()))
     };
     Study::parse_with_media(&path.display().to_string(), &text, short, &read_file)

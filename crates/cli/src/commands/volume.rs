@@ -16,7 +16,7 @@ use underlay_volume::rate::Limits;
 use underlay_volume::server::protocol::{Command, FailureKind, Reply};
 use underlay_volume::server::{self, ServerError};
 
-use super::run::MOST_FILE_BYTES;
+use super::run::MAX_FILE_BYTES;
 use crate::arguments::{CreateVolumeArguments, VolumeArguments, VolumeCodec, VolumeCommand};
 use crate::exit_codes::Failure;
 use crate::output;
@@ -122,7 +122,7 @@ fn check(file: &PoolFile, json: bool) -> Result<ExitCode, Failure> {
 
 /// Reads a pool's file, or says all its mistakes.
 fn read(path: &Path) -> Result<PoolFile, Failure> {
-    let text = underlay_files::read_text(path, MOST_FILE_BYTES).map_err(|error| {
+    let text = underlay_files::read_text(path, MAX_FILE_BYTES).map_err(|error| {
         Failure::Mistake(format!("cannot read the pool's file {}: {error}", path.display()))
     })?;
     // A pool names files as seen from its own directory.
@@ -132,7 +132,7 @@ fn read(path: &Path) -> Result<PoolFile, Failure> {
         .map_err(|error| Failure::Mistake(format!("cannot find {}: {error}", beside.display())))?;
     let read_file = |name: &str| {
         let file = beside.join(name);
-        underlay_files::read_text(&file, MOST_FILE_BYTES)
+        underlay_files::read_text(&file, MAX_FILE_BYTES)
             .map_err(|error| format!("{}: {error}", file.display()))
     };
     read_pool_file(&path.display().to_string(), &text, &beside, &read_file)

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use underlay_attach::Registry;
-use underlay_hosts::{Certificates, Door, HostError, Token, Trust, Visit, Worker};
+use underlay_hosts::{Certificates, ConnectionEvent, HostError, Listener, Token, Trust, Worker};
 use underlay_sync::seldom::Seldom;
 use underlay_systems::may_connect::{self, MayConnect};
 
@@ -28,9 +28,9 @@ pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     });
     let idle_limit = idle_limit.transpose()?;
     let may_connect = may_connect(arguments)?;
-    let door = match (&arguments.listen, trust(&arguments.trust)?) {
+    let listener = match (&arguments.listen, trust(&arguments.trust)?) {
         (None, _) => None,
-        (Some(address), Some(trust)) => Some(Door::open(address, &trust)?),
+        (Some(address), Some(trust)) => Some(Listener::open(address, &trust)?),
         (Some(_), None) => {
             return Err(Failure::Mistake(
                 "a worker that listens does as whoever it trusts says: expected --token-file, \
@@ -42,7 +42,7 @@ pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     let registry = Registry::open()?;
     let stop = signals::stop_flag()?;
     let worker = Worker::new(shared::connector(registry, may_connect));
-    match door {
+    match listener {
         None => {
             // Frames end with no line break, at which the standard library's own output would wait.
             let copied = stdout().as_fd().try_clone_to_owned();
@@ -50,28 +50,28 @@ pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
             let served = worker.serve_streams(stdin(), std::fs::File::from(output), &stop);
             served.map_err(|error| Failure::Failed(format!("the coordinator is gone: {error}")))?;
         }
-        Some(door) => {
-            let address = door.address().map_err(|error| Failure::Failed(error.to_string()))?;
+        Some(listener) => {
+            let address = listener.address().map_err(|error| Failure::Failed(error.to_string()))?;
             output::print(&format!("listens on {address}; Ctrl-C ends it"));
             service::is_ready();
             let refusals = Seldom::default();
-            worker.serve(&door, idle_limit, &stop, &|visit| log(visit, &refusals));
+            worker.serve(&listener, idle_limit, &stop, &|event| log(event, &refusals));
             service::is_stopping();
         }
     }
     Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
-fn log(visit: Visit<'_>, refusals: &Seldom) {
-    match visit {
-        Visit::Refused { from, why } => {
+fn log(event: ConnectionEvent<'_>, refusals: &Seldom) {
+    match event {
+        ConnectionEvent::Refused { from, why } => {
             if let Some(count) = refusals.count() {
                 tracing::warn!(%from, count, "was refused: {why}");
             }
         }
-        Visit::Coordinates { from } => tracing::info!(%from, "coordinates"),
-        Visit::Gone { from, error: None } => tracing::info!(%from, "is gone"),
-        Visit::Gone { from, error: Some(error) } => tracing::warn!(%from, "is gone: {error}"),
+        ConnectionEvent::Coordinates { from } => tracing::info!(%from, "coordinates"),
+        ConnectionEvent::Gone { from, error: None } => tracing::info!(%from, "is gone"),
+        ConnectionEvent::Gone { from, error: Some(error) } => tracing::warn!(%from, "is gone: {error}"),
     }
 }
 

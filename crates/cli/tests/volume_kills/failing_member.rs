@@ -24,7 +24,7 @@ const MEMBERS: u64 = 3;
 const MIRRORED: usize = 2;
 const CONTROL: &str = "kills.pool/control";
 const FAULTS: &str = "kills.pool/faults.json";
-const LONGEST_RUN_US: u64 = 60_000;
+const MAX_RUN_US: u64 = 60_000;
 
 /// When the member fails, seen from the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Strike {
             member: format!("nvme-9300-max.{}", random.below(MEMBERS)),
             fault,
             come_back: (number / 4).is_multiple_of(2),
-            lasting: Duration::from_micros(10_000 + random.below(LONGEST_RUN_US)),
+            lasting: Duration::from_micros(10_000 + random.below(MAX_RUN_US)),
             twice: random.below(3) == 0,
         }
     }
@@ -197,7 +197,7 @@ fn strike(
     let seen = Seen::default();
     let is_dying = AtomicBool::new(false);
     let (delay, gap) =
-        (Duration::from_micros(random.below(LONGEST_RUN_US)), Duration::from_micros(random.below(10_000)));
+        (Duration::from_micros(random.below(MAX_RUN_US)), Duration::from_micros(random.below(10_000)));
     let strike_and_kill = || {
         std::thread::sleep(delay);
         // Only initiators that come back are above what the kill does to a connection.

@@ -23,7 +23,7 @@ use volumes::VolumeServer;
 
 const KILLS_VARIABLE: &str = "UNDERLAY_VOLUME_KILLS";
 const USUAL_KILLS: u64 = 25;
-const LONGEST_RUN_US: u64 = 120_000;
+const MAX_RUN_US: u64 = 120_000;
 const VOLUMES: [&str; 3] = ["plain", "small", "twice"];
 const WRITERS_A_VOLUME: u64 = 2;
 const POOL: &str = r#"
@@ -99,7 +99,7 @@ fn nothing_that_was_answered_is_lost_by_a_kill() {
             );
         }
         let is_dead = AtomicBool::new(false);
-        let delay = Duration::from_micros(random.below(LONGEST_RUN_US));
+        let delay = Duration::from_micros(random.below(MAX_RUN_US));
         let seeds: Vec<u64> = parts.iter().map(|_| random.below(u64::MAX)).collect();
         let commands = kill % 5 == 0;
         std::thread::scope(|scope| {

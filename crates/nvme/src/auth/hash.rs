@@ -12,7 +12,7 @@ pub enum Hash {
 
 impl Hash {
     pub const ALL: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
-    pub(crate) const LONGEST_BYTES: usize = 64;
+    pub(crate) const MAX_BYTES: usize = 64;
 
     /// As it stands in messages and in secrets.
     pub fn identifier(self) -> u8 {

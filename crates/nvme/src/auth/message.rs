@@ -17,7 +17,7 @@ const FAILURE1: u8 = 0xf1;
 /// Of the protocol in a negotiate message.
 const PROTOCOL_IDENTIFIER: u8 = 0x01;
 const PROTOCOL_DESCRIPTOR_BYTES: usize = 64;
-const MOST_IDENTIFIERS: usize = 30;
+const MAX_IDENTIFIERS: usize = 30;
 /// The reason code of failure messages: there is only this one.
 const AUTHENTICATION_FAILED: u8 = 0x01;
 
@@ -203,12 +203,12 @@ impl Negotiate {
         let mut bytes = head(COMMON, NEGOTIATE, self.transaction);
         bytes.extend([u8::from(self.wants_secure_channel), 1]);
         let mut descriptor = [0; PROTOCOL_DESCRIPTOR_BYTES];
-        let hashes = self.hashes.iter().map(|hash| hash.identifier()).take(MOST_IDENTIFIERS);
-        let groups = self.groups.iter().map(|group| group.identifier()).take(MOST_IDENTIFIERS);
+        let hashes = self.hashes.iter().map(|hash| hash.identifier()).take(MAX_IDENTIFIERS);
+        let groups = self.groups.iter().map(|group| group.identifier()).take(MAX_IDENTIFIERS);
         (descriptor[0], descriptor[2], descriptor[3]) =
             (PROTOCOL_IDENTIFIER, hashes.len() as u8, groups.len() as u8);
         let (_, lists) = descriptor.split_at_mut(4);
-        let (hash_list, group_list) = lists.split_at_mut(MOST_IDENTIFIERS);
+        let (hash_list, group_list) = lists.split_at_mut(MAX_IDENTIFIERS);
         hash_list.iter_mut().zip(hashes).for_each(|(slot, identifier)| *slot = identifier);
         group_list.iter_mut().zip(groups).for_each(|(slot, identifier)| *slot = identifier);
         bytes.extend(descriptor);
@@ -225,7 +225,7 @@ impl Negotiate {
             if descriptor[0] != PROTOCOL_IDENTIFIER {
                 continue;
             }
-            let (hash_list, group_list) = descriptor[4..].split_at(MOST_IDENTIFIERS);
+            let (hash_list, group_list) = descriptor[4..].split_at(MAX_IDENTIFIERS);
             let length = |what, count: u8, list: &[u8]| -> Result<usize, MessageError> {
                 let count = usize::from(count);
                 if count <= list.len() {

@@ -7,7 +7,7 @@ use underlay_storage::stack::SecretPlaces;
 use super::secret::{Secret, SecretError};
 
 /// More than the longest secret with a line's end.
-const MOST_FILE_BYTES: u64 = 4096;
+const MAX_FILE_BYTES: u64 = 4096;
 
 /// Why there is no secret where one was to be.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub fn read_secrets(
             Secret::parse(&text).map(Some).map_err(|error| PlaceError::Variable(name.clone(), error))
         }
         (None, Some(file)) => {
-            let text = underlay_files::read_secret(file, MOST_FILE_BYTES)
+            let text = underlay_files::read_secret(file, MAX_FILE_BYTES)
                 .map_err(|error| PlaceError::Unreadable(error, file.clone()))?;
             Secret::parse(&text).map(Some).map_err(|error| PlaceError::Content(error, file.clone()))
         }

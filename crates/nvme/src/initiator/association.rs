@@ -10,7 +10,7 @@ use super::exchange::{Answer, Data, Exchange, Payload};
 use super::options::Options;
 use super::queue::{Membership, Owner, Queue};
 use super::stats::Stats;
-use crate::auth::{Entropy, HostSession, HostStep, LONGEST_MESSAGE_BYTES};
+use crate::auth::{Entropy, HostSession, HostStep, MAX_MESSAGE_BYTES};
 use crate::command::{self, Command, Completion, Sgl};
 use crate::fabrics::{
     ANY_CONTROLLER, Authentication, CATTR_NO_FLOW_CONTROL, CC_ENABLE, CC_ENTRY_SIZES, CC_SHUTDOWN_NORMAL,
@@ -31,7 +31,7 @@ const READY_UNIT: Duration = Duration::from_millis(500);
 const READY_POLL: Duration = Duration::from_millis(5);
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 /// Its own limit, for controllers without one: longer transfers would only hold up what is behind them.
-const LONGEST_TRANSFER_BYTES: u64 = 1 << 20;
+const MAX_TRANSFER_BYTES: u64 = 1 << 20;
 
 /// What a controller says of itself that matters to its use.
 #[derive(Clone, Debug)]
@@ -239,8 +239,8 @@ fn authenticate(options: &Options, queue: &Queue) -> Result<(), InitiatorError> 
     let mut message = session.start();
     loop {
         send(message)?;
-        let command = Authentication::new(LONGEST_MESSAGE_BYTES as u32).to_receive_command(0);
-        let place = Payload::Receive(vec![0; LONGEST_MESSAGE_BYTES]);
+        let command = Authentication::new(MAX_MESSAGE_BYTES as u32).to_receive_command(0);
+        let place = Payload::Receive(vec![0; MAX_MESSAGE_BYTES]);
         let answer = succeed(queue, command, place, limit, "Authentication Receive")?;
         match session.receive(&answer.received[..answer.received_bytes]) {
             HostStep::Exchange(next) => message = next,
@@ -307,7 +307,7 @@ fn identify(options: &Options, admin: &Queue) -> Result<Limits, InitiatorError> 
     let limit = options.connect_timeout;
     let page = identify_page(admin, limit, Identify::new(cns::CONTROLLER, 0), "identifying the controller")?;
     let identify = ControllerData::decode(&page);
-    let transfer_bytes = identify.max_transfer_bytes().unwrap_or(u64::MAX).min(LONGEST_TRANSFER_BYTES);
+    let transfer_bytes = identify.max_transfer_bytes().unwrap_or(u64::MAX).min(MAX_TRANSFER_BYTES);
     let asked = Identify::new(cns::COMMAND_SET_CONTROLLER, 0);
     let nvm = match identify_page(admin, limit, asked, "identifying the command set") {
         Ok(page) => Some(NvmControllerData::decode(&page)),

@@ -23,10 +23,10 @@ use crate::identify::{Identify, NamespaceData, NamespaceDescriptors, cns, decode
 use crate::log_page::{CHANGED_NAMESPACES, Event, GetLogPage};
 
 /// How often the way to the target is measured, where the keep-alive timeout does not ask for more.
-const LONGEST_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Pauses between attempts to find a lost connection.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Before a command that the target could not carry out is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// For the answer to an admin command while all is well.
@@ -342,7 +342,7 @@ impl Shared {
 
     pub(super) fn keep_alive_interval(&self) -> Option<Duration> {
         let timeout = self.options.keep_alive_timeout;
-        (!timeout.is_zero()).then(|| (timeout / 3).min(LONGEST_KEEP_ALIVE_INTERVAL))
+        (!timeout.is_zero()).then(|| (timeout / 3).min(MAX_KEEP_ALIVE_INTERVAL))
     }
 
     fn manage(self: &Arc<Shared>) {
@@ -432,7 +432,7 @@ impl Shared {
                 return self.give_up(reason);
             }
             self.pause(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::identify::{NamespaceData, oncs};
 use crate::status::Status;
 
 /// The block count of a command is 16 bits wide.
-const MOST_BLOCKS: u64 = 1 << 16;
+const MAX_BLOCKS: u64 = 1 << 16;
 
 /// How blocks become zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Namespace {
     ) -> Namespace {
         let block_bytes = data.block_bytes;
         let in_blocks = |bytes: u64| {
-            let most = MOST_BLOCKS * u64::from(block_bytes);
+            let most = MAX_BLOCKS * u64::from(block_bytes);
             (bytes.min(most) / u64::from(block_bytes)).max(1) * u64::from(block_bytes)
         };
         let preferred_bytes = data.preferred_blocks.checked_mul(block_bytes).filter(|bytes| *bytes > 0);

@@ -13,9 +13,9 @@ use crate::fabrics::DISCOVERY_NQN;
 use crate::log_page::{DISCOVERY, DiscoveryEntry, DiscoveryHead, GetLogPage};
 
 /// More entries than any target of ours has; what says more is no target.
-const MOST_ENTRIES: u64 = 4096;
+const MAX_ENTRIES: u64 = 4096;
 /// The page may change while it is read, but not for ever.
-const MOST_ATTEMPTS: usize = 10;
+const MAX_ATTEMPTS: usize = 10;
 
 /// All commands are waited for.
 struct NobodyElse;
@@ -62,8 +62,8 @@ fn read_log(options: &Options, association: &Association) -> Result<Vec<Discover
         Ok(page.first_chunk().map_or(DiscoveryHead { generation: 0, entries: 0 }, DiscoveryHead::decode))
     };
     let mut before = head()?;
-    for _ in 0..MOST_ATTEMPTS {
-        if before.entries > MOST_ENTRIES {
+    for _ in 0..MAX_ATTEMPTS {
+        if before.entries > MAX_ENTRIES {
             let problem = format!("it claims to have {} subsystems", before.entries);
             return Err(InitiatorError::Protocol { address: options.address.clone(), problem });
         }

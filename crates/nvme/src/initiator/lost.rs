@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// When there are more, neighbours become one: more is then said to be lost than is, which is on the safe side.
-const MOST_RANGES: usize = 1024;
+const MAX_RANGES: usize = 1024;
 
 /// Ranges of blocks, by their first one, with the one behind their last.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl LostRanges {
             (start, end) = (start.min(known_start), end.max(known_end));
         }
         self.ranges.insert(start, end);
-        if self.ranges.len() > MOST_RANGES {
+        if self.ranges.len() > MAX_RANGES {
             self.join_nearest();
         }
     }
@@ -53,7 +53,7 @@ impl LostRanges {
             }
         }
         // A range that was cut in two may be one too many.
-        if self.ranges.len() > MOST_RANGES {
+        if self.ranges.len() > MAX_RANGES {
             self.join_nearest();
         }
     }
@@ -105,7 +105,7 @@ mod tests {
         let ranges: Vec<(u64, u64)> =
             (0..5000).map(|number| (number * 10, number * 10 + 1 + number % 7)).collect();
         ranges.iter().for_each(|range| lost.insert(*range));
-        assert!(lost.ranges.len() <= MOST_RANGES);
+        assert!(lost.ranges.len() <= MAX_RANGES);
         assert!(
             ranges.iter().all(|(start, end)| (*start..*end).all(|block| lost.overlaps((block, block + 1))))
         );

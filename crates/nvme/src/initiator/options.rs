@@ -14,8 +14,8 @@ const KERNEL_HOST_NQN: &str = "/etc/nvme/hostnqn";
 const KERNEL_HOST_ID: &str = "/etc/nvme/hostid";
 const MACHINE_ID: &str = "/etc/machine-id";
 /// More than any machine of ours has a use for.
-const MOST_QUEUES: u16 = 64;
-const MOST_QUEUE_DEPTH: u16 = 1024;
+const MAX_QUEUES: u16 = 64;
+const MAX_QUEUE_DEPTH: u16 = 1024;
 
 /// What may be kept of writes that no flush has covered. When there is more, a flush is sent that nobody asked for; at
 /// twice as much, what is under way included, further writes wait for it.
@@ -100,12 +100,12 @@ impl Options {
                 ));
             }
         }
-        if !(1..=MOST_QUEUES).contains(&self.queues) {
-            return refused(format!("{} I/O queues: there may be 1 to {MOST_QUEUES}", self.queues));
+        if !(1..=MAX_QUEUES).contains(&self.queues) {
+            return refused(format!("{} I/O queues: there may be 1 to {MAX_QUEUES}", self.queues));
         }
-        if !(1..=MOST_QUEUE_DEPTH).contains(&self.queue_depth) {
+        if !(1..=MAX_QUEUE_DEPTH).contains(&self.queue_depth) {
             return refused(format!(
-                "a queue depth of {}: it may be 1 to {MOST_QUEUE_DEPTH}",
+                "a queue depth of {}: it may be 1 to {MAX_QUEUE_DEPTH}",
                 self.queue_depth
             ));
         }

@@ -37,7 +37,7 @@ impl Frame {
 }
 
 /// PDUs of one system call.
-const MOST_FRAMES: usize = 32;
+const MAX_FRAMES: usize = 32;
 
 thread_local! {
     /// The address of the outbox whose connection this thread receives from.
@@ -74,7 +74,7 @@ impl Outbox {
             return;
         }
         state.frames.extend(frames);
-        let is_put_off = state.frames.len() < MOST_FRAMES && RECEIVED_FROM.get() == self.address();
+        let is_put_off = state.frames.len() < MAX_FRAMES && RECEIVED_FROM.get() == self.address();
         if !is_put_off && !state.is_sending && !state.is_stuck {
             drop(self.pump(state));
         }
@@ -130,7 +130,7 @@ impl Outbox {
         state.is_sending = true;
         let mut batch: Vec<Frame> = Vec::new();
         while !state.frames.is_empty() {
-            let count = state.frames.len().min(MOST_FRAMES);
+            let count = state.frames.len().min(MAX_FRAMES);
             batch.extend(state.frames.drain(..count));
             let skip = std::mem::take(&mut state.sent_bytes);
             drop(state);
@@ -268,11 +268,11 @@ mod tests {
         std::thread::scope(|scope| drop(scope.spawn(|| outbox.send([frame()]))));
         assert_eq!(waiting(&outbox), 0);
         // No more is put off than one call sends.
-        outbox.send((0..MOST_FRAMES).map(|_| frame()));
+        outbox.send((0..MAX_FRAMES).map(|_| frame()));
         assert_eq!(waiting(&outbox), 0);
         outbox.close();
         let mut bytes = Vec::new();
         receiver.read_to_end(&mut bytes).unwrap();
-        assert_eq!(bytes.len(), (4 + MOST_FRAMES) * 72);
+        assert_eq!(bytes.len(), (4 + MAX_FRAMES) * 72);
     }
 }

@@ -16,7 +16,7 @@ use super::outbox::{Frame, Outbox};
 use super::stats::Stats;
 use crate::command::{Command, Completion, Sgl};
 use crate::pdu::{
-    Arriving, DataState, DataTransfer, FatalStatus, Framing, IcReq, LEAST_MAX_H2C_DATA_BYTES, Pdu,
+    Arriving, DataState, DataTransfer, FatalStatus, Framing, IcReq, MIN_MAX_H2C_DATA_BYTES, Pdu,
     ProtocolError, R2t, ReceiveError, Receiver, Side,
 };
 use crate::status::Status;
@@ -26,7 +26,7 @@ use crate::stream::ByteStream;
 const ADMIN_CAPSULE_DATA_BYTES: usize = 8192;
 const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
 /// R2Ts that the controller may have outstanding for a command. Each is answered at once, so more would not help.
-const MOST_R2T: u32 = 1;
+const MAX_R2T: u32 = 1;
 
 /// The names of all threads of initiators begin so.
 pub(super) const THREAD_PREFIX: &str = "nvme-";
@@ -448,7 +448,7 @@ fn wrong(status: FatalStatus, what: &'static str) -> ProtocolError {
 fn greet(options: &Options, receiver: &mut Receiver<Inlet>) -> Result<(Framing, usize), InitiatorError> {
     let protocol = |problem: String| InitiatorError::Protocol { address: options.address.clone(), problem };
     let request =
-        IcReq { format_version: 0, data_alignment_bytes: 4, digests: options.digests, max_r2t: MOST_R2T };
+        IcReq { format_version: 0, data_alignment_bytes: 4, digests: options.digests, max_r2t: MAX_R2T };
     // The first bytes of a connection find room.
     receiver
         .stream()
@@ -464,7 +464,7 @@ fn greet(options: &Options, receiver: &mut Receiver<Inlet>) -> Result<(Framing, 
     };
     let digests = response.digests;
     let unasked = (digests.header && !options.digests.header) || (digests.data && !options.digests.data);
-    if response.format_version != 0 || unasked || response.max_h2c_data_bytes < LEAST_MAX_H2C_DATA_BYTES {
+    if response.format_version != 0 || unasked || response.max_h2c_data_bytes < MIN_MAX_H2C_DATA_BYTES {
         receiver.stream().stream.close();
         return Err(protocol(format!("its ICResp can't be used: {response:?}")));
     }

@@ -7,7 +7,7 @@ use underlay_sync::{Mutex, MutexGuard};
 use hdrhistogram::Histogram;
 
 /// 1 ns to a minute, to three digits.
-const LONGEST_NS: u64 = 60_000_000_000;
+const MAX_NS: u64 = 60_000_000_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -56,7 +56,7 @@ pub struct Latency {
 impl Default for Stats {
     fn default() -> Stats {
         let histogram =
-            || Mutex::new(Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds make sense"));
+            || Mutex::new(Histogram::new_with_bounds(1, MAX_NS, 3).expect("the bounds make sense"));
         Stats { counters: Counters::default(), commands: histogram(), network: histogram() }
     }
 }

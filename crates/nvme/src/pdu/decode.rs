@@ -2,7 +2,7 @@
 
 use super::{
     COMMON_HEADER_BYTES, DIGEST_BYTES, DataTransfer, Digests, FLAG_DATA_DIGEST, FLAG_HEADER_DIGEST,
-    FLAG_LAST, FLAG_SUCCESS, FatalStatus, IcReq, IcResp, LONGEST_HEAD_BYTES, LONGEST_TERM_DATA_BYTES, Pdu,
+    FLAG_LAST, FLAG_SUCCESS, FatalStatus, IcReq, IcResp, MAX_HEAD_BYTES, MAX_TERM_DATA_BYTES, Pdu,
     ProtocolError, R2t, Side, TermReq, header_bytes, kind_has_digests, pdu_type,
 };
 use crate::wire::{array_at, u16_at, u32_at};
@@ -69,7 +69,7 @@ pub fn decode(bytes: &[u8], arriving: &Arriving) -> Result<Option<Decoded>, Prot
 
 /// The common header says how long everything is, so it is looked at before anything else is waited for.
 fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
-    let shown = &bytes[..bytes.len().min(LONGEST_HEAD_BYTES)];
+    let shown = &bytes[..bytes.len().min(MAX_HEAD_BYTES)];
     let invalid = |at: u32, what| Err(ProtocolError::new(FatalStatus::InvalidHeaderField, at, shown, what));
     let (kind, flags, header, data_at) = (bytes[0], bytes[1], usize::from(bytes[2]), usize::from(bytes[3]));
     let total = u64::from(u32_at(bytes, 4));
@@ -106,7 +106,7 @@ fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
     }
     let head_bytes = if kind_has_digests(kind) {
         let alignment = usize::from(arriving.data_alignment_bytes.max(1));
-        if data_at < headed || !data_at.is_multiple_of(alignment) || data_at > LONGEST_HEAD_BYTES {
+        if data_at < headed || !data_at.is_multiple_of(alignment) || data_at > MAX_HEAD_BYTES {
             return invalid(3, "data begins where it can't");
         }
         data_at
@@ -122,7 +122,7 @@ fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
     };
     let most = match kind {
         pdu_type::CAPSULE_CMD => u64::from(arriving.max_capsule_data_bytes),
-        pdu_type::H2C_TERM_REQ | pdu_type::C2H_TERM_REQ => LONGEST_TERM_DATA_BYTES as u64,
+        pdu_type::H2C_TERM_REQ | pdu_type::C2H_TERM_REQ => MAX_TERM_DATA_BYTES as u64,
         _ => u64::from(arriving.max_data_bytes),
     };
     if data_bytes > most {
@@ -214,9 +214,9 @@ fn transfer(header: &[u8], common: &Common) -> Result<DataTransfer, ProtocolErro
 
 fn alignment(header: &[u8]) -> Result<u8, ProtocolError> {
     const FIELD_AT: usize = COMMON_HEADER_BYTES + 2;
-    const MOST: u8 = 31;
+    const MAX: u8 = 31;
     let dwords = header[FIELD_AT];
-    if dwords > MOST {
+    if dwords > MAX {
         let (status, at) = (FatalStatus::InvalidHeaderField, FIELD_AT as u32);
         return Err(ProtocolError::new(status, at, header, "data can't be aligned so far"));
     }

@@ -2,7 +2,7 @@
 
 use super::{
     COMMON_HEADER_BYTES, DIGEST_BYTES, DataTransfer, Digests, FLAG_DATA_DIGEST, FLAG_HEADER_DIGEST,
-    FLAG_LAST, FLAG_SUCCESS, LONGEST_HEAD_BYTES, Pdu, header_bytes,
+    FLAG_LAST, FLAG_SUCCESS, MAX_HEAD_BYTES, Pdu, header_bytes,
 };
 use crate::wire::put;
 
@@ -24,7 +24,7 @@ impl Default for Framing {
 /// A header as it is sent: with its digest, and filled up to where the data begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    bytes: [u8; LONGEST_HEAD_BYTES],
+    bytes: [u8; MAX_HEAD_BYTES],
     length: u8,
 }
 
@@ -52,7 +52,7 @@ impl Framing {
             }
         };
         let total = length + data_bytes + if with_data_digest { DIGEST_BYTES } else { 0 };
-        let mut head = Head { bytes: [0; LONGEST_HEAD_BYTES], length: length as u8 };
+        let mut head = Head { bytes: [0; MAX_HEAD_BYTES], length: length as u8 };
         let bytes = &mut head.bytes;
         fill(bytes, pdu);
         bytes[0] = pdu.kind();

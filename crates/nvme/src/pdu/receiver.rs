@@ -3,7 +3,7 @@
 use std::io::{self, IoSliceMut, Read};
 
 use super::decode::{Arriving, Decoded, decode};
-use super::{DIGEST_BYTES, LONGEST_HEAD_BYTES, Pdu, ProtocolError};
+use super::{DIGEST_BYTES, MAX_HEAD_BYTES, Pdu, ProtocolError};
 
 /// Why nothing more is received.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ impl<S: Read> Receiver<S> {
     /// # Panics
     /// If the buffer can't hold a header.
     pub fn new(stream: S, arriving: Arriving, buffer_bytes: usize) -> Receiver<S> {
-        assert!(buffer_bytes >= LONGEST_HEAD_BYTES, "a buffer of {buffer_bytes} bytes");
+        assert!(buffer_bytes >= MAX_HEAD_BYTES, "a buffer of {buffer_bytes} bytes");
         Receiver {
             stream,
             arriving,
@@ -231,7 +231,7 @@ impl<S: Read> Receiver<S> {
     fn fill(&mut self) -> io::Result<usize> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.buffer.len() - self.end < LONGEST_HEAD_BYTES {
+        } else if self.buffer.len() - self.end < MAX_HEAD_BYTES {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }

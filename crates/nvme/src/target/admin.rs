@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Shared;
 use super::connection::{CAPSULE_DATA_BYTES, MDTS};
 use super::controller::{
-    Controller, ERROR_ENTRIES, EVENT_REQUESTS, KEEP_ALIVE_GRANULARITY, LARGEST_QUEUE, VERSION,
+    Controller, ERROR_ENTRIES, EVENT_REQUESTS, KEEP_ALIVE_GRANULARITY, MAX_QUEUE, VERSION,
 };
 use super::queue::Reply;
-use super::subsystems::{LARGEST_NSID, Namespace, Replaced, Subsystem};
+use super::subsystems::{MAX_NSID, Namespace, Replaced, Subsystem};
 use crate::command::{ALL_NAMESPACES, Command, DatasetRange, admin, nvm};
 use crate::features::{self, GetFeatures, QueueCount, Select, SetFeatures};
 use crate::identify::{
@@ -184,7 +184,7 @@ fn controller_list(subsystem: &Subsystem, from: u16) -> Vec<u8> {
 
 /// A namespace, or none for an ID that could be one's.
 fn namespace_or_none(subsystem: &Subsystem, nsid: u32) -> Result<Option<Arc<Namespace>>, Status> {
-    if (1..=LARGEST_NSID).contains(&nsid) { Ok(subsystem.namespace(nsid)) } else { Err(INVALID_NAMESPACE) }
+    if (1..=MAX_NSID).contains(&nsid) { Ok(subsystem.namespace(nsid)) } else { Err(INVALID_NAMESPACE) }
 }
 
 fn controller_data(controller: &Controller) -> ControllerData {
@@ -215,7 +215,7 @@ fn controller_data(controller: &Controller) -> ControllerData {
         log_page_attributes: LOG_PAGE_OFFSETS,
         error_log_entries: ERROR_ENTRIES as u8 - 1,
         keep_alive_granularity: KEEP_ALIVE_GRANULARITY,
-        max_commands: LARGEST_QUEUE + 1,
+        max_commands: MAX_QUEUE + 1,
         sgls: SGLS_SUPPORTED | SGLS_OFFSET | SGLS_TRANSPORT,
         subsystem_nqn: controller.subsystem_nqn().to_owned(),
         ..ControllerData::default()
@@ -225,7 +225,7 @@ fn controller_data(controller: &Controller) -> ControllerData {
         data.oaes = features::EVENT_NAMESPACE_CHANGED;
         data.kind = ControllerKind::Io;
         data.log_page_attributes |= LOG_PAGE_OF_EFFECTS;
-        data.namespaces = LARGEST_NSID;
+        data.namespaces = MAX_NSID;
         data.oncs = oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES;
         data.volatile_write_cache = WRITE_CACHE;
         data.io_command_capsule_units = (64 + CAPSULE_DATA_BYTES) / 16;

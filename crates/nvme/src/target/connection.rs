@@ -30,12 +30,12 @@ const STRANGER_BUFFER_BYTES: usize = 4 << 10;
 /// The most data of a command capsule, on all queues. The admin queue needs 8 KiB by the specification.
 pub(super) const CAPSULE_DATA_BYTES: u32 = 16 << 10;
 /// The largest transfer of a command: 2 to the power of [`MDTS`] pages of 4 KiB.
-pub(super) const LARGEST_TRANSFER_BYTES: u32 = 1 << 20;
+pub(super) const MAX_TRANSFER_BYTES: u32 = 1 << 20;
 pub(super) const MDTS: u8 = 8;
 /// What one H2CData PDU may carry: a whole transfer.
-const MAX_H2C_DATA_BYTES: u32 = LARGEST_TRANSFER_BYTES;
+const MAX_H2C_DATA_BYTES: u32 = MAX_TRANSFER_BYTES;
 /// Answers that wait to be sent while more commands are taken.
-const MOST_OWED_ENTRIES: usize = 1024;
+const MAX_OWED_ENTRIES: usize = 1024;
 /// How long a host that is told of its mistake has to end the connection.
 const TERMINATION_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a thread waits for what may never happen before it looks again.
@@ -194,13 +194,13 @@ impl Connection {
     /// Returns when something can be received. Meanwhile commands begin that waited for the budget, and a host that
     /// takes no answers gets no more commands in.
     fn wait(&mut self) -> Result<(), End> {
-        while !self.waiting.is_empty() || self.queue.owed_entries() > MOST_OWED_ENTRIES {
+        while !self.waiting.is_empty() || self.queue.owed_entries() > MAX_OWED_ENTRIES {
             self.queue.hold_back(false);
             let sent = self.queue.send(true);
             if sent == Sent::Dead {
                 return Err(End::Over);
             }
-            let may_receive = self.queue.owed_entries() <= MOST_OWED_ENTRIES;
+            let may_receive = self.queue.owed_entries() <= MAX_OWED_ENTRIES;
             // Others may be sending, and won't tell when they are done.
             let ready = self.queue.stream.wait(may_receive, sent == Sent::Left, Some(LOOK_AGAIN));
             self.queue.hold_back(true);
@@ -301,7 +301,7 @@ impl Connection {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
         debug_assert_eq!(FLAGS_SGL & 0xc0, FLAGS_SGL);
-        if length_bytes > LARGEST_TRANSFER_BYTES as usize {
+        if length_bytes > MAX_TRANSFER_BYTES as usize {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
         let is_known = command.sgl.is_transport() || command.sgl.is_in_capsule();

@@ -22,7 +22,7 @@ use crate::status::Status;
 /// The version of the base specification that controllers say they keep to: 2.0.
 pub(super) const VERSION: u32 = 0x0002_0000;
 /// Entries of a queue, less one, at most.
-pub(super) const LARGEST_QUEUE: u16 = 255;
+pub(super) const MAX_QUEUE: u16 = 255;
 /// Asynchronous event requests that wait at once.
 pub(super) const EVENT_REQUESTS: usize = 4;
 /// Entries that the error log keeps.
@@ -489,7 +489,7 @@ fn capabilities() -> u64 {
     const CONTIGUOUS: u64 = 1 << 16;
     const TIMEOUT: u64 = 10 << 24;
     const NVM_COMMANDS: u64 = 1 << 37;
-    u64::from(LARGEST_QUEUE) | CONTIGUOUS | TIMEOUT | NVM_COMMANDS
+    u64::from(MAX_QUEUE) | CONTIGUOUS | TIMEOUT | NVM_COMMANDS
 }
 
 fn is_supported(configuration: u32) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::connection::{Connection, End};
-use super::controller::{Controller, LARGEST_QUEUE, QueueRefused, Served};
+use super::controller::{Controller, MAX_QUEUE, QueueRefused, Served};
 use super::queue::{Association, Reply};
 use super::subsystems::Subsystem;
 use crate::auth::{ControllerSecrets, ControllerSession, Entropy, Policy, Progress};
@@ -17,7 +17,7 @@ use crate::status::Status;
 use crate::wire::array_at;
 
 /// The largest place that a host gives to a message of authentication.
-const LARGEST_MESSAGE_BYTES: u32 = 64 << 10;
+const MAX_MESSAGE_BYTES: u32 = 64 << 10;
 
 /// How far a queue's host has proved who it is.
 #[derive(Default)]
@@ -166,7 +166,7 @@ impl Connection {
         if connect.record_format != 0 {
             return Err(refused(Status::CONNECT_INCOMPATIBLE_FORMAT.do_not_retry()));
         }
-        if !(1..=LARGEST_QUEUE).contains(&connect.sq_size) {
+        if !(1..=MAX_QUEUE).contains(&connect.sq_size) {
             return Err(wrong_command(SQ_SIZE_AT));
         }
         if data.host_nqn.is_empty() || data.host_nqn.len() > NQN_BYTES {
@@ -296,7 +296,7 @@ impl Connection {
         let has_failed = self.authenticating.has_failed;
         let message = self.authenticating.session.as_mut().and_then(ControllerSession::next_message);
         let place = fields.length_bytes;
-        let fits = place == command.sgl.length_bytes && (1..=LARGEST_MESSAGE_BYTES).contains(&place);
+        let fits = place == command.sgl.length_bytes && (1..=MAX_MESSAGE_BYTES).contains(&place);
         match message {
             _ if !fields.is_nvme() || !fits => reply.status(Status::INVALID_FIELD.do_not_retry()),
             None => reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry()),

@@ -7,7 +7,7 @@ use underlay_sync::planted::{Bug, is_planted};
 
 use underlay_storage::device::{DeviceError, Request};
 
-use super::connection::{Connection, LARGEST_TRANSFER_BYTES};
+use super::connection::{Connection, MAX_TRANSFER_BYTES};
 use super::counters::count;
 use super::lease::Denied;
 use super::queue::Reply;
@@ -23,7 +23,7 @@ pub(super) fn budget_bytes(command: &Command, length_bytes: usize, namespace: Op
         nvm::WRITE_ZEROES if command.dwords[2] & DEALLOCATE == 0 => {
             let block_bytes = namespace.map_or(512, |namespace| namespace.block_bytes);
             let zeros = u64::from(command.block_count()) * u64::from(block_bytes);
-            zeros.min(u64::from(LARGEST_TRANSFER_BYTES)) as usize
+            zeros.min(u64::from(MAX_TRANSFER_BYTES)) as usize
         }
         _ => length_bytes,
     }
@@ -56,7 +56,7 @@ pub(super) fn execute(connection: &mut Connection, command: &Command, data: Vec<
             Denied::NotStored => refuse(reply, command, Status::INTERNAL_ERROR),
         };
     }
-    let asked = Asked { namespace, nsid: command.nsid, lba: command.lba(), reply };
+    let asked = DeviceCommand { namespace, nsid: command.nsid, lba: command.lba(), reply };
     let outcome = match command.opcode {
         nvm::READ => read(asked, command),
         nvm::WRITE => write(asked, command, data),
@@ -112,7 +112,7 @@ fn log(reply: &Reply, status: Status, lba: u64, nsid: u32) {
 }
 
 /// A command on its way through a device.
-struct Asked {
+struct DeviceCommand {
     namespace: Arc<Namespace>,
     nsid: u32,
     lba: u64,
@@ -121,30 +121,30 @@ struct Asked {
 
 /// Which error of the medium an I/O error is.
 #[derive(Clone, Copy)]
-enum Way {
+enum MediumAccess {
     Reading,
     Writing,
 }
 
-type Refused = (Status, Asked);
+type Refused = (Status, DeviceCommand);
 
-impl Asked {
-    fn done(self, outcome: Result<(), DeviceError>, way: Way) {
+impl DeviceCommand {
+    fn done(self, outcome: Result<(), DeviceError>, way: MediumAccess) {
         match outcome {
             Ok(()) => self.reply.success(),
             Err(error) => self.failed(&error, way),
         }
     }
 
-    fn failed(self, error: &DeviceError, way: Way) {
+    fn failed(self, error: &DeviceError, way: MediumAccess) {
         count(&self.namespace.counting.errors, 1);
         let status = match (error, way) {
             (DeviceError::NoSpace, _) => Status::CAPACITY_EXCEEDED,
             (DeviceError::Gone, _) => Status::NAMESPACE_NOT_READY,
             (DeviceError::OutOfRange { .. }, _) => Status::LBA_OUT_OF_RANGE,
             (DeviceError::Unaligned { .. }, _) => Status::INVALID_FIELD,
-            (DeviceError::Io(_), Way::Reading) => Status::UNRECOVERED_READ_ERROR,
-            (DeviceError::Io(_), Way::Writing) => Status::WRITE_FAULT,
+            (DeviceError::Io(_), MediumAccess::Reading) => Status::UNRECOVERED_READ_ERROR,
+            (DeviceError::Io(_), MediumAccess::Writing) => Status::WRITE_FAULT,
         };
         self.fail(status);
     }
@@ -170,13 +170,13 @@ fn extent(namespace: &Namespace, lba: u64, blocks: u64) -> Result<(u64, u64), St
 /// The extent of a command that moves data, of which there are `length_bytes`.
 fn moved(namespace: &Namespace, command: &Command, length_bytes: usize) -> Result<(u64, u64), Status> {
     let (offset, length) = extent(namespace, command.lba(), u64::from(command.block_count()))?;
-    if length > u64::from(LARGEST_TRANSFER_BYTES) {
+    if length > u64::from(MAX_TRANSFER_BYTES) {
         return Err(Status::INVALID_FIELD);
     }
     if length == length_bytes as u64 { Ok((offset, length)) } else { Err(Status::DATA_LENGTH_INVALID) }
 }
 
-fn read(asked: Asked, command: &Command) -> Result<(), Refused> {
+fn read(asked: DeviceCommand, command: &Command) -> Result<(), Refused> {
     let place = moved(&asked.namespace, command, command.sgl.length_bytes as usize);
     let (offset_bytes, length_bytes) = match place {
         Ok(place) => place,
@@ -193,13 +193,13 @@ fn read(asked: Asked, command: &Command) -> Result<(), Refused> {
         Box::new(move |completion| match completion {
             Ok(data) if data.len() == length => asked.reply.data(data),
             Ok(_) => asked.fail(Status::INTERNAL_ERROR),
-            Err(error) => asked.failed(&error, Way::Reading),
+            Err(error) => asked.failed(&error, MediumAccess::Reading),
         }),
     );
     Ok(())
 }
 
-fn write(asked: Asked, command: &Command, data: Vec<u8>) -> Result<(), Refused> {
+fn write(asked: DeviceCommand, command: &Command, data: Vec<u8>) -> Result<(), Refused> {
     let (offset_bytes, length_bytes) = match moved(&asked.namespace, command, data.len()) {
         Ok(place) => place,
         Err(status) => return Err((status, asked)),
@@ -211,21 +211,21 @@ fn write(asked: Asked, command: &Command, data: Vec<u8>) -> Result<(), Refused> 
     let namespace = Arc::clone(&asked.namespace);
     namespace.device.submit(
         Request::Write { offset_bytes, data, fua },
-        Box::new(move |completion| asked.done(completion.map(drop), Way::Writing)),
+        Box::new(move |completion| asked.done(completion.map(drop), MediumAccess::Writing)),
     );
     Ok(())
 }
 
-fn flush(asked: Asked) {
+fn flush(asked: DeviceCommand) {
     count(&asked.namespace.counting.flushes, 1);
     let namespace = Arc::clone(&asked.namespace);
     let done = move |completion: underlay_storage::device::Completion| {
-        asked.done(completion.map(drop), Way::Writing);
+        asked.done(completion.map(drop), MediumAccess::Writing);
     };
     namespace.device.submit(Request::Flush, Box::new(done));
 }
 
-fn compare(asked: Asked, command: &Command, expected: Vec<u8>) -> Result<(), Refused> {
+fn compare(asked: DeviceCommand, command: &Command, expected: Vec<u8>) -> Result<(), Refused> {
     let (offset_bytes, _) = match moved(&asked.namespace, command, expected.len()) {
         Ok(place) => place,
         Err(status) => return Err((status, asked)),
@@ -244,13 +244,13 @@ fn compare(asked: Asked, command: &Command, expected: Vec<u8>) -> Result<(), Ref
                     false => asked.reply.status(Status::COMPARE_FAILURE.do_not_retry()),
                 }
             }
-            Err(error) => asked.failed(&error, Way::Reading),
+            Err(error) => asked.failed(&error, MediumAccess::Reading),
         }),
     );
     Ok(())
 }
 
-fn write_zeroes(asked: Asked, command: &Command) -> Result<(), Refused> {
+fn write_zeroes(asked: DeviceCommand, command: &Command) -> Result<(), Refused> {
     let place = extent(&asked.namespace, command.lba(), u64::from(command.block_count()));
     let (offset_bytes, length_bytes) = match place {
         Ok(place) => place,
@@ -263,7 +263,7 @@ fn write_zeroes(asked: Asked, command: &Command) -> Result<(), Refused> {
         discard_all(asked, vec![request], fua);
         return Ok(());
     }
-    if length_bytes > u64::from(LARGEST_TRANSFER_BYTES) {
+    if length_bytes > u64::from(MAX_TRANSFER_BYTES) {
         return Err((Status::INVALID_FIELD, asked));
     }
     let counting = &asked.namespace.counting;
@@ -273,12 +273,12 @@ fn write_zeroes(asked: Asked, command: &Command) -> Result<(), Refused> {
     let data = vec![0; length_bytes as usize];
     namespace.device.submit(
         Request::Write { offset_bytes, data, fua },
-        Box::new(move |completion| asked.done(completion.map(drop), Way::Writing)),
+        Box::new(move |completion| asked.done(completion.map(drop), MediumAccess::Writing)),
     );
     Ok(())
 }
 
-fn manage_dataset(asked: Asked, command: &Command, data: &[u8]) -> Result<(), Refused> {
+fn manage_dataset(asked: DeviceCommand, command: &Command, data: &[u8]) -> Result<(), Refused> {
     let count_of_ranges = (command.dwords[0] & 0xff) as usize + 1;
     if data.len() < count_of_ranges * DatasetRange::BYTES {
         return Err((Status::DATA_LENGTH_INVALID, asked));
@@ -310,11 +310,11 @@ fn count_discard(namespace: &Namespace, length_bytes: u64) {
 }
 
 /// Discards at once, and then, if asked, flushes.
-fn discard_all(asked: Asked, requests: Vec<Request>, flush_behind: bool) {
+fn discard_all(asked: DeviceCommand, requests: Vec<Request>, flush_behind: bool) {
     let namespace = Arc::clone(&asked.namespace);
     let all = Together::new(requests.len(), move |outcome| match outcome {
         Ok(()) if flush_behind => flush(asked),
-        outcome => asked.done(outcome, Way::Writing),
+        outcome => asked.done(outcome, MediumAccess::Writing),
     });
     for request in requests {
         let all = Arc::clone(&all);

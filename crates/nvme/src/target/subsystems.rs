@@ -19,9 +19,9 @@ use crate::auth::ControllerSecrets;
 use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, NQN_BYTES};
 
 /// Namespace IDs of a subsystem are at most this.
-pub const LARGEST_NSID: u32 = 1024;
+pub const MAX_NSID: u32 = 1024;
 /// Controller IDs above this have other uses.
-const LARGEST_CONTROLLER_ID: u16 = 0xffef;
+const MAX_CONTROLLER_ID: u16 = 0xffef;
 /// How long a host waits for what it, or the one that wrote before it, had under way.
 const FORMER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -36,7 +36,7 @@ pub enum SubsystemError {
     SubsystemExists(String),
     #[error("there is no subsystem {0}")]
     NoSubsystem(String),
-    #[error("the namespace ID {0} is not one of 1 to {LARGEST_NSID}")]
+    #[error("the namespace ID {0} is not one of 1 to {MAX_NSID}")]
     InvalidNsid(u32),
     #[error("the namespace {0} is there already")]
     NamespaceExists(u32),
@@ -79,7 +79,7 @@ pub struct SubsystemConfig {
 
 /// What a namespace is to be.
 pub struct NamespaceConfig {
-    /// 1 to [`LARGEST_NSID`].
+    /// 1 to [`MAX_NSID`].
     pub nsid: u32,
     /// By what hosts know it again, whatever its ID is.
     pub uuid: [u8; 16],
@@ -160,16 +160,16 @@ pub struct Subsystem {
     generation: AtomicU64,
     controllers: Mutex<Controllers>,
     /// Queues that ended, of which a device may still have commands.
-    former: Mutex<Vec<Former>>,
+    former: Mutex<Vec<FormerQueue>>,
     discovery: Arc<Discovery>,
 }
 
-struct Former {
+struct FormerQueue {
     host: HostIdentity,
     queue: Weak<Queue>,
 }
 
-impl Former {
+impl FormerQueue {
     fn has_commands(&self) -> bool {
         self.queue.upgrade().is_some_and(|queue| queue.may_reach_device())
     }
@@ -223,7 +223,7 @@ impl Subsystem {
         writers: Writers,
     ) -> Result<Arc<Namespace>, SubsystemError> {
         let NamespaceConfig { nsid, uuid, device } = config;
-        if !(1..=LARGEST_NSID).contains(&nsid) {
+        if !(1..=MAX_NSID).contains(&nsid) {
             return Err(SubsystemError::InvalidNsid(nsid));
         }
         let Geometry { capacity_bytes, block_bytes, optimal_io_bytes } = device.geometry();
@@ -357,7 +357,7 @@ impl Subsystem {
         // The one after the last, so that an ID doesn't come again while a host still holds on to it.
         let last = controllers.last_id;
         let free = |id: &u16| !controllers.by_id.contains_key(id);
-        let id = (last + 1..=LARGEST_CONTROLLER_ID).chain(1..=last).find(free)?;
+        let id = (last + 1..=MAX_CONTROLLER_ID).chain(1..=last).find(free)?;
         let controller = Arc::new(make(id));
         controllers.by_id.insert(id, Arc::clone(&controller));
         controllers.last_id = id;
@@ -367,15 +367,15 @@ impl Subsystem {
         Some(controller)
     }
 
-    fn former(&self) -> MutexGuard<'_, Vec<Former>> {
+    fn former(&self) -> MutexGuard<'_, Vec<FormerQueue>> {
         self.former.lock()
     }
 
     /// For as long as a device may have commands of this queue, which ends.
     pub(super) fn remember_former(&self, host: HostIdentity, queue: &Arc<Queue>) {
         let mut former = self.former();
-        former.retain(Former::has_commands);
-        former.push(Former { host, queue: Arc::downgrade(queue) });
+        former.retain(FormerQueue::has_commands);
+        former.push(FormerQueue { host, queue: Arc::downgrade(queue) });
     }
 
     /// Waits until devices have nothing more of a host's connections that are gone, and says whether that is so now.
@@ -383,7 +383,7 @@ impl Subsystem {
         let is_of_host = |controller: &Controller| controller.is_of(host_nqn, host_id);
         // What such a connection has received and not looked at may not reach a device any more.
         self.controllers_that(is_of_host).iter().for_each(|controller| controller.end_hung_up());
-        let is_former = |one: &Former| one.host.nqn == host_nqn && one.host.id == *host_id;
+        let is_former = |one: &FormerQueue| one.host.nqn == host_nqn && one.host.id == *host_id;
         let is_free = || !self.former().iter().any(|one| is_former(one) && one.has_commands());
         is_planted(Bug::LateWriteLands) || wait_for(is_free)
     }
@@ -512,7 +512,7 @@ impl Surroundings for Subsystem {
     fn await_last_commands(&self, former: Option<&HostIdentity>) -> bool {
         let left = former.map_or_else(Vec::new, |host| self.controllers_of(host));
         wait_for(|| {
-            !self.former().iter().any(Former::has_commands)
+            !self.former().iter().any(FormerQueue::has_commands)
                 && !left.iter().any(|controller| controller.has_commands_at_device())
         })
     }
@@ -576,7 +576,7 @@ impl Subsystems {
     pub(super) fn add_discovery_controller(&self, make: impl FnOnce(u16) -> Controller) -> Arc<Controller> {
         // They have no I/O queues that would find them by it, so an ID may come again.
         let turn = self.discovery_ids.fetch_add(1, Ordering::Relaxed);
-        let controller = Arc::new(make((turn % u64::from(LARGEST_CONTROLLER_ID)) as u16 + 1));
+        let controller = Arc::new(make((turn % u64::from(MAX_CONTROLLER_ID)) as u16 + 1));
         debug_assert_ne!(controller.id, ANY_CONTROLLER);
         let mut controllers = self.discovery.controllers();
         controllers.retain(|one| one.strong_count() > 0);

@@ -13,17 +13,17 @@ use underlay_nvme::target::Hosts;
 use crate::host::{HOST_NQN, Host, PLAIN};
 use crate::{Fixture, NQN, wait_until};
 
-const MOST_STRANGERS: usize = 8;
+const MAX_STRANGERS: usize = 8;
 
 #[test]
 fn strangers_take_each_other_s_places_and_no_host_s() {
-    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_strangers = MOST_STRANGERS);
+    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_strangers = MAX_STRANGERS);
     let (mut admin, _io) = fixture.queues(&PLAIN);
     let mut strangers: Vec<TcpStream> = Vec::new();
-    for _ in 0..5 * MOST_STRANGERS {
+    for _ in 0..5 * MAX_STRANGERS {
         strangers.push(TcpStream::connect(fixture.address).unwrap());
         wait_until("there are no more than may be", || {
-            fixture.target.connections().len() <= MOST_STRANGERS + 2
+            fixture.target.connections().len() <= MAX_STRANGERS + 2
         });
     }
     // The first ones were closed, and the last ones wait.
@@ -39,15 +39,15 @@ fn strangers_take_each_other_s_places_and_no_host_s() {
 /// The list of subsystems is for everybody, and whoever asks for it has proven nothing.
 #[test]
 fn whoever_asks_for_the_list_stays_a_stranger() {
-    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_strangers = MOST_STRANGERS);
+    let fixture = Fixture::with(Hosts::Any(None), |config| config.max_strangers = MAX_STRANGERS);
     let (mut admin, _io) = fixture.queues(&PLAIN);
     let mut asking: Vec<Host> = Vec::new();
-    for _ in 0..3 * MOST_STRANGERS {
+    for _ in 0..3 * MAX_STRANGERS {
         let mut host = Host::begun(fixture.address, &PLAIN);
         host.connect(0, DISCOVERY_NQN, ANY_CONTROLLER, &PLAIN).expect_success();
         asking.push(host);
         wait_until("there are no more than may be", || {
-            fixture.target.connections().len() <= MOST_STRANGERS + 2
+            fixture.target.connections().len() <= MAX_STRANGERS + 2
         });
     }
     let mut last = asking.pop().unwrap();

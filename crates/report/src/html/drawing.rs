@@ -91,8 +91,8 @@ impl Axis {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = if decades > 2.2 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let every = (decades / 6.0).ceil().max(1.0) as i32;
-        let first = self.low.log10().floor().clamp(-MOST_DECADES, MOST_DECADES) as i32;
-        let last = self.high.log10().ceil().clamp(-MOST_DECADES, MOST_DECADES) as i32;
+        let first = self.low.log10().floor().clamp(-MAX_DECADES, MAX_DECADES) as i32;
+        let last = self.high.log10().ceil().clamp(-MAX_DECADES, MAX_DECADES) as i32;
         (first..=last)
             .filter(|exponent| (exponent - first) % every == 0)
             .flat_map(|exponent| steps.iter().map(move |step| step * 10f64.powi(exponent)))
@@ -102,7 +102,7 @@ impl Axis {
 }
 
 /// A logarithmic axis goes no further, whatever a record says.
-const MOST_DECADES: f64 = 30.0;
+const MAX_DECADES: f64 = 30.0;
 /// No figure of ours is beyond; one of a record that somebody else wrote may be, and is drawn at the end of the axis.
 fn is_drawn(value: f64) -> bool {
     value == 0.0 || (1e-30..=1e30).contains(&value.abs())

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::summary::ratio_field;
 use super::{Page, swatch};
-use crate::network::{self, Held, Pair, Way};
+use crate::network::{self, Held, NetworkPath, Pair};
 use crate::quantity::{self, ABSENT};
 
 pub fn section(page: &Page) -> Option<Markup> {
@@ -31,7 +31,7 @@ pub fn section(page: &Page) -> Option<Markup> {
     })
 }
 
-fn line(page: &Page, way: &Way) -> Markup {
+fn line(page: &Page, way: &NetworkPath) -> Markup {
     let us = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::latency);
     let record = way.record;
     html! {

@@ -78,10 +78,10 @@ fn amplification(wear: &Wear) -> String {
 
 fn life(days: f64) -> String {
     const DAYS_OF_A_YEAR: f64 = 365.25;
-    const LONGEST_YEARS: f64 = 100.0;
+    const MAX_YEARS: f64 = 100.0;
     let years = days / DAYS_OF_A_YEAR;
     match years {
-        _ if years > LONGEST_YEARS => "over 100 years".to_owned(),
+        _ if years > MAX_YEARS => "over 100 years".to_owned(),
         _ if years >= 2.0 => format!("{} years", quantity::number(years, 2)),
         _ => format!("{} days", quantity::number(days, 2)),
     }

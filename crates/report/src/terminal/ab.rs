@@ -1,13 +1,13 @@
 //! Two runs beside each other, for a terminal.
 
-use super::{CELLS_NAMED, Layout, NARROWEST, Paint, Style, wrap};
+use super::{CELLS_NAMED, Layout, MIN, Paint, Style, wrap};
 use crate::ab::{AbComparison, cell_name};
 use crate::quantity::{self, ABSENT};
 
 /// The sentence, the table, how the runs differ and what to know, in lines of at most `width` columns. Colour as in
 /// [`comparison`](super::comparison).
 pub fn text(ab: &AbComparison, width: usize, colour: bool) -> String {
-    let (width, paint) = (width.max(NARROWEST), Paint { colour });
+    let (width, paint) = (width.max(MIN), Paint { colour });
     let mut out = String::new();
     for (letter, (name, started_at)) in ["A", "B"].iter().zip(ab.names.iter().zip(&ab.started_at)) {
         out += &format!("{letter}  {name}, started {started_at}\n");

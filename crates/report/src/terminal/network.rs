@@ -2,7 +2,7 @@
 
 use super::{Layout, Paint, wrap};
 use crate::comparison::{Comparison, Row};
-use crate::network::{self, Pair, Way};
+use crate::network::{self, NetworkPath, Pair};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::ratio::{Difference, Ratio};
 
@@ -42,7 +42,7 @@ fn heading_lines(heading: &str, width: usize, paint: Paint) -> String {
     format!("\n{}", lines.collect::<String>())
 }
 
-fn ways_table(comparison: &Comparison, ways: &[Way], columns: Columns) -> Layout {
+fn ways_table(comparison: &Comparison, ways: &[NetworkPath], columns: Columns) -> Layout {
     let mut header = vec!["workload", "storage", "request", "device", "empty", "link", "server cores"];
     if columns == Columns::All {
         header.insert(3, "request p99");

@@ -11,7 +11,7 @@ use super::{BLOCK, Rig};
 use crate::script::Step;
 use crate::user::User;
 
-const MOST_SNAPSHOTS: usize = 4;
+const MAX_SNAPSHOTS: usize = 4;
 
 impl Rig {
     /// Does something to the pool in a task of its server.
@@ -61,7 +61,7 @@ impl Rig {
     pub(super) fn snapshot(&mut self, volume: u32, writable: bool) {
         let Some(source) = self.user(volume) else { return };
         let snapshots = self.known().len().saturating_sub(self.setup.volumes.len());
-        if snapshots >= MOST_SNAPSHOTS || self.is_being_changed(&source.name) || self.pool().is_none() {
+        if snapshots >= MAX_SNAPSHOTS || self.is_being_changed(&source.name) || self.pool().is_none() {
             return;
         }
         self.snapshots += 1;

@@ -25,7 +25,7 @@ pub struct Curve {
 }
 
 /// More than anyone needs; a file of millions would be a mistake.
-pub(super) const MOST_POINTS: usize = 1000;
+pub(super) const MAX_POINTS: usize = 1000;
 
 impl Distribution {
     /// Always `value`.
@@ -48,8 +48,8 @@ impl Distribution {
 
     /// What keeps it from being a distribution of values from `low` to `high`.
     pub fn problem(&self, low: f64, high: f64) -> Option<String> {
-        if self.quantiles.is_empty() || self.quantiles.len() > MOST_POINTS {
-            return Some(format!("needs 1 to {MOST_POINTS} quantiles"));
+        if self.quantiles.is_empty() || self.quantiles.len() > MAX_POINTS {
+            return Some(format!("needs 1 to {MAX_POINTS} quantiles"));
         }
         for &(share, value) in &self.quantiles {
             if !(0.0..1.0).contains(&share) {
@@ -81,8 +81,8 @@ impl Curve {
 
     /// What keeps it from being a curve with values from `low` to `high`.
     pub fn problem(&self, low: f64, high: f64) -> Option<String> {
-        if self.points.is_empty() || self.points.len() > MOST_POINTS {
-            return Some(format!("needs 1 to {MOST_POINTS} points"));
+        if self.points.is_empty() || self.points.len() > MAX_POINTS {
+            return Some(format!("needs 1 to {MAX_POINTS} points"));
         }
         for &(x, y) in &self.points {
             if !(0.0..=1e12).contains(&x) || !(low..=high).contains(&y) {

@@ -25,7 +25,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 
 /// A longer discard is carried out and kept at once: what it would take to undo one of a whole device is a copy of
 /// the device.
-const LONGEST_UNDONE_DISCARD_BYTES: u64 = 1 << 20;
+const MAX_UNDONE_DISCARD_BYTES: u64 = 1 << 20;
 
 /// What became of the writes that no flush had covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ impl Power {
     /// No ticket for a discard that is kept at once.
     pub fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<Option<Ticket>, DeviceError> {
         let discard = |backing: &dyn Backing| backing.discard(offset_bytes, length_bytes);
-        if length_bytes <= LONGEST_UNDONE_DISCARD_BYTES {
+        if length_bytes <= MAX_UNDONE_DISCARD_BYTES {
             return self.change(offset_bytes, length_bytes, false, discard).map(Some);
         }
         let mut log = self.lock();

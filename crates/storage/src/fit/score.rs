@@ -37,13 +37,13 @@ pub struct Score {
 /// So many requests make a 99th percentile with ten beyond it.
 const ENOUGH_FOR_P99: u64 = 1000;
 /// More than this a point needs not.
-const MOST_REQUESTS: u64 = 10_000;
+const MAX_REQUESTS: u64 = 10_000;
 /// Requests before the first that counts, by which a queue has found its order.
 const WARMUP_SHARE: f64 = 0.2;
 const WARMUP_REQUESTS: f64 = 2_000.0;
 /// A buffer is filled with so many times its size: it drains meanwhile.
 const FILLS: f64 = 10.0;
-const MOST_FILL_REQUESTS: u64 = 2_000_000;
+const MAX_FILL_REQUESTS: u64 = 2_000_000;
 
 impl Score {
     /// Of the mean latency, which in a closed loop is that of the throughput; zero for a bound that is kept.
@@ -155,7 +155,7 @@ fn load_of(point: &Point, span_bytes: u64, seed: u64) -> Load {
             .min(Duration::from_secs_f64(WARMUP_REQUESTS / point.iops.max(1e-3))),
         // Rather more requests than were measured: the model's own chance should not be part of the error.
         duration: duration * 4,
-        most_requests: MOST_REQUESTS,
+        most_requests: MAX_REQUESTS,
         seed,
     }
 }
@@ -170,7 +170,7 @@ fn fill(
 ) -> Result<(), TargetError> {
     let buffer_bytes = medium.model.write_buffer_bytes();
     let block_bytes: u64 = if pattern.is_random() { 4096 } else { 128 << 10 };
-    let requests = ((FILLS * buffer_bytes / block_bytes as f64) as u64).min(MOST_FILL_REQUESTS);
+    let requests = ((FILLS * buffer_bytes / block_bytes as f64) as u64).min(MAX_FILL_REQUESTS);
     if requests == 0 || span_bytes < block_bytes {
         return Ok(());
     }

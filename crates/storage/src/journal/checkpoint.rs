@@ -4,7 +4,7 @@ use std::sync::Arc;
 use underlay_sync::planted::{Bug, is_planted};
 
 use super::format::{self, BLOCK_BYTES, Header};
-use super::{Inner, LARGEST_BATCH_BYTES, PIECE_BYTES, void};
+use super::{Inner, MAX_BATCH_BYTES, PIECE_BYTES, void};
 use crate::device::{DeviceError, Request};
 use crate::layers::join::repeat;
 
@@ -88,7 +88,7 @@ impl Checkpoint {
             }
             let at = from;
             from = state.len().min(at + PIECE_BYTES as usize);
-            checkpoint.write_piece(at, &state[at..from], move || next.go_on());
+            checkpoint.write_piece(at, &state[at..from], move || next.resume());
         });
     }
 
@@ -141,13 +141,13 @@ impl Checkpoint {
             }
             // The next record would have another checkpoint begin, and so on.
             let first = state.pending.front().map_or(0, |record| format::record_bytes(record.len()));
-            let room = (self.inner.area_bytes - state.end_bytes).min(LARGEST_BATCH_BYTES);
+            let room = (self.inner.area_bytes - state.end_bytes).min(MAX_BATCH_BYTES);
             covered == 0 && format::batch_bytes(first) > room
         };
         if stuck {
             let problem = "a record is too long for the journal, and its snapshot leaves it out";
             return self.inner.fail(&DeviceError::Io(problem.into()));
         }
-        self.inner.go_on();
+        self.inner.start_next_work();
     }
 }

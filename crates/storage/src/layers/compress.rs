@@ -27,7 +27,7 @@ pub const UNIT_BYTES: u64 = 4096;
 /// Between two checkpoints at least this much may be journalled.
 const LOG_BYTES: u64 = 64 << 10;
 /// Adjacent chunks are read and written together up to this length.
-const LONGEST_REQUEST_BYTES: u64 = 1 << 20;
+const MAX_REQUEST_BYTES: u64 = 1 << 20;
 
 /// Cuts the volume into chunks and stores each compressed, in as many units of 4 KiB as it takes.
 ///
@@ -236,7 +236,7 @@ impl Inner {
         // Neighbours on the device are read by one request.
         let mut reads: Vec<Run> = Vec::new();
         for run in entries.iter().flatten().flat_map(|entry| &entry.runs) {
-            let longest = (LONGEST_REQUEST_BYTES / UNIT_BYTES) as u32;
+            let longest = (MAX_REQUEST_BYTES / UNIT_BYTES) as u32;
             match reads.last_mut() {
                 Some(last) if last.start + last.count == run.start && last.count + run.count <= longest => {
                     last.count += run.count;
@@ -468,7 +468,7 @@ impl Inner {
                     match writes.last_mut() {
                         Some((start, data))
                             if u64::from(*start) + data.len() as u64 / UNIT_BYTES == u64::from(run.start)
-                                && (data.len() + bytes.len()) as u64 <= LONGEST_REQUEST_BYTES =>
+                                && (data.len() + bytes.len()) as u64 <= MAX_REQUEST_BYTES =>
                         {
                             data.extend_from_slice(bytes);
                         }

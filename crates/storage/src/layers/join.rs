@@ -57,11 +57,11 @@ struct Sequence {
 /// loop: on devices that answer at once a long sequence of calls would use up the stack.
 pub fn repeat(step: impl FnMut(Next) + Send + 'static) {
     let sequence = Arc::new(Sequence { step: Mutex::new(Box::new(step)), turns: AtomicUsize::new(0) });
-    Next { sequence }.go_on();
+    Next { sequence }.resume();
 }
 
 impl Next {
-    pub fn go_on(self) {
+    pub fn resume(self) {
         let Next { sequence } = self;
         if sequence.turns.fetch_add(1, Ordering::SeqCst) > 0 {
             return;
@@ -90,7 +90,7 @@ mod tests {
             0 => sender.send(()).unwrap(),
             _ => {
                 left -= 1;
-                next.go_on();
+                next.resume();
             }
         });
         receiver.try_recv().unwrap();
@@ -102,7 +102,7 @@ mod tests {
         repeat(move |next| sender.send(next).unwrap());
         for _ in 0..3 {
             let next = receiver.recv().unwrap();
-            std::thread::spawn(move || next.go_on()).join().unwrap();
+            std::thread::spawn(move || next.resume()).join().unwrap();
         }
         // Whoever holds it last ends it.
         drop(receiver.recv().unwrap());

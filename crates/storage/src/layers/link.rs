@@ -102,8 +102,11 @@ impl MediumModel for LineModel {
     }
 
     fn submit(&mut self, request: ModelRequest, now: Time) {
-        let way =
-            if request.operation == Operation::Read { link::Way::FromTarget } else { link::Way::ToTarget };
+        let way = if request.operation == Operation::Read {
+            link::LinkDirection::FromTarget
+        } else {
+            link::LinkDirection::ToTarget
+        };
         let arrival = self.link.send(way, request.length_bytes, now).max(now);
         self.travelling.push(Reverse((arrival, request.id)));
     }

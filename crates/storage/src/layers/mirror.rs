@@ -21,7 +21,7 @@ const KIND: crate::journal::format::Kind = *b"mirror  ";
 const BLOCK_BYTES: u64 = 4096;
 /// How much is copied by one request.
 const PIECE_BYTES: u64 = 1 << 20;
-const MOST_REGIONS: u64 = 4096;
+const MAX_REGIONS: u64 = 4096;
 /// A member that is out is looked for at every flush, and once in so many requests.
 const LOOK_INTERVAL: u64 = 64;
 
@@ -112,7 +112,7 @@ struct Member {
 }
 
 fn layout(capacity_bytes: u64, members: usize, region_bytes: u64) -> (u64, u64) {
-    let smallest_bytes = capacity_bytes.div_ceil(MOST_REGIONS).next_power_of_two();
+    let smallest_bytes = capacity_bytes.div_ceil(MAX_REGIONS).next_power_of_two();
     let region_bytes = region_bytes.next_multiple_of(BLOCK_BYTES).max(smallest_bytes);
     let snapshot_bytes = Kept::encoded_bytes(members, capacity_bytes.div_ceil(region_bytes));
     (region_bytes, Journal::range_bytes(snapshot_bytes, 8 * snapshot_bytes))

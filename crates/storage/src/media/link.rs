@@ -14,7 +14,7 @@ use crate::catalogue::LinkParameters;
 use crate::time::Time;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum LinkDirection {
     ToTarget,
     FromTarget,
 }
@@ -72,7 +72,7 @@ impl Link {
     /// Sends a message with so much data at `now`, which never goes back: when the last of it arrives.
     ///
     /// Messages of one way follow one another onto the line; on it they may overtake, as on several connections.
-    pub fn send(&mut self, way: Way, data_bytes: u64, now: Time) -> Time {
+    pub fn send(&mut self, way: LinkDirection, data_bytes: u64, now: Time) -> Time {
         let travel_ns = self.round_trip.draw_ns(&mut self.random) / 2;
         let line = &mut self.ways[way as usize];
         let sending_ns = transfer_ns(data_bytes + self.message_bytes, line.mb_s).max(self.message_ns);
@@ -90,9 +90,9 @@ mod tests {
         // 1000 MB/s: a byte a nanosecond.
         let mut link = Link::plain(1000.0, Duration::from_micros(50));
         let at = |ns| Time::from_ns(ns);
-        assert_eq!(link.send(Way::ToTarget, 4096, at(0)), at(4096 + 50_000));
-        assert_eq!(link.send(Way::ToTarget, 4096, at(0)), at(8192 + 50_000));
-        assert_eq!(link.send(Way::FromTarget, 100, at(0)), at(100 + 50_000));
-        assert_eq!(link.send(Way::ToTarget, 0, at(20_000)), at(70_000));
+        assert_eq!(link.send(LinkDirection::ToTarget, 4096, at(0)), at(4096 + 50_000));
+        assert_eq!(link.send(LinkDirection::ToTarget, 4096, at(0)), at(8192 + 50_000));
+        assert_eq!(link.send(LinkDirection::FromTarget, 100, at(0)), at(100 + 50_000));
+        assert_eq!(link.send(LinkDirection::ToTarget, 0, at(20_000)), at(70_000));
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use super::link::{Link, Way};
+use super::link::{Link, LinkDirection};
 use super::us_to_ns;
 use crate::catalogue::LinkParameters;
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
@@ -65,7 +65,7 @@ impl NetworkModel {
 
     fn send(&mut self, request: ModelRequest, now: Time) {
         let data_bytes = if request.operation == Operation::Write { request.length_bytes } else { 0 };
-        let arrives = self.link.send(Way::ToTarget, data_bytes, now);
+        let arrives = self.link.send(LinkDirection::ToTarget, data_bytes, now);
         self.under_way.insert(request.id, request);
         self.push(arrives.as_ns(), Event::Arrived(request.id));
     }
@@ -78,7 +78,7 @@ impl NetworkModel {
                 Some(request) if request.operation == Operation::Read => request.length_bytes,
                 _ => 0,
             };
-            let arrives = self.link.send(Way::FromTarget, data_bytes, at);
+            let arrives = self.link.send(LinkDirection::FromTarget, data_bytes, at);
             self.push(arrives.as_ns(), Event::Answered(id));
         }
         self.done = done;

@@ -16,7 +16,7 @@ use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
 use crate::time::Time;
 
 /// Beyond so many copies the curves are as flat as they will be.
-const MOST_COPIES: usize = 256;
+const MAX_COPIES: usize = 256;
 
 /// Persistent memory in virtual time.
 pub struct PmemModel {
@@ -75,7 +75,7 @@ struct Queued {
 
 fn rates(curve: &Curve) -> Vec<f64> {
     // MB/s are bytes a microsecond.
-    (1..=MOST_COPIES).map(|copies| curve.at(copies as f64) / 1e3 / copies as f64).collect()
+    (1..=MAX_COPIES).map(|copies| curve.at(copies as f64) / 1e3 / copies as f64).collect()
 }
 
 fn rate(rates: &[f64], copies: usize) -> f64 {

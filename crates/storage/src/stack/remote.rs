@@ -23,11 +23,11 @@ pub trait Opener {
 /// A device that is elsewhere, and what tells of the way there.
 pub struct OpenedRemote {
     pub device: Arc<dyn BlockDevice>,
-    pub way: Arc<dyn Way>,
+    pub way: Arc<dyn RemoteConnection>,
 }
 
 /// The way to a device that is elsewhere.
-pub trait Way: Send + Sync {
+pub trait RemoteConnection: Send + Sync {
     /// Forgets the latencies seen so far.
     fn begin_measurement(&self);
     /// What it did. Times are this machine's own: a network is not slowed down.

@@ -20,10 +20,10 @@ use super::attached::Storages;
 use super::certificate::{Evidence, certify};
 use super::dataset::{Datasets, Prepared};
 use super::drive;
-use super::servers::{Ground, Servers};
-use super::window::{Taken, Window};
+use super::servers::{ServerResources, Servers};
+use super::window::{Window, WindowFigures};
 use super::{CellError, Observer, check_stop, faults, rate_search, schedule, storage};
-use crate::plan::{self, Asked};
+use crate::plan::{self, CellWork};
 use crate::spec::{Cache, JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
 
 /// A client waits this long for an answer, in modelled time: stretched by slow motion.
@@ -62,11 +62,11 @@ impl<'a> CellPlan<'a> {
     pub fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
         let entry = plan::entries(study).into_iter().find(|entry| entry.cell.id == planned.cell.id)?;
         let (job, records_here, data_bytes_here) = match entry.asked {
-            Asked::Requests(_) => {
+            CellWork::Requests(_) => {
                 let records = study.records_here(entry.system.share(planned.cell.records));
                 (None, records, records * entry.workload.record_bytes())
             }
-            Asked::Job(job) => (Some(job), 0, study.bytes_here(job.data_bytes)),
+            CellWork::Job(job) => (Some(job), 0, study.bytes_here(job.data_bytes)),
         };
         Some(CellPlan {
             study,
@@ -128,7 +128,7 @@ pub fn settings(plan: &CellPlan<'_>) -> Settings {
 }
 
 /// The machine that cells run on, and the programs that they run by.
-pub struct Here {
+pub struct HostInfo {
     pub machine: Machine,
     pub versions: BTreeMap<String, String>,
 }
@@ -144,7 +144,7 @@ enum Floor {
 
 /// What is the same for all cells of a run.
 pub struct Bench {
-    here: Here,
+    here: HostInfo,
     registry: Registry,
     work: PathBuf,
     /// Where cells' records go, and what belongs beside them.
@@ -156,7 +156,7 @@ pub struct Bench {
 
 /// What was seen of a system and its storage while a cell was measured.
 pub struct Observed {
-    pub taken: Taken,
+    pub taken: WindowFigures,
     pub settings: BTreeMap<String, String>,
     pub memory_enforced_by: Option<&'static str>,
     pub memory_peak_bytes: Option<u64>,
@@ -204,7 +204,7 @@ struct Driven {
 }
 
 impl Bench {
-    pub fn new(here: Here, registry: Registry, work: &Path, records: &Path) -> Self {
+    pub fn new(here: HostInfo, registry: Registry, work: &Path, records: &Path) -> Self {
         Bench {
             here,
             registry,
@@ -451,7 +451,7 @@ impl Bench {
         storages: &Storages,
         budgets: &[MemoryBudget],
         folder: &Path,
-    ) -> Result<Vec<Ground>, CellError> {
+    ) -> Result<Vec<ServerResources>, CellError> {
         let mut grounds = Vec::new();
         for server in 0..plan.system.servers as usize {
             let scratch = folder.join(format!("scratch-{server}"));
@@ -465,7 +465,10 @@ impl Bench {
                 )));
             }
             let cgroup_procs = budgets.get(server).map(MemoryBudget::procs_files).unwrap_or_default();
-            grounds.push(Ground { paths, memory: Memory { budget_bytes: plan.budget_bytes, cgroup_procs } });
+            grounds.push(ServerResources {
+                paths,
+                memory: Memory { budget_bytes: plan.budget_bytes, cgroup_procs },
+            });
         }
         // Pages that this process read or wrote while it put the data there are not charged to the cell.
         underlay_attach::memory_budget::drop_file_caches(&storages.paths())?;

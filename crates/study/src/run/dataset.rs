@@ -17,7 +17,7 @@ use underlay_systems::system::{Memory, Settings, StoragePaths, System};
 
 use super::attached::{Storages, images_folder};
 use super::cell::{CellFolder, CellPlan, settings};
-use super::servers::{Ground, Servers};
+use super::servers::{ServerResources, Servers};
 use super::{CellError, Live, Observer, check_stop, drive, images, storage};
 use crate::spec::StorageSource;
 
@@ -156,7 +156,7 @@ impl Datasets {
                 settings.values.entry(key.to_owned()).or_insert_with(|| value.to_owned());
             }
         }
-        let servers = Servers::start(system, &[Ground { paths, memory }], &settings)?;
+        let servers = Servers::start(system, &[ServerResources { paths, memory }], &settings)?;
         let spec = drive::loading_spec(plan)?;
         let outcome = drive::drive(&spec, &servers, &(), observer, stop, "loading", None)?.measured;
         if outcome.errors > 0 {

@@ -14,8 +14,8 @@ use super::RunError;
 
 const HEAD: &str = "run.json";
 const LOCK: &str = "lock";
-const MOST_HEAD_BYTES: u64 = 64 << 20;
-const MOST_RECORD_BYTES: u64 = 256 << 20;
+const MAX_HEAD_BYTES: u64 = 64 << 20;
+const MAX_RECORD_BYTES: u64 = 256 << 20;
 
 /// An open run, held by one process at a time.
 pub struct RunDirectory {
@@ -113,7 +113,7 @@ impl RunDirectory {
         let path = self.records().join(&planned.file);
         let again =
             |problem: String| format!("{} is damaged ({problem}): its cell is run again", path.display());
-        let text = match self.cells.read_text(&planned.file, MOST_RECORD_BYTES) {
+        let text = match self.cells.read_text(&planned.file, MAX_RECORD_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
@@ -146,7 +146,7 @@ fn open_run(path: &Path) -> Result<Folder, RunError> {
 
 fn read_head(folder: &Folder) -> Result<Run, RunError> {
     let head = folder.path().join(HEAD);
-    let run: Run = read_json(folder, HEAD, MOST_HEAD_BYTES)?;
+    let run: Run = read_json(folder, HEAD, MAX_HEAD_BYTES)?;
     if run.schema != SCHEMA_VERSION {
         return Err(RunError::Mistake(format!(
             "{} was written with schema {}, this program knows {SCHEMA_VERSION}",

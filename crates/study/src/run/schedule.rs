@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use underlay_attach::{OwnFolder, Registry};
 use underlay_record::{CellStatus, Run, RunRecord, SCHEMA_VERSION};
 
-use super::cell::{Bench, CellPlan, Here};
+use super::cell::{Bench, CellPlan, HostInfo};
 use super::dataset::Datasets;
 use super::directory::RunDirectory;
 use super::{CellError, Observer, RunError, RunOptions, RunOutcome, machine, space};
@@ -52,7 +52,7 @@ pub fn start(
         reference: study.reference.clone(),
     };
     directory.write_run(&run)?;
-    go_on(study, &run, &directory, elsewhere, registry, observer, stop)
+    run_what_is_left(study, &run, &directory, elsewhere, registry, observer, stop)
 }
 
 /// Goes on with a run that was interrupted: what is recorded as completed is kept.
@@ -74,7 +74,7 @@ pub fn resume(
     }
     let registry = registry()?;
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
-    go_on(&study, &run, &directory, elsewhere, registry, observer, stop)
+    run_what_is_left(&study, &run, &directory, elsewhere, registry, observer, stop)
 }
 
 fn registry() -> Result<Registry, RunError> {
@@ -89,7 +89,7 @@ pub fn study_of(directory: &Path) -> Result<String, RunError> {
     Ok(RunDirectory::read(directory)?.study_toml)
 }
 
-fn go_on(
+fn run_what_is_left(
     study: &Study,
     run: &Run,
     directory: &RunDirectory,
@@ -133,7 +133,7 @@ fn go_on(
     outcome.completed = run.plan.len() - left;
     // Taken afresh: a run may be resumed after an upgrade, or on another machine.
     let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
-    let here = Here {
+    let here = HostInfo {
         machine: machine::describe(),
         versions: machine::versions(systems.flat_map(|system| system.versions())),
     };
@@ -142,7 +142,8 @@ fn go_on(
     }
     let mut bench = Bench::new(here, registry.clone(), work.path(), &directory.records());
     let mut datasets = Datasets::new(work.path(), registry);
-    let mut book = Book { directory, observer, outcome, left, pace, begun: Instant::now(), broken: None };
+    let mut book =
+        CellRecorder { directory, observer, outcome, left, pace, begun: Instant::now(), broken: None };
     for group in groups {
         if stop.load(Ordering::Relaxed) {
             break;
@@ -185,7 +186,7 @@ fn go_on(
             break;
         }
     }
-    let Book { mut outcome, left, broken, .. } = book;
+    let CellRecorder { mut outcome, left, broken, .. } = book;
     if let Some(error) = broken {
         return Err(error);
     }
@@ -196,7 +197,7 @@ fn go_on(
 }
 
 /// Writes down each cell as it ends.
-struct Book<'a> {
+struct CellRecorder<'a> {
     directory: &'a RunDirectory,
     observer: &'a dyn Observer,
     outcome: RunOutcome,
@@ -208,7 +209,7 @@ struct Book<'a> {
     broken: Option<RunError>,
 }
 
-impl Book<'_> {
+impl CellRecorder<'_> {
     fn keep(&mut self, plan: &CellPlan<'_>, record: &RunRecord) -> Result<(), CellError> {
         if let Err(error) = self.directory.write_cell(plan.planned, record) {
             self.broken = Some(error);

@@ -15,7 +15,7 @@ use super::{CellError, check_stop};
 const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// What one server is started on.
-pub struct Ground {
+pub struct ServerResources {
     pub paths: StoragePaths,
     pub memory: Memory,
 }
@@ -29,7 +29,7 @@ impl Servers {
     /// Starts a server on each ground, all at the same time.
     pub fn start(
         system: &dyn System,
-        grounds: &[Ground],
+        grounds: &[ServerResources],
         settings: &Settings,
     ) -> Result<Servers, SystemError> {
         let started = on_each(grounds, |ground| system.start(&ground.paths, &ground.memory, settings));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn every_server_gets_its_share_of_the_threads() {
-        let ground = || Ground {
+        let ground = || ServerResources {
             paths: StoragePaths::default(),
             memory: Memory { budget_bytes: 0, cgroup_procs: Vec::new() },
         };

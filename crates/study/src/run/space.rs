@@ -8,7 +8,7 @@ use underlay_attach::free_space::free_bytes;
 use underlay_record::PlannedCell;
 
 use super::RunError;
-use crate::plan::{self, Asked, Entry};
+use crate::plan::{self, CellWork, Entry};
 use crate::spec::{StorageSource, Study};
 use crate::units;
 
@@ -69,7 +69,7 @@ impl<'a> Needed<'a> {
         let mut imaged: BTreeMap<(String, &str), u64> = BTreeMap::new();
         let mut largest_cell = 0;
         for entry in plan::entries(study) {
-            let Asked::Requests(_) = entry.asked else { continue };
+            let CellWork::Requests(_) = entry.asked else { continue };
             if !left.contains(entry.cell.id.as_str()) {
                 continue;
             }

@@ -42,7 +42,7 @@ struct Found {
 }
 
 /// What was counted in a window.
-pub struct Taken {
+pub struct WindowFigures {
     pub devices: Vec<DeviceActivity>,
     pub layers: Vec<LayerActivity>,
     pub network: Option<NetworkRecord>,
@@ -61,12 +61,12 @@ impl<'a> Window<'a> {
         Window { servers, storages, interval_s, found: Mutex::new(found) }
     }
 
-    pub fn taken(self) -> Result<Taken, CellError> {
+    pub fn taken(self) -> Result<WindowFigures, CellError> {
         let found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(problem) = found.problem {
             return Err(problem);
         }
-        Ok(Taken {
+        Ok(WindowFigures {
             devices: found.devices,
             layers: found.layers,
             network: found.network,

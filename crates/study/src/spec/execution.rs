@@ -65,7 +65,7 @@ pub(super) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> Ru
         site.settings.cache = if cache.value == "cold" { Cache::Cold } else { Cache::Warm };
     }
     if let Some(field) = section.take("attachment") {
-        let names: Vec<&'static str> = choice::WAYS.iter().map(|way| way.name).collect();
+        let names: Vec<&'static str> = choice::ATTACHMENTS.iter().map(|way| way.name).collect();
         site.settings.attachment = field.word(&names, findings).map(|word| word.value.to_owned());
     }
     if let Some(limit) = section.take("dirty_limit").and_then(|field| field.bytes(findings)) {

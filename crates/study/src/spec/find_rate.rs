@@ -20,7 +20,7 @@ const DEFAULT_FROM_PER_S: f64 = 100.0;
 const DEFAULT_TO: f64 = 10_000.0;
 /// A step that the study gives no length is this part of its duration, and no shorter than that.
 const STEPS_OF_A_DURATION: u32 = 4;
-const SHORTEST_STEP: Duration = Duration::from_secs(1);
+const MIN_STEP: Duration = Duration::from_secs(1);
 
 /// What rate is looked for, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ impl FindRate {
 
     /// How long each step is on this machine's clock, in a study that measures cells for `duration`.
     pub fn step(&self, duration: Duration) -> Duration {
-        self.step.unwrap_or_else(|| (duration / STEPS_OF_A_DURATION).max(SHORTEST_STEP))
+        self.step.unwrap_or_else(|| (duration / STEPS_OF_A_DURATION).max(MIN_STEP))
     }
 
     /// How long the search takes on this machine's clock at least.

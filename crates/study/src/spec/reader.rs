@@ -475,13 +475,11 @@ impl<'a> Field<'a> {
 
     /// A duration such as `"20 s"`, up to a week.
     pub fn duration(&self, allow_zero: bool, findings: &mut Diagnostics) -> Option<Spanned<Duration>> {
-        const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+        const MAX: Duration = Duration::from_secs(7 * 24 * 3600);
         let text = self.text("a duration such as \"20 s\" or \"500 ms\"", findings)?;
         match units::parse_duration(&text.value) {
             Ok(Duration::ZERO) if !allow_zero => self.invalid("expected more than no time", findings),
-            Ok(duration) if duration > LONGEST => {
-                self.invalid("expected at most a week, \"168 h\"", findings)
-            }
+            Ok(duration) if duration > MAX => self.invalid("expected at most a week, \"168 h\"", findings),
             Ok(duration) => return Some(Spanned::new(duration, text.span)),
             Err(error) => self.invalid(error.to_string(), findings),
         }

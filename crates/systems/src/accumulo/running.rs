@@ -12,7 +12,7 @@ use super::NAME;
 use super::config::Config;
 use super::identity::{Identity, Life};
 use super::places::Places;
-use super::servers::{Ground, Servers};
+use super::servers::{ProcessEnvironment, Servers};
 use crate::hdfs::Hdfs;
 use crate::hdfs::configuration::NAMENODE_WEB;
 use crate::hdfs::web::get_json;
@@ -26,7 +26,7 @@ const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
 pub struct Cluster {
     pub servers: Servers,
     pub hdfs: Hdfs,
-    pub ground: Ground,
+    pub ground: ProcessEnvironment,
     pub identity: Identity,
     pub places: Places,
     /// What HDFS takes of the budget.

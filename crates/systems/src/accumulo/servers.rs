@@ -32,7 +32,7 @@ const SMALL_DIRECT_BYTES: u64 = 16 * MIB;
 
 /// Where processes find their programs and what they run in.
 #[derive(Debug)]
-pub struct Ground {
+pub struct ProcessEnvironment {
     pub java: Java,
     /// The files of [`crate::artifacts::ACCUMULO`].
     pub library: PathBuf,
@@ -43,7 +43,7 @@ pub struct Ground {
     pub limit: Duration,
 }
 
-impl Ground {
+impl ProcessEnvironment {
     pub fn site_file(&self) -> PathBuf {
         self.scratch.join(SITE_FILE)
     }
@@ -84,7 +84,7 @@ impl Ground {
 
 /// ZooKeeper, which comes before everything else.
 pub fn start_zookeeper(
-    ground: &Ground,
+    ground: &ProcessEnvironment,
     directory: &Path,
     session_timeout: Duration,
 ) -> Result<JavaProcess, SystemError> {
@@ -125,7 +125,7 @@ impl Servers {
     /// Makes the instance if it is new, clears up after one that was ended in the middle, and starts its processes. They take
     /// clients when this returns.
     pub fn start(
-        ground: &Ground,
+        ground: &ProcessEnvironment,
         plan: &Plan<'_>,
         zookeeper: JavaProcess,
         identity: &mut Identity,
@@ -189,7 +189,7 @@ impl Servers {
     }
 
     /// Has every tablet written out and every server ended, ZooKeeper last.
-    pub fn stop(self, ground: &Ground, hdfs_configuration: &Path) -> Result<(), SystemError> {
+    pub fn stop(self, ground: &ProcessEnvironment, hdfs_configuration: &Path) -> Result<(), SystemError> {
         const DURING: &str = "stopping";
         for process in self.all() {
             process.check(DURING)?;
@@ -210,14 +210,14 @@ impl Servers {
 }
 
 /// A manager that was told to shut everything down does so again when it comes back, unless it is told otherwise.
-fn set_to_run(ground: &Ground, path: &ClassPath) -> Result<(), SystemError> {
+fn set_to_run(ground: &ProcessEnvironment, path: &ClassPath) -> Result<(), SystemError> {
     let class = "org.apache.accumulo.manager.state.SetGoalState";
     let tool = ground.program("goal-state", class, &["NORMAL"], path.clone());
     tool.run(&ground.java, "starting", ground.limit).map(drop)
 }
 
 fn tablet_server(
-    ground: &Ground,
+    ground: &ProcessEnvironment,
     site: &Site<'_>,
     number: u64,
     program: &dyn Fn(&str, &[&str]) -> JavaServer,

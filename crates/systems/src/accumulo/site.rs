@@ -26,13 +26,13 @@ const HOLD_TIME: Duration = Duration::from_secs(300);
 /// How long a scan or a session of writes may be idle; Accumulo's own default.
 const IDLE_SESSION: Duration = Duration::from_secs(60);
 /// Accumulo refuses to start with more.
-const MOST_SESSION_TIMEOUT: Duration = Duration::from_secs(300);
+const MAX_SESSION_TIMEOUT: Duration = Duration::from_secs(300);
 /// Accumulo's own is 5 minutes, in which a small storage would fill up with files that compactions replaced.
 const GC_CYCLE: Duration = Duration::from_secs(60);
 /// Accumulo begins with 20 and adds two each second, so that clients that all come at once would wait for most of a minute.
 const REQUEST_THREADS: u32 = 300;
-const LEAST_LOG_BYTES: u64 = 16 * MIB;
-const MOST_LOG_BYTES: u64 = 1024 * MIB;
+const MIN_LOG_BYTES: u64 = 16 * MIB;
+const MAX_LOG_BYTES: u64 = 1024 * MIB;
 
 /// A directory of this host for write-ahead logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Site<'_> {
             self.logs.iter().filter_map(|log| Some((log, LogVolume::uri(&log.directory)?))).collect();
         let mut volumes = vec![hdfs.clone()];
         volumes.extend(logs.iter().map(|(_, uri)| uri.clone()));
-        let log_bytes = (2 * division.map_bytes).clamp(LEAST_LOG_BYTES, MOST_LOG_BYTES);
+        let log_bytes = (2 * division.map_bytes).clamp(MIN_LOG_BYTES, MAX_LOG_BYTES);
         let executor = |name: &str, most: Option<u64>| {
             let mut executor =
                 json!({ "name": name, "type": "internal", "numThreads": config.compaction_threads });
@@ -163,7 +163,7 @@ impl Site<'_> {
 
 /// How long a tablet server may be silent.
 pub fn session_timeout(config: &Config, slow_motion: f64) -> Duration {
-    Duration::from_secs(config.session_timeout_s).mul_f64(slow_motion).min(MOST_SESSION_TIMEOUT)
+    Duration::from_secs(config.session_timeout_s).mul_f64(slow_motion).min(MAX_SESSION_TIMEOUT)
 }
 
 fn milliseconds(time: Duration) -> String {

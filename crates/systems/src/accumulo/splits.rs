@@ -5,13 +5,13 @@ const PREFIX: &str = "user";
 /// Digits of a split point: enough for thousands of tablets.
 const DIGITS: usize = 6;
 /// 2^63, as a number with one digit before the point.
-const LARGEST: f64 = 9.223_372_036_854_776;
+const MAX: f64 = 9.223_372_036_854_776;
 
 /// The share of the names that sort before `digits`, a number from 1 to 10 whose digits a name begins with. Nine in ten have 19
 /// digits; the others, as many as they are, are spread over all first digits.
 fn share_before(digits: f64) -> f64 {
-    let long = (LARGEST - 1.0) / LARGEST;
-    let of_long = ((digits.min(LARGEST) - 1.0) / (LARGEST - 1.0)).max(0.0);
+    let long = (MAX - 1.0) / MAX;
+    let of_long = ((digits.min(MAX) - 1.0) / (MAX - 1.0)).max(0.0);
     let of_short = (digits - 1.0) / 9.0;
     long * of_long + (1.0 - long) * of_short
 }

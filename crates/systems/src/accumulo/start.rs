@@ -10,7 +10,7 @@ use super::config::{Config, Existing, SETTINGS, Settle};
 use super::identity::{Identity, Life};
 use super::places::{Places, ROLES};
 use super::running::{Cluster, Started};
-use super::servers::{Ground, INSTANCE, Plan, Servers, start_zookeeper};
+use super::servers::{INSTANCE, Plan, ProcessEnvironment, Servers, start_zookeeper};
 use super::site::{LOGGING, LOGGING_FILE, LogVolume, Site, ZOOKEEPER, session_timeout, write_private};
 use super::splits::split_points;
 use crate::artifacts::{self, ACCUMULO, HADOOP};
@@ -27,7 +27,7 @@ use crate::system::{Capabilities, Memory, Progress, Running, Settings, StoragePa
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Starting replays logs and stopping writes maps out: on a slow disk both take their time, so this limit only tells a stuck
 /// process from a slow one.
-const LEAST_LIMIT: Duration = Duration::from_secs(240);
+const MIN_LIMIT: Duration = Duration::from_secs(240);
 /// In slow motion everything takes longer, and the timeout has been stretched to match.
 const LIMIT_TIMEOUTS: u32 = 20;
 /// The client's process is no part of the system: its memory is not of the budget.
@@ -136,7 +136,7 @@ impl System for Accumulo {
             Config::resolve(&settings.values, Some(budget_bytes), |nodes| hdfs_bytes(budget_bytes, nodes))
                 .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
-        let limit = LEAST_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let limit = MIN_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
         // Before anything is fetched, and before anybody is asked.
         let allowed = match &config.existing {
             None => None,
@@ -158,7 +158,7 @@ impl System for Accumulo {
                 let java = Java::find(NAME)?;
                 let scratch = paths.scratch.join(NAME);
                 let namespace = NetworkNamespace::create(NAME)?;
-                let ground = Ground {
+                let ground = ProcessEnvironment {
                     java,
                     library: library.clone(),
                     scratch: scratch.clone(),
@@ -189,7 +189,7 @@ fn start_cluster(
     config: &Config,
     paths: &StoragePaths,
     settings: &Settings,
-    ground: Ground,
+    ground: ProcessEnvironment,
 ) -> Result<(Cluster, String), SystemError> {
     let slow_motion = settings.slow_motion.max(1.0);
     let places = Places::on(paths, config)?;

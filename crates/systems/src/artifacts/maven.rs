@@ -24,7 +24,7 @@ const LOG_TAIL_CHARACTERS: usize = 600;
 /// How root says that it wants Maven to have its own rights.
 const AS_ROOT: &str = "UNDERLAY_FETCH_AS_ROOT";
 /// Folders deeper than Maven's are not looked into: who makes them may make many.
-const MOST_DEPTH: u32 = 24;
+const MAX_DEPTH: u32 = 24;
 const REMEDY: &str = "install Maven and Java 17 (Debian: apt install maven openjdk-17-jdk-headless)";
 
 /// Brings the runtime dependencies of the list's project into `directory`; Maven's own repository is in `work`.
@@ -100,7 +100,7 @@ pub(super) fn fetch(
     loop {
         progress(&Progress {
             what: format!("fetching {}, {} files{by}", list.name, files.len()),
-            done_bytes: arrived_bytes(&repository, files, MOST_DEPTH).min(total_bytes),
+            done_bytes: arrived_bytes(&repository, files, MAX_DEPTH).min(total_bytes),
             total_bytes,
         });
         if maven.state().wait(POLL) {

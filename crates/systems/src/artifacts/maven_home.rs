@@ -11,7 +11,7 @@ const HOME: &str = "home";
 const FOLDER: &str = "home/.m2";
 /// The second one has the key to the passwords in the first.
 const SETTINGS: [&str; 2] = ["settings.xml", "settings-security.xml"];
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 /// Options of Java's are how some hosts name their proxies and authorities.
 const OPTIONS: [&str; 3] = ["MAVEN_OPTS", "MAVEN_ARGS", "JAVA_TOOL_OPTIONS"];
 /// Options that name a file.
@@ -45,7 +45,7 @@ pub fn furnish(room: &Room, command: &mut Command) -> io::Result<()> {
     command.env("HOME", room.inside(HOME));
     let home = std::env::var_os("HOME").unwrap_or_else(|| OsString::from("/root"));
     for name in SETTINGS {
-        let content = match underlay_files::read(&Path::new(&home).join(".m2").join(name), MOST_BYTES) {
+        let content = match underlay_files::read(&Path::new(&home).join(".m2").join(name), MAX_BYTES) {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
@@ -87,7 +87,7 @@ fn with_copies(room: &Room, options: &str, number: usize) -> io::Result<Vec<Stri
     for (place, word) in options.split_whitespace().enumerate() {
         let store = STORES.iter().find_map(|option| Some((option, word.strip_prefix(option)?)));
         let copied = match store {
-            Some((option, path)) => match underlay_files::read(Path::new(path), MOST_BYTES) {
+            Some((option, path)) => match underlay_files::read(Path::new(path), MAX_BYTES) {
                 Ok(content) => {
                     let name = format!("{HOME}/store-{number}-{place}");
                     room.make_file(&name, &content)?;

@@ -29,8 +29,8 @@ use crate::system::{
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Starting replays the commit log and draining writes memtables out: on a slow disk both take their time, so these
 /// limits only tell a stuck process from a slow one.
-const LEAST_START_LIMIT: Duration = Duration::from_secs(240);
-const LEAST_STOP_LIMIT: Duration = Duration::from_secs(120);
+const MIN_START_LIMIT: Duration = Duration::from_secs(240);
+const MIN_STOP_LIMIT: Duration = Duration::from_secs(120);
 /// In slow motion everything takes longer, and the timeout has been stretched to match.
 const LIMIT_TIMEOUTS: u32 = 20;
 /// `nodetool` starts a Java machine of its own.
@@ -200,7 +200,7 @@ fn start_ring(
         .map_err(|_| SystemError::starting(NAME, format!("{} are too many nodes", config.nodes)))?;
     let addresses = network.within(|| claim_addresses(&storages, count)).map_err(cannot_enter)??;
     let folder = paths.scratch.join(format!("{NAME}-{}", addresses.name().replace(' ', "-")));
-    let limit = LEAST_START_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+    let limit = MIN_START_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
     let mut nodes: Vec<Node> = Vec::new();
     for (node, storage) in (0..count).zip(storages) {
         let plan = NodePlan {
@@ -427,7 +427,7 @@ impl Running for Started {
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
-        let limit = LEAST_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let limit = MIN_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
         // One after another: in a ring, what a node still sends to another must find it.
         for node in &self.nodes {
             node.tool(&["drain"], "stopping", limit)?;

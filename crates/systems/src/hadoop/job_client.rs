@@ -47,7 +47,7 @@ const CLASS: &str = "underlay.mapreduce.JobServer";
 const HEAP_BYTES: u64 = 192 << 20;
 const POLL: Duration = Duration::from_millis(200);
 /// An answer that lists every counter of a job has some ten thousand bytes.
-const LONGEST_LINE_BYTES: usize = 16 << 20;
+const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// The job client that runs.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ impl Lines {
                 let line: Vec<u8> = self.bytes.drain(..=end).collect();
                 return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
             }
-            if self.bytes.len() > LONGEST_LINE_BYTES {
+            if self.bytes.len() > MAX_LINE_BYTES {
                 return Err(ErrorKind::InvalidData.into());
             }
             let mut part = [0; 8192];

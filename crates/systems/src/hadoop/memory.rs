@@ -13,12 +13,12 @@ const SERVER_HEAP_BYTES: u64 = 80 * MIB;
 const MASTER_HEAP_BYTES: u64 = 80 * MIB;
 /// Between files and the network, when map outputs are served.
 pub const NODE_DIRECT_BYTES: u64 = 32 * MIB;
-const LEAST_TASK_HEAP_BYTES: u64 = 112 * MIB;
-const MOST_TASK_HEAP_BYTES: u64 = 2048 * MIB;
-const LEAST_PAGE_CACHE_BYTES: u64 = 128 * MIB;
+const MIN_TASK_HEAP_BYTES: u64 = 112 * MIB;
+const MAX_TASK_HEAP_BYTES: u64 = 2048 * MIB;
+const MIN_PAGE_CACHE_BYTES: u64 = 128 * MIB;
 /// Of a task's heap, for sorting map output: what is left holds buffers of files and of the network.
 const SORT_SHARE: f64 = 0.4;
-const MOST_SORT_BYTES: u64 = 1024 * MIB;
+const MAX_SORT_BYTES: u64 = 1024 * MIB;
 /// Of what the servers leave, for tasks; the rest is page cache.
 const TASK_SHARE: u64 = 2;
 
@@ -49,15 +49,15 @@ impl Division {
             datanodes: config.datanodes,
         };
         let generous = Division { hdfs: Heaps::of(config.budget_bytes), ..division };
-        let least_tasks = config.containers * (LEAST_TASK_HEAP_BYTES + TASK_OWN_BYTES);
-        let comfortable = generous.servers_bytes() + 2 * least_tasks + LEAST_PAGE_CACHE_BYTES;
+        let least_tasks = config.containers * (MIN_TASK_HEAP_BYTES + TASK_OWN_BYTES);
+        let comfortable = generous.servers_bytes() + 2 * least_tasks + MIN_PAGE_CACHE_BYTES;
         if comfortable <= config.budget_bytes {
             division = generous;
         }
         let left = config.budget_bytes.saturating_sub(division.servers_bytes());
         let task = (left / TASK_SHARE / config.containers.max(1)).saturating_sub(TASK_OWN_BYTES);
-        division.task_heap_bytes = task.clamp(LEAST_TASK_HEAP_BYTES, MOST_TASK_HEAP_BYTES) / MIB * MIB;
-        let sort = ((division.task_heap_bytes as f64 * SORT_SHARE) as u64).min(MOST_SORT_BYTES);
+        division.task_heap_bytes = task.clamp(MIN_TASK_HEAP_BYTES, MAX_TASK_HEAP_BYTES) / MIB * MIB;
+        let sort = ((division.task_heap_bytes as f64 * SORT_SHARE) as u64).min(MAX_SORT_BYTES);
         division.sort_buffer_bytes = config.sort_buffer_bytes.unwrap_or(sort / MIB * MIB);
         division
     }
@@ -65,7 +65,7 @@ impl Division {
     /// The smallest budget for what `config` starts.
     pub fn least_bytes(config: &Config) -> u64 {
         let least = Division::of(&Config { budget_bytes: 0, ..config.clone() });
-        least.servers_bytes() + least.containers * least.task_bytes() + LEAST_PAGE_CACHE_BYTES
+        least.servers_bytes() + least.containers * least.task_bytes() + MIN_PAGE_CACHE_BYTES
     }
 
     /// HDFS, YARN and the master of one job.
@@ -105,7 +105,7 @@ mod tests {
                 while budget_bytes < 1 << 40 {
                     let division = Division::of(&Config { budget_bytes, ..config.clone() });
                     let used = division.servers_bytes() + containers * division.task_bytes();
-                    assert!(used + LEAST_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
+                    assert!(used + MIN_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
                     assert!(division.sort_buffer_bytes * 2 < division.task_heap_bytes);
                     assert!(division.master_bytes() < division.task_bytes());
                     budget_bytes += budget_bytes / 3;

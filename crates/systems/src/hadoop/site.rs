@@ -13,7 +13,7 @@ const FIFO: &str = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo
 /// As shipped a second or three, which a small job would mostly wait for.
 const HEARTBEAT_MS: u64 = 100;
 /// Files that jobs are made of are copied to as many DataNodes as there are, but no more.
-const MOST_SUBMITTED_COPIES: u64 = 10;
+const MAX_SUBMITTED_COPIES: u64 = 10;
 
 type Properties = Vec<(&'static str, String)>;
 
@@ -120,7 +120,7 @@ impl Site<'_> {
             ("mapreduce.reduce.shuffle.read.timeout", self.stretched_ms(180_000.0)),
             (
                 "mapreduce.client.submit.file.replication",
-                self.config.datanodes.min(MOST_SUBMITTED_COPIES).to_string(),
+                self.config.datanodes.min(MAX_SUBMITTED_COPIES).to_string(),
             ),
         ]
     }

@@ -15,7 +15,7 @@ const DATANODE_PORT: u16 = 9866;
 const DATANODE_CALL_PORT: u16 = 9867;
 const PORT_STEP: u16 = 100;
 /// A block may be so small if a client wants it.
-const LEAST_FILE_BLOCK_BYTES: u64 = 4096;
+const MIN_FILE_BLOCK_BYTES: u64 = 4096;
 /// The NameNode stops where its directory has less space. As shipped 100 MiB, which a scaled device need not have.
 const NAMENODE_RESERVED_BYTES: u64 = 1 << 20;
 
@@ -70,7 +70,7 @@ fn hdfs_site(plan: &Plan) -> Properties {
         ("dfs.replication", text(&plan.replication)),
         ("dfs.replication.max", text(&plan.datanodes.len().max(512))),
         ("dfs.blocksize", text(&plan.block_bytes)),
-        ("dfs.namenode.fs-limits.min-block-size", text(&LEAST_FILE_BLOCK_BYTES)),
+        ("dfs.namenode.fs-limits.min-block-size", text(&MIN_FILE_BLOCK_BYTES)),
         ("dfs.datanode.synconclose", text(&plan.sync_on_close)),
         // Start as soon as every DataNode is there.
         ("dfs.namenode.safemode.extension", "0".to_owned()),
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn no_two_datanodes_have_a_port_in_common() {
         let mut ports = BTreeSet::new();
-        for number in 0..super::super::plan::MOST_DATANODES {
+        for number in 0..super::super::plan::MAX_DATANODES {
             for first in [DATANODE_WEB_PORT, DATANODE_PORT, DATANODE_CALL_PORT] {
                 let port = datanode_port(first, number);
                 assert!(port < 32_768, "the kernel may give {port} to anyone");

@@ -6,11 +6,11 @@ use crate::system::{SystemError, check_attached, first_data_directory};
 
 const MIB: u64 = 1 << 20;
 /// Ports are given by the DataNode's number: they stay below those that the kernel hands out.
-pub const MOST_DATANODES: usize = 200;
+pub const MAX_DATANODES: usize = 200;
 /// Checksums are of so many bytes, and a block is made of whole ones.
 const CHECKSUM_BYTES: u64 = 512;
 /// Every block is a file, a file of checksums and an entry of the NameNode's memory.
-pub const LEAST_BLOCK_BYTES: u64 = 64 << 10;
+pub const MIN_BLOCK_BYTES: u64 = 64 << 10;
 
 /// A file system to be started.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,10 +86,10 @@ pub struct Heaps {
 const JAVA_OWN_BYTES: u64 = 88 * MIB;
 /// For buffers between files and the network.
 pub const DATANODE_DIRECT_BYTES: u64 = 32 * MIB;
-const LEAST_NAMENODE_BYTES: u64 = 64 * MIB;
-const LEAST_DATANODE_BYTES: u64 = 64 * MIB;
-const MOST_NAMENODE_BYTES: u64 = 1024 * MIB;
-const MOST_DATANODE_BYTES: u64 = 512 * MIB;
+const MIN_NAMENODE_BYTES: u64 = 64 * MIB;
+const MIN_DATANODE_BYTES: u64 = 64 * MIB;
+const MAX_NAMENODE_BYTES: u64 = 1024 * MIB;
+const MAX_DATANODE_BYTES: u64 = 512 * MIB;
 /// Of a budget, what each server's heap may grow to beyond the least.
 const HEAP_SHARE: u64 = 24;
 
@@ -98,8 +98,8 @@ impl Heaps {
     pub fn of(budget_bytes: u64) -> Heaps {
         let share = budget_bytes / HEAP_SHARE / MIB * MIB;
         Heaps {
-            namenode_bytes: share.clamp(LEAST_NAMENODE_BYTES, MOST_NAMENODE_BYTES),
-            datanode_bytes: share.clamp(LEAST_DATANODE_BYTES, MOST_DATANODE_BYTES),
+            namenode_bytes: share.clamp(MIN_NAMENODE_BYTES, MAX_NAMENODE_BYTES),
+            datanode_bytes: share.clamp(MIN_DATANODE_BYTES, MAX_DATANODE_BYTES),
         }
     }
 
@@ -135,17 +135,17 @@ impl Plan {
             Err(SystemError::Setting { system: self.system, key: key.to_owned(), problem })
         };
         let count = self.datanodes.len();
-        if count == 0 || count > MOST_DATANODES {
-            return setting("datanodes", format!("{count}: expected 1 to {MOST_DATANODES}"));
+        if count == 0 || count > MAX_DATANODES {
+            return setting("datanodes", format!("{count}: expected 1 to {MAX_DATANODES}"));
         }
         if self.replication == 0 || self.replication as usize > count {
             let problem =
                 format!("{} copies of a block need as many DataNodes, not {count}", self.replication);
             return setting("replication", problem);
         }
-        if self.block_bytes < LEAST_BLOCK_BYTES || !self.block_bytes.is_multiple_of(CHECKSUM_BYTES) {
+        if self.block_bytes < MIN_BLOCK_BYTES || !self.block_bytes.is_multiple_of(CHECKSUM_BYTES) {
             let problem = format!(
-                "{} bytes: expected a multiple of {CHECKSUM_BYTES}, {LEAST_BLOCK_BYTES} at least",
+                "{} bytes: expected a multiple of {CHECKSUM_BYTES}, {MIN_BLOCK_BYTES} at least",
                 self.block_bytes
             );
             return setting("block_size", problem);

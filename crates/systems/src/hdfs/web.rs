@@ -11,7 +11,7 @@ use crate::network_namespace::NetworkNamespace;
 /// A server that does not answer in this time is stuck; those that are busy answer later than usual.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// No answer is as long; a longer one is cut off, which makes it no JSON.
-const MOST_BYTES: u64 = 32 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 
 /// The JSON at `path` of the server at `address` in the network `namespace`.
 pub fn get_json(namespace: &NetworkNamespace, address: SocketAddr, path: &str) -> io::Result<Value> {
@@ -33,7 +33,7 @@ fn get(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     );
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
-    stream.take(MOST_BYTES).read_to_end(&mut answer)?;
+    stream.take(MAX_BYTES).read_to_end(&mut answer)?;
     body_of(&answer).map_err(|problem| invalid(format!("{address}{path}: {problem}")))
 }
 

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use crate::figures::CURRENT;
 
 /// A minute, in nanoseconds: a longer way counts as this.
-const LONGEST_NS: u64 = 60_000_000_000;
+const MAX_NS: u64 = 60_000_000_000;
 /// Enough for differences of a percent, in 20 KB a connection.
 const DIGITS: u8 = 2;
 
@@ -30,7 +30,7 @@ pub struct Hop {
 
 impl Hop {
     fn new() -> Option<Hop> {
-        let hops = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok()?;
+        let hops = Histogram::new_with_bounds(1, MAX_NS, DIGITS).ok()?;
         Some(Hop { calls: 0, hop_ns: 0, driver_ns: 0, hops })
     }
 

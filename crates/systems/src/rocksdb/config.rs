@@ -18,9 +18,9 @@ pub const MIN_BUDGET_BYTES: u64 = 24 * MIB;
 /// Memtables that exist at once: one is filled, the others wait to be written.
 const MEMTABLES: u64 = 4;
 /// A share is from this...
-const LEAST_SHARE: f64 = 0.01;
+const MIN_SHARE: f64 = 0.01;
 /// ...to where nothing would be left for the process.
-const MOST_SHARES: f64 = 0.9;
+const MAX_SHARES: f64 = 0.9;
 
 /// What a study may set, as [`crate::system::Capabilities`] gives it.
 pub const SETTINGS: &[(&str, &str)] = &[
@@ -102,7 +102,7 @@ impl Config {
             background_jobs: 2,
             checks_reads: true,
         };
-        let share = |text| share(text, &(LEAST_SHARE..=MOST_SHARES), "0.35 or 35 %");
+        let share = |text| share(text, &(MIN_SHARE..=MAX_SHARES), "0.35 or 35 %");
         let mut block_cache_share = None;
         let mut mistakes = Vec::new();
         if budget_bytes < MIN_BUDGET_BYTES {
@@ -154,10 +154,10 @@ impl Config {
         }
         config.block_cache_share = block_cache_share.unwrap_or(if config.direct_io { 0.6 } else { 0.35 });
         let shares = config.block_cache_share + config.write_buffer_share;
-        if mistakes.is_empty() && shares > MOST_SHARES {
+        if mistakes.is_empty() && shares > MAX_SHARES {
             let key = if block_cache_share.is_some() { "block_cache_share" } else { "write_buffer_share" };
             let problem = format!(
-                "block_cache_share and write_buffer_share are {shares:.2} together; expected at most {MOST_SHARES}, \
+                "block_cache_share and write_buffer_share are {shares:.2} together; expected at most {MAX_SHARES}, \
                  to leave room for the process and its page cache"
             );
             mistakes.push((key.to_owned(), problem));

@@ -27,8 +27,8 @@ const PROGRAM_VARIABLE: &str = "UNDERLAY_PROGRAM";
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Opening replays the log and closing writes the memtables out: on a slow disk both take their time, so these
 /// limits only tell a stuck process from a slow one.
-const LEAST_START_LIMIT: Duration = Duration::from_secs(120);
-const LEAST_STOP_LIMIT: Duration = Duration::from_secs(120);
+const MIN_START_LIMIT: Duration = Duration::from_secs(120);
+const MIN_STOP_LIMIT: Duration = Duration::from_secs(120);
 /// In slow motion everything takes longer, and the timeout has been stretched to match.
 const LIMIT_TIMEOUTS: u32 = 20;
 /// Settling may notice its limit this much later.
@@ -156,7 +156,7 @@ struct Started {
 
 impl Started {
     fn wait_until_ready(&self) -> Result<(), SystemError> {
-        let limit = LEAST_START_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let limit = MIN_START_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
         let started = Instant::now();
         let state = self.child.state();
         loop {
@@ -267,7 +267,7 @@ impl Running for Started {
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
-        let limit = LEAST_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let limit = MIN_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
         let state = self.child.state();
         self.request("stopping", Opcode::Stop, 0, limit)?;
         if !state.wait(limit) {

@@ -11,7 +11,7 @@ use underlay_workload::{Control, Mix, Properties, RunError, RunSpec, run};
 
 const THREADS: u32 = 8;
 /// Neither loading nor the way to the harm takes so long.
-const LONGEST: Duration = Duration::from_secs(600);
+const MAX: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl Load {
         ];
         arguments.iter().for_each(|argument| properties.add_argument(argument).unwrap());
         let workload = Arc::new(properties.workload().unwrap());
-        RunSpec { threads: THREADS, duration: LONGEST, ..RunSpec::new(workload, Mix::parse(mix).unwrap()) }
+        RunSpec { threads: THREADS, duration: MAX, ..RunSpec::new(workload, Mix::parse(mix).unwrap()) }
     }
 
     /// Writes all records.

@@ -14,9 +14,9 @@ use super::core::Core;
 use super::extent::{Piece, Slab, first_unit};
 
 /// So many are under way at most, over all members.
-const MOST_UNDER_WAY: usize = 16;
+const MAX_UNDER_WAY: usize = 16;
 /// 1 GiB by one request at most: a longer one would hold up a member.
-const LONGEST_SLABS: u32 = 4096;
+const MAX_SLABS: u32 = 4096;
 
 #[derive(Default)]
 pub struct Discards {
@@ -46,7 +46,7 @@ impl Core {
                     _ => state.waiting.push_back(slab..slab + 1),
                 }
             }
-            let more = state.waiting.len().min(MOST_UNDER_WAY - state.lanes);
+            let more = state.waiting.len().min(MAX_UNDER_WAY - state.lanes);
             state.lanes += more;
             more
         };
@@ -59,7 +59,7 @@ impl Core {
 
     fn continues(&self, slabs: &Range<Slab>, slab: Slab) -> bool {
         slabs.end == slab
-            && slabs.end - slabs.start < LONGEST_SLABS
+            && slabs.end - slabs.start < MAX_SLABS
             && self.members.index_of(first_unit(slabs.start)) == self.members.index_of(first_unit(slab))
     }
 
@@ -77,7 +77,7 @@ impl Core {
         // A slab is nobody's until the member has forgotten it, or the discard could hit its next owner.
         self.members.discard(&slabs, move || {
             own.flat_map(|slab| core.space.free(slab)).for_each(|job| job());
-            next.go_on();
+            next.resume();
         });
     }
 }

@@ -112,7 +112,7 @@ pub const PLAIN_MAP_BYTES: u64 = 26;
 
 /// What an extent takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct ExtentUsage {
     pub used_bytes: u64,
     pub stored_bytes: u64,
     /// In the encoded map.
@@ -131,13 +131,13 @@ impl Extent {
         }
     }
 
-    pub fn taken(&self) -> Taken {
+    pub fn taken(&self) -> ExtentUsage {
         match self {
             Extent::Plain(plain) => {
                 let bytes = u64::from(plain.valid.count_ones()) * BLOCK_BYTES;
                 // The longest, so that a discard never makes the map longer.
                 let map_bytes = PLAIN_MAP_BYTES;
-                Taken {
+                ExtentUsage {
                     used_bytes: bytes,
                     stored_bytes: bytes,
                     map_bytes,
@@ -145,7 +145,8 @@ impl Extent {
                 }
             }
             Extent::Packed(packed) => {
-                let mut taken = Taken { map_bytes: self.encoded_bytes() as u64, ..Taken::default() };
+                let mut taken =
+                    ExtentUsage { map_bytes: self.encoded_bytes() as u64, ..ExtentUsage::default() };
                 for (chunk, stored) in packed.stored() {
                     taken.used_bytes += CHUNK_BYTES;
                     taken.stored_bytes += u64::from(stored.bytes());

@@ -197,7 +197,7 @@ impl Core {
             (waiter.done)(answer.map(|()| Vec::new()));
         }
         if again {
-            next.go_on();
+            next.resume();
         }
     }
 }

@@ -23,7 +23,7 @@ const MAGIC: &[u8; 8] = b"UNDLYPL1";
 const LABEL_BYTES: usize = 52;
 /// The journal is on so many members.
 pub const JOURNAL_MEMBERS: usize = 2;
-const SMALLEST_MAP_BYTES: u64 = 64 << 10;
+const MIN_MAP_BYTES: u64 = 64 << 10;
 const MAP_BYTES_PER_EXTENT: u64 = 256;
 /// Between two checkpoints at least this much may be journalled.
 const LOG_BYTES: u64 = 256 << 10;
@@ -105,7 +105,7 @@ pub fn journal_range_bytes(map_bytes: u64) -> u64 {
 /// When a member is too small, or the pool too large.
 pub fn lay_out(capacities: &[u64], map_bytes: Option<u64>, identity: u64) -> Result<Vec<Label>, PoolError> {
     let extents: u64 = capacities.iter().map(|bytes| bytes / EXTENT_BYTES).sum();
-    let map_bytes = map_bytes.unwrap_or(extents * MAP_BYTES_PER_EXTENT).max(SMALLEST_MAP_BYTES);
+    let map_bytes = map_bytes.unwrap_or(extents * MAP_BYTES_PER_EXTENT).max(MIN_MAP_BYTES);
     let mut journal_bytes = journal_range_bytes(map_bytes);
     if capacities.len() > 1 {
         // What the mirror of the two journals keeps for itself.

@@ -13,7 +13,7 @@ use underlay_sync::{Mutex, MutexGuard};
 use underlay_storage::device::DeviceError;
 
 use super::doubt::Doubts;
-use super::extent::{Extent, Piece, Plain, Taken};
+use super::extent::{Extent, ExtentUsage, Piece, Plain};
 use super::record::Record;
 use super::unflushed::Unflushed;
 
@@ -86,7 +86,7 @@ impl Map {
     pub fn new(volume: u32, extents: &Extents, outstanding: &Arc<Outstanding>) -> Map {
         let map = Map { volume, outstanding: Arc::clone(outstanding), ..Map::default() };
         for (index, extent) in extents {
-            map.account(Taken::default(), extent.taken());
+            map.account(ExtentUsage::default(), extent.taken());
             map.shard(*index).extents.insert(*index, extent.clone());
         }
         map
@@ -129,12 +129,12 @@ impl Map {
         self.outstanding.releasing.fetch_add(released.len() as u64, Ordering::AcqRel);
         shard.released.extend(released);
         shard.dirty.insert(index);
-        let new = extent.as_ref().map_or(Taken::default(), Extent::taken);
+        let new = extent.as_ref().map_or(ExtentUsage::default(), Extent::taken);
         let old = match extent {
             Some(extent) => shard.extents.insert(index, extent),
             None => shard.extents.remove(&index),
         };
-        self.account(old.map_or(Taken::default(), |old| old.taken()), new);
+        self.account(old.map_or(ExtentUsage::default(), |old| old.taken()), new);
         Ok(())
     }
 
@@ -237,8 +237,8 @@ impl Map {
         self.shards().any(|shard| shard.released.iter().any(&like))
     }
 
-    pub fn taken(&self) -> Taken {
-        Taken {
+    pub fn taken(&self) -> ExtentUsage {
+        ExtentUsage {
             used_bytes: self.used_bytes.load(Ordering::Relaxed),
             stored_bytes: self.stored_bytes.load(Ordering::Relaxed),
             map_bytes: self.map_bytes.load(Ordering::Relaxed),
@@ -246,7 +246,7 @@ impl Map {
         }
     }
 
-    fn account(&self, old: Taken, new: Taken) {
+    fn account(&self, old: ExtentUsage, new: ExtentUsage) {
         // Sums wrap around on the way, and are right in the end.
         let change = |sum: &AtomicU64, old: u64, new: u64| {
             if old != new {

@@ -41,7 +41,7 @@ const HEADER_BYTES: usize = 76;
 const FRAME_BYTES: usize = 8;
 const USUAL_LONG_BYTES: u64 = 32 << 20;
 /// Only flushes that go on failing let a file get much longer than the above.
-const LONGEST_BYTES: u64 = 16 << 30;
+const MAX_BYTES: u64 = 16 << 30;
 /// A session has two of them; the next one has the other two, so that both have notes until the journal names the later one.
 const FILES: [[&str; 2]; 2] = [["unflushed.0", "unflushed.1"], ["unflushed.2", "unflushed.3"]];
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -173,7 +173,7 @@ fn checksum(generation: u64, record: &[u8]) -> u32 {
 pub fn left_over(memory: &HostMemory, owner: Owner) -> io::Result<Vec<Record>> {
     let mut found = Vec::new();
     for name in FILES.as_flattened() {
-        let Some(file) = plain_file::read(&memory.directory.join(name), LONGEST_BYTES)? else { continue };
+        let Some(file) = plain_file::read(&memory.directory.join(name), MAX_BYTES)? else { continue };
         let ours = |header: &Header| *header == Header::new(owner, header.generation, &memory.boot);
         found.extend(decode(&file).filter(|(header, _)| ours(header)));
     }

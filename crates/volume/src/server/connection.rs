@@ -10,7 +10,7 @@ use super::protocol::{Command, Reply};
 /// Deleting a large volume or checking a large pool takes its time, and so does a change of pace in slow motion.
 const REPLY_LIMIT: Duration = Duration::from_secs(600);
 /// A reply carries a line for each volume, or histograms and a series for each device; more than this is no reply.
-const LONGEST_REPLY_BYTES: u64 = 256 << 20;
+const MAX_REPLY_BYTES: u64 = 256 << 20;
 
 /// A connection to the server of a pool.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Connection {
         line.push(b'\n');
         self.writer.write_all(&line)?;
         let mut reply = Vec::new();
-        (&mut self.reader).take(LONGEST_REPLY_BYTES).read_until(b'\n', &mut reply)?;
+        (&mut self.reader).take(MAX_REPLY_BYTES).read_until(b'\n', &mut reply)?;
         if reply.is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
         }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use underlay_sync::thread::JoinHandle;
 
-use super::protocol::{Command, FailureKind, LONGEST_LINE_BYTES, Reply, parse};
+use super::protocol::{Command, FailureKind, MAX_LINE_BYTES, Reply, parse};
 
 /// Connections served at once.
-const MOST_CONNECTIONS: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 
 /// Does what a command says; called by several threads at once.
 pub(super) type Obey = Arc<dyn Fn(Command) -> Reply + Send + Sync>;
@@ -39,7 +39,7 @@ impl Listener {
                 if is_over.load(Ordering::SeqCst) {
                     return;
                 }
-                if connections.fetch_add(1, Ordering::SeqCst) >= MOST_CONNECTIONS {
+                if connections.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
                     connections.fetch_sub(1, Ordering::SeqCst);
                     continue;
                 }
@@ -79,7 +79,7 @@ fn serve(stream: UnixStream, obey: &(dyn Fn(Command) -> Reply + Send + Sync)) ->
     loop {
         let mut line = Vec::new();
         // One byte more than allowed tells a line that is too long from one that just fits.
-        (&mut reader).take(LONGEST_LINE_BYTES + 1).read_until(b'\n', &mut line)?;
+        (&mut reader).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line)?;
         if line.is_empty() {
             return Ok(());
         }
@@ -90,7 +90,7 @@ fn serve(stream: UnixStream, obey: &(dyn Fn(Command) -> Reply + Send + Sync)) ->
         let mut text = serde_json::to_vec(&reply)?;
         text.push(b'\n');
         writer.write_all(&text)?;
-        if line.len() as u64 > LONGEST_LINE_BYTES {
+        if line.len() as u64 > MAX_LINE_BYTES {
             return Ok(());
         }
     }

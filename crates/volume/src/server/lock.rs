@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use underlay_files::Folder;
 
 const FILE: &str = "lock";
-const LONGEST_BYTES: u64 = 64;
+const MAX_BYTES: u64 = 64;
 
 /// Held until it is dropped or its process ends, however that ends.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Lock {
             Ok(()) => {}
             Err(Errno::AGAIN) => {
                 let mut text = String::new();
-                let _ = (&mut file).take(LONGEST_BYTES).read_to_string(&mut text);
+                let _ = (&mut file).take(MAX_BYTES).read_to_string(&mut text);
                 return Err(LockError::Taken(text.trim().parse().ok()));
             }
             Err(errno) => return Err(LockError::Io(errno.into())),

@@ -18,7 +18,7 @@
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the server flushes and ends |
 //!
 //! What can't be done or understood is answered by `{"reply":"failed","kind":"mistake","problem":"…"}`, and the connection
-//! goes on; only a line of more than [`LONGEST_LINE_BYTES`] ends it. `kind` is `mistake` where another command would be right
+//! goes on; only a line of more than [`MAX_LINE_BYTES`] ends it. `kind` is `mistake` where another command would be right
 //! and `failed` where the storage is to blame.
 
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ use crate::pool_file::{Admission, VolumeFile};
 use crate::rate::Limits;
 
 /// The longest command, in bytes with its newline.
-pub const LONGEST_LINE_BYTES: u64 = 64 << 10;
+pub const MAX_LINE_BYTES: u64 = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
@@ -169,8 +169,8 @@ pub struct Traffic {
 /// # Errors
 /// What was expected.
 pub fn parse(line: &[u8]) -> Result<Command, String> {
-    if line.len() as u64 > LONGEST_LINE_BYTES {
-        return Err(format!("a command has at most {LONGEST_LINE_BYTES} bytes, this one has {}", line.len()));
+    if line.len() as u64 > MAX_LINE_BYTES {
+        return Err(format!("a command has at most {MAX_LINE_BYTES} bytes, this one has {}", line.len()));
     }
     let command = serde_json::from_slice(line).map_err(|error| format!("not a command: {error}"))?;
     match command {

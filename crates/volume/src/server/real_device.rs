@@ -18,7 +18,7 @@ use underlay_storage::failed_sync::BelievableSync;
 const BLOCK_BYTES: u32 = 4096;
 /// Requests to one device at once: each takes a thread for as long as the device takes.
 const THREADS: usize = 8;
-const LARGEST_ZEROS_BYTES: u64 = 1 << 20;
+const MAX_ZEROS_BYTES: u64 = 1 << 20;
 
 /// Reads and writes through the page cache of this machine; a flush is `fdatasync`, so what was flushed outlives a power cut
 /// as far as the device does, and after a failed one none succeeds.
@@ -152,7 +152,7 @@ fn discard(file: &File, offset_bytes: u64, length_bytes: u64) -> io::Result<()> 
             Err(errno) => return Err(errno.into()),
         }
     }
-    let zeros = vec![0; length_bytes.min(LARGEST_ZEROS_BYTES) as usize];
+    let zeros = vec![0; length_bytes.min(MAX_ZEROS_BYTES) as usize];
     let mut done_bytes = 0;
     while done_bytes < length_bytes {
         let part = (length_bytes - done_bytes).min(zeros.len() as u64);

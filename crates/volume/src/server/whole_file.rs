@@ -6,11 +6,11 @@ use std::path::Path;
 use underlay_files::{Access, plain_file};
 
 /// A server's own files are far shorter.
-const LONGEST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The whole content, or nothing where there is no such file.
 pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    plain_file::read(path, LONGEST_BYTES)
+    plain_file::read(path, MAX_BYTES)
 }
 
 /// Durable once it returns, and readable by this user alone. After an error either content may be there.

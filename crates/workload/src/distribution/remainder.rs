@@ -41,31 +41,31 @@ mod tests {
 
     use super::*;
 
-    const HIGHEST: u64 = (1 << 63) - 1;
+    const MAX: u64 = (1 << 63) - 1;
 
     #[test]
     fn edges_of_numbers_and_divisors_are_right() {
         let powers = (0..63).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1]);
-        let edges: Vec<u64> = powers.chain([HIGHEST - 1, HIGHEST]).collect();
+        let edges: Vec<u64> = powers.chain([MAX - 1, MAX]).collect();
         for &divisor in edges.iter().filter(|&&divisor| divisor > 0) {
             let remainder = Remainder::by(divisor);
             for &number in &edges {
                 assert_eq!(remainder.of(number), number % divisor, "{number} % {divisor}");
             }
             // Where the quotient steps up is where a reciprocal that is too small or too large shows.
-            for multiple in [HIGHEST / divisor * divisor, divisor] {
+            for multiple in [MAX / divisor * divisor, divisor] {
                 assert_eq!(remainder.of(multiple), 0);
                 assert_eq!(remainder.of(multiple - 1), divisor - 1);
             }
         }
-        assert_eq!(Remainder::by(1 << 63).of(HIGHEST), HIGHEST);
+        assert_eq!(Remainder::by(1 << 63).of(MAX), MAX);
     }
 
     proptest! {
         #[test]
         fn remainders_are_those_of_dividing(
-            number in 0..=HIGHEST,
-            divisor in 1..=HIGHEST,
+            number in 0..=MAX,
+            divisor in 1..=MAX,
             number_shift in 0u32..63,
             divisor_shift in 0u32..63,
         ) {

@@ -8,7 +8,7 @@ const GROWTH: f64 = 2.0;
 /// tells nothing and counts as failed, which is what the rest is for.
 const BRACKET_PART: f64 = 0.5;
 /// A system that fails at this part of the first rate holds nothing worth looking for, unless the specification says otherwise.
-const LOWEST_PART: f64 = 1.0 / 4096.0;
+const MIN_PART: f64 = 1.0 / 4096.0;
 /// So many times the operations that would do are to be due at the lowest rate that is tried: their number scatters.
 const SPARE: f64 = 1.25;
 
@@ -39,7 +39,7 @@ impl SearchSpec {
             bounds,
             from_per_s,
             most_per_s: from_per_s * 1000.0,
-            least_per_s: from_per_s * LOWEST_PART,
+            least_per_s: from_per_s * MIN_PART,
             within: 0.05,
             extensions: 7,
             confirmations: 3,
@@ -55,7 +55,7 @@ impl SearchSpec {
 
     /// Whether lower rates would be tried if steps were longer.
     pub fn is_limited_by_steps(&self) -> bool {
-        self.least_per_s > self.from_per_s * LOWEST_PART
+        self.least_per_s > self.from_per_s * MIN_PART
     }
 
     /// The lowest rate of which a step that is lengthened as often as it may be can show that it holds.

@@ -12,7 +12,7 @@ use super::extents::{Place, Run, Segment};
 use super::failures::Placed;
 use super::operation::{Operation, Timestamp};
 use super::ranges::{Access, Held};
-use super::space::{Fresh, LARGEST_FILE_BYTES};
+use super::space::{Fresh, MAX_FILE_BYTES};
 use super::{BLOCK_BYTES, Core, Done, Job, State, errno, now};
 
 pub(super) type Outcome = Result<(), Errno>;
@@ -170,7 +170,7 @@ impl Core {
         options: WriteOptions,
         done: Done<()>,
     ) {
-        let Some(end) = offset.checked_add(data.len() as u64).filter(|end| *end <= LARGEST_FILE_BYTES) else {
+        let Some(end) = offset.checked_add(data.len() as u64).filter(|end| *end <= MAX_FILE_BYTES) else {
             return done(Err(Errno::FBIG));
         };
         if let Err(error) = self.check_alive() {

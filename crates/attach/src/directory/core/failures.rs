@@ -137,9 +137,9 @@ impl State {
 /// What a program sees of a device's error; the device's own words go to the log, the first ones.
 pub(super) fn errno(error: &DeviceError) -> Errno {
     use std::sync::atomic::{AtomicU32, Ordering};
-    const MOST_LOGGED: u32 = 100;
+    const MAX_LOGGED: u32 = 100;
     static LOGGED: AtomicU32 = AtomicU32::new(0);
-    if LOGGED.load(Ordering::Relaxed) < MOST_LOGGED {
+    if LOGGED.load(Ordering::Relaxed) < MAX_LOGGED {
         LOGGED.fetch_add(1, Ordering::Relaxed);
         tracing::error!("{error}");
     }

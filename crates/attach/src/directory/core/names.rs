@@ -9,11 +9,11 @@ use super::ranges::Access;
 use super::tree::{Inode, ROOT};
 use super::{Core, State, now};
 
-const LONGEST_NAME_BYTES: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// As Linux has it (`PATH_MAX`, with its final zero).
-const LONGEST_TARGET_BYTES: usize = 4095;
-const LONGEST_XATTR_NAME_BYTES: usize = 255;
-const LONGEST_XATTR_BYTES: usize = 64 << 10;
+const MAX_TARGET_BYTES: usize = 4095;
+const MAX_XATTR_NAME_BYTES: usize = 255;
+const MAX_XATTR_BYTES: usize = 64 << 10;
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -125,7 +125,7 @@ impl State {
 }
 
 fn check_name(name: &[u8]) -> Result<(), Errno> {
-    if name.len() > LONGEST_NAME_BYTES {
+    if name.len() > MAX_NAME_BYTES {
         return Err(Errno::NAMETOOLONG);
     }
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
@@ -157,7 +157,7 @@ impl Core {
 
     pub fn make(&self, parent: u64, name: &[u8], node: NewNode) -> Result<Stat, Errno> {
         check_name(name)?;
-        if node.target.len() > LONGEST_TARGET_BYTES {
+        if node.target.len() > MAX_TARGET_BYTES {
             return Err(Errno::NAMETOOLONG);
         }
         if node.kind == Kind::Symlink && node.target.is_empty() {
@@ -376,10 +376,10 @@ impl Core {
         value: &[u8],
         (create, replace): (bool, bool),
     ) -> Result<(), Errno> {
-        if name.len() > LONGEST_XATTR_NAME_BYTES {
+        if name.len() > MAX_XATTR_NAME_BYTES {
             return Err(Errno::RANGE);
         }
-        if value.len() > LONGEST_XATTR_BYTES {
+        if value.len() > MAX_XATTR_BYTES {
             return Err(Errno::TOOBIG);
         }
         // What an access control list demands would not be enforced.
@@ -395,7 +395,7 @@ impl Core {
         }
         let others: usize =
             xattrs.iter().filter(|(other, _)| *other != name).map(|(n, v)| n.len() + v.len()).sum();
-        if others + name.len() + value.len() > LONGEST_XATTR_BYTES {
+        if others + name.len() + value.len() > MAX_XATTR_BYTES {
             return Err(Errno::NOSPC);
         }
         self.check_metadata(&state, name.len() + value.len() + 32)?;

@@ -12,11 +12,11 @@ use super::ranges::{Access, Held};
 use super::{BLOCK_BYTES, Core, Done, Job, State, now};
 
 /// A file that grows gets as much again as it has, within these bounds, so that its next blocks lie behind.
-const LEAST_AHEAD_BLOCKS: u64 = 16;
-const MOST_AHEAD_BLOCKS: u64 = 2048;
+const MIN_AHEAD_BLOCKS: u64 = 16;
+const MAX_AHEAD_BLOCKS: u64 = 2048;
 
 /// The largest file: what a signed offset can address.
-pub(super) const LARGEST_FILE_BYTES: u64 = i64::MAX as u64 / BLOCK_BYTES * BLOCK_BYTES;
+pub(super) const MAX_FILE_BYTES: u64 = i64::MAX as u64 / BLOCK_BYTES * BLOCK_BYTES;
 
 /// Blocks for a part of a file that has none, by file block.
 pub(super) type Fresh = Vec<(u64, Run)>;
@@ -75,7 +75,7 @@ impl State {
     fn take_free(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Run> {
         let wanted = hole.end - hole.start;
         let has = self.tree.get(inode)?.extents.blocks() + wanted;
-        let ahead = if grows { has.clamp(LEAST_AHEAD_BLOCKS, MOST_AHEAD_BLOCKS) } else { 0 };
+        let ahead = if grows { has.clamp(MIN_AHEAD_BLOCKS, MAX_AHEAD_BLOCKS) } else { 0 };
         let goal = self.goal(inode, hole.start);
         let run = self.allocator.allocate(goal, wanted + ahead)?;
         let volatile = self.volatile.entry(inode).or_default();
@@ -136,7 +136,7 @@ impl State {
 impl Core {
     /// Sets a file's size: truncate(2).
     pub fn set_size(self: &Arc<Self>, inode: u64, size: u64, done: Done<()>) {
-        if size > LARGEST_FILE_BYTES {
+        if size > MAX_FILE_BYTES {
             return done(Err(Errno::FBIG));
         }
         let from = match self.file_size(inode) {
@@ -215,7 +215,7 @@ impl Core {
         if range.is_empty() {
             return done(Err(Errno::INVAL));
         }
-        if range.end > LARGEST_FILE_BYTES {
+        if range.end > MAX_FILE_BYTES {
             return done(Err(Errno::FBIG));
         }
         let size = match self.file_size(inode) {

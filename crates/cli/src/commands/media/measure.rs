@@ -24,8 +24,8 @@ const FULL_FILE_BYTES: u64 = 4 << 30;
 const QUICK_FILE_BYTES: u64 = 1 << 30;
 /// Laying out the test file may take this share of the whole time.
 const LAYOUT_SHARE: u32 = 4;
-const SHORTEST: Duration = Duration::from_secs(5);
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MIN: Duration = Duration::from_secs(5);
+const MAX: Duration = Duration::from_secs(24 * 3600);
 const SEED: u64 = 7;
 
 pub fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure> {
@@ -103,7 +103,7 @@ fn total_time(arguments: &MeasureArguments) -> Result<Duration, Failure> {
         return Ok(if arguments.quick { QUICK_TIME } else { FULL_TIME });
     };
     match units::parse_duration(text) {
-        Ok(time) if (SHORTEST..=LONGEST).contains(&time) => Ok(time),
+        Ok(time) if (MIN..=MAX).contains(&time) => Ok(time),
         Ok(_) => Err(Failure::Mistake(format!("--time {text}: expected 5 s to 24 h"))),
         Err(problem) => Err(Failure::Mistake(format!("--time {text}: {problem}"))),
     }

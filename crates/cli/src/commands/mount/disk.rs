@@ -16,7 +16,7 @@ use crate::exit_codes::Failure;
 
 const DESCRIPTION: &str = "disk.json";
 const LOCK: &str = "lock";
-const MOST_DESCRIPTION_BYTES: u64 = 1 << 20;
+const MAX_DESCRIPTION_BYTES: u64 = 1 << 20;
 
 /// Nobody else mounts it while this lives.
 pub struct Disk {
@@ -232,7 +232,7 @@ fn keep(path: &Path) -> Result<Place, Failure> {
 fn read(folder: &Folder) -> Result<Description, Failure> {
     let path = folder.path().join(DESCRIPTION);
     let text = folder
-        .read_text(DESCRIPTION, MOST_DESCRIPTION_BYTES)
+        .read_text(DESCRIPTION, MAX_DESCRIPTION_BYTES)
         .map_err(|error| cannot("read", &path, &error))?;
     let description: Description = serde_json::from_str(&text).map_err(|error| {
         Failure::Mistake(format!(

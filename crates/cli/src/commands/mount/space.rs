@@ -13,7 +13,7 @@ use crate::exit_codes::Failure;
 use crate::output;
 
 /// A file system's own structures and its log; without as much there is nothing to be mounted.
-const LEAST_BYTES: u64 = 128 << 20;
+const MIN_BYTES: u64 = 128 << 20;
 
 /// Refuses a disk that not even a file system fits on, and says of one that can outgrow what is free.
 pub fn check(devices: &[&DeviceSpec], folder: &Path) -> Result<(), Failure> {
@@ -50,7 +50,7 @@ enum Verdict {
 }
 
 fn judge(growth_bytes: u64, free_bytes: u64) -> Verdict {
-    let least_bytes = growth_bytes.min(LEAST_BYTES);
+    let least_bytes = growth_bytes.min(MIN_BYTES);
     match free_bytes {
         free if free < least_bytes => Verdict::CannotFit { least_bytes },
         free if free < growth_bytes => Verdict::MayNotFit { growth_bytes },
@@ -80,7 +80,7 @@ mod tests {
         let gib = 1 << 30;
         assert_eq!(judge(8 * gib, 9 * gib), Verdict::Fits);
         assert_eq!(judge(8 * gib, 7 * gib), Verdict::MayNotFit { growth_bytes: 8 * gib });
-        assert_eq!(judge(8 * gib, 1 << 20), Verdict::CannotFit { least_bytes: LEAST_BYTES });
+        assert_eq!(judge(8 * gib, 1 << 20), Verdict::CannotFit { least_bytes: MIN_BYTES });
         // A small disk needs no more than it is, and one that has been filled nothing.
         assert_eq!(judge(1 << 20, 1 << 20), Verdict::Fits);
         assert_eq!(judge(0, 0), Verdict::Fits);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use underlay_attach::daemon::become_a_disk;
-use underlay_attach::{Registry, Thing};
+use underlay_attach::{Registry, Resource};
 use underlay_storage::stack::Pace;
 use underlay_study::units;
 use underlay_volume::server::Server;
@@ -27,7 +27,7 @@ pub fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
     crate::commands::clean::mention_leftovers();
     let stop = signals::stop_flag()?;
     let registry = Registry::open()?;
-    let note = registry.note(Thing::Socket { path: file.control_socket() })?;
+    let note = registry.note(Resource::Socket { path: file.control_socket() })?;
     let pace = if arguments.immediate { Pace::Immediate } else { Pace::Modelled };
     let started = match arguments.format {
         true => Server::format(&file, pace),

@@ -228,6 +228,6 @@ impl Inner {
                 }
             }
         }
-        after.go_on();
+        after.resume();
     }
 }

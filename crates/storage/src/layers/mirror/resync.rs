@@ -167,7 +167,7 @@ impl Inner {
                 drop(claim);
                 if copied {
                     resync.resynced_bytes.fetch_add(length_bytes, Ordering::Relaxed);
-                    return next.go_on();
+                    return next.resume();
                 }
                 let mut state = resync.lock();
                 if state.is_resyncing(index, attempt) {
@@ -211,11 +211,11 @@ impl Inner {
         let read = move |completion: Completion| {
             let Ok(data) = completion else {
                 failed.store(true, Ordering::SeqCst);
-                return next.go_on();
+                return next.resume();
             };
             let written = move |completion: Completion| {
                 failed.fetch_or(completion.is_err(), Ordering::SeqCst);
-                next.go_on();
+                next.resume();
             };
             let write = Request::Write { offset_bytes: inner.reserved_bytes + from_bytes, data, fua: false };
             inner.members[to].device.submit(write, Box::new(written));

@@ -1,6 +1,6 @@
 //! The translation layer of a device of any size: the mapping of a sample of its units stands for all.
 //!
-//! Up to [`MOST_UNITS`] units of 4 KiB the mapping is exact. A larger device is divided into as many groups
+//! Up to [`MAX_UNITS`] units of 4 KiB the mapping is exact. A larger device is divided into as many groups
 //! of neighbouring units, and of each group one unit is simulated, at a place that hashing chooses. Blocks
 //! shrink by the same factor, and every simulated unit counts for its whole group: write amplification depends
 //! on over-provisioning, on the number of blocks and on the pattern of writes, and all three are kept.
@@ -16,10 +16,10 @@ use super::ftl::{Collected, Ftl};
 use crate::stack::InitialState;
 
 /// So many units are mapped at the most: 9 MB for a device with usual spare.
-const MOST_UNITS: u64 = 1 << 20;
+const MAX_UNITS: u64 = 1 << 20;
 /// More blocks say no more about write amplification, fewer say less.
 const FEWEST_BLOCKS: f64 = 64.0;
-const MOST_BLOCKS: f64 = 2048.0;
+const MAX_BLOCKS: f64 = 2048.0;
 /// Of a small device, lest blocks be without any mixture of valid and stale.
 const FEWEST_BLOCK_UNITS: u64 = 8;
 
@@ -64,14 +64,14 @@ pub struct Shape {
 
 impl Translation {
     pub fn new(shape: &Shape, seed: u64, initial: InitialState) -> Translation {
-        Translation::with_units(shape, seed, initial, MOST_UNITS)
+        Translation::with_units(shape, seed, initial, MAX_UNITS)
     }
 
     fn with_units(shape: &Shape, seed: u64, initial: InitialState, most_units: u64) -> Translation {
         let sample = Sample::new(shape.capacity_bytes.div_ceil(MAPPING_BYTES), seed, most_units);
         let units = sample.groups();
         let spacious = 1.0 + shape.over_provisioning;
-        let superblocks = shape.superblocks.clamp(FEWEST_BLOCKS, MOST_BLOCKS);
+        let superblocks = shape.superblocks.clamp(FEWEST_BLOCKS, MAX_BLOCKS);
         let block_units = ((units as f64 * spacious / superblocks).round() as u64).max(FEWEST_BLOCK_UNITS);
         let blocks = (units as f64 * spacious / block_units as f64).round() as u64;
         let (units, block_units, blocks) = (units as u32, block_units as u32, blocks as u32);

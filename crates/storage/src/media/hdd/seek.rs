@@ -38,7 +38,7 @@ impl SeekCurve {
     /// curve nearest to it.
     pub fn fit(track_ms: f64, average_ms: f64, full_ms: f64) -> SeekCurve {
         // The mean grows with the knee: halve the interval.
-        let (mut low, mut high) = (SMALLEST_KNEE, 1.0);
+        let (mut low, mut high) = (MIN_KNEE, 1.0);
         for _ in 0..60 {
             let middle = (low + high) / 2.0;
             if SeekCurve::with_knee(track_ms, full_ms, middle).mean_ms() < average_ms {
@@ -66,13 +66,13 @@ impl SeekCurve {
     }
 }
 
-const SMALLEST_KNEE: f64 = 1e-6;
+const MIN_KNEE: f64 = 1e-6;
 
 /// Between which an average seek must lie, given the seek to the next track and over the full stroke: with
 /// an arm that is always coasting, and with one that never comes to.
 pub fn average_bounds_ms(track_ms: f64, full_ms: f64) -> (f64, f64) {
     let mean = |knee| SeekCurve::with_knee(track_ms, full_ms, knee).mean_ms();
-    (mean(SMALLEST_KNEE), mean(1.0))
+    (mean(MIN_KNEE), mean(1.0))
 }
 
 #[cfg(test)]

@@ -36,12 +36,12 @@ struct Size {
 /// No queue is deeper.
 const DEEPEST: f64 = 4096.0;
 /// A request that takes no time would have no rate.
-const SHORTEST_NS: f64 = 1.0;
+const MIN_NS: f64 = 1.0;
 
 impl Size {
     fn new(service: &Service) -> Size {
         let latency = Quantiles::from_us(&service.latency_us);
-        let mean_ns = latency.mean_ns().max(SHORTEST_NS);
+        let mean_ns = latency.mean_ns().max(MIN_NS);
         let (speeds, fastest_ns) = match &service.iops {
             None => (vec![1.0], mean_ns),
             Some(iops) => {
@@ -126,7 +126,7 @@ impl Load {
     /// The work of a request, in nanoseconds at queue depth 1.
     pub fn draw_ns(&self, blocks: Blocks, length_bytes: u64, random: &mut impl Rng) -> f64 {
         let share: f64 = random.random();
-        let drawn = self.between(blocks, |size| size.latency.at_ns(share).max(SHORTEST_NS));
+        let drawn = self.between(blocks, |size| size.latency.at_ns(share).max(MIN_NS));
         drawn * self.beyond(length_bytes, |size| size.mean_ns)
     }
 
