@@ -1,6 +1,7 @@
-//! Folders in the temporary directory that are gone in a moment, and of which no journal is kept. A process that is killed in that
+//! Folders in a temporary directory that are gone soon, and of which no journal is kept. A process that is killed in that
 //! moment leaves one behind, whose name tells of which process it was.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,18 +10,36 @@ use crate::{Access, Folder, unique_name};
 
 const PURPOSE: &str = "underlay-fleeting";
 
+/// What every user of the host reaches, whatever `TMPDIR` says.
+pub const SHARED: &str = "/tmp";
+
 /// One that nobody else can look into or has put anything into. Whoever makes it removes it.
 ///
 /// # Errors
 /// When it can't be made.
 pub fn make() -> io::Result<Folder> {
-    Folder::make_new(&std::env::temp_dir().join(unique_name(PURPOSE)), Access::Private)
+    make_in(&std::env::temp_dir())
+}
+
+/// The same in [`SHARED`].
+///
+/// # Errors
+/// When it can't be made.
+pub fn make_shared() -> io::Result<Folder> {
+    make_in(Path::new(SHARED))
+}
+
+fn make_in(directory: &Path) -> io::Result<Folder> {
+    Folder::make_new(&directory.join(unique_name(PURPOSE)), Access::Private)
 }
 
 /// Those of this user whose process is gone.
 pub fn left_behind() -> Vec<PathBuf> {
-    // Without links, as they are removed.
-    std::fs::canonicalize(std::env::temp_dir()).map_or_else(|_| Vec::new(), |place| left_behind_in(&place))
+    // Without links, as they are removed, and each once.
+    let places = [std::env::temp_dir(), PathBuf::from(SHARED)];
+    let places: BTreeSet<PathBuf> =
+        places.iter().filter_map(|place| std::fs::canonicalize(place).ok()).collect();
+    places.iter().flat_map(|place| left_behind_in(place)).collect()
 }
 
 fn left_behind_in(directory: &Path) -> Vec<PathBuf> {

@@ -16,6 +16,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 use rustix::thread::{
     UnshareFlags, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid, unshare_unsafe,
 };
+use underlay_files::fleeting;
 
 use crate::child::Child;
 use crate::mount_namespace::let_go_of_others;
@@ -24,7 +25,7 @@ use crate::system::SystemError;
 pub const USER: &str = "nobody";
 /// What it is on Linux where the table of users has none.
 const NOBODY: u32 = 65534;
-const SHARED: &str = "/tmp";
+const SHARED: &str = fleeting::SHARED;
 /// What a program of others may know of our environment: how to reach a network, and nothing that is secret. A proxy's address may hold a
 /// password, and without it there is no network.
 const VARIABLES: [&str; 15] = [
@@ -78,8 +79,7 @@ impl Room {
             true => (path, None),
             false => {
                 // Nobody else can exchange the room, since it is in a folder of ours.
-                let outer = Path::new(SHARED).join(underlay_files::unique_name("underlay-fetch"));
-                make_private(&outer)?;
+                let outer = fleeting::make_shared()?.path().to_path_buf();
                 std::fs::set_permissions(&outer, std::fs::Permissions::from_mode(0o711))?;
                 let path = outer.join("room");
                 make_private(&path)?;
