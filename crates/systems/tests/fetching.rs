@@ -151,7 +151,7 @@ fn without_namespaces_maven_has_a_private_folder() {
         fail() { echo "[ERROR] $1"; exit 1; }
         [ "$(id -u) $(id -G)" = "65534 65534" ] || fail "user $(id)"
         env | grep -q hunter && fail "it knows a secret: $(env)"
-        case "$HOME" in /tmp/underlay-fetch-*/room/home) ;; *) fail "$HOME";; esac
+        case "$HOME" in /tmp/underlay-fleeting-*/room/home) ;; *) fail "$HOME";; esac
         [ "$MAVEN_OPTS" = "-Duser.home=$HOME -Djava.io.tmpdir=${HOME%/home}" ] || fail "$MAVEN_OPTS"
         [ "$(stat -c '%U %a' "${HOME%/home}")" = "nobody 700" ] || fail "an open folder"
         [ "$(stat -c '%U %a' "${HOME%/room/home}")" = "root 711" ] || fail "a folder that can be exchanged"
