@@ -46,6 +46,8 @@ test:
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
+	@# A workspace of its own, which nothing else compiles.
+	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 
 exercise:
 	@scripts/install-packages test

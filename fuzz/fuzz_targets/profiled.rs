@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_attach::probe::signature;
+use underlay_attach::directory;
 use underlay_storage::catalogue::Medium;
 use underlay_storage::fit::{self, Identity, Profile};
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = signature::recognise(bytes);
+    let _ = directory::is_beginning(bytes);
     let Ok(profile) = serde_json::from_slice::<Profile>(bytes) else { return };
     let identity = Identity {
         name: "fuzzed".into(),
