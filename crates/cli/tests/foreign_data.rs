@@ -246,16 +246,21 @@ fn a_pool_takes_no_device_that_is_mounted_or_served_or_holds_something() {
     fs::write(at.0.join("file"), "there").unwrap();
 }
 
+/// A pool with the blank volume `data`.
+fn serve_one_volume(playground: &Playground) -> VolumeServer {
+    let pool = "name = \"tank\"\nlisten = \"127.0.0.1:0\"\ninitial = \"fresh\"\n\
+                devices = [{ medium = \"nvme-9300-max\", capacity = \"1 GiB\" }]\n\n[volume.data]\ncapacity = \"512 MiB\"\n";
+    playground.write("pool.toml", pool);
+    VolumeServer::start(playground, &["--immediate"])
+}
+
 #[test]
 fn a_volume_that_holds_something_else_gets_no_file_system() {
     if !can_mount() {
         return;
     }
     let playground = Playground::new();
-    let pool = "name = \"tank\"\nlisten = \"127.0.0.1:0\"\ninitial = \"fresh\"\n\
-                devices = [{ medium = \"nvme-9300-max\", capacity = \"1 GiB\" }]\n\n[volume.data]\ncapacity = \"512 MiB\"\n";
-    playground.write("pool.toml", pool);
-    let server = VolumeServer::start(&playground, &["--immediate"]);
+    let server = serve_one_volume(&playground);
     let (controller, device) = server.connect(&server.nqn("data"));
     let mut block = vec![0; 4096];
     block[64..64 + BTRFS_MAGIC.len()].copy_from_slice(BTRFS_MAGIC);
@@ -284,10 +289,7 @@ fn a_volume_that_holds_a_directory_is_mounted_as_one() {
         return;
     }
     let playground = Playground::new();
-    let pool = "name = \"tank\"\nlisten = \"127.0.0.1:0\"\ninitial = \"fresh\"\n\
-                devices = [{ medium = \"nvme-9300-max\", capacity = \"1 GiB\" }]\n\n[volume.data]\ncapacity = \"512 MiB\"\n";
-    playground.write("pool.toml", pool);
-    let server = VolumeServer::start(&playground, &["--immediate"]);
+    let server = serve_one_volume(&playground);
     let url = format!("nvme-tcp://{}/data", server.address);
     let mount = |more: &[&str], command: &str| {
         playground.output(&[&["mount", &url, "mnt"], more, &["--", "sh", "-c", command]].concat())

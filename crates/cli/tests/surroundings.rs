@@ -6,7 +6,7 @@ mod support;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
-use support::{Playground, TINY_STUDY, can_mount, records, stderr, stdout};
+use support::{NULL_STUDY, Playground, TINY_STUDY, can_mount, finished_run, records, stderr, stdout};
 
 /// A pipe whose reader is gone, as behind `| head -3`.
 fn closed_pipe() -> Stdio {
@@ -19,32 +19,6 @@ fn closed_pipe() -> Stdio {
 fn full() -> Stdio {
     Stdio::from(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap())
 }
-
-/// A run of four cells that is done, without a system or a modelled disk.
-fn finished_run(playground: &Playground) {
-    playground.write("null.toml", NULL_STUDY);
-    std::fs::create_dir_all(playground.path("disk")).unwrap();
-    let output = playground.output(&["run", "null.toml", "--out", "out"]);
-    assert!(output.status.success(), "{}", stderr(&output));
-}
-
-/// Needs no root, no file system of its own and hardly any time.
-const NULL_STUDY: &str = r#"
-name = "null"
-baseline = "here"
-[system.null]
-[storage.here]
-paths = ["disk"]
-[workload.w]
-records = 1_000
-record = { fields = 1, bytes = 100 }
-mixes = ["a", "c"]
-threads = [1, 2]
-[run]
-warmup = "0 s"
-duration = "300 ms"
-repetitions = 1
-"#;
 
 #[test]
 fn a_run_goes_on_when_nobody_reads_its_progress() {

@@ -4,26 +4,7 @@ mod support;
 
 use std::process::{Output, Stdio};
 
-use support::{Playground, records, stderr, stdout};
-
-/// Needs no root, no file system of its own and hardly any time.
-const NULL_STUDY: &str = r#"
-name = "null"
-title = "A study whose title is longer than a line of a narrow terminal"
-baseline = "here"
-[system.null]
-[storage.here]
-paths = ["disk"]
-[workload.w]
-records = 1_000
-record = { fields = 1, bytes = 100 }
-mixes = ["a", "c"]
-threads = [1, 2]
-[run]
-warmup = "0 s"
-duration = "300 ms"
-repetitions = 1
-"#;
+use support::{Playground, finished_run, records, stdout};
 
 /// In a terminal of so many columns; what it was sent is on standard output.
 fn in_terminal(playground: &Playground, columns: u32, arguments: &str) -> Output {
@@ -56,13 +37,6 @@ fn without_orders(text: &str) -> String {
         plain.push_str(&part[end..]);
     }
     plain
-}
-
-fn finished_run(playground: &Playground) {
-    playground.write("null.toml", NULL_STUDY);
-    std::fs::create_dir_all(playground.path("disk")).unwrap();
-    let output = playground.output(&["run", "null.toml", "--out", "out"]);
-    assert!(output.status.success(), "{}", stderr(&output));
 }
 
 #[test]

@@ -24,12 +24,12 @@ pub struct SecretArguments {
 }
 
 impl SecretArguments {
-    /// Files are named from the root: who reads them may be in another directory.
     /// Whether the controller has to prove itself.
     pub fn has_controller(&self) -> bool {
         self.controller_secret_env.is_some() || self.controller_secret_file.is_some()
     }
 
+    /// Files are named from the root: who reads them may be in another directory.
     pub fn places(&self) -> Result<SecretPlaces, Failure> {
         let has_host = self.secret_env.is_some() || self.secret_file.is_some();
         if !has_host && self.has_controller() {

@@ -127,11 +127,10 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     } else {
         run_command(arguments, &stop)?
     };
-    let activity = conclude(dilation, &attached);
+    let activity = conclude(arguments.activity.is_some(), dilation, &attached);
     attached.detach()?;
     // A file that can't be written keeps no disk mounted.
-    let activity = activity?;
-    if let Some(file) = &arguments.activity {
+    if let Some((file, activity)) = arguments.activity.as_deref().zip(activity?) {
         underlay_files::write(file, activity.as_bytes()).map_err(|error| not_written(file, &error))?;
     }
     Ok(code)
@@ -366,8 +365,8 @@ fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode
     }
 }
 
-/// Says what the devices did, and gives it as JSON.
-fn conclude(dilation: f64, attached: &Attached) -> Result<String, Failure> {
+/// Says what the devices did, and gives it as JSON where that is wanted.
+fn conclude(is_wanted: bool, dilation: f64, attached: &Attached) -> Result<Option<String>, Failure> {
     let activity = attached.end_measurement()?;
     for device in &activity {
         let totals = &device.totals;
@@ -395,6 +394,9 @@ fn conclude(dilation: f64, attached: &Attached) -> Result<String, Failure> {
             totals.flushes,
         ));
     }
+    if !is_wanted {
+        return Ok(None);
+    }
     let devices: Vec<serde_json::Value> = activity
         .iter()
         .map(|device| {
@@ -405,7 +407,8 @@ fn conclude(dilation: f64, attached: &Attached) -> Result<String, Failure> {
             })
         })
         .collect();
-    Ok(serde_json::json!({ "time": dilation, "devices": devices, "layers": attached.layers()? }).to_string())
+    let whole = serde_json::json!({ "time": dilation, "devices": devices, "layers": attached.layers()? });
+    Ok(Some(whole.to_string()))
 }
 
 #[cfg(test)]

@@ -107,11 +107,7 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
             Ok(found) => found,
             Err(error) => return ended(error, running.as_ref()),
         };
-        // What was found is said even where the system fails on its way out.
-        let finished = finish(arguments, running).and_then(|()| match &mut budget {
-            Some(budget) => Ok(budget.remove()?),
-            None => Ok(()),
-        });
+        let finished = finish(arguments, running, budget.as_mut());
         let mut printed = Ok(());
         if let Some(measured) = &found.measured {
             printed = results::print(measured, RunFacts::default(), SystemTime::now(), &options);
@@ -149,11 +145,7 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         Ok(measured) => measured,
         Err(error) => return ended(error, running.as_ref()),
     };
-    // What was measured is said even where the system fails on its way out.
-    let finished = finish(arguments, running).and_then(|()| match &mut budget {
-        Some(budget) => Ok(budget.remove()?),
-        None => Ok(()),
-    });
+    let finished = finish(arguments, running, budget.as_mut());
     let intervals = control.intervals();
     let began = began.get().copied().unwrap_or_else(SystemTime::now);
     if !system.capabilities().keeps_nothing {
@@ -422,13 +414,22 @@ fn directory(
     Ok(vec![folder.path().to_path_buf()])
 }
 
-/// After a load the data is written out and compacted, so that a run begins from a defined state.
-fn finish(arguments: &YcsbArguments, running: Box<dyn Running>) -> Result<(), Failure> {
+/// After a load the data is written out and compacted, so that a run begins from a defined state. What was measured is to be said
+/// even where the system fails on its way out.
+fn finish(
+    arguments: &YcsbArguments,
+    running: Box<dyn Running>,
+    budget: Option<&mut MemoryBudget>,
+) -> Result<(), Failure> {
     running.health()?;
     if arguments.phase == YcsbPhase::Load {
         running.settle(SETTLE_LIMIT)?;
     }
-    Ok(running.stop()?)
+    running.stop()?;
+    match budget {
+        Some(budget) => Ok(budget.remove()?),
+        None => Ok(()),
+    }
 }
 
 /// What a measurement was asked for, before it is known what came of it.

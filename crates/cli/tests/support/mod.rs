@@ -105,6 +105,33 @@ impl Playground {
     }
 }
 
+/// A run of four cells that is done, without a system or a modelled disk.
+pub fn finished_run(playground: &Playground) {
+    playground.write("null.toml", NULL_STUDY);
+    std::fs::create_dir_all(playground.path("disk")).unwrap();
+    let output = playground.output(&["run", "null.toml", "--out", "out"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// Needs no root, no file system of its own and hardly any time.
+pub const NULL_STUDY: &str = r#"
+name = "null"
+title = "A study whose title is longer than a line of a narrow terminal"
+baseline = "here"
+[system.null]
+[storage.here]
+paths = ["disk"]
+[workload.w]
+records = 1_000
+record = { fields = 1, bytes = 100 }
+mixes = ["a", "c"]
+threads = [1, 2]
+[run]
+warmup = "0 s"
+duration = "300 ms"
+repetitions = 1
+"#;
+
 /// `underlay mount`, ended in order when it is dropped.
 pub struct Mounted(Child);
 
