@@ -5,5 +5,6 @@ pub mod diagnostics;
 pub mod plan;
 pub mod reference;
 pub mod run;
+mod shortened;
 pub mod spec;
 pub mod units;
