@@ -10,6 +10,7 @@ pub mod background;
 pub mod changing;
 pub mod claims;
 pub mod comparison;
+mod completed;
 pub mod cost;
 pub mod directories;
 pub mod export;
