@@ -45,6 +45,7 @@ test:
 
 lint:
 	cargo fmt --all --check
+	scripts/module-rings
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 	@# A workspace of its own, which nothing else compiles.
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
