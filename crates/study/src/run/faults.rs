@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use underlay_attach::{AttachError, Attached, Served};
 use underlay_storage::faults::{Extent, Fault, PowerCut};
 
-use super::cell::CellPlan;
+use super::cell_plan::CellPlan;
 use super::{CellError, storage};
 use crate::spec::{FaultAct, FaultSpec, StorageSource, StorageSpec, Study};
 use crate::units::format_duration;
