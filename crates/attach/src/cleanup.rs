@@ -12,13 +12,12 @@ use rustix::process::Signal;
 use underlay_files::fleeting;
 use underlay_storage::stack::Pace;
 
-use super::journal::Journal;
-use super::{Registry, Resource};
-use crate::attachment::AttachError;
 use crate::daemon::DaemonConfig;
 use crate::daemon::control::Command;
 use crate::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
 use crate::directory::is_mounted_as;
+use crate::error::AttachError;
+use crate::registry::{Journal, Registry, Resource};
 use crate::{dirty_limit, loop_device, memory_budget, mounts, nvme_kernel, ublk};
 
 /// What a clean-up did.
@@ -34,7 +33,13 @@ pub struct Cleaned {
 const WRITE_OUT_LIMIT: Duration = Duration::from_secs(60);
 const CONTROL_LIMIT: Duration = Duration::from_secs(10);
 
-pub(super) fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleaned, AttachError> {
+/// Undoes what dead processes left, and tells `report` about each step. It touches only what is recorded
+/// and still identifies as ours; what belongs to a living process is left alone. What could not be undone
+/// stays recorded, and the error lists it.
+///
+/// # Errors
+/// What could not be undone, and why.
+pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleaned, AttachError> {
     let directory = registry.directory();
     // Two cleaners at once would trip over each other's half-done work.
     let lock = File::open(directory).map_err(|error| AttachError::io("open", directory, error))?;
@@ -421,3 +426,6 @@ fn remove_if_empty(path: &Path) -> std::io::Result<()> {
         outcome => outcome,
     }
 }
+
+#[cfg(test)]
+mod tests;
