@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use underlay_sync::Mutex;
 
 use rustix::process::Signal;
 use underlay_files::{Access, Folder};
@@ -308,7 +308,7 @@ impl DaemonProcess {
     }
 
     fn exit_status(&self) -> Option<std::process::ExitStatus> {
-        let mut child = self.child.as_ref()?.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut child = self.child.as_ref()?.lock();
         child.try_wait().ok().flatten()
     }
 
@@ -339,7 +339,7 @@ impl DaemonProcess {
     /// what waits for it then gets an error instead of hanging for good.
     pub(crate) fn hurry_or_kill(&self, limit: Duration) {
         let hurried = self.connection.as_ref().is_some_and(|connection| {
-            let mut connection = connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut connection = connection.lock();
             // A device that a fault makes slow would not be hurried before it is through with what it has.
             let reply = connection
                 .set_limit(limit)
@@ -357,7 +357,7 @@ impl DaemonProcess {
     pub(crate) fn kill(&self) {
         if let Some(child) = &self.child {
             // Not collected yet, so its number can't mean another process.
-            let _ = child.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).kill();
+            let _ = child.lock().kill();
         }
     }
 
@@ -379,7 +379,7 @@ impl DaemonProcess {
         let Some(connection) = &self.connection else {
             return Err(AttachError::failed("the device daemon has been shut down"));
         };
-        let reply = connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).ask(command);
+        let reply = connection.lock().ask(command);
         match reply {
             Ok(Reply::Failed { problem }) => {
                 Err(AttachError::failed(format!("the device daemon refused: {problem}")))
@@ -405,7 +405,7 @@ impl DaemonProcess {
     pub(crate) fn stop(&mut self) -> Result<(), AttachError> {
         self.connection = None;
         if let Some(child) = self.child.take() {
-            let mut child = child.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut child = child.into_inner();
             if let Some(process) = ProcessId::of(self.pid) {
                 end_daemon(process, &self.session.join(CONTROL_SOCKET));
             }

@@ -8,8 +8,8 @@ mod sysfs;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_nvme::initiator::{self, InitiatorError, Options};
 use underlay_record::DeviceActivity;
@@ -182,7 +182,7 @@ impl KernelVolumes {
     }
 
     fn sampler(&self) -> MutexGuard<'_, Option<Sampler>> {
-        self.sampler.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sampler.lock()
     }
 }
 

@@ -14,8 +14,8 @@ use std::fs::{self, DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use underlay_sync::Mutex;
 
 use underlay_files::{Access, Folder, plain_file};
 
@@ -98,7 +98,7 @@ impl Registry {
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let path = self.journal_path();
-        let mut journals = OWN_JOURNALS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut journals = OWN_JOURNALS.lock();
         if !journals.contains_key(&path) {
             let file =
                 start_journal(&path).map_err(|error| AttachError::io("write the registry", &path, error))?;
@@ -114,7 +114,7 @@ impl Registry {
     /// Strikes out what is gone.
     pub fn forget(&self, note: Note) {
         let path = self.journal_path();
-        let mut journals = OWN_JOURNALS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut journals = OWN_JOURNALS.lock();
         let Some(journal) = journals.get_mut(&path) else { return };
         // A line that can't be written makes `clean` look for a thing that is not there, which is harmless.
         let _ = append(&mut journal.file, &journal::Line::Forget { id: note.id });

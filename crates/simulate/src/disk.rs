@@ -4,8 +4,9 @@
 //! happens, in part or whole, before anybody else sees the disk; its answers reach nobody.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+use underlay_sync::UnsimulatedMutex;
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use underlay_sync::simulation::{Group, Random, World};
@@ -27,7 +28,7 @@ struct Shared {
     capacity_bytes: u64,
     /// A flush that fails has lost what it was to write, as the page cache of Linux does: the next one succeeds.
     forgets_failed_flush: bool,
-    state: Mutex<State>,
+    state: UnsimulatedMutex<State>,
 }
 
 /// A part of a request's life that may fail.
@@ -82,7 +83,7 @@ impl Disk {
                 hardware: world.own_group(),
                 capacity_bytes,
                 forgets_failed_flush,
-                state: Mutex::new(state),
+                state: UnsimulatedMutex::new(state),
             }),
         }
     }
@@ -92,7 +93,7 @@ impl Disk {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     /// The next so many requests of this kind fail.

@@ -89,7 +89,7 @@ pub struct Core {
     device: Arc<dyn BlockDevice>,
     journal: Journal,
     state: Mutex<State>,
-    ranges: Ranges,
+    ranges: Arc<Ranges>,
     /// Held by the one commit that is under way.
     committing: Mutex<()>,
     /// Signalled when a commit or a discard is over.
@@ -283,7 +283,7 @@ impl Core {
             device,
             journal,
             state: Mutex::new(state),
-            ranges: Ranges::default(),
+            ranges: Arc::default(),
             committing: Mutex::new(()),
             committed: Condvar::new(),
             jobs: Mutex::new(Some(jobs)),

@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Mutex, MutexGuard};
 
 use fuser::{Errno, FopenFlags, INodeNo};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -104,7 +105,7 @@ impl Drop for Area {
 
 impl Shared {
     fn ready(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ready.lock()
     }
 }
 

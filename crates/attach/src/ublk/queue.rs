@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use underlay_sync::{Mutex, MutexGuard};
 
 use io_uring::{opcode, squeue, types};
 use underlay_storage::device::{BlockDevice, Completion, Request};
@@ -81,7 +82,7 @@ struct Shared {
 
 impl Shared {
     fn ready(&self) -> MutexGuard<'_, Vec<(u16, i32)>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ready.lock()
     }
 }
 

@@ -1,5 +1,6 @@
 //! A controller and whoever keeps the connection to it: keep-alive, events, and finding it again when it is lost.
 
+pub(super) mod device;
 mod resumption;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,6 @@ use underlay_sync::thread::{self, JoinHandle};
 use underlay_sync::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::association::{Association, identify_page, succeed};
-use super::device::{Namespace, RemoteDevice};
 use super::error::InitiatorError;
 use super::exchange::{Answer, Exchange, Lost, Payload};
 use super::identity::Identity;
@@ -21,6 +21,8 @@ use super::stats::{Figures, Stats};
 use crate::command::{Command, Sgl, admin};
 use crate::identify::{Identify, NamespaceData, NamespaceDescriptors, cns, decode_namespace_list};
 use crate::log_page::{CHANGED_NAMESPACES, Event, GetLogPage};
+use device::Namespace;
+pub use device::RemoteDevice;
 
 /// How often the way to the target is measured, where the keep-alive timeout does not ask for more.
 const MAX_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 use underlay_sync::Instant;
 
 use super::association::Association;
-use super::device::Namespace;
+use super::controller::device::Namespace;
 use super::error::InitiatorError;
 use super::exchange::{Answer, Exchange, Lost, Payload, Waiting};
 use super::queue::may_pass;

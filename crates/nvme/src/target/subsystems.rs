@@ -1,5 +1,7 @@
 //! Subsystems and their namespaces, which may come, go and change while the target runs.
 
+pub(super) mod controller;
+
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +13,12 @@ use underlay_sync::{Mutex, MutexGuard, RwLock};
 
 use underlay_storage::device::{BlockDevice, Geometry};
 
-use super::controller::Controller;
 use super::counters::{Counting, NamespaceCounters, QueueSnapshot};
 use super::lease::{HostIdentity, Lease, Surroundings, Writers};
-use super::queue::Queue;
 use crate::auth::ControllerSecrets;
 use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, NQN_BYTES};
+use controller::Controller;
+use controller::queue::Queue;
 
 /// Namespace IDs of a subsystem are at most this.
 pub const MAX_NSID: u32 = 1024;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use underlay_sync::UnsimulatedMutex;
 
 use underlay_nvme::target::{
     HostIdentity, Hosts, LeaseStore, NamespaceConfig, SubsystemConfig, Subsystems, Target, TargetConfig,
@@ -27,7 +28,7 @@ const LONG_BYTES: u64 = 8 << 10;
 
 /// Who may write to which volume, beside the pool: it outlives the server.
 #[derive(Clone, Default)]
-pub struct Leases(Arc<Mutex<BTreeMap<String, (HostIdentity, bool)>>>);
+pub struct Leases(Arc<UnsimulatedMutex<BTreeMap<String, (HostIdentity, bool)>>>);
 
 struct StoredLease {
     volume: String,
@@ -36,11 +37,11 @@ struct StoredLease {
 
 impl LeaseStore for StoredLease {
     fn load(&self) -> Option<(HostIdentity, bool)> {
-        self.leases.0.lock().unwrap_or_else(PoisonError::into_inner).get(&self.volume).cloned()
+        self.leases.0.lock().get(&self.volume).cloned()
     }
 
     fn store(&self, writer: &HostIdentity, is_held: bool) -> io::Result<()> {
-        let mut leases = self.leases.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leases = self.leases.0.lock();
         leases.insert(self.volume.clone(), (writer.clone(), is_held));
         Ok(())
     }
@@ -50,7 +51,7 @@ pub struct Server {
     pub process: Group,
     pub opened: Slot<Result<Pool, String>>,
     /// What the server before it had been asked for and had not answered.
-    pub missed: Arc<Mutex<Vec<Unfinished>>>,
+    pub missed: Arc<UnsimulatedMutex<Vec<Unfinished>>>,
     pub has_taken_stock: bool,
 }
 

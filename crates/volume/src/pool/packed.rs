@@ -7,7 +7,7 @@ use underlay_storage::device::{Completion, DeviceError, Done};
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::layers::join::Gather;
 
-use super::claims::Claim;
+use super::claims::{Access, Claim, Parts};
 use super::core::{Core, VolumeCore};
 use super::extent::{BLOCK_BYTES, CHUNK_BYTES, CHUNKS, Extent, Packed, Piece, Stored, Unit, mask, slab_of};
 use super::member::{Places, Turn};
@@ -85,7 +85,7 @@ impl VolumeCore {
         done: Done,
     ) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, parts_of(&part), true, move |claim| {
+        claims.claim(part.extent, Parts(parts_of(&part)), Access::Shared, move |claim| {
             let Some(packed) = self.packed(part.extent) else {
                 drop(claim);
                 buffer.fill(0);
@@ -123,7 +123,7 @@ impl VolumeCore {
         done: ChangeDone,
     ) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, parts_of(&part), false, move |claim| {
+        claims.claim(part.extent, Parts(parts_of(&part)), Access::Exclusive, move |claim| {
             let packed = self.packed(part.extent).unwrap_or_default();
             let is_partial = |chunk: &usize| overlap(&part, *chunk).0.len() < CHUNK_BYTES as usize;
             let partial: Vec<usize> = chunks_of(&part).filter(is_partial).collect();

@@ -8,6 +8,7 @@ use underlay_sync::thread;
 
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
 
+use super::claims::{Access, Parts};
 use super::core::{Core, VolumeCore};
 use super::description::{MemberState, PoolError};
 use super::extent::{BLOCK_BYTES, BLOCKS, Extent, Packed, Piece, Plain, Unit, first_unit, mask};
@@ -270,7 +271,7 @@ impl VolumeCore {
     ) -> Copied {
         let (sender, receiver) = channel();
         let (core, volume) = (Arc::clone(core), Arc::clone(self));
-        self.claims.claim(extent, u64::MAX, false, move |claim| {
+        self.claims.claim(extent, Parts(u64::MAX), Access::Exclusive, move |claim| {
             let mapped = volume.map.get(extent);
             let done = move |copied| {
                 drop(claim);

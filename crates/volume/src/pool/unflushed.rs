@@ -32,43 +32,17 @@ use underlay_sync::{Mutex, MutexGuard};
 use underlay_storage::device::DeviceError;
 
 use super::extent::{take_u32, take_u64};
+use super::host_memory::{BOOT_BYTES, HostMemory, boot_field};
 use super::record::Record;
 use underlay_files::plain_file;
 
 const MAGIC: &[u8; 8] = b"UNDLYUF1";
-pub const BOOT_BYTES: usize = 40;
 const HEADER_BYTES: usize = 76;
 const FRAME_BYTES: usize = 8;
-const USUAL_LONG_BYTES: u64 = 32 << 20;
 /// Only flushes that go on failing let a file get much longer than the above.
 const MAX_BYTES: u64 = 16 << 30;
 /// A session has two of them; the next one has the other two, so that both have notes until the journal names the later one.
 const FILES: [[&str; 2]; 2] = [["unflushed.0", "unflushed.1"], ["unflushed.2", "unflushed.3"]];
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
-/// Files in the page cache of this host, which outlives the pool's process and not the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostMemory {
-    /// Where the files are. It is there already.
-    pub directory: PathBuf,
-    /// Another one each time the host starts: what was noted before is not believed then, since the members have lost what it
-    /// speaks of.
-    pub boot: String,
-    /// With so much noted a flush is due, whether anyone asks for it or not.
-    pub long_bytes: u64,
-}
-
-impl HostMemory {
-    /// Of the host as it runs now.
-    ///
-    /// # Errors
-    /// When the kernel does not tell its boot.
-    pub fn of_this_boot(directory: &Path) -> io::Result<HostMemory> {
-        let boot = fs::read_to_string(BOOT_ID)?.trim().to_owned();
-        Ok(HostMemory { directory: directory.to_owned(), boot, long_bytes: USUAL_LONG_BYTES })
-    }
-}
-
 /// Whose notes they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -122,13 +96,6 @@ pub fn decode(file: &[u8]) -> Option<(Header, Vec<Record>)> {
         notes = behind;
     }
     Some((header, records))
-}
-
-/// A boot as files have it, filled up with zeros.
-pub fn boot_field(boot: &str) -> [u8; BOOT_BYTES] {
-    let mut field = [0; BOOT_BYTES];
-    field.iter_mut().zip(boot.bytes()).for_each(|(to, from)| *to = from);
-    field
 }
 
 fn header_of(path: &Path) -> io::Result<Option<Header>> {

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use underlay_sync::Instant;
 
+use super::device::Namespace;
 use super::{Phase, Shared, State};
 use crate::command::nvm;
 use crate::initiator::association::Association;
-use crate::initiator::device::Namespace;
 use crate::initiator::error::InitiatorError;
 use crate::initiator::exchange::{Answer, Exchange, Lost};
 use crate::initiator::repetition::{Patience, REPEAT_LIMIT, repeat};

@@ -7,16 +7,20 @@ use underlay_sync::planted::{Bug, is_planted};
 
 use underlay_storage::device::{DeviceError, Request};
 
-use super::connection::{Connection, MAX_TRANSFER_BYTES};
-use super::counters::count;
-use super::lease::Denied;
-use super::queue::Reply;
-use super::subsystems::{Namespace, Subsystem};
 use crate::command::{ALL_NAMESPACES, Command, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, nvm};
 use crate::status::Status;
+use crate::target::connection::{Connection, MAX_TRANSFER_BYTES};
+use crate::target::counters::count;
+use crate::target::lease::Denied;
+use crate::target::subsystems::controller::queue::Reply;
+use crate::target::subsystems::{Namespace, Subsystem};
 
 /// What a command takes of its connection's budget, for the data that it moves.
-pub(super) fn budget_bytes(command: &Command, length_bytes: usize, namespace: Option<&Namespace>) -> usize {
+pub(in crate::target) fn budget_bytes(
+    command: &Command,
+    length_bytes: usize,
+    namespace: Option<&Namespace>,
+) -> usize {
     match command.opcode {
         // The host's data and the device's.
         nvm::COMPARE => length_bytes * 2,
@@ -29,7 +33,12 @@ pub(super) fn budget_bytes(command: &Command, length_bytes: usize, namespace: Op
     }
 }
 
-pub(super) fn execute(connection: &mut Connection, command: &Command, data: Vec<u8>, reply: Reply) {
+pub(in crate::target) fn execute(
+    connection: &mut Connection,
+    command: &Command,
+    data: Vec<u8>,
+    reply: Reply,
+) {
     let subsystem = connection.queue.association().and_then(|association| association.controller.subsystem());
     let Some(subsystem) = subsystem.map(Arc::clone) else {
         return reply.status(Status::INVALID_OPCODE.do_not_retry());

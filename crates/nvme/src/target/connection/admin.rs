@@ -3,13 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::Shared;
-use super::connection::{CAPSULE_DATA_BYTES, MDTS};
-use super::controller::{
-    Controller, ERROR_ENTRIES, EVENT_REQUESTS, KEEP_ALIVE_GRANULARITY, MAX_QUEUE, VERSION,
-};
-use super::queue::Reply;
-use super::subsystems::{MAX_NSID, Namespace, Replaced, Subsystem};
 use crate::command::{ALL_NAMESPACES, Command, DatasetRange, admin, nvm};
 use crate::features::{self, GetFeatures, QueueCount, Select, SetFeatures};
 use crate::identify::{
@@ -21,6 +14,13 @@ use crate::log_page::{
     self, DiscoveredKind, DiscoveryEntry, DiscoveryHead, Effect, ErrorEntry, Event, GetLogPage, Smart,
 };
 use crate::status::Status;
+use crate::target::Shared;
+use crate::target::connection::{CAPSULE_DATA_BYTES, MDTS};
+use crate::target::subsystems::controller::queue::Reply;
+use crate::target::subsystems::controller::{
+    Controller, ERROR_ENTRIES, EVENT_REQUESTS, KEEP_ALIVE_GRANULARITY, MAX_QUEUE, VERSION,
+};
+use crate::target::subsystems::{MAX_NSID, Namespace, Replaced, Subsystem};
 
 const FIRMWARE_REVISION: &str = env!("CARGO_PKG_VERSION");
 const ABORTS: u8 = 3;
@@ -52,7 +52,12 @@ const IO_COMMANDS: [Effect; 6] = [
 const INVALID_FIELD: Status = Status::INVALID_FIELD.do_not_retry();
 const INVALID_NAMESPACE: Status = Status::INVALID_NAMESPACE.do_not_retry();
 
-pub(super) fn execute(shared: &Shared, controller: &Arc<Controller>, command: &Command, reply: Reply) {
+pub(in crate::target) fn execute(
+    shared: &Shared,
+    controller: &Arc<Controller>,
+    command: &Command,
+    reply: Reply,
+) {
     let is_discovery = controller.subsystem().is_none();
     match command.opcode {
         admin::IDENTIFY => answer(controller, command, reply, identify(controller, command)),
