@@ -2,9 +2,8 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use underlay_sync::Mutex;
 
 use rustix::process::Signal;
-use underlay_files::{Access, Folder};
+use underlay_files::{Access, Folder, control_socket};
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
@@ -44,8 +43,6 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// A change of pace waits for everything under way, which in slow motion may be seconds.
 const REPLY_LIMIT: Duration = Duration::from_secs(300);
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
-/// A reply carries histograms and a time series for each device; more than this is no reply.
-const MAX_REPLY_BYTES: u64 = 256 << 20;
 const LOG_TAIL_BYTES: u64 = 4096;
 
 /// The subcommand by which a program becomes the daemon, and the program that is nothing else. One of the two
@@ -76,37 +73,7 @@ pub(crate) struct DaemonProgram {
 }
 
 /// A connection to a daemon's control socket.
-pub(crate) struct Connection {
-    reader: BufReader<UnixStream>,
-    writer: UnixStream,
-}
-
-impl Connection {
-    pub(crate) fn open(control: &Path, limit: Duration) -> io::Result<Connection> {
-        let writer = UnixStream::connect(control)?;
-        writer.set_read_timeout(Some(limit))?;
-        writer.set_write_timeout(Some(limit))?;
-        Ok(Connection { reader: BufReader::new(writer.try_clone()?), writer })
-    }
-
-    /// For the replies from now on. One that comes later is taken for the reply to the next command, so a
-    /// connection that has timed out is of no further use.
-    fn set_limit(&self, limit: Duration) -> io::Result<()> {
-        self.writer.set_read_timeout(Some(limit))
-    }
-
-    pub(crate) fn ask(&mut self, command: &Command) -> io::Result<Reply> {
-        let mut line = serde_json::to_vec(command)?;
-        line.push(b'\n');
-        self.writer.write_all(&line)?;
-        let mut reply = Vec::new();
-        (&mut self.reader).take(MAX_REPLY_BYTES).read_until(b'\n', &mut reply)?;
-        if reply.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
-        }
-        Ok(serde_json::from_slice(&reply)?)
-    }
-}
+pub(crate) type Connection = control_socket::Connection<Command, Reply>;
 
 /// Asks a daemon to shut down, and ends it by force if it doesn't; true when it is gone.
 pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {

@@ -2,10 +2,12 @@
 //! written beside and renamed, read up to a bound. No link that someone planted is followed, nothing but a regular file
 //! is replaced, and what is private is private under every umask. `docs/security.md` has the rules.
 
+pub mod control_socket;
 pub mod fleeting;
 mod folder;
 mod foreign;
 mod listen;
+pub mod mountinfo;
 pub mod plain_file;
 mod read;
 mod remove;

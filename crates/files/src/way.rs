@@ -87,8 +87,13 @@ impl User {
 
     /// Why others could exchange what is ours in this folder, where that is root's.
     pub fn exchange(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
+        self.mistrust(descriptor, folder).filter(|_| self.may_lose_from(folder))
+    }
+
+    /// Whether what others could put into a folder is enough to refuse it: for root, unless only their own entries are theirs.
+    fn may_lose_from(&self, folder: &Stat) -> bool {
         let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX) && self.trusts(folder);
-        self.mistrust(descriptor, folder).filter(|_| self.number == 0 && !is_sticky)
+        self.number == 0 && !is_sticky
     }
 }
 
@@ -102,8 +107,8 @@ pub(crate) fn open_way(path: &Path, user: &User) -> io::Result<OwnedFd> {
         let folder = fstat(&at)?;
         let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX);
         let mistrust = user.mistrust(&at, &folder);
-        if let Some(why) = user.exchange(&at, &folder) {
-            return Err(refused(path, &so_far, &why));
+        if let Some(why) = mistrust.as_ref().filter(|_| user.may_lose_from(&folder)) {
+            return Err(refused(path, &so_far, why));
         }
         let found = statat(&at, &name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {

@@ -186,7 +186,7 @@ fn now() -> Timestamp {
     Timestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() }
 }
 
-/// Whether a volume that begins so is one.
+/// Whether a volume that begins so holds a directory of ours, which no kernel knows.
 pub fn is_beginning(block: &[u8]) -> bool {
     matches!(Header::decode(block), HeaderBlock::Valid(header) if header.kind == JOURNAL_KIND)
 }
