@@ -8,11 +8,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use underlay_attach::{Attachment as _, BlockAttachment, BlockVolumes, Registry};
+use underlay_config::units;
 use underlay_record::{DeviceActivity, Histogram};
 use underlay_storage::catalogue::{self, Medium};
 use underlay_storage::predict::{self, ClosedLoop, Pattern};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
-use underlay_study::units;
 
 use crate::arguments::ServeArguments;
 use crate::exit_codes::{Failure, INTERRUPTED};
