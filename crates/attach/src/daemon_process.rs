@@ -77,9 +77,9 @@ pub(crate) type Connection = control_socket::Connection<Command, Reply>;
 
 /// Asks a daemon to shut down, and ends it by force if it doesn't; true when it is gone.
 pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
-    let asked = Connection::open(control, SHUTDOWN_LIMIT)
+    let shut_down = Connection::open(control, SHUTDOWN_LIMIT)
         .and_then(|mut connection| connection.ask(&Command::Shutdown));
-    let grace = if asked.is_ok() { SHUTDOWN_LIMIT } else { Duration::ZERO };
+    let grace = if shut_down.is_ok() { SHUTDOWN_LIMIT } else { Duration::ZERO };
     process.wait_gone(grace) || {
         process.signal(Signal::KILL);
         process.wait_gone(Duration::from_secs(10))

@@ -127,8 +127,8 @@ impl KernelVolumes {
             if spec.format {
                 spec.filesystem.make(&device)?;
             }
-            let thing = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
-            let note = self.registry.note(thing)?;
+            let resource = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
+            let note = self.registry.note(resource)?;
             if let Err(error) = spec.filesystem.mount(&device, &mount_point) {
                 self.registry.forget(note);
                 return Err(error);

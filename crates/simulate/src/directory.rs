@@ -8,7 +8,6 @@ use std::time::Duration;
 use rustix::io::Errno;
 use underlay_attach::directory::core::{Core, Kind, NewNode, ROOT, RenameMode, WriteOptions};
 use underlay_storage::device::{BlockDevice, DeviceError, Done, Geometry, Request};
-use underlay_storage::failed_sync::BelievableSync;
 use underlay_sync::simulation::{Group, World};
 use underlay_sync::{UnsimulatedMutex, thread};
 
@@ -135,12 +134,7 @@ impl Rig {
         self.process = self.world.new_group();
         self.opened = Slot::default();
         // As whatever writes through a page cache does.
-        let as_device = |disk: &Disk| -> Arc<dyn BlockDevice> {
-            match self.setup.forgets_failed_flush {
-                true => Arc::new(BelievableSync::new(disk.handle(self.process))),
-                false => Arc::new(disk.handle(self.process)),
-            }
-        };
+        let as_device = |disk: &Disk| -> Arc<dyn BlockDevice> { disk.device(self.process) };
         let handles: Vec<_> = self.disks.iter().map(as_device).collect();
         let (tree, slot) = (self.setup.tree.clone(), self.opened.clone());
         let begin = move || {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use underlay_sync::UnsimulatedMutex;
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::failed_sync::BelievableSync;
 use underlay_sync::simulation::{Group, Random, World};
 
 use crate::content::BLOCK_BYTES;
@@ -88,7 +89,15 @@ impl Disk {
         }
     }
 
-    pub fn handle(&self, user: Group) -> Handle {
+    /// As a process opens it. One behind a page cache forgets what a failed flush was to write, so that is remembered.
+    pub fn device(&self, user: Group) -> Arc<dyn BlockDevice> {
+        match self.shared.forgets_failed_flush {
+            true => Arc::new(BelievableSync::new(self.handle(user))),
+            false => Arc::new(self.handle(user)),
+        }
+    }
+
+    fn handle(&self, user: Group) -> Handle {
         Handle { disk: self.clone(), user }
     }
 

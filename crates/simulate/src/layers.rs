@@ -62,7 +62,7 @@ impl Rig {
         self.faults.prepare_opening();
         self.process = self.world.new_group();
         self.opened = Slot::default();
-        let as_device = |disk: &Disk| Arc::new(disk.handle(self.process)) as Arc<dyn BlockDevice>;
+        let as_device = |disk: &Disk| disk.device(self.process);
         let handles: Vec<_> = self.disks.iter().map(as_device).collect();
         let (tree, slot) = (self.setup.tree.clone(), self.opened.clone());
         let task = self.world.spawn(self.process, move || slot.fill(tree.open(&mut handles.into_iter())));

@@ -49,11 +49,11 @@ where
     shards: Box<[Shard<K, R, S>]>,
 }
 
-type Shard<K, R, S> = Mutex<HashMap<K, Thing<K, R, S>, S>>;
+type Shard<K, R, S> = Mutex<HashMap<K, Holders<K, R, S>, S>>;
 type Start<K, R, S> = Box<dyn FnOnce(Claim<K, R, S>) + Send>;
 
 /// The claims on one thing; it is forgotten with the last of them.
-struct Thing<K, R, S>
+struct Holders<K, R, S>
 where
     K: Copy + Eq + Hash,
     R: Region,
@@ -128,7 +128,7 @@ where
         self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
-    fn shard(&self, key: K) -> MutexGuard<'_, HashMap<K, Thing<K, R, S>, S>> {
+    fn shard(&self, key: K) -> MutexGuard<'_, HashMap<K, Holders<K, R, S>, S>> {
         let index = match self.shards.len() {
             1 => 0,
             count => S::default().hash_one(key) as usize % count,
@@ -146,32 +146,32 @@ where
     ) {
         let id = {
             let mut shard = self.shard(key);
-            let thing = shard.entry(key).or_default();
+            let holders = shard.entry(key).or_default();
             let wish = Wish { region: region.clone(), access };
-            let mut ahead = thing.granted.iter().map(|(_, wish)| wish);
-            let mut waiting = thing.waiting.iter().map(|(wish, _)| wish);
+            let mut ahead = holders.granted.iter().map(|(_, wish)| wish);
+            let mut waiting = holders.waiting.iter().map(|(wish, _)| wish);
             if ahead.any(|other| other.excludes(&wish)) || waiting.any(|other| other.excludes(&wish)) {
-                thing.waiting.push_back((wish, Box::new(start)));
+                holders.waiting.push_back((wish, Box::new(start)));
                 return;
             }
-            thing.grant(wish)
+            holders.grant(wish)
         };
         start(Claim { claims: Arc::clone(self), key, region, id });
     }
 }
 
-impl<K, R, S> Default for Thing<K, R, S>
+impl<K, R, S> Default for Holders<K, R, S>
 where
     K: Copy + Eq + Hash,
     R: Region,
     S: BuildHasher + Default,
 {
     fn default() -> Self {
-        Thing { next_id: 0, granted: Vec::new(), waiting: VecDeque::new() }
+        Holders { next_id: 0, granted: Vec::new(), waiting: VecDeque::new() }
     }
 }
 
-impl<K, R, S> Thing<K, R, S>
+impl<K, R, S> Holders<K, R, S>
 where
     K: Copy + Eq + Hash,
     R: Region,
@@ -218,9 +218,9 @@ where
     fn drop(&mut self) {
         let started = {
             let mut shard = self.claims.shard(self.key);
-            let Some(thing) = shard.get_mut(&self.key) else { return };
-            let started = thing.give_back(self.id);
-            if thing.granted.is_empty() && thing.waiting.is_empty() {
+            let Some(holders) = shard.get_mut(&self.key) else { return };
+            let started = holders.give_back(self.id);
+            if holders.granted.is_empty() && holders.waiting.is_empty() {
                 shard.remove(&self.key);
             }
             started

@@ -203,7 +203,7 @@ impl Pool {
     pub fn snapshot(&self, source: &str, name: &str, access: Access) -> Result<Volume, PoolError> {
         let _admin = self.admin()?;
         let source = self.find(source)?;
-        self.check_new(name, source.map.taken().map_bytes + VOLUME_MAP_BYTES)?;
+        self.check_new(name, source.map.usage().map_bytes + VOLUME_MAP_BYTES)?;
         self.quietly(&source, || {
             // The journal's map of the source must be the one that is copied.
             wait(|done| self.core.flush(Some(Arc::clone(&source)), done))?;

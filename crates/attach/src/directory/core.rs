@@ -581,12 +581,12 @@ fn work(core: &Weak<Core>, jobs: &Receiver<Job>) {
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let Some(core) = core.upgrade() else { return };
-        let asked: Vec<Job> = first.into_iter().chain(jobs.try_iter()).collect();
-        if asked.is_empty() && core.state().transaction.is_empty() {
+        let waiting: Vec<Job> = first.into_iter().chain(jobs.try_iter()).collect();
+        if waiting.is_empty() && core.state().transaction.is_empty() {
             continue;
         }
         let outcome = core.commit();
-        for job in asked {
+        for job in waiting {
             match job {
                 Job::Commit(done) => done(outcome),
                 Job::Reclaim(then) => {

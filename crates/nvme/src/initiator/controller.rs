@@ -285,8 +285,8 @@ impl Shared {
     }
 
     fn namespace_list(&self, association: &Association) -> Result<Vec<u32>, InitiatorError> {
-        let asked = Identify::new(cns::ACTIVE_NAMESPACES, 0);
-        let page = identify_page(association.admin(), ADMIN_LIMIT, asked, "listing the namespaces")?;
+        let identify = Identify::new(cns::ACTIVE_NAMESPACES, 0);
+        let page = identify_page(association.admin(), ADMIN_LIMIT, identify, "listing the namespaces")?;
         Ok(decode_namespace_list(&page))
     }
 
@@ -295,8 +295,8 @@ impl Shared {
         association: &Association,
         nsid: u32,
     ) -> Result<(NamespaceData, Identity), InitiatorError> {
-        let asked = Identify::new(cns::NAMESPACE, nsid);
-        let page = identify_page(association.admin(), ADMIN_LIMIT, asked, "identifying a namespace");
+        let identify = Identify::new(cns::NAMESPACE, nsid);
+        let page = identify_page(association.admin(), ADMIN_LIMIT, identify, "identifying a namespace");
         let found = match page {
             Ok(page) => NamespaceData::decode(&page).filter(|data| data.size_blocks > 0),
             Err(InitiatorError::Command { .. }) => None,
@@ -317,8 +317,8 @@ impl Shared {
         association: &Association,
         nsid: u32,
     ) -> Result<NamespaceDescriptors, InitiatorError> {
-        let asked = Identify::new(cns::NAMESPACE_DESCRIPTORS, nsid);
-        match identify_page(association.admin(), ADMIN_LIMIT, asked, "asking who a namespace is") {
+        let identify = Identify::new(cns::NAMESPACE_DESCRIPTORS, nsid);
+        match identify_page(association.admin(), ADMIN_LIMIT, identify, "asking who a namespace is") {
             Ok(page) => Ok(NamespaceDescriptors::decode(&page)),
             // Controllers of older versions don't know the page.
             Err(InitiatorError::Command { .. }) => Ok(NamespaceDescriptors::default()),
@@ -492,8 +492,7 @@ impl Shared {
                 state.keep_alive_sent = None;
             }
         };
-        let command = Command::new(admin::KEEP_ALIVE, 0, 0, Sgl::none());
-        let _ = association.admin().submit(Exchange::new(command, Payload::None, false, Box::new(done)));
+        let _ = association.admin().submit(Exchange::keep_alive(Box::new(done)));
     }
 
     fn look(self: &Arc<Shared>, event: Event) {

@@ -92,14 +92,8 @@ impl Rig {
             }
             if outcome.is_ok() {
                 let ended = events.next();
-                let model = source.with_model(|model| {
-                    let mut model = model.clone();
-                    if has_lost.load(Ordering::Relaxed) {
-                        // What the host was told may have to be written again by it: the server may not have it yet.
-                        model.lose_what_was_not_durable(began, ended);
-                    }
-                    model.snapshot(began, ended)
-                });
+                let has_lost = has_lost.load(Ordering::Relaxed);
+                let model = source.with_model(|model| model.snapshot_at_server(began, ended, has_lost));
                 let user = User::new(&name, &events, model);
                 known.lock().insert(name, user);
             }

@@ -11,7 +11,6 @@ use underlay_nvme::target::{
     Writers,
 };
 use underlay_storage::device::BlockDevice;
-use underlay_storage::failed_sync::BelievableSync;
 use underlay_storage::layers::compress::Codec;
 use underlay_sync::simulation::{Group, World};
 use underlay_volume::Pool;
@@ -70,7 +69,7 @@ impl Server {
     ) -> Server {
         let process = world.new_group();
         let opened = Slot::default();
-        let handles = disks.iter().map(|disk| device(disk, process, setup)).collect();
+        let handles = disks.iter().map(|disk| disk.device(process)).collect();
         let host_memory = setup.has_host_memory.then(|| HostMemory {
             directory: directory.to_owned(),
             boot: format!("boot {boot}"),
@@ -90,14 +89,6 @@ impl Server {
         };
         world.spawn(process, open).expect("a thread can be had");
         Server { process, opened, missed: Arc::default(), has_taken_stock: is_new }
-    }
-}
-
-/// A disk as the server opens it. One behind a page cache forgets what a failed flush was to write, so that is remembered.
-fn device(disk: &Disk, process: Group, setup: &Volumes) -> Arc<dyn BlockDevice> {
-    match setup.forgets_failed_flush {
-        true => Arc::new(BelievableSync::new(disk.handle(process))),
-        false => Arc::new(disk.handle(process)),
     }
 }
 

@@ -182,11 +182,10 @@ impl BlockDevice for Stripe {
                         Request::Read { offset_bytes: part.offset_bytes, buffer },
                         Box::new(move |completion| {
                             arrive(&join, completion, |whole, bytes| {
-                                let mut taken = 0;
+                                let mut at = 0;
                                 for (offset, length) in pieces {
-                                    whole[offset..offset + length]
-                                        .copy_from_slice(&bytes[taken..taken + length]);
-                                    taken += length;
+                                    whole[offset..offset + length].copy_from_slice(&bytes[at..at + length]);
+                                    at += length;
                                 }
                             });
                         }),

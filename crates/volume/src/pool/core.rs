@@ -93,7 +93,7 @@ impl Core {
     /// Of all volumes.
     pub fn map_bytes(&self) -> u64 {
         let volumes = self.volumes.read();
-        volumes.values().map(|volume| volume.map.taken().map_bytes + VOLUME_MAP_BYTES).sum()
+        volumes.values().map(|volume| volume.map.usage().map_bytes + VOLUME_MAP_BYTES).sum()
     }
 
     pub fn new_volume(&self, number: u32, header: &Header, extents: &Extents) -> Arc<VolumeCore> {

@@ -122,7 +122,7 @@ impl Core {
                 let volume = waiter.volume.as_ref()?;
                 let error = failed?;
                 // Of what is there twice only one copy can be on the member that is left out.
-                let twice = volume.mirror && volume.map.taken().single == 0 && durable.is_survived();
+                let twice = volume.mirror && volume.map.usage().single == 0 && durable.is_survived();
                 // So is what it has given up since then, of which the journal knows no better.
                 let was_lost = |piece: &Piece| {
                     let is_out = durable.states[self.member_of(*piece)] == MemberState::Out;

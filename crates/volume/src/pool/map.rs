@@ -60,7 +60,7 @@ impl Map {
     pub fn new(volume: u32, extents: &Extents, outstanding: &Arc<Outstanding>) -> Map {
         let map = Map { volume, outstanding: Arc::clone(outstanding), ..Map::default() };
         for (index, extent) in extents {
-            map.account(ExtentUsage::default(), extent.taken());
+            map.account(ExtentUsage::default(), extent.usage());
             map.shard(*index).extents.insert(*index, extent.clone());
         }
         map
@@ -103,12 +103,12 @@ impl Map {
         self.outstanding.releasing.fetch_add(released.len() as u64, Ordering::AcqRel);
         shard.released.extend(released);
         shard.dirty.insert(index);
-        let new = extent.as_ref().map_or(ExtentUsage::default(), Extent::taken);
+        let new = extent.as_ref().map_or(ExtentUsage::default(), Extent::usage);
         let old = match extent {
             Some(extent) => shard.extents.insert(index, extent),
             None => shard.extents.remove(&index),
         };
-        self.account(old.map_or(ExtentUsage::default(), |old| old.taken()), new);
+        self.account(old.map_or(ExtentUsage::default(), |old| old.usage()), new);
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl Map {
         self.shards().any(|shard| shard.released.iter().any(&like))
     }
 
-    pub fn taken(&self) -> ExtentUsage {
+    pub fn usage(&self) -> ExtentUsage {
         ExtentUsage {
             used_bytes: self.used_bytes.load(Ordering::Relaxed),
             stored_bytes: self.stored_bytes.load(Ordering::Relaxed),

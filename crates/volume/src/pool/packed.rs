@@ -171,7 +171,7 @@ impl VolumeCore {
         }
         let sizes: Vec<u32> =
             images.iter().flat_map(|(_, image)| image).map(|image| units(image.bytes.len())).collect();
-        let Some(taken) = self.take_runs(&core, &sizes) else {
+        let Some(places) = self.take_runs(&core, &sizes) else {
             let next = Arc::clone(&core);
             return core.await_space(attempt, move |result| match result {
                 Ok(()) => self.place(next, extent, images, claim, attempt + 1, done),
@@ -181,7 +181,7 @@ impl VolumeCore {
                 }
             });
         };
-        let mut rest = taken.iter();
+        let mut rest = places.iter();
         let mut writes: Vec<(Places, Vec<u8>)> = Vec::new();
         let mut entries: Vec<(usize, Option<Stored>, Option<Unit>)> = Vec::with_capacity(images.len());
         for (chunk, image) in images {
@@ -206,7 +206,7 @@ impl VolumeCore {
             // To what is not listed no map ever pointed.
             core.release(match &answer {
                 Ok(unlisted) => unlisted.clone(),
-                Err(_) => pieces(&taken, &sizes),
+                Err(_) => pieces(&places, &sizes),
             });
             drop(claim);
             done(answer.map(|_| false));
@@ -276,20 +276,20 @@ impl VolumeCore {
             let both = firsts.into_iter().zip(seconds);
             Some(both.map(|(first, second)| Places { first, second: Some(second) }).collect())
         };
-        if let Some(taken) = take(sizes) {
-            return Some(taken);
+        if let Some(places) = take(sizes) {
+            return Some(places);
         }
-        let mut taken = Vec::new();
+        let mut places = Vec::new();
         for size in sizes {
             match take(&[*size]) {
-                Some(places) => taken.extend(places),
+                Some(run) => places.extend(run),
                 None => {
-                    undo(core, &taken, sizes);
+                    undo(core, &places, sizes);
                     return None;
                 }
             }
         }
-        Some(taken)
+        Some(places)
     }
 }
 
@@ -322,17 +322,17 @@ fn continues(start: Places, units: u32, next: Places) -> bool {
         && start.second.map(slab_of) == next.second.map(slab_of)
 }
 
-fn pieces(taken: &[Places], sizes: &[u32]) -> Vec<Piece> {
+fn pieces(places: &[Places], sizes: &[u32]) -> Vec<Piece> {
     let piece = |(places, &units): (&Places, &u32)| {
         let run = move |unit| Piece::Run { unit, units };
         std::iter::once(places.first).chain(places.second).map(run).collect::<Vec<_>>()
     };
-    taken.iter().zip(sizes).flat_map(piece).collect()
+    places.iter().zip(sizes).flat_map(piece).collect()
 }
 
 /// Nothing was written there: it needs no discard.
-fn undo(core: &Core, taken: &[Places], sizes: &[u32]) {
-    for slab in pieces(taken, sizes).into_iter().filter_map(|piece| core.space.release(piece)) {
+fn undo(core: &Core, places: &[Places], sizes: &[u32]) {
+    for slab in pieces(places, sizes).into_iter().filter_map(|piece| core.space.release(piece)) {
         core.space.free(slab).into_iter().for_each(|job| job());
     }
 }

@@ -164,7 +164,7 @@ struct Turns {
     names: [&'static str; 2],
     files: [File; 2],
     /// Of the session before.
-    former: [PathBuf; 2],
+    previous: [PathBuf; 2],
     current: usize,
     end_bytes: u64,
     /// The journal knows everything in the other file.
@@ -182,21 +182,22 @@ impl Unflushed {
     ///
     /// # Errors
     /// When the files can't be made.
-    pub fn begin(&self, memory: &HostMemory, owner: Owner, former: Owner) -> io::Result<()> {
+    pub fn begin(&self, memory: &HostMemory, owner: Owner, previous: Owner) -> io::Result<()> {
         let is_formers = |name: &&str| {
             let header = header_of(&memory.directory.join(name));
-            header.is_ok_and(|header| header.is_some_and(|header| header.owner == former))
+            header.is_ok_and(|header| header.is_some_and(|header| header.owner == previous))
         };
         let pair = usize::from(FILES[0].iter().any(is_formers));
         let open = |name: &str| plain_file::for_writing().truncate(true).open(memory.directory.join(name));
         let names = FILES[pair];
         let files = [open(names[0])?, open(names[1])?];
-        let former = FILES[1 - pair].map(|name| memory.directory.join(name));
+        let previous = FILES[1 - pair].map(|name| memory.directory.join(name));
         let header = Header::new(owner, 1, &memory.boot);
         files[0].write_all_at(&header.encode(), 0)?;
         let end_bytes = HEADER_BYTES as u64;
         let note = Vec::new();
-        let turns = Turns { header, names, files, former, current: 0, end_bytes, other_is_free: true, note };
+        let turns =
+            Turns { header, names, files, previous, current: 0, end_bytes, other_is_free: true, note };
         *self.lock() = Some(turns);
         self.step_bytes.store(memory.long_bytes.max(1), Ordering::Relaxed);
         self.count(end_bytes);
@@ -208,7 +209,7 @@ impl Unflushed {
     pub fn forget_former(&self) {
         if let Some(turns) = self.lock().as_ref() {
             // They only take space.
-            turns.former.iter().for_each(|path| drop(fs::remove_file(path)));
+            turns.previous.iter().for_each(|path| drop(fs::remove_file(path)));
         }
     }
 
@@ -400,9 +401,9 @@ mod tests {
     fn older_notes_are_there_until_the_journal_names_the_next_session() {
         let folder = tempfile::tempdir().unwrap();
         let memory = memory(folder.path());
-        let begin = |owner, former, number| {
+        let begin = |owner, previous, number| {
             let unflushed = Unflushed::default();
-            unflushed.begin(&memory, owner, former).unwrap();
+            unflushed.begin(&memory, owner, previous).unwrap();
             unflushed.note(&record(number)).unwrap();
             unflushed
         };

@@ -232,7 +232,7 @@ impl Controller {
     /// at no moment it is in neither place.
     fn remember(&self, queue: &Arc<Queue>) {
         if let Served::Subsystem(subsystem) = &self.served {
-            subsystem.remember_former(self.host(), queue);
+            subsystem.remember_ended(self.host(), queue);
         }
     }
 
@@ -373,13 +373,13 @@ impl Controller {
     // Features.
 
     /// How many I/O queues the host gets: as many as it asked for, unless there are fewer.
-    pub(in crate::target) fn set_queue_count(&self, asked: u32) -> Result<u16, Status> {
+    pub(in crate::target) fn set_queue_count(&self, requested: u32) -> Result<u16, Status> {
         let mut state = self.state();
         // Once I/O queues are there the number can't be changed (base 5.27.1.5).
         if state.queues.keys().any(|queue_id| *queue_id != 0) {
             return Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
-        let granted = asked.min(u32::from(self.max_io_queues)) as u16;
+        let granted = requested.min(u32::from(self.max_io_queues)) as u16;
         state.queue_count = Some(granted);
         Ok(granted)
     }

@@ -25,19 +25,19 @@ pub(crate) const PASSING: OFlags =
 ///
 /// # Errors
 /// When it is so, or the way can't be gone.
-pub fn check_way(path: &Path) -> io::Result<()> {
+pub fn check_trusted_path(path: &Path) -> io::Result<()> {
     let user = User::of_this_process();
-    let descriptor = open_way(path, &user)?;
+    let descriptor = open_trusted_path(path, &user)?;
     let folder = fstat(&descriptor)?;
     user.exchange(&descriptor, &folder).map_or(Ok(()), |why| Err(refused(path, path, &why)))
 }
 
-/// As [`check_way`], of the way to `path` alone: that folder itself may be anybody's, as one that is mounted over.
+/// As [`check_trusted_path`], of the way to `path` alone: that folder itself may be anybody's, as one that is mounted over.
 ///
 /// # Errors
-/// As `check_way`.
-pub fn check_way_to(path: &Path) -> io::Result<()> {
-    open_way(path, &User::of_this_process()).map(drop)
+/// As `check_trusted_path`.
+pub fn check_trusted_path_to(path: &Path) -> io::Result<()> {
+    open_trusted_path(path, &User::of_this_process()).map(drop)
 }
 
 /// Who this process works for.
@@ -97,8 +97,8 @@ impl User {
     }
 }
 
-/// The folder at the end of a way that [`check_way`] lets pass.
-pub(crate) fn open_way(path: &Path, user: &User) -> io::Result<OwnedFd> {
+/// The folder at the end of a way that [`check_trusted_path`] lets pass.
+pub(crate) fn open_trusted_path(path: &Path, user: &User) -> io::Result<OwnedFd> {
     let absolute = std::path::absolute(path)?;
     let mut left: VecDeque<OsString> = parts(&absolute);
     let root = || openat(rustix::fs::CWD, "/", PASSING, Mode::empty());
