@@ -15,7 +15,7 @@ KILLS = 500
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
 	@echo "make test         everything that must pass before a commit"
-	@echo "make lint         formatting and clippy"
+	@echo "make lint         formatting, clippy, rings of modules, licences and versions of dependencies"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
 	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
@@ -43,11 +43,17 @@ test:
 	@scripts/test
 	tests/vm/run-nvme-tcp target/vm
 
-lint:
+lint: target/tools/bin/cargo-deny
 	cargo fmt --all --check
+	scripts/module-rings
+	target/tools/bin/cargo-deny --locked check licenses bans sources
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 	@# A workspace of its own, which nothing else compiles.
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
+
+# Some minutes, once.
+target/tools/bin/cargo-deny:
+	cargo install cargo-deny --version =0.20.2 --locked --root target/tools
 
 exercise:
 	@scripts/install-packages test

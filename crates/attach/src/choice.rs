@@ -1,9 +1,10 @@
 //! Which attachment a modelled storage gets: the best that this host has, or the one that the user names.
 
-use crate::attachment::{AttachError, Attachment};
+use crate::attachment::Attachment;
+use crate::block_attachment::BlockAttachment;
 use crate::daemon::Transport;
 use crate::directory::{self, FuseDirectory};
-use crate::fuse_loop::FuseLoop;
+use crate::error::AttachError;
 use crate::missing::Missing;
 use crate::nvme_kernel::{self, KernelNvme};
 use underlay_storage::stack::StackSpec;
@@ -22,17 +23,17 @@ pub const ATTACHMENTS: &[AttachmentKind] = &[
     AttachmentKind {
         name: "ublk",
         gist: "a block device with its own filesystem, straight from the kernel's block layer",
-        make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::Ublk))),
+        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(Transport::Ublk))),
     },
     AttachmentKind {
         name: "fuse-uring+loop",
         gist: "a block device with its own filesystem; requests come by io_uring, at the least cost",
-        make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::Uring))),
+        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(Transport::Uring))),
     },
     AttachmentKind {
         name: "fuse+loop",
         gist: "a block device with its own filesystem",
-        make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::DevFuse))),
+        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(Transport::DevFuse))),
     },
     AttachmentKind {
         name: directory::NAME,

@@ -17,10 +17,10 @@ use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
-use crate::attachment::AttachError;
 use crate::daemon::control::{Command, Reply, VolumeInfo};
 use crate::daemon::{DaemonConfig, Transport};
 use crate::directory::DirectoryConfig;
+use crate::error::AttachError;
 use crate::mounts;
 use crate::processes::{self, ProcessId};
 use crate::registry::{Note, Registry, Resource};

@@ -17,11 +17,9 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::missing::Missing;
-use crate::registry::{Note, Registry, Resource};
+use crate::registry::{Note, PreviousLimits, Registry, Resource};
 
 /// With less a device is not given requests of a size that it works well with: the kernel writes out from half of it on.
 pub const DEVICE_MIN_BYTES: u64 = 1 << 20;
@@ -35,14 +33,6 @@ const MIN_BYTES: &str = "min_bytes";
 /// The same limits in millionths of the machine's own, which is how the kernel keeps them.
 const MAX_RATIO: &str = "max_ratio_fine";
 const MIN_RATIO: &str = "min_ratio_fine";
-
-/// What a device had before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PreviousLimits {
-    strict_limit: u32,
-    max_ratio_fine: u32,
-    min_ratio_fine: u32,
-}
 
 /// The limits of a storage's devices, until they are lifted or dropped.
 #[derive(Debug)]
@@ -115,7 +105,7 @@ impl DirtyLimits {
         let folder = self.class.join(device);
         let former = match left {
             Some(former) => former,
-            None => PreviousLimits::read(&folder).map_err(|error| unavailable(&folder, error))?,
+            None => read_limits(&folder).map_err(|error| unavailable(&folder, error))?,
         };
         // Without a block device the limit goes with the mount, and its number to the next one.
         let note = match device.starts_with("0:") {
@@ -162,18 +152,17 @@ impl Drop for DirtyLimits {
     }
 }
 
-impl PreviousLimits {
-    fn read(folder: &Path) -> io::Result<PreviousLimits> {
-        let number = |file: &str| {
-            let text = fs::read_to_string(folder.join(file))?;
-            text.trim().parse().map_err(|_| io::Error::from(ErrorKind::InvalidData))
-        };
-        Ok(PreviousLimits {
-            strict_limit: number(STRICT)?,
-            max_ratio_fine: number(MAX_RATIO)?,
-            min_ratio_fine: number(MIN_RATIO)?,
-        })
-    }
+/// What the device of this folder has now.
+fn read_limits(folder: &Path) -> io::Result<PreviousLimits> {
+    let number = |file: &str| {
+        let text = fs::read_to_string(folder.join(file))?;
+        text.trim().parse().map_err(|_| io::Error::from(ErrorKind::InvalidData))
+    };
+    Ok(PreviousLimits {
+        strict_limit: number(STRICT)?,
+        max_ratio_fine: number(MAX_RATIO)?,
+        min_ratio_fine: number(MIN_RATIO)?,
+    })
 }
 
 fn apply(folder: &Path, limit_bytes: u64) -> io::Result<()> {
@@ -194,7 +183,7 @@ pub(crate) fn restore(device: &str, former: PreviousLimits) -> Result<bool, Atta
 fn restore_in(class: &Path, device: &str, former: PreviousLimits) -> Result<bool, AttachError> {
     let folder = class.join(device);
     let failed = |error: io::Error| AttachError::io("restore the limit of dirty pages in", &folder, error);
-    match PreviousLimits::read(&folder) {
+    match read_limits(&folder) {
         Ok(now) if now == former => return Ok(false),
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -346,7 +335,7 @@ mod tests {
         fs::write(folder.join(STRICT), "1").unwrap();
         fs::write(folder.join(MAX_RATIO), "1700").unwrap();
         assert!(restore_in(keep.path(), "7:1", former).unwrap());
-        assert_eq!(PreviousLimits::read(&folder).unwrap(), former);
+        assert_eq!(read_limits(&folder).unwrap(), former);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use crate::attachment::AttachError;
 use crate::daemon::export::Files;
+use crate::error::AttachError;
 use crate::missing::Missing;
 use worker::Worker;
 

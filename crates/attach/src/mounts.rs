@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::processes;
+use crate::programs::find_program;
 use crate::registry::{Note, Registry};
 
 /// One line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
@@ -134,7 +135,7 @@ fn unmount_as_user(mount_point: &Path, lazily: bool) -> Result<(), Errno> {
     if at(mount_point).is_none() {
         return Ok(());
     }
-    let helper = crate::host::find_program("fusermount3").ok_or(Errno::PERM)?;
+    let helper = find_program("fusermount3").ok_or(Errno::PERM)?;
     let mut command = std::process::Command::new(helper);
     command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mount_point);
     let output = command.env("LC_ALL", "C").stdin(std::process::Stdio::null()).output();

@@ -15,11 +15,13 @@ use underlay_nvme::initiator::{self, InitiatorError, Options};
 use underlay_record::DeviceActivity;
 use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
 
-use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held, split_directories};
-use crate::fuse_loop::{check_mount_point, check_names};
-use crate::host;
+use crate::attachment::{
+    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, split_directories,
+};
+use crate::error::AttachError;
 use crate::missing::Missing;
 use crate::mounts;
+use crate::privileges::probe_privileges;
 use crate::real_activity::{RealDevice, Sampler};
 use crate::registry::{Note, Registry, Resource};
 use crate::remote;
@@ -44,7 +46,7 @@ impl Attachment for KernelNvme {
     }
 
     fn probe(&self) -> Result<(), Missing> {
-        host::probe_privileges()?;
+        probe_privileges()?;
         match OpenOptions::new().read(true).write(true).open(FABRICS) {
             Ok(_) => Ok(()),
             Err(error) => Err(Missing::new(

@@ -7,7 +7,8 @@ use underlay_files::{Access, Folder};
 use underlay_record::DeviceActivity;
 use underlay_storage::stack::Pace;
 
-use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held};
+use crate::attachment::{AttachSpec, Attached, Attachment, Held};
+use crate::error::AttachError;
 use crate::missing::Missing;
 use crate::mounts;
 use crate::real_activity::{RealDevice, Sampler};

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
 
-use crate::attachment::AttachError;
 use crate::daemon::DaemonConfig;
 use crate::daemon::control::{Command, Reply};
 use crate::daemon_process::{CONFIG_FILE, Connection};
 use crate::directory::DirectoryConfig;
+use crate::error::AttachError;
 use crate::filesystem::Filesystem;
 use crate::mounts::{self, Mount};
 use crate::registry::{Owner, Registry, Resource};

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use io_uring::{IoUring, cqueue, squeue};
 use underlay_storage::device::BlockDevice;
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::loop_device::{self, QueueSettings};
 use crate::missing::Missing;
 use control::Control;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use underlay_study::diagnostics::Diagnostics;
+use underlay_config::Diagnostics;
 
 use crate::output;
 

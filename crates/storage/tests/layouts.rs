@@ -125,8 +125,9 @@ fn each_mistake_is_shown_in_its_place() {
     ] {
         assert!(GOOD.contains(from), "{from}");
         let error = LayoutPreset::parse("layout.toml", &GOOD.replacen(from, to, 1)).expect_err(to);
-        let found =
-            error.mistakes.iter().any(|mistake| mistake.line == line && mistake.message.contains(expected));
+        let found = error.findings().iter().any(|finding| {
+            error.line_column(finding.span.start).0 == line && finding.in_one_line().contains(expected)
+        });
         assert!(found, "{to}: {error}");
     }
 }
@@ -171,8 +172,8 @@ proptest! {
         match LayoutPreset::parse("layout.toml", &text) {
             Ok(layout) => prop_assert!(layout.capacity_bytes() > 0 && !layout.summary().is_empty()),
             Err(error) => {
-                prop_assert!(!error.mistakes.is_empty());
-                prop_assert!(error.mistakes.iter().all(|mistake| mistake.line > 0 && mistake.column > 0));
+                prop_assert!(error.has_errors());
+                prop_assert!(!error.render(true).is_empty());
             }
         }
     }

@@ -13,7 +13,7 @@ use underlay_workload::Mix;
 use crate::spec::{
     ChangingRate, DataSize, FindRate, JobSpec, Rate, StorageSpec, Study, SystemSpec, WorkloadSpec,
 };
-use crate::units::format_duration;
+use underlay_config::units::format_duration;
 
 /// A cell with the parts of the study that it is made of.
 #[derive(Clone, Debug)]

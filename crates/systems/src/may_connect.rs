@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-use crate::system::SystemError;
+use crate::error::SystemError;
 
 /// Where the list comes from.
 pub const OPTION: &str = "--may-connect";

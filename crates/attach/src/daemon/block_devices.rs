@@ -7,8 +7,8 @@ use underlay_storage::stack::{Pace, Stack};
 
 use super::export::Files;
 use super::{DaemonConfig, obey};
-use crate::attachment::AttachError;
-use crate::fuse_loop::is_rotational;
+use crate::block_volumes::is_rotational;
+use crate::error::AttachError;
 use crate::mounts;
 use crate::ublk::Serving;
 

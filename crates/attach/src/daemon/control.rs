@@ -30,7 +30,7 @@ use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultError, FaultId, PowerCut, Survival};
 use underlay_storage::stack::{Pace, Stack};
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 
 /// The longest command, in bytes with its newline.
 pub const MAX_LINE_BYTES: u64 = 4096;

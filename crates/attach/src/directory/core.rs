@@ -63,6 +63,8 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 pub type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 
+type Outcome = Result<(), Errno>;
+
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]

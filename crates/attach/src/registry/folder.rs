@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use underlay_files::{Access, Folder};
 
 use super::{Note, Registry, Resource};
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::mounts;
 
 /// A folder that is removed with everything in it when this value is dropped. It is noted before it is made; what can't
-/// be removed stays noted, for [`Registry::clean`].
+/// be removed stays noted, for [`crate::cleanup::clean`].
 #[derive(Debug)]
 pub struct OwnFolder {
     path: PathBuf,
@@ -66,7 +66,7 @@ impl OwnFolder {
 
     /// Removes a folder of ours that no registry knows any more: the registry is in memory on most machines, and gone after a
     /// restart. Returns whether it is gone. One that is noted, or that something is mounted in, stays for
-    /// [`Registry::clean`], and so does what is no folder: a link leads to somebody else's. Only who has locked what the folder is
+    /// [`crate::cleanup::clean`], and so does what is no folder: a link leads to somebody else's. Only who has locked what the folder is
     /// for may ask.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use underlay_files::plain_file;
 
-use super::Resource;
+use super::resource::Resource;
 use crate::processes::{self, ProcessId};
 
 /// The process that made the things of a journal.
@@ -25,7 +25,7 @@ impl Owner {
         self.is_of_this_boot() && self.process.is_alive()
     }
 
-    pub(super) fn is_of_this_boot(&self) -> bool {
+    pub(crate) fn is_of_this_boot(&self) -> bool {
         self.boot_id.is_empty() || self.boot_id == processes::boot_id()
     }
 }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use underlay_config::{Diagnostic, Diagnostics, Severity};
 use underlay_record::Cell;
 use underlay_report::quantity;
-use underlay_study::diagnostics::{Diagnostic, Diagnostics, Severity};
 use underlay_study::plan;
 
 use super::run::read_study;

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachSpec, Attached, Filesystem, Registry, choice};
+use underlay_config::units;
 use underlay_report::quantity;
 use underlay_storage::catalogue::{self, LayoutPreset};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
 use underlay_study::run::storage;
 use underlay_study::spec::StorageSpec;
-use underlay_study::units;
 
 use crate::arguments::{Initial, MountArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};

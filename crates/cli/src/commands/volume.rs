@@ -6,10 +6,10 @@ mod serve;
 use std::path::Path;
 use std::process::ExitCode;
 
+use underlay_config::units;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::SecretPlaces;
 use underlay_study::spec::read_pool_file;
-use underlay_study::units;
 use underlay_volume::pool::VolumeSpec;
 use underlay_volume::pool_file::{Admission, PoolFile, VolumeFile};
 use underlay_volume::rate::Limits;

@@ -15,10 +15,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use underlay_attach::{MemoryBudget, OwnFolder, Registry};
+use underlay_config::units;
 use underlay_files::{Access, Folder};
 use underlay_record::Measured;
 use underlay_report::quantity;
-use underlay_study::units;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System};
 use underlay_workload::client::ClientError;
 use underlay_workload::ycsb::{OutputOptions, RunFacts};

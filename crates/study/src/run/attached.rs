@@ -10,8 +10,8 @@ use underlay_record::{DeviceActivity, DirtyLimitRecord, Histogram, LayerActivity
 use underlay_storage::stack::Pace;
 use underlay_systems::system::StoragePaths;
 
-use super::cell::CellPlan;
-use super::dataset::{Data, Prepared, copy_onto_paths};
+use super::cell_plan::CellPlan;
+use super::prepared::{Data, Prepared, copy_onto_paths};
 use super::storage::{self, attach_paths, attach_spec, image_files, stack as stack_of};
 use super::volume_server::{self, VolumeServer};
 use super::{CellError, faults, images};

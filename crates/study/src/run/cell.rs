@@ -6,30 +6,27 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachError, MemoryBudget, Registry, choice, overhead};
-use underlay_files::{Access, Folder};
+use underlay_attach::{AttachError, MemoryBudget, Registry, choice};
 use underlay_record::{
-    Cell, CellStatus, DirtyLimitRecord, Machine, Measured, MemoryRecord, PlannedCell, RunRecord,
-    SCHEMA_VERSION, Scale, SearchRecord,
+    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, RunRecord, SCHEMA_VERSION, SearchRecord,
 };
 use underlay_storage::stack::Pace;
-use underlay_systems::system::{Memory, Settings, System};
-use underlay_workload::{Aftermath, Mix, OperationKind};
+use underlay_systems::system::{Memory, System};
+use underlay_workload::Aftermath;
 
 use super::attached::Storages;
+use super::cell_folder::CellFolder;
+use super::cell_plan::{CellPlan, settings};
 use super::certificate::{Evidence, certify};
-use super::dataset::{Datasets, Prepared};
+use super::dataset::Datasets;
 use super::drive;
+use super::host::{Floor, HostInfo, timestamp};
+use super::prepared::Prepared;
 use super::servers::{ServerResources, Servers};
 use super::window::{Window, WindowFigures};
-use super::{CellError, Observer, check_stop, faults, rate_search, schedule, storage};
-use crate::plan::{self, CellWork};
-use crate::spec::{Cache, JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
+use super::{CellError, Observer, check_stop, faults, rate_search, storage};
+use crate::spec::Cache;
 
-/// A client waits this long for an answer, in modelled time: stretched by slow motion.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the path's own cost is measured, once a run.
-const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 /// Warm caches: the mix runs in fast-forward until each page of the budget could have been read this often. A record
 /// mostly lies across two pages, so once is enough.
 const CACHE_FILLS: u64 = 1;
@@ -37,110 +34,6 @@ const PAGE_BYTES: u64 = 4096;
 const MIN_FILL_OPERATIONS: u64 = 1_000;
 /// Compaction of what the fill wrote may take this long.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
-
-/// A cell with everything that the study says of it, scaled to this machine.
-pub struct CellPlan<'a> {
-    pub study: &'a Study,
-    pub planned: &'a PlannedCell,
-    pub position: u32,
-    pub system: &'a SystemSpec,
-    pub storage: &'a StorageSpec,
-    pub workload: &'a WorkloadSpec,
-    /// A batch job in place of requests.
-    pub job: Option<&'a JobSpec>,
-    pub scale: Scale,
-    pub seed: u64,
-    /// Of one server; so are the next two.
-    pub records_here: u64,
-    pub data_bytes_here: u64,
-    pub budget_bytes: u64,
-    pub dataset_key: String,
-}
-
-impl<'a> CellPlan<'a> {
-    /// `None` when the study has no such cell.
-    pub fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
-        let entry = plan::entries(study).into_iter().find(|entry| entry.cell.id == planned.cell.id)?;
-        let (job, records_here, data_bytes_here) = match entry.asked {
-            CellWork::Requests(_) => {
-                let records = study.records_here(entry.system.share(planned.cell.records));
-                (None, records, records * entry.workload.record_bytes())
-            }
-            CellWork::Job(job) => (Some(job), 0, study.bytes_here(job.data_bytes)),
-        };
-        Some(CellPlan {
-            study,
-            planned,
-            position,
-            system: entry.system,
-            storage: entry.storage,
-            workload: entry.workload,
-            job,
-            scale: study.scale,
-            // Every storage gets the same order of requests; repetitions get one each.
-            seed: study.run.seed.wrapping_add(u64::from(planned.repetition)),
-            records_here,
-            data_bytes_here,
-            budget_bytes: study.budget_here(entry.system),
-            dataset_key: plan::dataset_key(study, &planned.cell),
-        })
-    }
-
-    pub fn cell(&self) -> &Cell {
-        &self.planned.cell
-    }
-
-    /// What every server has besides the storage that is compared: the system's role, and its storage.
-    pub fn roles(&self) -> Vec<(&'a str, &'a StorageSpec)> {
-        let found = |name: &String| self.study.role_storages.iter().find(|storage| storage.name == *name);
-        self.system.roles.iter().filter_map(|(role, name)| Some((role.as_str(), found(name)?))).collect()
-    }
-
-    /// Whether some readers shall find nothing, for want of an authorisation.
-    fn hides_records(&self) -> bool {
-        let visibility = self.workload.visibility.as_ref();
-        visibility.is_some_and(|visibility| visibility.unauthorized_share > 0.0)
-            && Mix::parse(&self.cell().mix).is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
-    }
-
-    /// `load` begins with an empty storage, everything else with the loaded data.
-    fn begins_empty(&self) -> bool {
-        self.cell().mix == "load"
-    }
-}
-
-/// The settings that a cell's system is started with.
-pub fn settings(plan: &CellPlan<'_>) -> Settings {
-    let mut values = plan.storage.settings_of(plan.system);
-    if plan.system.nodes > 1 {
-        values.insert("nodes".to_owned(), plan.system.nodes.to_string());
-    }
-    Settings {
-        values,
-        fields: plan.workload.fields,
-        field_bytes: plan.workload.field_bytes,
-        timeout: CLIENT_TIMEOUT.mul_f64(plan.scale.time),
-        slow_motion: plan.scale.time,
-        visibility: plan.workload.visibility.clone(),
-        scan_filter: plan.workload.scan_filter.clone(),
-        ..Settings::default()
-    }
-}
-
-/// The machine that cells run on, and the programs that they run by.
-pub struct HostInfo {
-    pub machine: Machine,
-    pub versions: BTreeMap<String, String>,
-}
-
-/// What the path to a modelled device takes by itself.
-enum Floor {
-    Unmeasured,
-    /// Its p50, of this machine's clock.
-    WallUs(f64),
-    /// It can't be measured here, and why.
-    Unknown(String),
-}
 
 /// What is the same for all cells of a run.
 pub struct Bench {
@@ -285,17 +178,7 @@ impl Bench {
         if plan.storage.is_modelled() {
             choice::choose(plan.study.run.attachment.as_deref())?;
             if let Floor::Unmeasured = self.floor {
-                observer.preparing("measuring this machine's own overhead");
-                self.floor = match overhead::measure(OVERHEAD_PROBE) {
-                    Ok(found) => Floor::WallUs(found.path_p50_us),
-                    // It is measured on a block device, which a directory that needs no root can do without.
-                    Err(AttachError::Missing(missing)) => {
-                        let why = format!("this machine's own overhead is not known: {}", missing.what);
-                        observer.preparing(&why);
-                        Floor::Unknown(why)
-                    }
-                    Err(other) => return Err(other.into()),
-                };
+                self.floor = Floor::measure(observer)?;
             }
         }
         Ok(())
@@ -317,7 +200,7 @@ impl Bench {
             repetition: plan.planned.repetition,
             position: plan.position,
             status,
-            started_at: schedule::timestamp(wall),
+            started_at: timestamp(wall),
             wall_s: wall.as_secs_f64(),
             scale: plan.scale,
             machine: self.here.machine.clone(),
@@ -590,21 +473,4 @@ pub fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellE
         }
     })?;
     Ok(())
-}
-
-/// The folder of one cell's images, gone when the cell is.
-pub struct CellFolder(PathBuf);
-
-impl CellFolder {
-    pub fn make(path: &Path) -> Result<Self, CellError> {
-        let _ = underlay_files::remove_tree(path);
-        Folder::make_new(path, Access::Private)?;
-        Ok(CellFolder(path.to_path_buf()))
-    }
-}
-
-impl Drop for CellFolder {
-    fn drop(&mut self) {
-        let _ = underlay_files::remove_tree(&self.0);
-    }
 }

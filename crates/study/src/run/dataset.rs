@@ -5,7 +5,7 @@
 //! very files that it will find on every storage. A system that spreads one data set over all directories loads it on each
 //! storage instead, whose devices are in fast-forward meanwhile.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -16,36 +16,15 @@ use underlay_storage::stack::Pace;
 use underlay_systems::system::{Memory, Settings, StoragePaths, System};
 
 use super::attached::{Storages, images_folder};
-use super::cell::{CellFolder, CellPlan, settings};
+use super::cell_folder::CellFolder;
+use super::cell_plan::{CellPlan, settings};
+use super::prepared::{Data, Prepared};
 use super::servers::{ServerResources, Servers};
 use super::{CellError, Live, Observer, check_stop, drive, images, storage};
 use crate::spec::StorageSource;
 
 /// Compaction of what was loaded may take this long on any machine that we know.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
-
-/// A data set as a cell's storages begin with it.
-#[derive(Clone, Debug)]
-pub struct Prepared {
-    pub data: Data,
-    /// The folder of backing files of each role that holds a part of it.
-    pub roles: BTreeMap<String, PathBuf>,
-}
-
-/// What the compared storage begins with.
-#[derive(Clone, Debug)]
-pub enum Data {
-    /// A folder of backing files, or of a pool, to be cloned.
-    Images(PathBuf),
-    /// What is copied into each directory of a storage that is really there, in order.
-    Trees(Vec<PathBuf>),
-}
-
-impl Prepared {
-    fn new(data: Data) -> Self {
-        Prepared { data, roles: BTreeMap::new() }
-    }
-}
 
 /// What has been prepared in this run, and where.
 pub struct Datasets {
@@ -302,16 +281,4 @@ impl Datasets {
         attached.detach()?;
         Ok(folder)
     }
-}
-
-/// Puts a data set on storage that is really there, where nothing can be cloned.
-pub fn copy_onto_paths(plan: &CellPlan<'_>, trees: &[PathBuf], paths: &[PathBuf]) -> Result<(), CellError> {
-    debug_assert!(matches!(plan.storage.source, StorageSource::Paths(_)));
-    for (tree, path) in trees.iter().zip(paths) {
-        images::copy_tree(tree, path).map_err(|error| {
-            CellError::Failed(format!("copying the data set to {}: {error}", path.display()))
-        })?;
-    }
-    rustix::fs::sync();
-    Ok(())
 }

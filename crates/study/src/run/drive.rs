@@ -12,7 +12,7 @@ use underlay_workload::{
     RunSpec, Workload,
 };
 
-use super::cell::CellPlan;
+use super::cell_plan::CellPlan;
 use super::servers::Servers;
 use super::{CellError, Live, Observer};
 

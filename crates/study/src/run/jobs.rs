@@ -14,7 +14,9 @@ use underlay_workload::Aftermath;
 use underlay_workload::machine_use::MachineSnapshot;
 
 use super::attached::Storages;
-use super::cell::{Bench, CellFolder, CellPlan, Observed, explain, find_system, prepare, settings};
+use super::cell::{Bench, Observed, explain, find_system, prepare};
+use super::cell_folder::CellFolder;
+use super::cell_plan::{CellPlan, settings};
 use super::certificate::{Evidence, certify};
 use super::drive::Hooks as _;
 use super::servers::Servers;

@@ -2,14 +2,18 @@
 
 mod attached;
 mod cell;
+mod cell_folder;
+mod cell_plan;
 pub mod certificate;
 mod dataset;
 mod directory;
 mod drive;
 mod faults;
+mod host;
 mod images;
 mod jobs;
 mod machine;
+mod prepared;
 mod rate_search;
 mod schedule;
 mod servers;

@@ -9,7 +9,7 @@ use underlay_workload::client::ClientError;
 use underlay_workload::search::{Bound, Ending, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate};
 use underlay_workload::{RunError, RunSpec, Workload};
 
-use super::cell::CellPlan;
+use super::cell_plan::CellPlan;
 use super::servers::Servers;
 use super::{CellError, Live, Observer};
 

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use underlay_attach::{OwnFolder, Registry};
 use underlay_record::{CellStatus, Run, RunRecord, SCHEMA_VERSION};
 
-use super::cell::{Bench, CellPlan, HostInfo};
+use super::cell::Bench;
+use super::cell_plan::CellPlan;
 use super::dataset::Datasets;
 use super::directory::RunDirectory;
+use super::host::{HostInfo, timestamp};
 use super::{CellError, Observer, RunError, RunOptions, RunOutcome, machine, space};
 use crate::plan;
 use crate::spec::Study;
@@ -248,7 +250,6 @@ impl Pace {
     }
 }
 
-/// The folder for images and prepared data.
 /// `--work`: before the run is made, so that a directory that can't be used leaves none.
 fn make_work_in(elsewhere: &Path, registry: &Registry) -> Result<OwnFolder, RunError> {
     let above = std::path::absolute(elsewhere)
@@ -256,6 +257,7 @@ fn make_work_in(elsewhere: &Path, registry: &Registry) -> Result<OwnFolder, RunE
     OwnFolder::make_in(&above, "underlay", registry).map_err(|error| RunError::Mistake(error.to_string()))
 }
 
+/// The folder for images and prepared data.
 fn make_work(directory: &RunDirectory, registry: &Registry) -> Result<OwnFolder, RunError> {
     let path = &directory.work();
     if path.symlink_metadata().is_ok() {
@@ -269,10 +271,4 @@ fn make_work(directory: &RunDirectory, registry: &Registry) -> Result<OwnFolder,
         }
     }
     OwnFolder::make(path, registry).map_err(|error| RunError::Mistake(error.to_string()))
-}
-
-/// RFC 3339 in UTC, of the moment `ago`.
-pub(super) fn timestamp(ago: Duration) -> String {
-    let then = jiff::Timestamp::now() - ago;
-    then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -23,7 +23,7 @@ use underlay_volume::server::nqn;
 use underlay_volume::server::protocol::{Command as Verb, PoolState, Reply};
 
 use super::CellError;
-use super::cell::CellPlan;
+use super::cell_plan::CellPlan;
 use crate::spec::{DeviceSpec, PoolVolume, StorageSource};
 
 const POOL: &str = "pool";

@@ -9,7 +9,7 @@ use underlay_record::{DeviceActivity, LayerActivity, NetworkRecord, SystemSample
 use underlay_systems::figures;
 
 use super::attached::Storages;
-use super::cell::CellPlan;
+use super::cell_plan::CellPlan;
 use super::drive::Hooks;
 use super::servers::Servers;
 use super::{CellError, faults};

@@ -27,12 +27,6 @@ pub struct Shares {
     pub index_cache: f64,
 }
 
-impl Default for Shares {
-    fn default() -> Self {
-        Shares { map: 0.2, data_cache: 0.25, index_cache: 0.05 }
-    }
-}
-
 /// The sizes that follow from a budget. Those of a tablet server are of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
@@ -59,12 +53,12 @@ fn server_bytes() -> u64 {
 }
 
 /// The smallest budget for so many tablet servers over an HDFS that takes `hdfs_bytes` for itself.
-pub fn least_bytes(servers: u64, hdfs_bytes: u64) -> u64 {
+pub fn min_bytes(servers: u64, hdfs_bytes: u64) -> u64 {
     hdfs_bytes + fixed_bytes() + servers * (server_bytes() + MIN_DATA_BYTES)
 }
 
 impl Division {
-    /// Divides `budget_bytes`, which is not below [`least_bytes`]. Maps in Java take about twice what Accumulo counts.
+    /// Divides `budget_bytes`, which is not below [`min_bytes`]. Maps in Java take about twice what Accumulo counts.
     pub fn of(
         budget_bytes: u64,
         servers: u64,
@@ -109,6 +103,8 @@ mod tests {
 
     use super::*;
 
+    const SHARES: Shares = Shares { map: 0.2, data_cache: 0.25, index_cache: 0.05 };
+
     proptest! {
         #[test]
         fn what_is_divided_fits_into_the_budget(
@@ -119,7 +115,7 @@ mod tests {
             native_maps: bool,
         ) {
             let hdfs = hdfs_mib * MIB;
-            let budget = least_bytes(servers, hdfs) + spare_mib * MIB;
+            let budget = min_bytes(servers, hdfs) + spare_mib * MIB;
             let shares = Shares { map: parts.0, data_cache: parts.1, index_cache: parts.2 };
             let division = Division::of(budget, servers, hdfs, shares, native_maps);
             let outside = if native_maps { division.map_bytes } else { 0 };
@@ -138,8 +134,8 @@ mod tests {
     #[test]
     fn half_of_the_memory_for_data_stays_page_cache() {
         let hdfs = 300 * MIB;
-        let least = least_bytes(2, hdfs);
-        let division = Division::of(least + 1024 * MIB, 2, hdfs, Shares::default(), false);
+        let least = min_bytes(2, hdfs);
+        let division = Division::of(least + 1024 * MIB, 2, hdfs, SHARES, false);
         let data = 1024 * MIB + 2 * MIN_DATA_BYTES;
         assert!(division.page_cache_bytes.abs_diff(data / 2) < 4 * MIB, "{division:?}");
     }
@@ -148,14 +144,14 @@ mod tests {
     fn a_queue_is_no_larger_with_native_maps_and_large_caches() {
         let shares = Shares { map: 0.05, data_cache: 0.058, index_cache: 0.07 };
         let hdfs = 250 * MIB;
-        let division = Division::of(least_bytes(1, hdfs) + 9404 * MIB, 1, hdfs, shares, true);
+        let division = Division::of(min_bytes(1, hdfs) + 9404 * MIB, 1, hdfs, shares, true);
         let caches = division.data_cache_bytes + division.index_cache_bytes;
         assert!(caches + division.queue_bytes < division.heap_bytes, "{division:?}");
     }
 
     #[test]
     fn a_very_large_budget_goes_to_the_page_cache() {
-        let division = Division::of(200 << 30, 1, 300 * MIB, Shares::default(), false);
+        let division = Division::of(200 << 30, 1, 300 * MIB, SHARES, false);
         assert!(
             division.heap_bytes <= MAX_HEAP_BYTES && division.page_cache_bytes > 180 << 30,
             "{division:?}"

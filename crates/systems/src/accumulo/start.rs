@@ -137,8 +137,9 @@ impl System for Accumulo {
                 .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         let limit = MIN_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let existing = config.existing();
         // Before anything is fetched, and before anybody is asked.
-        let allowed = match &config.existing {
+        let allowed = match &existing {
             None => None,
             Some(existing) => {
                 let named = self.credentials().is_ok().then_some([USERNAME, PASSWORD]);
@@ -148,7 +149,7 @@ impl System for Accumulo {
         let allowed = allowed.map(|(allowed, _)| allowed);
         let library = ACCUMULO.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
         let client = ClientPlan { config: &config, settings, timeout, limit, library: &library, allowed };
-        match &config.existing {
+        match &existing {
             Some(existing) => {
                 let (user, password) = self.credentials()?;
                 let child = client.start(&paths.scratch, existing, (&user, &password), None)?;

@@ -12,7 +12,7 @@ const MIN_HEAP_BYTES: u64 = 160 * MIB;
 const MAX_HEAP_BYTES: u64 = 31 * GIB;
 /// As Cassandra's own rule does without a study's word.
 const MAX_DEFAULT_HEAP_BYTES: u64 = 8 * GIB;
-const DEFAULT_HEAP_SHARE: f64 = 0.25;
+pub(crate) const DEFAULT_HEAP_SHARE: f64 = 0.25;
 const MIN_DIRECT_BYTES: u64 = 64 * MIB;
 const MAX_DIRECT_BYTES: u64 = 2 * GIB;
 const MAX_FILE_BUFFER_BYTES: u64 = 512 * MIB;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use super::config::Config;
-use super::memory::{Division, MIB};
+use super::memory::MIB;
 use crate::hdfs::configuration::properties_file;
 
 /// Where the ResourceManager takes jobs.
@@ -40,7 +40,7 @@ impl Site<'_> {
 
     /// `yarn-site.xml`
     pub fn yarn(&self) -> Properties {
-        let division = Division::of(self.config);
+        let division = self.config.division();
         let mib = |bytes: u64| (bytes / MIB).to_string();
         let local = |port: u16| format!("127.0.0.1:{port}");
         let directories: Vec<String> =
@@ -85,7 +85,7 @@ impl Site<'_> {
 
     /// `mapred-site.xml`
     pub fn mapreduce(&self) -> Properties {
-        let division = Division::of(self.config);
+        let division = self.config.division();
         let mib = |bytes: u64| (bytes / MIB).to_string();
         let options = |heap_bytes: u64, quick: bool| {
             let mut words = self.java_options.clone();

@@ -11,7 +11,6 @@ use super::cluster::{Cluster, Servers};
 use super::config::{Config, SETTINGS, StoragePolicy};
 use super::job_client::{JobClient, Place, SOURCES};
 use super::jobs::JOBS;
-use super::memory::Division;
 use super::site::Site;
 use super::yarn::{Yarn, YarnPlan, java_home_program};
 use crate::artifacts::{self, HADOOP};
@@ -90,7 +89,7 @@ impl Hadoop {
                     classes: &classes,
                     scratch: &scratch,
                     directories: &paths.data,
-                    division: Division::of(&config),
+                    division: config.division(),
                     limit,
                 };
                 let place = Place {
@@ -223,7 +222,7 @@ impl Directories {
             sync_on_close: config.sync_on_close,
             short_circuit_bytes: None,
             scratch: self.scratch.clone(),
-            heaps: Division::of(config).hdfs,
+            heaps: config.division().hdfs,
             slow_motion,
         })
     }

@@ -11,11 +11,9 @@ use underlay_storage::device::{Completion, Request};
 use super::extents::{Place, Run, Segment};
 use super::failures::Placed;
 use super::operation::{Operation, Timestamp};
-use super::ranges::{Access, Held};
+use super::ranges::{Access, Held, answer};
 use super::space::{Fresh, MAX_FILE_BYTES};
-use super::{BLOCK_BYTES, Core, Done, Job, State, errno, now};
-
-pub(super) type Outcome = Result<(), Errno>;
+use super::{BLOCK_BYTES, Core, Done, Job, Outcome, State, errno, now};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -25,12 +23,6 @@ pub struct WriteOptions {
     pub keep_times: bool,
     /// Set-id bits go.
     pub drop_privileges: bool,
-}
-
-/// The answer first, then the range: whoever waits for it need not be waited for.
-pub(super) fn answer<T>(done: Done<T>, outcome: Result<T, Errno>, held: Held) {
-    done(outcome);
-    drop(held);
 }
 
 /// What happens once all requests are over, with what was read.

@@ -5,6 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use underlay_sync::{Mutex, MutexGuard};
 
+use rustix::io::Errno;
+
+use super::Done;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Shared,
@@ -43,6 +47,12 @@ impl Held {
     pub fn range(&self) -> &Range<u64> {
         &self.range
     }
+}
+
+/// The answer first, then the range: whoever waits for it need not be waited for.
+pub(super) fn answer<T>(done: Done<T>, outcome: Result<T, Errno>, held: Held) {
+    done(outcome);
+    drop(held);
 }
 
 fn conflict(a: (&Range<u64>, Access), b: (&Range<u64>, Access)) -> bool {

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::data::{Outcome, answer};
 use super::extents::{Content, Place, Run};
 use super::operation::Operation;
-use super::ranges::{Access, Held};
-use super::{BLOCK_BYTES, Core, Done, Job, State, now};
+use super::ranges::{Access, Held, answer};
+use super::{BLOCK_BYTES, Core, Done, Job, Outcome, State, now};
 
 /// A file that grows gets as much again as it has, within these bounds, so that its next blocks lie behind.
 const MIN_AHEAD_BLOCKS: u64 = 16;

@@ -1,0 +1,24 @@
+//! Where the images of one cell lie while it runs.
+
+use std::path::{Path, PathBuf};
+
+use underlay_files::{Access, Folder};
+
+use super::CellError;
+
+/// The folder of one cell's images, gone when the cell is.
+pub struct CellFolder(PathBuf);
+
+impl CellFolder {
+    pub fn make(path: &Path) -> Result<Self, CellError> {
+        let _ = underlay_files::remove_tree(path);
+        Folder::make_new(path, Access::Private)?;
+        Ok(CellFolder(path.to_path_buf()))
+    }
+}
+
+impl Drop for CellFolder {
+    fn drop(&mut self) {
+        let _ = underlay_files::remove_tree(&self.0);
+    }
+}

@@ -1,0 +1,102 @@
+//! What the study says of one cell, scaled to this machine.
+
+use std::time::Duration;
+
+use underlay_record::{Cell, PlannedCell, Scale};
+use underlay_systems::system::Settings;
+use underlay_workload::{Mix, OperationKind};
+
+use crate::plan::{self, CellWork};
+use crate::spec::{JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
+
+/// A client waits this long for an answer, in modelled time: stretched by slow motion.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A cell with everything that the study says of it, scaled to this machine.
+pub struct CellPlan<'a> {
+    pub study: &'a Study,
+    pub planned: &'a PlannedCell,
+    pub position: u32,
+    pub system: &'a SystemSpec,
+    pub storage: &'a StorageSpec,
+    pub workload: &'a WorkloadSpec,
+    /// A batch job in place of requests.
+    pub job: Option<&'a JobSpec>,
+    pub scale: Scale,
+    pub seed: u64,
+    /// Of one server; so are the next two.
+    pub records_here: u64,
+    pub data_bytes_here: u64,
+    pub budget_bytes: u64,
+    pub dataset_key: String,
+}
+
+impl<'a> CellPlan<'a> {
+    /// `None` when the study has no such cell.
+    pub fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
+        let entry = plan::entries(study).into_iter().find(|entry| entry.cell.id == planned.cell.id)?;
+        let (job, records_here, data_bytes_here) = match entry.asked {
+            CellWork::Requests(_) => {
+                let records = study.records_here(entry.system.share(planned.cell.records));
+                (None, records, records * entry.workload.record_bytes())
+            }
+            CellWork::Job(job) => (Some(job), 0, study.bytes_here(job.data_bytes)),
+        };
+        Some(CellPlan {
+            study,
+            planned,
+            position,
+            system: entry.system,
+            storage: entry.storage,
+            workload: entry.workload,
+            job,
+            scale: study.scale,
+            // Every storage gets the same order of requests; repetitions get one each.
+            seed: study.run.seed.wrapping_add(u64::from(planned.repetition)),
+            records_here,
+            data_bytes_here,
+            budget_bytes: study.budget_here(entry.system),
+            dataset_key: plan::dataset_key(study, &planned.cell),
+        })
+    }
+
+    pub fn cell(&self) -> &Cell {
+        &self.planned.cell
+    }
+
+    /// What every server has besides the storage that is compared: the system's role, and its storage.
+    pub fn roles(&self) -> Vec<(&'a str, &'a StorageSpec)> {
+        let found = |name: &String| self.study.role_storages.iter().find(|storage| storage.name == *name);
+        self.system.roles.iter().filter_map(|(role, name)| Some((role.as_str(), found(name)?))).collect()
+    }
+
+    /// Whether some readers shall find nothing, for want of an authorisation.
+    pub fn hides_records(&self) -> bool {
+        let visibility = self.workload.visibility.as_ref();
+        visibility.is_some_and(|visibility| visibility.unauthorized_share > 0.0)
+            && Mix::parse(&self.cell().mix).is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
+    }
+
+    /// `load` begins with an empty storage, everything else with the loaded data.
+    pub fn begins_empty(&self) -> bool {
+        self.cell().mix == "load"
+    }
+}
+
+/// The settings that a cell's system is started with.
+pub fn settings(plan: &CellPlan<'_>) -> Settings {
+    let mut values = plan.storage.settings_of(plan.system);
+    if plan.system.nodes > 1 {
+        values.insert("nodes".to_owned(), plan.system.nodes.to_string());
+    }
+    Settings {
+        values,
+        fields: plan.workload.fields,
+        field_bytes: plan.workload.field_bytes,
+        timeout: CLIENT_TIMEOUT.mul_f64(plan.scale.time),
+        slow_motion: plan.scale.time,
+        visibility: plan.workload.visibility.clone(),
+        scan_filter: plan.workload.scan_filter.clone(),
+        ..Settings::default()
+    }
+}

@@ -1,0 +1,43 @@
+//! What a cell's storages begin with.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::cell_plan::CellPlan;
+use super::{CellError, images};
+use crate::spec::StorageSource;
+
+/// A data set as a cell's storages begin with it.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub data: Data,
+    /// The folder of backing files of each role that holds a part of it.
+    pub roles: BTreeMap<String, PathBuf>,
+}
+
+/// What the compared storage begins with.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// A folder of backing files, or of a pool, to be cloned.
+    Images(PathBuf),
+    /// What is copied into each directory of a storage that is really there, in order.
+    Trees(Vec<PathBuf>),
+}
+
+impl Prepared {
+    pub fn new(data: Data) -> Self {
+        Prepared { data, roles: BTreeMap::new() }
+    }
+}
+
+/// Puts a data set on storage that is really there, where nothing can be cloned.
+pub fn copy_onto_paths(plan: &CellPlan<'_>, trees: &[PathBuf], paths: &[PathBuf]) -> Result<(), CellError> {
+    debug_assert!(matches!(plan.storage.source, StorageSource::Paths(_)));
+    for (tree, path) in trees.iter().zip(paths) {
+        images::copy_tree(tree, path).map_err(|error| {
+            CellError::Failed(format!("copying the data set to {}: {error}", path.display()))
+        })?;
+    }
+    rustix::fs::sync();
+    Ok(())
+}
