@@ -2,6 +2,7 @@
 
 mod advise;
 mod fault;
+mod new;
 mod probing;
 mod rate;
 mod secrets;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use advise::{AdviseArguments, AdviseCommand, SplitArguments};
 pub use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
+pub use new::NewArguments;
 pub use probing::{MeasureArguments, ServeArguments, VerifyArguments};
 pub use rate::RateArgument;
 pub use secrets::SecretArguments;
@@ -53,6 +55,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write a study to start from
+    New(NewArguments),
     /// Run a study: every system on every storage under every workload, then compare
     Run(RunArguments),
     /// Find every mistake in a study without running it

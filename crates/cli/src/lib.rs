@@ -88,6 +88,7 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         _ => log::of_command(),
     }
     match command {
+        Command::New(arguments) => commands::new::new(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Check(arguments) => commands::check::check(&arguments),
         Command::Report(arguments) => commands::report::report(&arguments),

@@ -1,10 +1,10 @@
 //! The coordinator: connects to workers, divides a job, begins it everywhere at the same time, and puts the parts together.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use underlay_record::Measured;
+use underlay_sync::Mutex;
 use underlay_workload::Particulars;
 
 use crate::HostError;
@@ -138,7 +138,7 @@ impl Coordinator {
         {
             return Err(HostError::Stopped);
         }
-        let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let last = last.into_inner();
         self.put_together(&parts, &offsets, brought, &last)
     }
 
@@ -195,11 +195,10 @@ impl Coordinator {
         stop: &AtomicBool,
         reported: &dyn Fn(&Report),
     ) -> Vec<Result<WorkerResult, HostError>> {
-        let lock = || last.lock().unwrap_or_else(PoisonError::into_inner);
         let follow = |(place, host): (usize, &mut Host)| -> Result<WorkerResult, HostError> {
             loop {
                 let report = host.report(stop)?;
-                lock()[place] = report;
+                last.lock()[place] = report;
                 if report.has_ended {
                     let part = host.collect(stop)?;
                     return Ok(WorkerResult { part, offset_after: host.clock_offset(stop).ok() });
@@ -218,7 +217,7 @@ impl Coordinator {
             loop {
                 let have_ended = threads.iter().all(|thread| thread.is_finished());
                 let mut whole = Report::default();
-                lock().iter().for_each(|one| whole.add(one));
+                last.lock().iter().for_each(|one| whole.add(one));
                 whole.has_ended = have_ended;
                 reported(&whole);
                 if have_ended {

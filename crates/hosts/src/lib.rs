@@ -10,11 +10,13 @@
 mod clock_offset;
 mod coordinator;
 pub mod frame;
+mod generator;
 mod host;
 mod job;
 mod merge;
 pub mod message;
 mod particulars;
+mod secret_file;
 mod session;
 mod ssh;
 mod stream;
@@ -24,6 +26,7 @@ mod worker;
 
 pub use clock_offset::ClockOffset;
 pub use coordinator::{Coordinator, HostReport, LostHost, Together};
+pub use generator::{Connect, Connector};
 pub use host::HostAddress;
 pub use job::{Job, RateChange};
 pub use merge::merge;
@@ -31,7 +34,7 @@ pub use message::Report;
 pub use ssh::SshHost;
 pub use token::Token;
 pub use trust::{Certificates, Trust};
-pub use worker::{Connect, ConnectionEvent, Connector, Listener, Worker};
+pub use worker::{ConnectionEvent, Listener, Worker};
 
 /// Why a load from several hosts did not come about.
 #[derive(Debug, thiserror::Error)]

@@ -2,18 +2,19 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use underlay_record::Measured;
+use underlay_sync::Mutex;
 use underlay_workload::{Control, RunError, run};
 
 use crate::frame::{FrameError, FrameReader, MAX_BYTES, send};
+use crate::generator::Generator;
 use crate::job::Job;
 use crate::message::{Answer, PREFACE, Part, Report, Request, Welcome};
 use crate::stream::Stream;
-use crate::worker::Worker;
 
 /// A coordinator asks several times a second: one that is silent for so long is gone, and its run is stopped.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
@@ -36,7 +37,7 @@ struct Running {
 }
 
 pub(crate) struct Session<'a> {
-    worker: &'a Worker,
+    generator: &'a Generator,
     stream: Stream,
     reader: FrameReader,
     running: Option<Running>,
@@ -58,8 +59,8 @@ pub(crate) fn send_welcome(stream: &mut Stream, is_taken: bool) -> Result<(), Fr
 }
 
 impl<'a> Session<'a> {
-    pub fn new(worker: &'a Worker, stream: Stream, stop: &'a AtomicBool) -> Self {
-        Session { worker, stream, reader: FrameReader::new(), running: None, stop }
+    pub fn new(generator: &'a Generator, stream: Stream, stop: &'a AtomicBool) -> Self {
+        Session { generator, stream, reader: FrameReader::new(), running: None, stop }
     }
 
     /// Answers until the coordinator is gone, or the worker shall stop.
@@ -89,7 +90,7 @@ impl<'a> Session<'a> {
     fn answer(&mut self, request: Request) -> Answer {
         let done = |result: Result<(), String>| result.map_or_else(Answer::Failed, |()| Answer::Done);
         match request {
-            Request::Time => Answer::Time { now_ns: self.worker.now_ns() },
+            Request::Time => Answer::Time { now_ns: self.generator.now_ns() },
             Request::Prepare(job) => done(self.prepare(&job)),
             Request::Start { at_ns } => done(self.start(at_ns)),
             Request::Report => self.report().map_or_else(Answer::Failed, Answer::Report),
@@ -106,7 +107,7 @@ impl<'a> Session<'a> {
     fn prepare(&mut self, job: &Job) -> Result<(), String> {
         self.end_run();
         let spec = job.spec()?;
-        let connect = self.worker.connect(job)?;
+        let connect = self.generator.connect(job)?;
         let (connected, is_connected) = mpsc::sync_channel(1);
         let (start, starts) = mpsc::sync_channel(1);
         let lateness_ns = Arc::new(AtomicU64::new(0));
@@ -139,7 +140,7 @@ impl<'a> Session<'a> {
 
     fn start(&mut self, at_ns: u64) -> Result<(), String> {
         let running = self.running.as_ref().ok_or("nothing was prepared")?;
-        let now_ns = self.worker.now_ns();
+        let now_ns = self.generator.now_ns();
         let wait = Duration::from_nanos(at_ns.saturating_sub(now_ns));
         if wait < GATE_TIME {
             let late_ms = now_ns.saturating_sub(at_ns) / 1_000_000;
@@ -152,7 +153,7 @@ impl<'a> Session<'a> {
             self.end_run();
             return Err(format!("it was told to begin in {} s", wait.as_secs()));
         }
-        let at = self.worker.instant(now_ns) + wait;
+        let at = self.generator.instant(now_ns) + wait;
         running.start.try_send(Some(at)).map_err(|_| "it has begun already".to_owned())
     }
 
@@ -218,7 +219,7 @@ fn starter(
     Box::new(move || {
         // Whoever prepared it may be gone: then nobody starts it either.
         let _ = connected.send(());
-        let at = starts.lock().unwrap_or_else(PoisonError::into_inner).recv().ok().flatten()?;
+        let at = starts.lock().recv().ok().flatten()?;
         let earliest = Instant::now() + GATE_TIME;
         let lateness = earliest.saturating_duration_since(at);
         lateness_ns.store(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);

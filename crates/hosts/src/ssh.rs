@@ -5,9 +5,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use underlay_sync::Mutex;
 
 use crate::HostError;
 
@@ -80,7 +82,7 @@ impl SshHost {
             std::thread::spawn(move || {
                 let mut buffer = [0; 512];
                 while let Ok(count @ 1..) = errors.read(&mut buffer) {
-                    let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut words = words.lock();
                     words.extend_from_slice(&buffer[..count]);
                     let surplus = words.len().saturating_sub(MAX_WORDS_BYTES);
                     words.drain(..surplus);
@@ -111,7 +113,7 @@ impl Started {
         while self.listening.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < latest {
             std::thread::sleep(LOOK_INTERVAL);
         }
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = self.words.lock();
         let text = String::from_utf8_lossy(&words).trim().to_owned();
         (!text.is_empty()).then_some(text)
     }

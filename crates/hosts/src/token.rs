@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::HostError;
-use crate::trust::{check_private, read_some};
+use crate::secret_file::{check_private, read_some};
 
 /// A shorter one could be found by trying.
 const FEWEST_BYTES: usize = 16;

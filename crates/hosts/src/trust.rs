@@ -3,10 +3,7 @@
 //! With a token the handshake is done with a pre-shared key: whoever does not know it gets no further, and neither side has
 //! a certificate that it could show instead. OpenSSL ties such a key to SHA-256, so there is one cipher suite.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
@@ -20,6 +17,7 @@ use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::verify::X509CheckFlags;
 
 use crate::HostError;
+use crate::secret_file::{check_private, read_some};
 use crate::token::Token;
 
 /// The name of the key. There is no other.
@@ -27,8 +25,6 @@ const IDENTITY: &[u8] = b"underlay";
 const SUITES_WITH_TOKEN: &str = "TLS_AES_128_GCM_SHA256";
 const SUITES_WITH_CERTIFICATES: &str =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
-/// Tokens, certificates and keys are small.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// How coordinator and workers know each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,35 +173,10 @@ impl Certificates {
     }
 }
 
-/// A secret that everybody can read is none.
-pub(crate) fn check_private(file: &Path) -> Result<(), HostError> {
-    let metadata = std::fs::metadata(file).map_err(|error| unreadable(file, &error))?;
-    if metadata.is_dir() {
-        return Err(HostError::Trust(format!("{} is a directory: expected a file", file.display())));
-    }
-    let mode = metadata.permissions().mode();
-    if mode & 0o007 != 0 {
-        let file = file.display();
-        return Err(HostError::Trust(format!("{file}: everybody can read it: chmod 600 {file}")));
-    }
-    Ok(())
-}
-
-/// A small file.
-pub(crate) fn read_some(file: &Path) -> Result<Vec<u8>, HostError> {
-    let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|opened| opened.take(MAX_FILE_BYTES).read_to_end(&mut bytes))
-        .map_err(|error| unreadable(file, &error))?;
-    Ok(bytes)
-}
-
-fn unreadable(file: &Path, error: &std::io::Error) -> HostError {
-    HostError::Trust(format!("{} can't be read: {error}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]

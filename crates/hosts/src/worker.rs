@@ -5,15 +5,14 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use openssl::ssl::{Ssl, SslContext};
-use underlay_workload::client::{Client, ClientError};
+use underlay_sync::Mutex;
 
 use crate::HostError;
 use crate::frame::FrameError;
-use crate::job::Job;
+use crate::generator::{Connector, Generator};
 use crate::session::{Session, send_welcome};
 use crate::stream::{Stream, Wire};
 use crate::trust::{Side, Trust};
@@ -29,17 +28,10 @@ const TURN_TIME: Duration = Duration::from_secs(1);
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 const COPY_BYTES: usize = 64 << 10;
 
-/// Makes a job's connections: called once a thread, at the same time.
-pub type Connect = Box<dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Send + Sync>;
-/// Finds out how a job's system is reached.
-pub type Connector = Box<dyn Fn(&Job) -> Result<Connect, String> + Send + Sync>;
-
-/// What generates a part of a load.
+/// Serves coordinators, one after another.
 pub struct Worker {
-    connector: Connector,
-    /// Its clock counts from here.
-    origin: Instant,
-    is_taken: AtomicBool,
+    generator: Generator,
+    is_busy: AtomicBool,
 }
 
 /// What became of a connection to a worker.
@@ -71,13 +63,9 @@ pub struct Listener {
 struct Waiting(Mutex<VecDeque<(u64, TcpStream)>>);
 
 impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Lets one more wait, and gives up on those that have waited longest where there are too many.
     fn add(&self, number: u64, stream: TcpStream) {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         waiting.push_back((number, stream));
         while waiting.len() > MAX_PENDING_HANDSHAKES {
             if let Some((_, longest)) = waiting.pop_front() {
@@ -89,7 +77,7 @@ impl Waiting {
 
     /// Whether it was still there.
     fn remove(&self, number: u64) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         let place = waiting.iter().position(|(one, _)| *one == number);
         place.and_then(|place| waiting.remove(place)).is_some()
     }
@@ -135,20 +123,7 @@ impl Listener {
 
 impl Worker {
     pub fn new(connector: Connector) -> Self {
-        Worker { connector, origin: Instant::now(), is_taken: AtomicBool::new(false) }
-    }
-
-    pub(crate) fn now_ns(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// An instant that [`Worker::now_ns`] gave.
-    pub(crate) fn instant(&self, now_ns: u64) -> Instant {
-        self.origin + Duration::from_nanos(now_ns)
-    }
-
-    pub(crate) fn connect(&self, job: &Job) -> Result<Connect, String> {
-        (self.connector)(job)
+        Worker { generator: Generator::new(connector), is_busy: AtomicBool::new(false) }
     }
 
     /// Serves one coordinator at a time until `stop` is set, or until nobody came for so long. `said` is told what happens, in
@@ -164,7 +139,7 @@ impl Worker {
         let mut number = 0;
         std::thread::scope(|scope| {
             while !stop.load(Ordering::Relaxed) {
-                if self.is_taken.load(Ordering::SeqCst) {
+                if self.is_busy.load(Ordering::SeqCst) {
                     busy = Instant::now();
                 }
                 // A connection that waits at that time is still served.
@@ -219,7 +194,7 @@ impl Worker {
         })?;
         std::thread::scope(|scope| {
             let copying = scope.spawn(move || copy(&mut from_session, &mut output));
-            let ended = Session::new(self, Stream::Plain(Wire::unix(inner, Instant::now())), stop).serve();
+            let ended = Session::new(&self.generator, Stream::Plain(Wire::unix(inner, Instant::now())), stop).serve();
             let _ = copying.join();
             ended
         })
@@ -228,7 +203,7 @@ impl Worker {
     /// Whether there is no other coordinator, now or in a moment.
     fn take_turn(&self) -> bool {
         let latest = Instant::now() + TURN_TIME;
-        while self.is_taken.swap(true, Ordering::SeqCst) {
+        while self.is_busy.swap(true, Ordering::SeqCst) {
             if Instant::now() > latest {
                 return false;
             }
@@ -250,8 +225,8 @@ impl Worker {
             return;
         }
         tell(ConnectionEvent::Coordinates { from });
-        let ended = Session::new(self, stream, stop).serve();
-        self.is_taken.store(false, Ordering::SeqCst);
+        let ended = Session::new(&self.generator, stream, stop).serve();
+        self.is_busy.store(false, Ordering::SeqCst);
         tell(ConnectionEvent::Gone { from, error: ended.as_ref().err() });
     }
 }

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod fault;
 pub mod media;
 pub mod mount;
+pub mod new;
 pub mod report;
 pub mod run;
 pub mod schema;

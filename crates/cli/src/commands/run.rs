@@ -65,7 +65,11 @@ fn read(path: &Path) -> Result<String, Failure> {
 
 /// Reads a study, or says all its mistakes.
 pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
-    let text = read(path)?;
+    study_of_text(path, &read(path)?, short)
+}
+
+/// As [`read_study`], of what the file holds or shall hold.
+pub fn study_of_text(path: &Path, text: &str, short: bool) -> Result<Study, Failure> {
     // A study names files as seen from its own directory.
     let beside = path.parent().unwrap_or(Path::new(""));
     let read_file = |name: &str| {
@@ -73,7 +77,7 @@ pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
         underlay_files::read_text(&file, MAX_FILE_BYTES)
             .map_err(|error| format!("{}: {error}", file.display()))
     };
-    Study::parse_with_media(&path.display().to_string(), &text, short, &read_file)
+    Study::parse_with_media(&path.display().to_string(), text, short, &read_file)
         .map_err(|mistakes| Failure::Findings(Box::new(mistakes)))
 }
 

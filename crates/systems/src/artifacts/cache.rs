@@ -101,7 +101,7 @@ impl<'a> Place<'a> {
 
 /// What lies here is run: as root nobody else may exchange it.
 pub(crate) fn check(folder: &Path) -> Result<(), ArtifactError> {
-    match underlay_files::check_way(folder) {
+    match underlay_files::check_trusted_path(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(ArtifactError::io("use", folder)(error))
         }
