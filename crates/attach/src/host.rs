@@ -96,7 +96,9 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
 fn program(name: &'static str, package: &'static str) -> Result<String, Missing> {
     match find_program(name) {
         Some(path) => Ok(path.display().to_string()),
-        None => Err(Missing::new(name, format!("install the Debian package {package}"))),
+        None => {
+            Err(Missing::new(format!("the program {name}"), format!("install the Debian package {package}")))
+        }
     }
 }
 

@@ -109,6 +109,8 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         Command::Doctor { json } => commands::doctor::doctor(json),
         Command::Clean => commands::clean::clean(),
         Command::Schema { of } => commands::schema::schema(of),
+        Command::Completions { shell } => commands::manual::completions(shell),
+        Command::Man { dir } => commands::manual::man(&dir),
         Command::DeviceDaemon { config } => {
             underlay_attach::daemon::main(&config)?;
             Ok(ExitCode::SUCCESS)

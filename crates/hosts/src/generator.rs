@@ -1,4 +1,4 @@
-//! What a worker generates load with: a way to connect to the systems of jobs, and a clock to begin by.
+//! What a worker generates load with: the function that connects to the systems of jobs, and a clock.
 
 use std::time::{Duration, Instant};
 
@@ -6,15 +6,15 @@ use underlay_workload::client::{Client, ClientError};
 
 use crate::job::Job;
 
-/// Makes a job's connections: called once a thread, at the same time.
+/// Opens a job's connections. It is called once per thread, by all of them at the same time.
 pub type Connect = Box<dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Send + Sync>;
-/// Finds out how a job's system is reached.
+/// Returns the function that connects to a job's system.
 pub type Connector = Box<dyn Fn(&Job) -> Result<Connect, String> + Send + Sync>;
 
-/// Connects for jobs, and knows the time that coordinators ask for.
+/// Connects to the systems of jobs, and has the clock that coordinators ask for.
 pub(crate) struct Generator {
     connector: Connector,
-    /// Its clock counts from here.
+    /// The start of its clock.
     origin: Instant,
 }
 
@@ -27,7 +27,7 @@ impl Generator {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The instant of which [`now_ns`](Self::now_ns) told.
+    /// Converts a time of [`now_ns`](Self::now_ns) to an instant.
     pub(crate) fn instant(&self, now_ns: u64) -> Instant {
         self.origin + Duration::from_nanos(now_ns)
     }

@@ -1,4 +1,4 @@
-//! Files that hold what only this user, or this host, may know.
+//! Reading files with secrets.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use crate::HostError;
 /// Tokens, certificates and keys are small.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A secret that everybody can read is none.
+/// Checks that not everybody can read the file.
 pub(crate) fn check_private(file: &Path) -> Result<(), HostError> {
     let metadata = std::fs::metadata(file).map_err(|error| unreadable(file, &error))?;
     if metadata.is_dir() {
@@ -19,12 +19,12 @@ pub(crate) fn check_private(file: &Path) -> Result<(), HostError> {
     let mode = metadata.permissions().mode();
     if mode & 0o007 != 0 {
         let file = file.display();
-        return Err(HostError::Trust(format!("{file}: everybody can read it: chmod 600 {file}")));
+        return Err(HostError::Trust(format!("{file}: everybody can read it: run chmod 600 {file}")));
     }
     Ok(())
 }
 
-/// A small file.
+/// Reads a small file.
 pub(crate) fn read_some(file: &Path) -> Result<Vec<u8>, HostError> {
     let mut bytes = Vec::new();
     File::open(file)

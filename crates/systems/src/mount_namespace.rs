@@ -1,9 +1,8 @@
-//! What a process took with it when it got a mount namespace of its own: a copy of every mount of this machine, those of
-//! other runs among them. A device that is mounted anywhere is in use, so a run's device could not be detached before the
-//! last such process of another run has ended.
+//! A new mount namespace starts with a copy of every mount on this machine, including those of other runs. A device is in use as
+//! long as it is mounted anywhere, so a run's device could not be detached until the last such process of another run has ended.
 //!
-//! Where mounts are shared, as on most machines, what is unmounted outside is unmounted in the copy. Where they are private, as
-//! in most containers, nobody tells the copy; there the process has to let go of what isn't its own.
+//! If mounts are shared, as on most machines, unmounting outside unmounts the copy as well. If they are private, as in most
+//! containers, it does not: then the process must unmount what isn't its own.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,8 +24,8 @@ const SERVED_BY_A_USER: &str = "/dev/ublkb";
 const LOOP: &str = "/dev/loop";
 const POLL: Duration = Duration::from_millis(5);
 
-/// Unmounts in the namespace of `process` what other runs have attached. `own` are the directories that it works in: what
-/// they stand on stays. It waits up to `limit` for a process that was just started to have its namespace.
+/// Unmounts, in the namespace of `process`, what other runs have attached. The mounts that its own directories `own` are on stay.
+/// Waits up to `limit` for a process that has just started to enter its namespace.
 pub fn let_go_of_others(process: u32, own: &[&Path], limit: Duration) -> io::Result<()> {
     let_go(process, limit, |mounts| others(mounts, own, &backing_file))
 }
@@ -37,25 +36,25 @@ fn let_go(process: u32, limit: Duration, chosen: impl Fn(&[Mount]) -> Vec<PathBu
     let started = Instant::now();
     while std::fs::metadata(&link)?.ino() == ours {
         if started.elapsed() > limit {
-            let problem = format!("process {process} has no mount namespace of its own");
+            let problem = format!("process {process} did not get a mount namespace of its own");
             return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
         }
         std::thread::sleep(POLL);
     }
     let link = File::open(link)?;
-    // In there `/proc` may tell of other processes.
+    // Opened before entering: in the namespace, `/proc` may be that of other processes.
     let mut table = File::open(format!("/proc/{process}/mountinfo"))?;
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("in-namespace".to_owned());
         let thread = thread.spawn_scoped(scope, || -> io::Result<()> {
-            // SAFETY: this flag gives the calling thread a working directory of its own, which a change of mounts asks for.
+            // SAFETY: this flag gives the calling thread a working directory of its own, which setns(2) requires for mounts.
             unsafe { unshare_unsafe(UnshareFlags::FS) }?;
             move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Mount))?;
             let mut text = Vec::new();
             table.read_to_end(&mut text)?;
-            // The latest lies on top.
+            // In reverse order, since later mounts are on top of earlier ones.
             for place in chosen(&mountinfo::parse(&text)).iter().rev() {
-                // One that went by itself is what is wanted too.
+                // Fails only if it is no longer mounted.
                 let _ = unmount(place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
             }
             Ok(())
@@ -64,7 +63,7 @@ fn let_go(process: u32, limit: Duration, chosen: impl Fn(&[Mount]) -> Vec<PathBu
     })
 }
 
-/// Where the mounts are that Underlay made for others than `own`, in the order of the table.
+/// The mounts that Underlay made for directories other than `own`, in the order of the table.
 fn others(mounts: &[Mount], own: &[&Path], backing: &dyn Fn(&Path) -> Option<PathBuf>) -> Vec<PathBuf> {
     let is_export =
         |mount: &Mount| mount.filesystem == "fuse" && mount.source.to_string_lossy().starts_with(EXPORT);

@@ -9,7 +9,7 @@ use underlay_record::Cell;
 use underlay_report::quantity;
 use underlay_study::plan;
 
-use super::run::read_study;
+use super::read_study::read_study;
 use crate::arguments::CheckArguments;
 use crate::exit_codes::Failure;
 use crate::output;

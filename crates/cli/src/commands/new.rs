@@ -14,7 +14,7 @@ use underlay_report::quantity;
 use underlay_study::plan;
 use underlay_study::spec::Study;
 
-use super::run::study_of_text;
+use super::read_study::study_of_text;
 use crate::arguments::NewArguments;
 use crate::exit_codes::Failure;
 use crate::output;

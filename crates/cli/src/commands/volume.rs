@@ -16,7 +16,7 @@ use underlay_volume::rate::Limits;
 use underlay_volume::server::protocol::{Command, FailureKind, Reply};
 use underlay_volume::server::{self, ServerError};
 
-use super::run::MAX_FILE_BYTES;
+use super::read_study::MAX_FILE_BYTES;
 use crate::arguments::{CreateVolumeArguments, VolumeArguments, VolumeCodec, VolumeCommand};
 use crate::exit_codes::Failure;
 use crate::output;

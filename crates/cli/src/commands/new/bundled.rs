@@ -1,6 +1,6 @@
 //! The studies that come with Underlay, under a name of the user's own.
 
-use underlay_study::spec::closest;
+use underlay_config::closest;
 
 use crate::exit_codes::Failure;
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use underlay_config::closest;
 use underlay_storage::catalogue::{self, Figure, LayoutPreset, Medium, PresetLayout, Published};
 use underlay_storage::predict;
-use underlay_study::spec::closest;
 
 use crate::commands::media;
 use crate::exit_codes::Failure;

@@ -1,6 +1,6 @@
 //! What a first study asks of each system: sizes with which it runs on two cores in minutes.
 
-use underlay_study::spec::closest;
+use underlay_config::closest;
 use underlay_systems::system::{Capabilities, System};
 
 use crate::exit_codes::Failure;

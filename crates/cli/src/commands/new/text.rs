@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use underlay_study::units::format_bytes;
+use underlay_config::units::format_bytes;
 
 use super::storage::{Source, Storage};
 use super::system::{Start, Work};
