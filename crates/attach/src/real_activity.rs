@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use underlay_record::{DeviceActivity, DeviceDescription, DeviceSample, DeviceTotals};
+use underlay_record::{DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals};
 
 use crate::error::AttachError;
 use crate::mounts;
@@ -183,7 +183,10 @@ impl Watched {
     fn finish(self, duration_s: f64) -> DeviceActivity {
         let now = self.device.read().unwrap_or(self.last);
         DeviceActivity {
-            description: DeviceDescription { name: self.device.name, ..DeviceDescription::default() },
+            description: DeviceDescription {
+                id: DeviceId::new(self.device.name),
+                ..DeviceDescription::default()
+            },
             duration_s,
             totals: difference(&now, &self.first),
             series: self.series,

@@ -158,5 +158,5 @@ impl Observer for Terminal {
 }
 
 fn label(planned: &PlannedCell) -> String {
-    format!("{} on {}, {}", planned.cell.system, planned.cell.storage, planned.cell.workload)
+    format!("{} on {}, {}", planned.cell.system, planned.cell.storage, planned.cell.label())
 }

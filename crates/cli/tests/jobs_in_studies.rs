@@ -85,14 +85,14 @@ fn jobs_run_in_order_on_one_cluster_and_leave_a_record_each() {
     assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
     let mut records = records(&playground.path("out"));
     records.sort_by_key(|record| record.position);
-    let jobs: Vec<&str> = records.iter().map(|record| record.cell.mix.as_str()).collect();
+    let jobs: Vec<&str> = records.iter().map(|record| record.cell.mix_or_job()).collect();
     assert_eq!(jobs, ["teragen", "shuffle"], "in the system's order, not in the study's");
     for record in &records {
         let id = &record.cell.id;
         assert_eq!(record.status, CellStatus::Completed, "{id}");
         assert!(record.cell.is_job() && record.measured.is_none(), "{id}");
         let job = record.job.as_ref().unwrap();
-        assert_eq!(job.name, record.cell.mix);
+        assert_eq!(job.name, record.cell.mix_or_job());
         // Slow motion is divided out of everything but what is said to be of this machine's clock.
         assert!(
             (job.wall_s / job.duration_s - 2.0).abs() < 1e-6,
@@ -102,7 +102,7 @@ fn jobs_run_in_order_on_one_cluster_and_leave_a_record_each() {
         );
         assert!(job.wall_s < record.wall_s && job.tasks["map"] == 2, "{id}");
         let devices: BTreeSet<&str> =
-            record.devices.iter().map(|device| device.description.name.as_str()).collect();
+            record.devices.iter().map(|device| device.description.id.name.as_str()).collect();
         assert_eq!(devices, BTreeSet::from(["hdd-mapreduce.0", "ssd-mapreduce.1"]), "{id}");
         for device in &record.devices {
             // The devices were watched over the job and nothing else.
@@ -112,9 +112,9 @@ fn jobs_run_in_order_on_one_cluster_and_leave_a_record_each() {
         let certificate = record.certificate.as_ref().unwrap();
         assert!(certificate.checks.iter().any(|check| check.name == "memory budget"), "{id}");
         for directory in &job.directories {
-            let device = directory.device.as_deref().unwrap();
+            let device = directory.device.as_ref().unwrap();
             let expected = if directory.directory == 0 { "hdd-mapreduce.0" } else { "ssd-mapreduce.1" };
-            assert_eq!(device, expected, "{id}: directory {}", directory.directory);
+            assert_eq!(device.name, expected, "{id}: directory {}", directory.directory);
         }
     }
     let teragen = records[0].job.as_ref().unwrap();

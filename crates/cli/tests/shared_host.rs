@@ -32,7 +32,7 @@ fn head(title: &str, plan: &str) -> String {
     let machine = r#"{"hostname":"a","cores":1,"memory_bytes":1,"cpu":"a","kernel":"a","distribution":"a","virtualisation":null}"#;
     format!(
         r#"{{"schema":{},"name":"planted","title":"{title}","started_at":"2026-01-01T00:00:00Z","study_toml":"",
-        "baseline":"hdd","scale":{{"time":1.0,"data":1.0}},"seed":1,"short":false,"repetitions":1,"warmup_wall_s":1.0,
+        "systems":["rocksdb"],"storages":["hdd"],"baseline":"hdd","scale":{{"time":1.0,"data":1.0}},"seed":1,"short":false,"repetitions":1,"warmup_wall_s":1.0,
         "duration_wall_s":1.0,"machine":{machine},"versions":{{}},"plan":[{plan}],"reference":null}}"#,
         underlay_record::SCHEMA_VERSION
     )
@@ -40,8 +40,8 @@ fn head(title: &str, plan: &str) -> String {
 
 /// An entry of the plan, whose record is in this file.
 fn planned(file: &str) -> String {
-    let cell = r#"{"id":"a","system":"rocksdb","storage":"hdd","workload":"ycsb","mix":"a","distribution":"uniform","threads":1,
-        "rate_per_s":null,"records":1,"data_bytes":1,"memory_bytes":1,"scale":{"time":1.0,"data":1.0}}"#;
+    let cell = r#"{"id":"a","system":"rocksdb","storage":"hdd","workload":"ycsb","servers":1,"data_bytes":1,
+        "work":{"kind":"requests","mix":"a","distribution":"uniform","threads":1,"records":1,"rate":{"kind":"unthrottled"}}}"#;
     format!(r#"{{"cell":{cell},"repetition":0,"file":"{file}"}}"#)
 }
 

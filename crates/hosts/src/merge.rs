@@ -2,8 +2,8 @@
 
 use underlay_record::{Generator, IntegrityRecord, Latency, Measured, OperationStats, SeriesPoint};
 
-/// How many error messages are kept.
-const MAX_ERROR_SAMPLES: usize = 10;
+/// How many error messages, and how many wrong values, are kept.
+const MAX_SAMPLES: usize = 10;
 /// The longest time series of a host.
 const MAX_POINTS: usize = 20_000;
 
@@ -17,19 +17,16 @@ pub fn merge(parts: &[Measured]) -> Measured {
         whole.operations = whole.operations.saturating_add(part.operations);
         whole.errors = whole.errors.saturating_add(part.errors);
         whole.latency.histogram.merge(&part.latency.histogram);
-        if let Some(part) = part.integrity {
+        if let Some(part) = &part.integrity {
             let whole: &mut IntegrityRecord = whole.integrity.get_or_insert_default();
             whole.checked = whole.checked.saturating_add(part.checked);
             whole.mismatches = whole.mismatches.saturating_add(part.mismatches);
+            add_samples(&mut whole.wrong_values, &part.wrong_values);
         }
         for (kind, stats) in &part.by_operation {
             add_operation(whole.by_operation.entry(kind.clone()).or_default(), stats);
         }
-        for sample in &part.error_samples {
-            if whole.error_samples.len() < MAX_ERROR_SAMPLES && !whole.error_samples.contains(sample) {
-                whole.error_samples.push(sample.clone());
-            }
-        }
+        add_samples(&mut whole.error_samples, &part.error_samples);
     }
     summarise(&mut whole.latency);
     for stats in whole.by_operation.values_mut() {
@@ -42,6 +39,15 @@ pub fn merge(parts: &[Measured]) -> Measured {
     whole.series = series(parts);
     whole.generator = generator(parts);
     whole
+}
+
+/// Each once.
+fn add_samples<T: Clone + PartialEq>(whole: &mut Vec<T>, part: &[T]) {
+    for sample in part {
+        if whole.len() < MAX_SAMPLES && !whole.contains(sample) {
+            whole.push(sample.clone());
+        }
+    }
 }
 
 fn summarise(latency: &mut Latency) {
@@ -230,7 +236,8 @@ mod tests {
             lateness_p99_us: None,
         };
         parts[1].error_samples = vec!["read: gone".to_owned()];
-        parts[1].integrity = Some(IntegrityRecord { checked: 7, mismatches: 1 });
+        parts[1].integrity =
+            Some(IntegrityRecord { checked: 7, mismatches: 1, ..IntegrityRecord::default() });
         let whole = merge(&parts);
         assert_eq!(whole.integrity, parts[1].integrity);
         let expected = Generator {

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::certificate::Certificate;
 use crate::devices::{DeviceActivity, DeviceDescription, LayerActivity};
 use crate::job::JobRecord;
+use crate::machine::Machine;
 use crate::measured::{Measured, SystemSample};
 use crate::network::NetworkRecord;
-use crate::run::Machine;
 use crate::search::SearchRecord;
 
 /// A point of the matrix: one system on one storage under one workload.
@@ -20,33 +20,75 @@ pub struct Cell {
     pub id: String,
     pub system: String,
     pub storage: String,
-    /// How the workload is called in tables: the parts that vary in this study, `a` or `a, zipfian, 256 GB`.
+    /// As the study names it: `ycsb`.
     pub workload: String,
-    /// `load`, `a` to `f`, `delete`; the name of a batch job.
-    pub mix: String,
-    /// Empty for a batch job, which has no threads and no records either.
-    pub distribution: String,
-    pub threads: u32,
     /// Stand-alone servers that share data, threads and rate.
-    #[serde(default = "one")]
     pub servers: u32,
-    /// Offered operations per second; absent for a closed loop (`rate = "max"`), and where the rate is looked for. The mean of
-    /// the measured time where `rate_parts` says how it changes.
-    pub rate_per_s: Option<f64>,
-    /// Offered rates that follow one another from the begin of the measured time on; empty where the rate is one, or none.
-    /// After the last part its last rate goes on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rate_parts: Vec<RatePart>,
-    /// What the highest rate that is looked for keeps to, `p99 within 10 ms`; absent where none is looked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub find_rate: Option<String>,
-    pub records: u64,
     /// What the records hold, keys included, or what a batch job is asked for, unscaled: the size that the study speaks of.
     pub data_bytes: u64,
+    /// That size as the study writes it, `256 GB`; absent where it gives a number of records, and for a batch job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    pub work: Work,
+    /// What tables name besides the mix or the job.
+    #[serde(default)]
+    pub named: Named,
+}
+
+/// What a cell asks of its system.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Work {
+    /// Its record has `measured`.
+    Requests(Requests),
+    /// A batch job: its record has a `job`, and nothing `measured`.
+    Job(Job),
+}
+
+/// Requests over a data set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Requests {
+    /// `load`, `a` to `f`, `delete`.
+    pub mix: String,
+    pub distribution: String,
+    pub threads: u32,
+    pub records: u64,
+    pub rate: Rate,
     /// The share of the measured time after which the system was told to write out and compact everything; absent where it
     /// compacts by itself alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compacts_at: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Job {
+    /// `terasort`
+    pub name: String,
+}
+
+/// How many operations per second are offered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Rate {
+    /// A closed loop (`rate = "max"`), whose throughput is what the storage gives.
+    Unthrottled,
+    Steady {
+        per_s: f64,
+    },
+    Changing {
+        /// Of the measured time.
+        mean_per_s: f64,
+        /// They follow one another from the begin of the measured time on. After the last part its last rate goes on.
+        parts: Vec<RatePart>,
+        /// How long a ramp, or each step, takes on this machine's clock, where the study says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wall_s: Option<f64>,
+    },
+    /// The highest that keeps to a latency is looked for.
+    Highest {
+        /// What it keeps to: `p99 within 10 ms`.
+        within: String,
+    },
 }
 
 /// A part of an offered rate, over which it is one or changes evenly.
@@ -58,20 +100,79 @@ pub struct RatePart {
     pub length_s: f64,
 }
 
+/// The properties by which tables tell a study's cells apart: those that take more than one value in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Named {
+    pub workload: bool,
+    pub distribution: bool,
+    pub data: bool,
+    pub threads: bool,
+    pub rate: bool,
+}
+
 impl Cell {
     /// Whether it is a batch job, and so has a `job` in its record and nothing `measured`.
     pub fn is_job(&self) -> bool {
-        self.threads == 0 && self.records == 0
+        matches!(self.work, Work::Job(_))
+    }
+
+    /// What it asks for where that is requests.
+    pub fn requests(&self) -> Option<&Requests> {
+        match &self.work {
+            Work::Requests(requests) => Some(requests),
+            Work::Job(_) => None,
+        }
+    }
+
+    /// Its mix, or its job.
+    pub fn mix_or_job(&self) -> &str {
+        match &self.work {
+            Work::Requests(requests) => &requests.mix,
+            Work::Job(job) => &job.name,
+        }
+    }
+
+    /// Whether every record is inserted, or deleted, once.
+    pub fn visits_every_record(&self) -> bool {
+        self.requests().is_some_and(|requests| matches!(requests.mix.as_str(), "load" | "delete"))
     }
 
     /// Whether nothing holds it back: a closed loop, whose throughput is what the storage gives.
     pub fn is_unthrottled(&self) -> bool {
-        self.rate_per_s.is_none() && self.find_rate.is_none() && !self.is_job()
+        self.requests().is_some_and(|requests| requests.rate == Rate::Unthrottled)
     }
-}
 
-fn one() -> u32 {
-    1
+    /// Offered operations per second, their mean where the rate changes; absent where nothing is, and where the rate is looked
+    /// for.
+    pub fn rate_per_s(&self) -> Option<f64> {
+        match self.requests()?.rate {
+            Rate::Steady { per_s } => Some(per_s),
+            Rate::Changing { mean_per_s, .. } => Some(mean_per_s),
+            Rate::Unthrottled | Rate::Highest { .. } => None,
+        }
+    }
+
+    /// The parts of a rate that changes; none of any other.
+    pub fn rate_parts(&self) -> &[RatePart] {
+        match self.requests().map(|requests| &requests.rate) {
+            Some(Rate::Changing { parts, .. }) => parts,
+            _ => &[],
+        }
+    }
+
+    /// What the highest rate that is looked for keeps to; absent where none is looked for.
+    pub fn rate_within(&self) -> Option<&str> {
+        match &self.requests()?.rate {
+            Rate::Highest { within } => Some(within),
+            _ => None,
+        }
+    }
+
+    /// When a compaction is forced, as a share of the measured time.
+    pub fn compacts_at(&self) -> Option<f64> {
+        self.requests()?.compacts_at
+    }
 }
 
 /// The factors by which this machine stands for the modelled one.

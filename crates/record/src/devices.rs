@@ -1,16 +1,50 @@
 //! What the devices of a cell are and did.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct DeviceDescription {
+/// Which device it is: unique among those of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceId {
+    /// The server that it is a part of, from 1; absent where there is one, and of devices that servers share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<u32>,
+    /// The role of the system that has it for itself: `wal`, `metadata`. Absent where it belongs to the storage under test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
     /// `hdd-7200-sata.0`, or the path of a real one.
     pub name: String,
+}
+
+impl DeviceId {
+    /// A device of the storage under test, of the only server or of none.
+    pub fn new(name: impl Into<String>) -> Self {
+        DeviceId { name: name.into(), ..DeviceId::default() }
+    }
+}
+
+/// `ssd.0`, `server 2: wal: ssd.0`.
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(server) = self.server {
+            write!(f, "server {server}: ")?;
+        }
+        if let Some(role) = &self.role {
+            write!(f, "{role}: ")?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceDescription {
+    #[serde(flatten)]
+    pub id: DeviceId,
     /// The catalogue's name; absent for a real path.
     pub medium: Option<String>,
     /// As sold, unscaled.
@@ -117,9 +151,19 @@ impl Wear {
     }
 }
 
+impl LayerActivity {
+    /// `data.cache.0`, `server 2: data.cache.0`
+    pub fn title(&self) -> String {
+        self.server.map_or(self.name.clone(), |server| format!("server {server}: {}", self.name))
+    }
+}
+
 /// What a layer did during a measurement, and how it stood at its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerActivity {
+    /// The server that it is a part of, from 1; absent where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<u32>,
     /// `data.cache.0`
     pub name: String,
     /// `mirror`, `compress` or `cache`.

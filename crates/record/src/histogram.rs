@@ -8,8 +8,6 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::measured::LatencySummary;
-
 /// One hour in nanoseconds: slower operations are counted as this slow.
 const MAX_NS: u64 = 3_600_000_000_000;
 /// Three significant digits: an error below 0.1 %.
@@ -74,6 +72,19 @@ fn unpacked_counts(values: &[(u64, u64)]) -> hdrhistogram::Histogram<u64> {
     let mut dense = empty();
     values.iter().for_each(|&(ns, count)| dense.saturating_record_n(ns.max(1), count));
     dense
+}
+
+/// Microseconds, and how many values they are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencySummary {
+    pub count: u64,
+    pub mean: f64,
+    pub min: f64,
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
 }
 
 impl Histogram {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::devices::DeviceId;
+
 /// A job of a batch system, from its submission to its success, in modelled time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRecord {
@@ -35,8 +37,8 @@ pub struct DirectoryUse {
     pub role: String,
     /// Which of the storage's directories, from 0.
     pub directory: u32,
-    /// The device below it, by its name in the record's devices; absent where several are.
-    pub device: Option<String>,
+    /// The device below it, one of the record's devices; absent where several are.
+    pub device: Option<DeviceId>,
     /// Blocks or map outputs that were written there.
     pub files: u64,
     pub write_bytes: u64,

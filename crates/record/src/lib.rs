@@ -7,29 +7,38 @@ pub mod cell;
 pub mod certificate;
 pub mod devices;
 pub mod histogram;
+pub mod integrity;
 pub mod interval_log;
 pub mod job;
+mod label;
+pub mod machine;
 pub mod measured;
 pub mod network;
+pub mod read;
 pub mod run;
+mod schema1;
 pub mod search;
 
-pub use cell::{Cell, CellStatus, DirtyLimitRecord, MemoryRecord, RatePart, RunRecord, Scale, StorageRecord};
+pub use cell::{
+    Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart, Requests, RunRecord, Scale,
+    StorageRecord, Work,
+};
 pub use certificate::{Certificate, Check, Verdict};
 pub use devices::{
-    DeviceActivity, DeviceDescription, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
+    DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
 };
-pub use histogram::{Histogram, HistogramError, decoded_bytes};
+pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};
+pub use integrity::{IntegrityRecord, WrongValue, WrongValueProblem};
 pub use interval_log::IntervalLog;
 pub use job::{DirectoryUse, JobRecord};
-pub use measured::{
-    Generator, IntegrityRecord, Latency, LatencySummary, Measured, OperationStats, SeriesPoint, SystemSample,
-};
+pub use machine::Machine;
+pub use measured::{Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
 pub use network::NetworkRecord;
+pub use read::ReadError;
 pub use run::{
-    Claim, ClaimCheck, DevicePrice, Expectation, Figure, Machine, PlannedCell, ReferenceTable, Run,
+    Claim, ClaimCheck, DevicePrice, Expectation, Figure, PlannedCell, ReferenceTable, Run, Shortened,
 };
 pub use search::{SearchRecord, SearchStep};
 
-/// Raised by one whenever a reader of the previous version would misread a record.
-pub const SCHEMA_VERSION: u32 = 1;
+/// Raised by one whenever a reader of the previous version would misread a record. What former ones wrote is [read](read) as well.
+pub const SCHEMA_VERSION: u32 = 2;

@@ -5,19 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::Histogram;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LatencySummary {
-    pub count: u64,
-    pub mean: f64,
-    pub min: f64,
-    pub p50: f64,
-    pub p95: f64,
-    pub p99: f64,
-    pub p999: f64,
-    pub max: f64,
-}
+use crate::histogram::{Histogram, LatencySummary};
+use crate::integrity::IntegrityRecord;
 
 /// A distribution of latencies, with its summary in microseconds for readers that decode no histograms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -52,15 +41,6 @@ pub struct OperationStats {
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-/// What came of checking every value that was read (`dataintegrity`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct IntegrityRecord {
-    /// Records that were read or scanned and checked, those of the warm-up too.
-    pub checked: u64,
-    /// Those of them whose values were not what was written.
-    pub mismatches: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -113,6 +93,6 @@ pub struct Measured {
     /// Absent where values were not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity: Option<IntegrityRecord>,
-    /// The first few errors and wrong values, word for word.
+    /// The first few errors, word for word.
     pub error_samples: Vec<String>,
 }

@@ -4,18 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Cell, Scale};
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Machine {
-    pub hostname: String,
-    pub cores: u32,
-    pub memory_bytes: u64,
-    pub cpu: String,
-    pub kernel: String,
-    pub distribution: String,
-    /// `kvm`, `none` ... where it can be told.
-    pub virtualisation: Option<String>,
-}
+use crate::machine::Machine;
 
 /// One entry of the randomised order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +25,9 @@ pub struct Figure {
     pub storage: String,
     /// The data set as published: `256 GB`.
     pub data: Option<String>,
+    /// That in bytes, where it is a size.
+    #[serde(default)]
+    pub data_bytes: Option<f64>,
     pub threads: Option<u32>,
     /// `throughput_per_s`, `mean_latency_ms`; of a job `duration_s`, or `relative_performance`: the baseline's duration over
     /// this one.
@@ -137,6 +129,13 @@ pub struct ReferenceTable {
     pub departures: Vec<String>,
 }
 
+/// An amount of data that a study's short form replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Shortened {
+    pub full_bytes: f64,
+    pub short_bytes: f64,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     pub schema: u32,
@@ -150,11 +149,18 @@ pub struct Run {
     /// The media that are files of the user's: each file's name as the study writes it, and its text.
     #[serde(default)]
     pub media_files: std::collections::BTreeMap<String, String>,
+    /// Names in the order of the study.
+    pub systems: Vec<String>,
+    pub storages: Vec<String>,
     /// The name of the storage that ratios are against.
     pub baseline: String,
     pub scale: Scale,
     pub seed: u64,
     pub short: bool,
+    /// What the short form has in the place of the study's data, where both are one amount. Of several, nothing tells which
+    /// stands for which.
+    #[serde(default)]
+    pub shortened: Option<Shortened>,
     pub repetitions: u32,
     /// Wall seconds of each cell's warm-up and measurement.
     pub warmup_wall_s: f64,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{Cell, RunRecord};
+use underlay_record::{Cell, Rate, Requests, RunRecord, Work};
 
 use crate::comparison::{CellResult, Comparison, storage_records};
 use crate::cost::devices_in_words;
@@ -225,7 +225,7 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
     }
     let mut figures = Vec::new();
     if let (Some(one), Some(other)) = (a.figures(), b.figures()) {
-        let has_rate = a.cell.rate_per_s.is_some();
+        let has_rate = a.cell.rate_per_s().is_some();
         let (metric, estimates) = if has_rate {
             (Metric::MeanLatency, [one.mean_us, other.mean_us])
         } else {
@@ -252,7 +252,7 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
     Ok(AbCell {
         system: a.cell.system.clone(),
         storage: a.cell.storage.clone(),
-        workload: a.cell.workload.clone(),
+        workload: a.cell.label(),
         figures,
         is_doubtful: a.is_doubtful() || b.is_doubtful(),
     })
@@ -260,13 +260,27 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
 
 /// What a cell of the same id was asked for in another amount or way.
 fn asked_differently(a: &Cell, b: &Cell) -> Option<&'static str> {
+    if a.servers != b.servers {
+        return Some("other threads or servers");
+    }
+    let (one, other) = match (&a.work, &b.work) {
+        (Work::Requests(one), Work::Requests(other)) => (one, other),
+        (Work::Job(one), Work::Job(other)) if one == other => {
+            return (a.data_bytes != b.data_bytes).then_some("another amount of data");
+        }
+        _ => return Some("another mix or distribution"),
+    };
+    let within = |requests: &Requests| match &requests.rate {
+        Rate::Highest { within } => Some(within.clone()),
+        _ => None,
+    };
     let checks = [
-        (a.mix == b.mix && a.distribution == b.distribution, "another mix or distribution"),
-        (a.threads == b.threads && a.servers == b.servers, "other threads or servers"),
-        (a.rate_per_s == b.rate_per_s && a.rate_parts == b.rate_parts, "another rate"),
-        (a.find_rate == b.find_rate, "a rate under another latency"),
-        (a.records == b.records && a.data_bytes == b.data_bytes, "another amount of data"),
-        (a.compacts_at == b.compacts_at, "another time of compaction"),
+        (one.mix == other.mix && one.distribution == other.distribution, "another mix or distribution"),
+        (one.threads == other.threads, "other threads or servers"),
+        (within(one) == within(other), "a rate under another latency"),
+        (one.rate == other.rate, "another rate"),
+        (one.records == other.records && a.data_bytes == b.data_bytes, "another amount of data"),
+        (one.compacts_at == other.compacts_at, "another time of compaction"),
     ];
     checks.into_iter().find(|(same, _)| !same).map(|(_, what)| what)
 }

@@ -1,30 +1,12 @@
 //! What the devices of a cell did, over all of its completed repetitions.
 
-use underlay_record::{DeviceActivity, RunRecord};
+use underlay_record::{DeviceActivity, DeviceId, RunRecord};
 
 use crate::comparison::CellResult;
 use crate::statistics::{Estimate, StandardError};
 
-/// Whether a device belongs to a role of the system that has a storage of its own, by its name in the record's storage: `wal: ssd.0`,
-/// `server 2: commitlog: ssd.0`.
-pub fn is_of_role(name: &str) -> bool {
-    role_of(name).is_some()
-}
-
-/// The role whose own device it is: `wal` of `server 2: wal: ssd.0`.
-pub fn role_of(name: &str) -> Option<&str> {
-    let without_server = match name.strip_prefix("server ").and_then(|rest| rest.split_once(": ")) {
-        Some((number, rest)) if number.chars().all(|c| c.is_ascii_digit()) => rest,
-        _ => name,
-    };
-    let is_word = |word: &str| {
-        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
-    };
-    without_server.split_once(": ").map(|(role, _)| role).filter(|role| is_word(role))
-}
-
 fn is_under_test(device: &DeviceActivity) -> bool {
-    !is_of_role(&device.description.name)
+    device.description.id.role.is_none()
 }
 
 /// What the devices of the storage under test did, and not those of roles that have one of their own.
@@ -90,7 +72,7 @@ impl Activity {
 
 /// A device's kind: its medium, or the name of a real one.
 pub fn kind_of(device: &DeviceActivity) -> &str {
-    device.description.medium.as_deref().unwrap_or(&device.description.name)
+    device.description.medium.as_deref().unwrap_or(&device.description.id.name)
 }
 
 /// A cell's activity on each kind of device apart, in the order in which the storage names them: `hdd-7200-sata`.
@@ -116,20 +98,18 @@ pub fn by_kind_of<'a>(results: &[&CellResult<'a>]) -> Vec<(&'a str, Activity)> {
         .collect()
 }
 
-/// A cell's activity on each device apart, by the device's name; those of roles are among them.
-pub fn by_device<'a>(result: &CellResult<'a>) -> Vec<(&'a str, Activity)> {
+/// A cell's activity on each device apart; those of roles are among them.
+pub fn by_device<'a>(result: &CellResult<'a>) -> Vec<(&'a DeviceId, Activity)> {
     let records: Vec<&'a RunRecord> = result.completed().collect();
-    let mut names: Vec<&'a str> = Vec::new();
+    let mut devices: Vec<&'a DeviceId> = Vec::new();
     for device in records.iter().flat_map(|record| &record.devices) {
-        if !names.contains(&device.description.name.as_str()) {
-            names.push(&device.description.name);
+        if !devices.contains(&&device.description.id) {
+            devices.push(&device.description.id);
         }
     }
-    names
+    devices
         .into_iter()
-        .filter_map(|name| {
-            Some((name, Activity::of_records(&records, |device| device.description.name == name)?))
-        })
+        .filter_map(|id| Some((id, Activity::of_records(&records, |device| device.description.id == *id)?)))
         .collect()
 }
 
@@ -164,19 +144,4 @@ pub fn request_bytes(records: &[&RunRecord], which: Requests) -> Option<Estimate
         .collect();
     let mean = each.iter().sum::<f64>() / each.len().max(1) as f64;
     (!each.is_empty()).then(|| Estimate::combine(mean, None, StandardError::between(&each)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn roles_are_told_by_their_names() {
-        for name in ["wal: ssd.0", "server 2: commitlog: ssd.0"] {
-            assert!(is_of_role(name), "{name}");
-        }
-        for name in ["hdd.0", "server 2: hdd.0", "/mnt/a: b", "hdd-7200-sata.11", ": x", ""] {
-            assert!(!is_of_role(name), "{name}");
-        }
-    }
 }

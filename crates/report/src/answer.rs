@@ -181,7 +181,7 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
     let effect = effects.first()?;
     // Reads only shows the storage's latency barest; among equals the largest data set does, and then what nothing holds
     // back.
-    let preference = |row: &Row| match row.cell.mix.as_str() {
+    let preference = |row: &Row| match row.cell.mix_or_job() {
         "c" => 0,
         "b" => 1,
         "a" => 2,
@@ -194,17 +194,17 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
         let mut candidates: Vec<&&Row> = rows
             .iter()
             // A rate that was found keeps to a latency on every storage.
-            .filter(|row| row.cell.find_rate.is_none())
+            .filter(|row| row.cell.rate_within().is_none())
             .filter(|row| of(row, baseline_index).is_some() && of(row, effect.index).is_some())
             .collect();
         candidates.sort_by_key(|row| {
-            (preference(row), std::cmp::Reverse(row.cell.data_bytes), row.cell.rate_per_s.is_some())
+            (preference(row), std::cmp::Reverse(row.cell.data_bytes), row.cell.rate_per_s().is_some())
         });
         let row = candidates.first()?;
         Some((statistic, **row, of(row, baseline_index)?, of(row, effect.index)?))
     })?;
     let (from, to) = (quantity::latency(base.value), quantity::latency(ours.value));
-    let what = if row.cell.mix == "c" { "read latency" } else { "latency" };
+    let what = if row.cell.mix_or_job() == "c" { "read latency" } else { "latency" };
     let place = format!("{statistic} {what} ({})", row.label());
     let (a, b) = (base.interval?, ours.interval?);
     if b.high < a.low {

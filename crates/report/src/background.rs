@@ -69,7 +69,7 @@ impl Compactions {
             let found: Vec<(usize, Compactions)> = cells
                 .filter_map(|(storage, result)| Some((storage, Compactions::of(result.as_ref()?)?)))
                 .collect();
-            if found.iter().any(|(_, one)| one.during.is_some() || row.cell.compacts_at.is_some()) {
+            if found.iter().any(|(_, one)| one.during.is_some() || row.cell.compacts_at().is_some()) {
                 ran.push((row, found));
             } else if !found.is_empty() {
                 none_ran.push(row.label());
@@ -117,7 +117,7 @@ impl Parts {
         let spans = spans_of(record, gauge);
         let first_s = match gauge {
             Some(gauge) => samples(record, gauge).map(|(t_s, _)| t_s).next()?,
-            None => record.cell.compacts_at.map(|_| 0.0)?,
+            None => record.cell.compacts_at().map(|_| 0.0)?,
         };
         let mut parts = Parts { during: Vec::new(), without: Vec::new(), during_s: 0.0, without_s: 0.0 };
         let mut start_s = 0.0;
@@ -154,7 +154,7 @@ fn samples<'a>(record: &'a RunRecord, gauge: &'a str) -> impl Iterator<Item = (f
 /// before it.
 fn spans_of(record: &RunRecord, gauge: Option<&str>) -> Vec<(f64, f64)> {
     let Some(gauge) = gauge else {
-        let told = record.cell.compacts_at.zip(record.measured.as_ref());
+        let told = record.cell.compacts_at().zip(record.measured.as_ref());
         return told.map(|(share, one)| (share * one.duration_s, one.duration_s)).into_iter().collect();
     };
     let mut spans: Vec<(f64, f64)> = Vec::new();

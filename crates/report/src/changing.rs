@@ -24,7 +24,7 @@ pub struct Stretch {
 
 /// The workloads whose rate changes.
 pub fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
-    comparison.operations().filter(|row| !row.cell.rate_parts.is_empty()).collect()
+    comparison.operations().filter(|row| !row.cell.rate_parts().is_empty()).collect()
 }
 
 /// The stretches of a cell, those that were measured.
@@ -35,7 +35,7 @@ pub fn stretches(cell: &Cell, repetitions: &[&Measured]) -> Vec<Stretch> {
     let longest_s = repetitions.iter().map(|one| one.duration_s).fold(0.0, f64::max);
     let mut found = Vec::new();
     let mut from_s = 0.0;
-    for part in parts(cell, longest_s) {
+    for part in parts(cell.rate_parts(), longest_s) {
         let to_s = from_s + part.length_s;
         found.extend(stretch(&part, [from_s, to_s], repetitions));
         from_s = to_s;
@@ -44,9 +44,9 @@ pub fn stretches(cell: &Cell, repetitions: &[&Measured]) -> Vec<Stretch> {
 }
 
 /// Steps as they are, ramps cut, and what goes on after the last one.
-fn parts(cell: &Cell, longest_s: f64) -> Vec<RatePart> {
+fn parts(changing: &[RatePart], longest_s: f64) -> Vec<RatePart> {
     let mut parts = Vec::new();
-    for part in &cell.rate_parts {
+    for part in changing {
         let count = if part.from_per_s == part.to_per_s { 1 } else { STRETCHES_OF_A_RAMP };
         let at =
             |index: usize| part.from_per_s + (part.to_per_s - part.from_per_s) * index as f64 / count as f64;
@@ -112,26 +112,28 @@ impl Stretch {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::SeriesPoint;
+    use underlay_record::{Named, Rate, Requests, SeriesPoint, Work};
 
     use super::*;
 
-    fn cell(rate_parts: Vec<RatePart>) -> Cell {
+    fn cell(parts: Vec<RatePart>) -> Cell {
         Cell {
             id: String::new(),
             system: String::new(),
             storage: String::new(),
-            workload: "a".to_owned(),
-            mix: "a".to_owned(),
-            distribution: String::new(),
-            threads: 1,
+            workload: String::new(),
             servers: 1,
-            rate_per_s: Some(1.0),
-            rate_parts,
-            find_rate: None,
-            records: 1,
             data_bytes: 1,
-            compacts_at: None,
+            data: None,
+            work: Work::Requests(Requests {
+                mix: "a".to_owned(),
+                distribution: String::new(),
+                threads: 1,
+                records: 1,
+                rate: Rate::Changing { mean_per_s: 1.0, parts, wall_s: None },
+                compacts_at: None,
+            }),
+            named: Named::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a paper states in words, beside what this run shows and what the paper's own figures say.
 
-use underlay_record::{Claim, ClaimCheck, Expectation, ReferenceTable};
+use underlay_record::{Cell, Claim, ClaimCheck, Expectation, ReferenceTable};
 
 use crate::comparison::{Comparison, Row, storage_records};
 use crate::prices;
@@ -172,10 +172,10 @@ fn found(check: &ClaimCheck, table: &ReferenceTable, comparison: &Comparison) ->
         let ratio = ratio_in(row, &check.metric, [storage, against])?;
         let Some(than) = &check.than_mix else { return Some(Found { ratio, at: at(row, comparison) }) };
         let other = comparison.rows.iter().find(|other| {
-            other.cell.mix.eq_ignore_ascii_case(than)
+            other.cell.mix_or_job().eq_ignore_ascii_case(than)
                 && other.system == row.system
                 && other.cell.data_bytes == row.cell.data_bytes
-                && other.cell.threads == row.cell.threads
+                && threads(other.cell) == threads(row.cell)
         })?;
         let theirs = ratio_in(other, &check.metric, [storage, against])?;
         let at = format!(
@@ -196,11 +196,11 @@ fn ratio_in(row: &Row, metric: &str, [storage, against]: [usize; 2]) -> Option<R
 }
 
 fn at(row: &Row, comparison: &Comparison) -> String {
-    let has_rates = comparison.rows.iter().any(|row| row.cell.rate_per_s.is_some());
-    match row.cell.rate_per_s {
+    let has_rates = comparison.rows.iter().any(|row| row.cell.rate_per_s().is_some());
+    match row.cell.rate_per_s() {
         _ if !has_rates => row.label().to_owned(),
         Some(_) => format!("at {}", crate::rates::offered(row.cell)),
-        None if row.cell.find_rate.is_some() => row.label().to_owned(),
+        None if row.cell.rate_within().is_some() => row.label().to_owned(),
         None => crate::rates::UNTHROTTLED.to_owned(),
     }
 }
@@ -251,20 +251,25 @@ fn costs(
     .collect()
 }
 
+/// None of a job.
+fn threads(cell: &Cell) -> Option<u32> {
+    cell.requests().map(|requests| requests.threads)
+}
+
 fn concerns(check: &ClaimCheck, row: &Row) -> bool {
     let cell = row.cell;
-    if check.mix.as_ref().is_some_and(|mix| !mix.eq_ignore_ascii_case(&cell.mix)) {
+    if check.mix.as_ref().is_some_and(|mix| !mix.eq_ignore_ascii_case(cell.mix_or_job())) {
         return false;
     }
-    if check.threads.is_some_and(|threads| threads != cell.threads) {
+    if check.threads.is_some() && check.threads != threads(cell) {
         return false;
     }
-    if cell.compacts_at.is_some() && check.metric != "compaction_slowdown" {
+    if cell.compacts_at().is_some() && check.metric != "compaction_slowdown" {
         return false;
     }
-    match cell.rate_per_s {
+    match cell.rate_per_s() {
         // A rate that changes is at no step.
-        _ if !cell.rate_parts.is_empty() => false,
+        _ if !cell.rate_parts().is_empty() => false,
         // What nothing holds back lies above every step; a job has no rate to be held back by.
         None => check.unthrottled && cell.is_unthrottled() || row.is_job(),
         Some(rate) => {

@@ -4,13 +4,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use underlay_record::{
-    Cell, CellStatus, Certificate, Histogram, Measured, RunRecord, StorageRecord, Verdict,
+    Cell, CellStatus, Certificate, Histogram, Measured, RunRecord, Shortened, StorageRecord, Verdict,
 };
 
 use crate::cost::StorageCost;
 use crate::jobs::{self, JobFigures};
 use crate::load::LoadedRun;
-use crate::reference::data::Shortened;
 use crate::search;
 use crate::statistics::operation::{OperationFigures, by_operation};
 use crate::statistics::quantile::{merged, quantile_us};
@@ -39,6 +38,8 @@ pub struct Row<'a> {
     pub system: &'a str,
     /// A cell of the row: its storage is that of the first one planned and means nothing here.
     pub cell: &'a Cell,
+    label: String,
+    label_in_mix: String,
     /// In the order of [`Comparison::storages`]; absent where the study has no such cell.
     pub cells: Vec<Option<CellResult<'a>>>,
 }
@@ -99,17 +100,13 @@ pub struct Figures {
 impl Row<'_> {
     /// The workload's name, as the study's tables have it.
     pub fn label(&self) -> &str {
-        &self.cell.workload
+        &self.label
     }
 
     /// The workload's name under a heading that names its mix: `uniform, 256 GB` of `a, uniform, 256 GB`, and nothing
     /// of `a`.
     pub fn label_in_mix(&self) -> &str {
-        match self.cell.workload.strip_prefix(self.cell.mix.as_str()) {
-            Some("") => "",
-            Some(rest) => rest.strip_prefix(", ").unwrap_or(&self.cell.workload),
-            None => &self.cell.workload,
-        }
+        &self.label_in_mix
     }
 
     /// The same where several workloads of the mix stand together and each needs a name.
@@ -207,16 +204,15 @@ impl<'a> Comparison<'a> {
             .map(|planned| &planned.cell)
             .chain(loaded.records.iter().map(|r| &r.cell))
             .collect();
-        let mut storages =
-            in_study_order(cells.iter().map(|cell| cell.storage.as_str()), "storage", &run.study_toml);
+        let mut storages = in_study_order(cells.iter().map(|cell| cell.storage.as_str()), &run.storages);
         storages.sort_by_key(|name| *name != run.baseline);
-        let systems =
-            in_study_order(cells.iter().map(|cell| cell.system.as_str()), "system", &run.study_toml);
+        let systems = in_study_order(cells.iter().map(|cell| cell.system.as_str()), &run.systems);
 
         let mut rows: Vec<Row> = Vec::new();
         for cell in &cells {
             if !rows.iter().any(|row| is_same_row(row.cell, cell)) {
-                rows.push(Row { system: &cell.system, cell, cells: Vec::new() });
+                let (label, label_in_mix) = (cell.label(), cell.label_in_mix());
+                rows.push(Row { system: &cell.system, cell, label, label_in_mix, cells: Vec::new() });
             }
         }
         let system_index = |name: &str| systems.iter().position(|system| *system == name);
@@ -224,10 +220,10 @@ impl<'a> Comparison<'a> {
             let by_workload = match (a.is_job(), b.is_job()) {
                 // A job finds what earlier ones made: the plan's order is theirs.
                 (true, true) => {
-                    let place = |cell: &Cell| cells.iter().position(|one| one.mix == cell.mix);
+                    let place = |cell: &Cell| cells.iter().position(|one| one.work == cell.work);
                     place(a.cell).cmp(&place(b.cell)).then(a.cell.data_bytes.cmp(&b.cell.data_bytes))
                 }
-                (false, false) => by_workload(a.cell, b.cell),
+                (false, false) => by_workload(a, b),
                 (a, b) => a.cmp(&b),
             };
             system_index(a.system).cmp(&system_index(b.system)).then(by_workload)
@@ -236,7 +232,7 @@ impl<'a> Comparison<'a> {
             row.cells = storages.iter().map(|storage| result(loaded, row.cell, storage)).collect();
             add_ratios(row, storages.iter().position(|name| *name == run.baseline));
         }
-        Comparison { baseline: &run.baseline, storages, systems, rows, shortened: Shortened::of(run) }
+        Comparison { baseline: &run.baseline, storages, systems, rows, shortened: run.shortened }
     }
 
     /// Every cell that the study has.
@@ -265,7 +261,7 @@ impl<'a> Comparison<'a> {
         let has_closed =
             |system: &str| self.rows.iter().any(|row| row.system == system && row.cell.is_unthrottled());
         self.operations()
-            .filter(|row| row.cell.compacts_at.is_none())
+            .filter(|row| row.cell.compacts_at().is_none())
             .filter(move |row| row.cell.is_unthrottled() || !has_closed(row.system))
     }
 
@@ -280,8 +276,10 @@ pub fn by_mix<'a, 'c>(rows: impl Iterator<Item = &'c Row<'a>>) -> Vec<(&'a str, 
     let mut groups: Vec<(&'a str, &'a str, Vec<&'c Row<'a>>)> = Vec::new();
     for row in rows {
         match groups.last_mut() {
-            Some((system, mix, rows)) if *system == row.system && *mix == row.cell.mix => rows.push(row),
-            _ => groups.push((row.system, &row.cell.mix, vec![row])),
+            Some((system, mix, rows)) if *system == row.system && *mix == row.cell.mix_or_job() => {
+                rows.push(row)
+            }
+            _ => groups.push((row.system, row.cell.mix_or_job(), vec![row])),
         }
     }
     groups
@@ -290,16 +288,9 @@ pub fn by_mix<'a, 'c>(rows: impl Iterator<Item = &'c Row<'a>>) -> Vec<(&'a str, 
 fn is_same_row(a: &Cell, b: &Cell) -> bool {
     a.system == b.system
         && a.workload == b.workload
-        && a.mix == b.mix
-        && a.distribution == b.distribution
-        && a.threads == b.threads
         && a.servers == b.servers
-        && a.rate_per_s == b.rate_per_s
-        && a.rate_parts == b.rate_parts
-        && a.find_rate == b.find_rate
-        && a.records == b.records
         && a.data_bytes == b.data_bytes
-        && a.compacts_at == b.compacts_at
+        && a.work == b.work
 }
 
 /// `load` first, `delete` last, the mixes by letter between.
@@ -311,35 +302,24 @@ fn mix_order(mix: &str) -> (u8, &str) {
     }
 }
 
-fn by_workload(a: &Cell, b: &Cell) -> Ordering {
-    mix_order(&a.mix)
-        .cmp(&mix_order(&b.mix))
-        .then_with(|| a.distribution.cmp(&b.distribution))
-        .then_with(|| a.data_bytes.cmp(&b.data_bytes))
-        .then_with(|| a.threads.cmp(&b.threads))
-        .then_with(|| {
-            // What nothing holds back lies above every offered rate.
-            let rate = |cell: &Cell| cell.rate_per_s.unwrap_or(f64::INFINITY);
-            rate(a).total_cmp(&rate(b))
-        })
-        .then_with(|| a.workload.cmp(&b.workload))
+fn by_workload(a: &Row, b: &Row) -> Ordering {
+    fn key<'r>(row: &'r Row) -> ((u8, &'r str), &'r str, u64, u32) {
+        let requests = row.cell.requests();
+        let distribution = requests.map_or("", |requests| &requests.distribution);
+        let threads = requests.map_or(0, |requests| requests.threads);
+        (mix_order(row.cell.mix_or_job()), distribution, row.cell.data_bytes, threads)
+    }
+    // What nothing holds back lies above every offered rate.
+    let rate = |row: &Row| row.cell.rate_per_s().unwrap_or(f64::INFINITY);
+    key(a).cmp(&key(b)).then_with(|| rate(a).total_cmp(&rate(b))).then_with(|| a.label.cmp(&b.label))
 }
 
-/// Names without repeats, in the order in which the study's text declares their tables.
-///
-/// The plan's order is random; a name whose table is not found (written inline, say) keeps to the end, by name.
-fn in_study_order<'a>(names: impl Iterator<Item = &'a str>, table: &str, study: &str) -> Vec<&'a str> {
+/// Names without repeats, in the order of the study. The plan's order is random; a name that the study lacks keeps to the end.
+fn in_study_order<'a>(names: impl Iterator<Item = &'a str>, study: &[String]) -> Vec<&'a str> {
     let mut unique: Vec<&str> = names.collect();
     unique.sort_unstable();
     unique.dedup();
-    let place = |name: &str| {
-        [format!("[{table}.{name}]"), format!("[{table}.\"{name}\"]"), format!("[{table}.{name}.")]
-            .iter()
-            .filter_map(|header| study.find(header.as_str()))
-            .min()
-            .unwrap_or(usize::MAX)
-    };
-    unique.sort_by_key(|name| place(name));
+    unique.sort_by_key(|name| study.iter().position(|known| known == name).unwrap_or(usize::MAX));
     unique
 }
 
@@ -414,7 +394,7 @@ fn figures(records: &[&RunRecord]) -> Option<Figures> {
 /// A cell's throughput, with the error that its kind of rate has.
 fn throughput_of(records: &[&RunRecord], measured: &[&Measured]) -> Option<Estimate> {
     let estimate = throughput(measured)?;
-    let is_changing = records.iter().any(|record| !record.cell.rate_parts.is_empty());
+    let is_changing = records.iter().any(|record| !record.cell.rate_parts().is_empty());
     // An open loop reaches its rate to the last digit, which says nothing of how well that was found; and that a changing rate
     // changes is no noise.
     let within = search::bracket_error(records);

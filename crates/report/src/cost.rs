@@ -2,11 +2,9 @@
 
 use underlay_record::{DeviceDescription, StorageRecord};
 
-use crate::activity::{is_of_role, role_of};
-
 /// The devices of a storage, without those of roles that have one of their own: these are the same beside every storage.
 pub fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &DeviceDescription> {
-    storage.devices.iter().filter(|device| !is_of_role(&device.name))
+    storage.devices.iter().filter(|device| device.id.role.is_none())
 }
 
 /// The list price of a storage's devices, without servers, power, redundancy or the devices of roles.
@@ -64,7 +62,7 @@ pub fn devices_in_words(storage: &StorageRecord) -> String {
 pub fn roles_in_words(storage: &StorageRecord) -> Option<String> {
     let mut roles: Vec<(&str, Vec<&DeviceDescription>)> = Vec::new();
     for device in &storage.devices {
-        let Some(role) = role_of(&device.name) else { continue };
+        let Some(role) = device.id.role.as_deref() else { continue };
         match roles.iter_mut().find(|(name, _)| *name == role) {
             Some((_, devices)) => devices.push(device),
             None => roles.push((role, vec![device])),
@@ -85,7 +83,7 @@ pub fn roles_in_words(storage: &StorageRecord) -> Option<String> {
 fn in_words<'a>(devices: impl Iterator<Item = &'a DeviceDescription>) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for device in devices {
-        let kind = device.medium.clone().unwrap_or_else(|| device.name.clone());
+        let kind = device.medium.clone().unwrap_or_else(|| device.id.name.clone());
         match kinds.iter_mut().find(|(name, _)| *name == kind) {
             Some((_, count)) => *count += 1,
             None => kinds.push((kind, 1)),

@@ -3,7 +3,7 @@
 //! Systems of several directories fill them in turn, whatever stands below: a directory on a fast device then gets no more
 //! than one on a slow device. The figures here show whether they did.
 
-use underlay_record::RunRecord;
+use underlay_record::{DeviceId, RunRecord};
 
 use crate::jobs::job_of;
 
@@ -15,7 +15,7 @@ pub struct DirectoryFigures {
     /// Which of the storage's directories, from 0.
     pub directory: u32,
     /// The device below it and its kind, where there is one alone.
-    pub device: Option<String>,
+    pub device: Option<DeviceId>,
     pub kind: Option<String>,
     /// Blocks or map outputs.
     pub files: f64,
@@ -43,7 +43,7 @@ pub fn directories(records: &[&RunRecord]) -> Vec<DirectoryFigures> {
                     role: one.role.clone(),
                     directory: one.directory,
                     device: one.device.clone(),
-                    kind: one.device.as_deref().map(|device| kind_of(record, device)),
+                    kind: one.device.as_ref().map(|device| kind_of(record, device)),
                     files: one.files as f64,
                     write_bytes: one.write_bytes as f64,
                     write_bytes_per_s: 0.0,
@@ -62,13 +62,13 @@ pub fn directories(records: &[&RunRecord]) -> Vec<DirectoryFigures> {
 }
 
 /// The medium of a device of the record's storage; the device's own name where it has none.
-fn kind_of(record: &RunRecord, device: &str) -> String {
+fn kind_of(record: &RunRecord, device: &DeviceId) -> String {
     let described = record.storage.devices.iter().chain(record.devices.iter().map(|one| &one.description));
     described
         .into_iter()
-        .find(|one| one.name == device)
+        .find(|one| one.id == *device)
         .and_then(|one| one.medium.clone())
-        .unwrap_or_else(|| device.to_owned())
+        .unwrap_or_else(|| device.name.clone())
 }
 
 /// The directories of one role on one kind of device.
@@ -120,7 +120,7 @@ pub fn groups<'a>(directories: impl IntoIterator<Item = &'a DirectoryFigures>) -
                 let ours: f64 = members.iter().map(|one| pick(one)).sum();
                 if all > 0.0 { ours / all } else { 0.0 }
             };
-            let mut devices: Vec<&str> = members.iter().filter_map(|one| one.device.as_deref()).collect();
+            let mut devices: Vec<&DeviceId> = members.iter().filter_map(|one| one.device.as_ref()).collect();
             devices.sort_unstable();
             devices.dedup();
             DirectoryGroup {

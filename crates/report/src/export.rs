@@ -279,17 +279,18 @@ fn cell_export(
         .collect();
     failed_checks.sort();
     failed_checks.dedup();
+    let requests = cell.requests();
     CellExport {
         system: row.system.to_owned(),
         storage: cell.storage.clone(),
-        workload: cell.workload.clone(),
-        mix: cell.mix.clone(),
-        distribution: cell.distribution.clone(),
-        threads: cell.threads,
+        workload: cell.label(),
+        mix: cell.mix_or_job().to_owned(),
+        distribution: requests.map_or(String::new(), |requests| requests.distribution.clone()),
+        threads: requests.map_or(0, |requests| requests.threads),
         servers: cell.servers,
-        rate_per_s: cell.rate_per_s,
-        rate_parts: cell.rate_parts.clone(),
-        find_rate: cell.find_rate.clone(),
+        rate_per_s: cell.rate_per_s(),
+        rate_parts: cell.rate_parts().to_vec(),
+        find_rate: cell.rate_within().map(str::to_owned),
         searches: search::of(result)
             .into_iter()
             .map(|(repetition, found)| SearchExport {
@@ -302,7 +303,7 @@ fn cell_export(
                 steps: found.steps.len(),
             })
             .collect(),
-        records: cell.records,
+        records: requests.map_or(0, |requests| requests.records),
         data_bytes: cell.data_bytes,
         state,
         reason,

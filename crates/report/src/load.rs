@@ -3,10 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use underlay_files::ForeignFolder;
-use underlay_record::{Run, RunRecord, SCHEMA_VERSION, decoded_bytes};
+use underlay_record::{ReadError, Run, RunRecord, decoded_bytes, read as record};
 
 use crate::outside::{
     MAX_DISTRIBUTIONS_BYTES, MAX_HEAD_BYTES, MAX_RECORD_BYTES, MAX_RECORDS_BYTES, harmless,
@@ -21,14 +19,8 @@ pub enum LoadError {
     Read { path: PathBuf, source: io::Error },
     #[error("{} is refused: {problem}", .path.display())]
     Refused { path: PathBuf, problem: String },
-    #[error("{} is not a record: {source}", .path.display())]
-    Parse { path: PathBuf, source: serde_json::Error },
-    #[error(
-        "{} has schema {found}, and this version of underlay reads schema {SCHEMA_VERSION}: \
-         use the version that wrote it, or run the study again",
-        .path.display()
-    )]
-    Schema { path: PathBuf, found: u64 },
+    #[error("{} can't be used: {source}", .path.display())]
+    Record { path: PathBuf, source: ReadError },
 }
 
 /// A run as it was found: everything that could be read, and what could not.
@@ -80,7 +72,8 @@ impl RunDirectory {
             Err(source) => return Err(LoadError::Read { path: directory.to_owned(), source }),
         };
         let head = directory.join("run.json");
-        let (run, _): (Run, u64) = read(&folder, "run.json", &head, MAX_HEAD_BYTES)?.ok_or_else(not_a_run)?;
+        let (run, _) =
+            read(&folder, "run.json", &head, MAX_HEAD_BYTES, record::run)?.ok_or_else(not_a_run)?;
         run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
         let cells_path = directory.join("cells");
         let cells =
@@ -101,7 +94,7 @@ impl RunDirectory {
                 continue;
             }
             let record =
-                cells.as_ref().map(|cells| read::<RunRecord>(cells, &planned.file, &path, MAX_RECORD_BYTES));
+                cells.as_ref().map(|cells| read(cells, &planned.file, &path, MAX_RECORD_BYTES, record::cell));
             match record.transpose().map(Option::flatten) {
                 Ok(Some((record, length_bytes))) => {
                     text_bytes += length_bytes;
@@ -115,20 +108,14 @@ impl RunDirectory {
     }
 }
 
-/// The schema number alone, so that a record of another version is refused by its number and not by its first
-/// unknown field.
-#[derive(Deserialize)]
-struct SchemaOnly {
-    schema: u64,
-}
-
 /// With the length of its text; nothing where there is no such file. A run may be anybody's: no link is followed, and `path` is for
 /// messages.
-fn read<T: DeserializeOwned>(
+fn read<T>(
     folder: &ForeignFolder,
     name: &str,
     path: &Path,
     most_bytes: u64,
+    parse: fn(&str) -> Result<T, ReadError>,
 ) -> Result<Option<(T, u64)>, LoadError> {
     let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
     let Some(bytes) = folder.read(name, most_bytes).map_err(unreadable)? else { return Ok(None) };
@@ -136,10 +123,6 @@ fn read<T: DeserializeOwned>(
     let text = String::from_utf8(bytes).map_err(|_| refused("it is not text (UTF-8)".to_owned()))?;
     let text = harmless(text).map_err(refused)?;
     let length_bytes = text.len() as u64;
-    let parse = |source| LoadError::Parse { path: path.to_owned(), source };
-    let SchemaOnly { schema } = serde_json::from_str(&text).map_err(parse)?;
-    if schema != u64::from(SCHEMA_VERSION) {
-        return Err(LoadError::Schema { path: path.to_owned(), found: schema });
-    }
-    serde_json::from_str(&text).map(|value| Some((value, length_bytes))).map_err(parse)
+    let record = parse(&text).map_err(|source| LoadError::Record { path: path.to_owned(), source })?;
+    Ok(Some((record, length_bytes)))
 }

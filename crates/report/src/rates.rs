@@ -1,6 +1,6 @@
 //! A workload at several offered rates: one series of steps, up to the rate that nothing holds back.
 
-use underlay_record::Cell;
+use underlay_record::{Cell, Rate, Requests, Work};
 
 use crate::comparison::{Comparison, Row};
 
@@ -21,40 +21,38 @@ pub fn series<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<RateSeries<'a, 'c>>
     let mut all: Vec<RateSeries<'a, 'c>> = Vec::new();
     // A job has no rate, and a compaction that was forced is another workload. A rate that changes, or was looked for, is no
     // step either.
-    let is_step =
-        |cell: &Cell| cell.compacts_at.is_none() && cell.rate_parts.is_empty() && cell.find_rate.is_none();
+    let is_step = |cell: &Cell| {
+        cell.requests().is_some_and(|requests| {
+            requests.compacts_at.is_none() && matches!(requests.rate, Rate::Steady { .. } | Rate::Unthrottled)
+        })
+    };
     for row in comparison.operations().filter(|row| is_step(row.cell)) {
         match all.iter_mut().find(|one| is_same_but_for_rate(one.steps[0].cell, row.cell)) {
             Some(one) => one.steps.push(row),
-            None => all.push(RateSeries { system: row.system, label: label(row), steps: vec![row] }),
+            None => all.push(RateSeries {
+                system: row.system,
+                label: row.cell.label_without_rate(),
+                steps: vec![row],
+            }),
         }
     }
     all.retain(|one| one.steps.len() > 1);
     for one in &mut all {
-        let rate = |row: &&Row| row.cell.rate_per_s.unwrap_or(f64::INFINITY);
+        let rate = |row: &&Row| row.cell.rate_per_s().unwrap_or(f64::INFINITY);
         one.steps.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
     }
     all
 }
 
 fn is_same_but_for_rate(a: &Cell, b: &Cell) -> bool {
-    a.system == b.system
-        && a.mix == b.mix
-        && a.distribution == b.distribution
-        && a.threads == b.threads
-        && a.records == b.records
-        && a.data_bytes == b.data_bytes
-}
-
-/// The workload's name without its rate, which is its last part.
-fn label(row: &Row) -> String {
-    match row.cell.workload.rsplit_once(", ") {
-        Some((rest, last)) if last == UNTHROTTLED || last.ends_with("/s") => rest.to_owned(),
-        _ => row.cell.workload.clone(),
-    }
+    let work = |cell: &Cell| match &cell.work {
+        Work::Requests(requests) => Work::Requests(Requests { rate: Rate::Unthrottled, ..requests.clone() }),
+        Work::Job(job) => Work::Job(job.clone()),
+    };
+    a.system == b.system && a.data_bytes == b.data_bytes && work(a) == work(b)
 }
 
 /// A step's offered rate in words: `20,000/s`, or `unthrottled`.
 pub fn offered(cell: &Cell) -> String {
-    cell.rate_per_s.map_or(UNTHROTTLED.to_owned(), |rate| format!("{}/s", crate::quantity::rate(rate)))
+    cell.rate_per_s().map_or(UNTHROTTLED.to_owned(), |rate| format!("{}/s", crate::quantity::rate(rate)))
 }

@@ -179,18 +179,20 @@ fn matching_rows(
 ) -> (Vec<usize>, Option<LessData>) {
     let fit = |cell: &Cell| match &figure.data {
         None => Some(Fit::Same),
-        Some(label) => data::fit(label, cell, table, comparison.shortened),
+        Some(label) => data::fit(label, figure.data_bytes, cell, table, comparison.shortened),
     };
     let fits = |row: &Row| {
         let cell = row.cell;
         let is_mix = match figure.mix.as_str() {
-            ALL_MIXES => !row.is_job() && matches!(cell.mix.as_str(), "a" | "b" | "c" | "d" | "e" | "f"),
-            mix => cell.mix.eq_ignore_ascii_case(mix),
+            ALL_MIXES => !row.is_job() && matches!(cell.mix_or_job(), "a" | "b" | "c" | "d" | "e" | "f"),
+            mix => cell.mix_or_job().eq_ignore_ascii_case(mix),
         };
         // No paper forces a compaction for its figures.
         is_mix
-            && cell.compacts_at.is_none()
-            && figure.distribution.as_ref().is_none_or(|name| cell.distribution.eq_ignore_ascii_case(name))
+            && cell.compacts_at().is_none()
+            && figure.distribution.as_ref().is_none_or(|name| {
+                cell.requests().is_some_and(|requests| requests.distribution.eq_ignore_ascii_case(name))
+            })
             && fit(cell).is_some()
     };
     let mut rows: Vec<usize> =
@@ -203,8 +205,11 @@ fn matching_rows(
         }
     };
     narrow(&mut rows, &|cell| fit(cell) == Some(Fit::Same));
-    narrow(&mut rows, &|cell| figure.threads.is_none_or(|threads| cell.threads == threads));
-    narrow(&mut rows, &|cell| cell.rate_per_s.is_none() && cell.find_rate.is_none());
+    narrow(&mut rows, &|cell| {
+        let threads = cell.requests().map(|requests| requests.threads);
+        figure.threads.is_none() || figure.threads == threads
+    });
+    narrow(&mut rows, &|cell| cell.rate_per_s().is_none() && cell.rate_within().is_none());
     let less_data = rows.iter().find_map(|row| match fit(comparison.rows[*row].cell) {
         Some(Fit::Less(less)) => Some(less),
         _ => None,

@@ -8,12 +8,12 @@ use crate::statistics::StandardError;
 
 /// The workloads whose rate was looked for.
 pub fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
-    comparison.operations().filter(|row| row.cell.find_rate.is_some()).collect()
+    comparison.operations().filter(|row| row.cell.rate_within().is_some()).collect()
 }
 
 /// The workload's name without what is looked for.
-pub fn label<'c>(row: &'c Row) -> &'c str {
-    row.label().split(", highest rate with").next().unwrap_or_default()
+pub fn label(row: &Row) -> String {
+    row.cell.label_without_rate()
 }
 
 /// What each repetition found, with its number. Those too that found no rate to hold, and so have nothing else.

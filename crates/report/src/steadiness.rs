@@ -48,9 +48,9 @@ impl WarmUp {
 
     fn of(record: &RunRecord) -> Option<WarmUp> {
         let cell = &record.cell;
-        let is_meant = !cell.rate_parts.is_empty()
-            || cell.compacts_at.is_some()
-            || matches!(cell.mix.as_str(), "load" | "delete")
+        let is_meant = !cell.rate_parts().is_empty()
+            || cell.compacts_at().is_some()
+            || cell.visits_every_record()
             || record.devices.iter().any(|device| !device.faults.is_empty());
         if is_meant || record.status != CellStatus::Completed {
             return None;

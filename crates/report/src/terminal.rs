@@ -174,7 +174,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
             match result.figures() {
                 Some(figures) => {
                     let is_baseline = result.cell.storage == comparison.baseline;
-                    let ratio = ratio_field(figures, is_baseline, result.cell.rate_per_s.is_some(), detail);
+                    let ratio = ratio_field(figures, is_baseline, result.cell.rate_per_s().is_some(), detail);
                     let is_certain = figures.ratio.is_none_or(|ratio| {
                         matches!(ratio.difference(), Difference::More | Difference::Less)
                     });
@@ -476,7 +476,7 @@ fn only_metric(figures: &[&Beside]) -> Option<String> {
 /// A published figure's conditions: `a, uniform, 256 GB`; beside rows of ours that it fits, `mean of all mixes, 64 threads`.
 pub(crate) fn figure_label(one: &Beside) -> String {
     let figure = one.figure;
-    let threads = figure.threads.map(|threads| format!("{threads} threads"));
+    let threads = figure.threads.map(|threads| quantity::plural(threads as usize, "thread"));
     let mix = if figure.mix == reference::ALL_MIXES { "mean of all mixes" } else { &figure.mix };
     let fits = one.ours.is_some();
     let of_paper = [&figure.distribution, &figure.data].map(|one| one.clone().filter(|_| !fits));

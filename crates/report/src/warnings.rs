@@ -37,8 +37,8 @@ const TOLERATED_ERRORS: f64 = 0.001;
 pub fn cell_name(comparison: &Comparison, result: &CellResult) -> String {
     let cell = result.cell;
     match comparison.systems.len() {
-        0 | 1 => format!("{} under {}", cell.storage, cell.workload),
-        _ => format!("{} on {} under {}", cell.system, cell.storage, cell.workload),
+        0 | 1 => format!("{} under {}", cell.storage, cell.label()),
+        _ => format!("{} on {} under {}", cell.system, cell.storage, cell.label()),
     }
 }
 
@@ -131,9 +131,6 @@ fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
     }
 }
 
-/// What the sample of a wrong value begins with.
-const WRONG_VALUE: &str = "data integrity: ";
-
 fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
     match &result.outcome {
         Outcome::Failed { reason } => {
@@ -172,7 +169,7 @@ fn about_job(result: &CellResult, name: &str, found: &mut Collector) {
     }
     let busiest = activity::by_device(result)
         .into_iter()
-        .filter(|(name, _)| !activity::is_of_role(name))
+        .filter(|(device, _)| device.role.is_none())
         .map(|(_, one)| one.busy)
         .reduce(f64::max);
     if busiest.is_some_and(|busy| busy < HARDLY_BUSY) {
@@ -195,7 +192,7 @@ fn about_figures(
 ) {
     let Some(figures) = result.figures() else { return };
     // A compaction that was forced midway is meant to change it, and so is a rate; what warms up is told as that.
-    let is_meant = result.cell.compacts_at.is_some() || !result.cell.rate_parts.is_empty();
+    let is_meant = result.cell.compacts_at().is_some() || !result.cell.rate_parts().is_empty();
     let is_told = figures.warm_up.is_some_and(|warm_up| warm_up.difference.is_some());
     if let Some(change) = figures.trend.filter(|_| !is_meant && !is_told) {
         let direction = if change > 0.0 { "rose" } else { "fell" };
@@ -215,8 +212,7 @@ fn about_figures(
     let errors: u64 = measured.iter().map(|one| one.errors).sum();
     let operations = errors + measured.iter().map(|one| one.operations).sum::<u64>();
     if errors as f64 > TOLERATED_ERRORS * operations as f64 {
-        let mut samples = measured.iter().flat_map(|one| &one.error_samples);
-        let sample = samples.find(|text| !text.starts_with(WRONG_VALUE));
+        let sample = measured.iter().flat_map(|one| &one.error_samples).next();
         let share = quantity::percent(errors as f64 / (operations as f64).max(1.0));
         let said = sample.map_or(String::new(), |text| format!(", the first: {text}"));
         let text = format!("Errors: {share} of the operations were answered by one{said}");
@@ -284,7 +280,7 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
     let cell = result.cell;
     // Against published figures, a size that fits in memory is one of the paper's own points.
     let is_meant = loaded.run.reference.is_some() || cell.is_job() || cell.system == "null";
-    if is_meant || matches!(cell.mix.as_str(), "load" | "delete") || result.figures().is_none() {
+    if is_meant || cell.visits_every_record() || result.figures().is_none() {
         return;
     }
     let Some(memory) = result.records.first().map(|record| &record.memory) else { return };

@@ -81,14 +81,14 @@ fn only_cells_that_were_asked_for_the_same_are_compared() {
     let before = fixture::small();
     let mut after = fixture::small();
     let ours = |record: &RunRecord| record.cell.storage == "hdd";
-    after.records.retain(|record| !(ours(record) && record.cell.mix == "b"));
-    after.run.plan.retain(|planned| !(planned.cell.storage == "hdd" && planned.cell.mix == "b"));
+    after.records.retain(|record| !(ours(record) && record.cell.mix_or_job() == "b"));
+    after.run.plan.retain(|planned| !(planned.cell.storage == "hdd" && planned.cell.mix_or_job() == "b"));
     let cells = after.records.iter_mut().map(|record| &mut record.cell);
     for cell in cells.chain(after.run.plan.iter_mut().map(|planned| &mut planned.cell)) {
-        if cell.storage == "hdd" && cell.mix == "a" {
-            cell.threads = 8;
+        if cell.storage == "hdd" && cell.mix_or_job() == "a" {
+            fixture::requests(cell).threads = 8;
         }
-        if cell.storage == "nvme" && cell.mix == "a" {
+        if cell.storage == "nvme" && cell.mix_or_job() == "a" {
             cell.id = "rocksdb/nvme/another".to_owned();
         }
     }

@@ -3,7 +3,7 @@
 mod fixture;
 
 use fixture::mapreduce::{mapreduce, once};
-use underlay_record::CellStatus;
+use underlay_record::{CellStatus, DeviceId, Shortened};
 use underlay_report::background::Compactions;
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::{Comparison, Outcome};
@@ -35,7 +35,7 @@ fn a_job_has_a_duration_and_neither_throughput_nor_latency() {
     let mut uneven = mapreduce();
     let cells = uneven.records.iter_mut().map(|record| &mut record.cell);
     for cell in cells.chain(uneven.run.plan.iter_mut().map(|planned| &mut planned.cell)) {
-        if cell.mix == "wordcount" {
+        if cell.mix_or_job() == "wordcount" {
             cell.data_bytes /= 4;
         }
     }
@@ -166,7 +166,8 @@ fn idle_devices_are_warned_of() {
         device.totals.busy_us = 0.9 * device.duration_s * 1e6;
     }
     assert!(!warned(&loaded));
-    let record = loaded.records.iter_mut().find(|record| record.cell.mix == "terasort").expect("a job");
+    let record =
+        loaded.records.iter_mut().find(|record| record.cell.mix_or_job() == "terasort").expect("a job");
     for device in &mut record.devices {
         device.totals.busy_us = 0.1 * device.duration_s * 1e6;
     }
@@ -212,16 +213,16 @@ fn a_job_that_failed_keeps_its_place_and_its_reason() {
     let mut loaded = mapreduce();
     let reason = "terasort: task_1 failed: No space left on device";
     for record in &mut loaded.records {
-        if record.cell.mix == "terasort" && record.cell.storage == "ssd" {
+        if record.cell.mix_or_job() == "terasort" && record.cell.storage == "ssd" {
             record.status = CellStatus::Failed { reason: reason.to_owned() };
             record.job = None;
         }
-        if record.cell.mix == "wordcount" {
+        if record.cell.mix_or_job() == "wordcount" {
             // As from a program that wrote nonsense.
             record.job.as_mut().unwrap().duration_s = f64::NAN;
         }
     }
-    loaded.records.retain(|record| record.cell.mix != "shuffle");
+    loaded.records.retain(|record| record.cell.mix_or_job() != "shuffle");
     let comparison = Comparison::of(&loaded);
     assert_eq!(comparison.rows.len(), 7);
     let outcome = |mix: &str, storage: &str| {
@@ -301,7 +302,7 @@ fn compactions_are_felt_where_they_are() {
         for result in row.cells.iter().flatten() {
             let found = Compactions::of(result).expect("the system tells");
             assert_eq!(found.gauge.as_deref(), Some("major_compactions_running"));
-            if row.cell.mix == "c" {
+            if row.cell.mix_or_job() == "c" {
                 assert!(found.during.is_none() && found.slowdown.is_none() && found.share == 0.0);
                 continue;
             }
@@ -325,12 +326,11 @@ fn a_compaction_on_command_is_a_workload_of_its_own() {
     let mut forced: Vec<_> = loaded
         .records
         .iter()
-        .filter(|record| record.cell.mix == "a" && record.cell.threads == 64)
+        .filter(|record| record.cell.mix_or_job() == "a" && record.cell.label().ends_with(" 64 threads"))
         .cloned()
         .collect();
     for record in &mut forced {
-        record.cell.compacts_at = Some(0.5);
-        record.cell.workload += ", compacted midway";
+        fixture::requests(&mut record.cell).compacts_at = Some(0.5);
         record.cell.id += "-compacted";
         record.system_series.clear();
         for point in record.measured.as_mut().unwrap().series.iter_mut().filter(|point| point.t_s > 30.0) {
@@ -340,7 +340,7 @@ fn a_compaction_on_command_is_a_workload_of_its_own() {
     loaded.records.extend(forced);
     let comparison = Comparison::of(&loaded);
     assert_eq!(comparison.rows.len(), 7);
-    let row = comparison.rows.iter().find(|row| row.cell.compacts_at.is_some()).expect("a row of its own");
+    let row = comparison.rows.iter().find(|row| row.cell.compacts_at().is_some()).expect("a row of its own");
     let found = Compactions::of(row.cells[1].as_ref().unwrap()).expect("it is known when it was told to");
     assert_eq!((found.gauge.as_deref(), found.share), (None, 0.5));
     assert!((found.slowdown.unwrap().value - 3.0).abs() < 0.2, "{:?}", found.slowdown);
@@ -368,7 +368,7 @@ fn a_paper_of_five_machines_stands_beside_one() {
     let each: Vec<f64> = comparison
         .rows
         .iter()
-        .filter(|row| row.cell.threads == 64)
+        .filter(|row| row.cell.requests().is_some_and(|requests| requests.threads == 64))
         .map(|row| row.figures(comparison.storages.len() - 1).unwrap().mean_us.unwrap().value / 1e3)
         .collect();
     assert_eq!(each.len(), 3);
@@ -387,7 +387,7 @@ fn a_paper_of_five_machines_stands_beside_one() {
 #[test]
 fn the_short_form_stands_beside_the_paper_and_says_that_it_has_less() {
     let mut loaded = fixture::accumulo::accumulo();
-    loaded.run.study_toml += "[workload.x]\ndata = \"400 GB\"\n[short]\ndata = \"48 GB\"\n";
+    loaded.run.shortened = Some(Shortened { full_bytes: 400e9, short_bytes: 48e9 });
     loaded.run.short = true;
     let cells = loaded.records.iter_mut().map(|record| &mut record.cell);
     for cell in cells.chain(loaded.run.plan.iter_mut().map(|planned| &mut planned.cell)) {
@@ -411,7 +411,7 @@ fn the_short_form_stands_beside_the_paper_and_says_that_it_has_less() {
     both.records.extend(loaded.records.clone());
     assert_eq!(figures_of(&both), [(true, None); 4]);
     // Such an amount for no reason that the study gives is another experiment.
-    loaded.run.short = false;
+    (loaded.run.short, loaded.run.shortened) = (false, None);
     assert_eq!(figures_of(&loaded), [(false, None); 4]);
 }
 
@@ -421,7 +421,8 @@ fn what_a_role_has_for_itself_is_named_and_not_counted() {
     let mut with_role = mapreduce();
     for record in &mut with_role.records {
         let mut own = record.storage.devices[0].clone();
-        (own.name, own.medium) = ("namenode: nvme-p3700.0".to_owned(), Some("nvme-p3700".to_owned()));
+        own.id = DeviceId { role: Some("namenode".to_owned()), ..DeviceId::new("nvme-p3700.0") };
+        own.medium = Some("nvme-p3700".to_owned());
         own.price_usd = Some(2400.0);
         record.storage.devices.push(own.clone());
         let mut device = record.devices[0].clone();

@@ -5,7 +5,9 @@ mod fixture;
 use std::fs;
 use std::path::Path;
 
-use underlay_report::{LoadError, LoadedRun, RunDirectory, terminal};
+use underlay_record::{Rate, ReadError, SCHEMA_VERSION};
+use underlay_report::ab::AbComparison;
+use underlay_report::{LoadError, LoadedRun, RunDirectory, export, html, terminal};
 
 fn write(loaded: &LoadedRun, directory: &Path, records: usize) {
     fs::create_dir(directory.join("cells")).expect("a new directory");
@@ -62,10 +64,57 @@ fn what_is_no_run_is_refused_with_a_reason() {
     let directory = tempfile::tempdir().expect("a directory");
     let error = RunDirectory::load(directory.path()).expect_err("empty");
     assert!(matches!(error, LoadError::NotARun(_)), "{error}");
-    fs::write(directory.path().join("run.json"), "{ \"schema\": 2 }").expect("written");
+    fs::write(directory.path().join("run.json"), "{ \"schema\": 3 }").expect("written");
     let error = RunDirectory::load(directory.path()).expect_err("another schema");
-    assert!(error.to_string().contains("schema 2"), "{error}");
+    assert!(error.to_string().contains("schema 3"), "{error}");
     fs::write(directory.path().join("run.json"), "[]").expect("written");
     let error = RunDirectory::load(directory.path()).expect_err("no object");
-    assert!(matches!(error, LoadError::Parse { .. }), "{error}");
+    assert!(matches!(error, LoadError::Record { source: ReadError::Form(_), .. }), "{error}");
+}
+
+/// A run that version 0.1 wrote: two servers on devices of their own, and on a pool over a network; stopped after two cells.
+const OF_SCHEMA_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/schema-1");
+
+#[test]
+fn a_run_of_schema_1_is_read_into_the_types_of_today() {
+    let read = RunDirectory::load(OF_SCHEMA_1).expect("a run");
+    assert!(read.broken.is_empty(), "{:?}", read.broken);
+    assert_eq!((read.run.schema, read.finished(), read.planned()), (SCHEMA_VERSION, 2, 4));
+    assert_eq!(read.run.storages, ["local", "remote"]);
+    let mut labels: Vec<String> = read.run.plan.iter().map(|planned| planned.cell.label()).collect();
+    labels.sort();
+    assert_eq!(labels, ["a, 500/s", "a, 500/s", "a, unthrottled", "a, unthrottled"]);
+    let local = read.records.iter().find(|record| record.cell.storage == "local").expect("on record");
+    let requests = local.cell.requests().expect("no job");
+    assert_eq!((requests.threads, requests.records, &requests.rate), (4, 40_000, &Rate::Unthrottled));
+    let servers: Vec<_> = local.devices.iter().map(|device| device.description.id.server).collect();
+    assert_eq!(servers, [Some(1), Some(2)]);
+    assert!(local.devices.iter().all(|device| device.description.id.name == "ssd-sata.0"));
+    assert!(terminal::comparison(&read, 120, false).contains("500/s"));
+    assert!(html::render(&read).contains("server 2: pool/server-1"));
+    let (json, csv) = (export::json(&read), export::csv(&read));
+    assert!(json.contains("\"a, unthrottled\"") && csv.contains("\"a, 500/s\""), "{csv}");
+}
+
+#[test]
+fn a_run_of_schema_1_is_compared_with_one_of_today() {
+    let old = RunDirectory::load(OF_SCHEMA_1).expect("a run");
+    let again = tempfile::tempdir().expect("a directory");
+    fs::create_dir(again.path().join("cells")).expect("a new directory");
+    fs::write(again.path().join("run.json"), serde_json::to_string(&old.run).expect("plain data")).unwrap();
+    for record in &old.records {
+        let planned = old.run.plan.iter().find(|planned| planned.cell.id == record.cell.id).expect("planned");
+        let text = serde_json::to_string(record).expect("plain data");
+        assert!(text.starts_with("{\"schema\":2"), "it is written as records are today");
+        fs::write(again.path().join("cells").join(&planned.file), text).unwrap();
+    }
+    let new = RunDirectory::load(again.path()).expect("a run");
+    assert_eq!((&new.run, &new.records), (&old.run, &old.records));
+    let compared = AbComparison::of(("old", &old), ("new", &new));
+    assert_eq!(compared.cells.len(), 2);
+    assert!(
+        compared.left_out.iter().all(|one| one.ends_with("neither run measured it")),
+        "{:?}",
+        compared.left_out
+    );
 }

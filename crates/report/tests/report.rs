@@ -202,8 +202,9 @@ fn published_figures_find_their_cells() {
     assert_eq!(all.len(), 16, "each figure fits one cell");
     for one in &all {
         let row = &comparison.rows[one.row.expect("a row")];
-        assert_eq!(Some(&row.cell.distribution), one.figure.distribution.as_ref());
-        assert!(row.cell.workload.ends_with(one.figure.data.as_deref().expect("a size")));
+        let requests = row.cell.requests().expect("no job");
+        assert_eq!(Some(&requests.distribution), one.figure.distribution.as_ref());
+        assert_eq!(row.cell.data, one.figure.data);
         assert_eq!(one.published_ratio.is_some(), one.figure.storage == "nvme");
         assert_eq!(one.our_ratio.is_some(), one.figure.storage == "nvme");
     }
@@ -225,7 +226,7 @@ fn published_figures_find_their_cells() {
 fn a_published_figure_without_a_cell_is_kept() {
     let mut loaded = fixture::large();
     let table = loaded.run.reference.as_mut().expect("a table");
-    table.figures[0].data = Some("3 PB".to_owned());
+    (table.figures[0].data, table.figures[0].data_bytes) = (Some("3 PB".to_owned()), Some(3e15));
     table.figures[1].metric = "p95_latency_ms".to_owned();
     let comparison = Comparison::of(&loaded);
     let all = beside(loaded.run.reference.as_ref().expect("a table"), &comparison);
@@ -364,7 +365,7 @@ fn offered_rates_are_one_series_with_claims_beside_them() {
     let comparison = Comparison::of(&loaded);
     let series = rates::series(&comparison);
     assert_eq!(series.len(), 1);
-    let offered: Vec<Option<f64>> = series[0].steps.iter().map(|row| row.cell.rate_per_s).collect();
+    let offered: Vec<Option<f64>> = series[0].steps.iter().map(|row| row.cell.rate_per_s()).collect();
     assert_eq!(offered, [Some(80e3), Some(240e3), None], "what nothing holds back comes last");
 }
 
@@ -482,7 +483,7 @@ fn a_rate_that_changes_is_shown_stretch_by_stretch() {
 fn a_warm_up_that_was_too_short_is_told_with_what_it_lacks() {
     let mut loaded = fixture::small();
     assert!(!terminal::comparison(&loaded, 100, false).contains("warming up"));
-    for record in loaded.records.iter_mut().filter(|record| record.cell.mix == "c") {
+    for record in loaded.records.iter_mut().filter(|record| record.cell.mix_or_job() == "c") {
         let Some(measured) = &mut record.measured else { continue };
         for point in &mut measured.series[..10] {
             point.throughput_per_s *= 0.5;
@@ -505,7 +506,7 @@ fn a_warm_up_that_was_too_short_is_told_with_what_it_lacks() {
 #[test]
 fn data_that_fits_in_memory_and_a_generator_at_its_limit_are_told() {
     let mut loaded = fixture::small();
-    for record in loaded.records.iter_mut().filter(|record| record.cell.mix == "a") {
+    for record in loaded.records.iter_mut().filter(|record| record.cell.mix_or_job() == "a") {
         record.memory.data_to_memory = 0.8;
         let certificate = record.certificate.as_mut().expect("it completed");
         let check = certificate.checks.last_mut().expect("generator headroom");

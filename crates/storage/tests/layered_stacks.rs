@@ -203,7 +203,7 @@ fn a_write_back_cache_flushes_without_its_slow_device() {
         subject.execute(Request::Flush).0.unwrap();
     }
     let activity = subject.stack.end_measurement();
-    let slow = activity.iter().find(|activity| activity.description.name == "slow").unwrap();
+    let slow = activity.iter().find(|activity| activity.description.id.name == "slow").unwrap();
     assert_eq!((slow.totals.writes, slow.totals.flushes), (0, 0));
     let figures = subject.figures();
     assert_eq!((figures["write_hits"], figures["dirty_bytes"]), (40.0, 40.0 * BLOCK as f64));

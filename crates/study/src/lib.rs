@@ -5,4 +5,5 @@ pub mod advice;
 pub mod plan;
 pub mod reference;
 pub mod run;
+mod shortened;
 pub mod spec;

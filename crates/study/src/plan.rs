@@ -7,13 +7,12 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
-use underlay_record::{Cell, PlannedCell};
+use underlay_record::{Cell, Job, Named, PlannedCell, Requests, Work};
 use underlay_workload::Mix;
 
 use crate::spec::{
     ChangingRate, DataSize, FindRate, JobSpec, Rate, StorageSpec, Study, SystemSpec, WorkloadSpec,
 };
-use underlay_config::units::format_duration;
 
 /// A cell with the parts of the study that it is made of.
 #[derive(Clone, Debug)]
@@ -93,9 +92,21 @@ pub fn groups(planned: &[PlannedCell]) -> Vec<Range<usize>> {
     groups
 }
 
-/// What batch jobs that run together have in common: the system, the storage and the workload of an id.
-fn group_key(cell: &Cell) -> &str {
-    cell.id.strip_suffix(cell.mix.as_str()).unwrap_or(&cell.id)
+/// What batch jobs that run together have in common.
+fn group_key(cell: &Cell) -> (&str, &str, &str) {
+    (&cell.system, &cell.storage, &cell.workload)
+}
+
+/// Whether two plans run the same cells in the same order. How tables call them is no part of that.
+pub fn is_same(a: &[PlannedCell], b: &[PlannedCell]) -> bool {
+    let is_same = |a: &PlannedCell, b: &PlannedCell| {
+        let of = |planned: &PlannedCell| (planned.repetition, planned.file.clone(), planned.cell.servers);
+        of(a) == of(b)
+            && a.cell.id == b.cell.id
+            && a.cell.work == b.cell.work
+            && a.cell.data_bytes == b.cell.data_bytes
+    };
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
 }
 
 /// The study's cells as [`groups`] have them.
@@ -113,7 +124,7 @@ fn units(study: &Study) -> Vec<Vec<Cell>> {
         let kind = study.systems.iter().find(|system| system.name == unit[0].system);
         let system = kind.and_then(|system| underlay_systems::find(&system.kind));
         let jobs = system.map_or(&[][..], |system| system.capabilities().jobs);
-        unit.sort_by_key(|cell| jobs.iter().position(|&(job, _)| job == cell.mix));
+        unit.sort_by_key(|cell| jobs.iter().position(|&(job, _)| job == cell.mix_or_job()));
     }
     units
 }
@@ -129,7 +140,7 @@ pub fn dataset_key(study: &Study, cell: &Cell) -> String {
         return dataset_key_of(study, entry);
     }
     // Not a cell of this study, so nothing is known that it could share.
-    let records = study.records_here(cell.records);
+    let records = study.records_here(cell.requests().map_or(0, |requests| requests.records));
     named_key(cell, records, &format!("{} {records} {}", cell.id, study.run.seed))
 }
 
@@ -137,7 +148,8 @@ pub fn dataset_key(study: &Study, cell: &Cell) -> String {
 pub fn dataset_key_of(study: &Study, entry: &Entry<'_>) -> String {
     let Entry { cell, system, storage, workload, .. } = entry;
     // Every server holds as many, so one set serves all.
-    let records = study.records_here(cell.records / u64::from(system.servers));
+    let records = cell.requests().map_or(0, |requests| requests.records);
+    let records = study.records_here(records / u64::from(system.servers));
     let parts = format!(
         "{} {} {} {:?} {} {} {} {:?} {} {:?}",
         system.kind,
@@ -162,41 +174,19 @@ fn named_key(cell: &Cell, records: u64, parts: &str) -> String {
 pub fn entries(study: &Study) -> Vec<Entry<'_>> {
     let points: Vec<Point<'_>> = study.workloads.iter().flat_map(points_of).collect();
     let varying = Varying::among(&points);
-    let mut labels: Vec<String> = points.iter().map(|point| varying.label(point)).collect();
-    let distinct: BTreeSet<&String> = labels.iter().collect();
-    if distinct.len() < labels.len() {
-        // Workloads that differ in the shape of their records only: their names tell them apart.
-        for (label, point) in labels.iter_mut().zip(&points) {
-            *label = format!("{} {label}", point.workload.name);
-        }
-    }
+    let labels: BTreeSet<String> = points.iter().map(|point| varying.cell(point, study).label()).collect();
+    // Workloads that differ in the shape of their records only: their names tell them apart.
+    let varying = Varying { workload: labels.len() < points.len(), ..varying };
     let mut entries = Vec::with_capacity(points.len() * study.systems.len() * study.storages.len());
     for system in &study.systems {
         for storage in &study.storages {
-            let duration = study.run.duration;
-            for (point, label) in points.iter().zip(&labels) {
+            for point in &points {
                 let cell = Cell {
                     id: format!("{}/{}/{}", system.name, storage.name, point.id(varying.data)),
                     system: system.name.clone(),
                     storage: storage.name.clone(),
-                    workload: label.clone(),
-                    mix: point.mix.to_owned(),
-                    distribution: point.distribution.to_owned(),
-                    threads: point.threads,
                     servers: system.servers,
-                    rate_per_s: match point.rate {
-                        Rate::Max => None,
-                        Rate::Steady(per_s) => Some(*per_s),
-                        Rate::Changing(changing) => Some(changing.mean_per_s(duration)),
-                    },
-                    rate_parts: match point.rate {
-                        Rate::Changing(changing) => changing.parts(duration, study.scale.time),
-                        Rate::Max | Rate::Steady(_) => Vec::new(),
-                    },
-                    find_rate: point.find_rate().map(FindRate::label),
-                    records: point.size.records,
-                    data_bytes: point.size.records.saturating_mul(point.workload.record_bytes()),
-                    compacts_at: point.workload.compact_at,
+                    ..varying.cell(point, study)
                 };
                 let asked = CellWork::Requests(point.size);
                 entries.push(Entry { cell, system, storage, workload: point.workload, asked });
@@ -229,17 +219,12 @@ fn job_cell(
         id: format!("{}/{}/{}/{}", system.name, storage.name, workload.name, job.name),
         system: system.name.clone(),
         storage: storage.name.clone(),
-        workload: if named { format!("{} {}", workload.name, job.name) } else { job.name.clone() },
-        mix: job.name.clone(),
-        distribution: String::new(),
-        threads: 0,
+        workload: workload.name.clone(),
         servers: system.servers,
-        rate_per_s: None,
-        rate_parts: Vec::new(),
-        find_rate: None,
-        records: 0,
         data_bytes: job.data_bytes,
-        compacts_at: None,
+        data: None,
+        work: Work::Job(Job { name: job.name.clone() }),
+        named: Named { workload: named, ..Named::default() },
     }
 }
 
@@ -294,6 +279,24 @@ impl Point<'_> {
         id
     }
 
+    fn offered(&self, study: &Study) -> underlay_record::Rate {
+        use underlay_record::Rate as Offered;
+        match (self.rate, self.find_rate()) {
+            (_, Some(wanted)) => Offered::Highest { within: wanted.label() },
+            (Rate::Max, None) => Offered::Unthrottled,
+            (Rate::Steady(per_s), None) => Offered::Steady { per_s: *per_s },
+            (Rate::Changing(changing), None) => Offered::Changing {
+                mean_per_s: changing.mean_per_s(study.run.duration),
+                parts: changing.parts(study.run.duration, study.scale.time),
+                wall_s: match changing {
+                    ChangingRate::Ramp { over: length, .. } | ChangingRate::Steps { each: length, .. } => {
+                        length.map(|length| length.as_secs_f64())
+                    }
+                },
+            },
+        }
+    }
+
     /// What the highest rate is to keep to, where one is looked for.
     fn find_rate(&self) -> Option<&FindRate> {
         self.workload.find_rate.as_ref().filter(|_| *self.rate == Rate::Max)
@@ -301,7 +304,10 @@ impl Point<'_> {
 }
 
 /// Which parts take more than one value in the study, so that a table must print them.
+#[derive(Clone, Copy)]
 struct Varying {
+    /// Nothing else tells two cells apart.
+    workload: bool,
     distribution: bool,
     threads: bool,
     rate: bool,
@@ -319,6 +325,7 @@ impl Varying {
             first.is_some_and(|first| points.iter().any(|point| differ(first, point)))
         };
         Varying {
+            workload: false,
             distribution,
             threads: differs(&|a, b| a.threads != b.threads),
             rate: differs(&|a, b| a.rate != b.rate),
@@ -326,51 +333,38 @@ impl Varying {
         }
     }
 
-    /// `a`, or `a, zipfian, 256 GB, 20,000/s`.
-    fn label(&self, point: &Point<'_>) -> String {
-        let mut label = point.mix.to_owned();
+    /// The cell of a point, but for its system and storage.
+    fn cell(&self, point: &Point<'_>, study: &Study) -> Cell {
         let ordered = Mix::parse(point.mix).is_ok_and(|mix| mix.visits_every_record());
-        if self.distribution && !ordered {
-            label.push_str(&format!(", {}", point.distribution));
+        Cell {
+            id: String::new(),
+            system: String::new(),
+            storage: String::new(),
+            workload: point.workload.name.clone(),
+            servers: 1,
+            data_bytes: point.size.records.saturating_mul(point.workload.record_bytes()),
+            data: point.size.label.clone(),
+            work: Work::Requests(Requests {
+                mix: point.mix.to_owned(),
+                distribution: point.distribution.to_owned(),
+                threads: point.threads,
+                records: point.size.records,
+                rate: point.offered(study),
+                compacts_at: point.workload.compact_at,
+            }),
+            named: Named {
+                workload: self.workload,
+                distribution: self.distribution && !ordered,
+                data: self.data,
+                threads: self.threads,
+                rate: self.rate,
+            },
         }
-        if self.data {
-            label.push_str(&format!(", {}", size_label(point.size)));
-        }
-        if self.threads {
-            label.push_str(&format!(", {} threads", point.threads));
-        }
-        match (point.rate, point.find_rate()) {
-            (_, Some(wanted)) => label.push_str(&format!(", highest rate with {}", wanted.label())),
-            (Rate::Changing(changing), _) => label.push_str(&format!(", {}", changing_label(changing))),
-            (Rate::Steady(rate), _) if self.rate => label.push_str(&format!(", {}/s", grouped(*rate))),
-            (Rate::Max, _) if self.rate => label.push_str(", unthrottled"),
-            _ => {}
-        }
-        if point.workload.compact_at.is_some() {
-            label.push_str(", compacted midway");
-        }
-        label
     }
 }
 
 fn size_label(size: &DataSize) -> String {
     size.label.clone().unwrap_or_else(|| format!("{} records", size.records))
-}
-
-/// `ramp 1,000/s to 50,000/s`, or `steps 500/s, 1,000/s of 10 s each`.
-fn changing_label(changing: &ChangingRate) -> String {
-    let length = |words: &str, length: &Option<Duration>, end: &str| {
-        length.map_or(String::new(), |length| format!(" {words} {}{end}", format_duration(length)))
-    };
-    match changing {
-        ChangingRate::Ramp { from_per_s, to_per_s, over } => {
-            format!("ramp {}/s to {}/s{}", grouped(*from_per_s), grouped(*to_per_s), length("over", over, ""))
-        }
-        ChangingRate::Steps { rates_per_s, each } => {
-            let rates: Vec<String> = rates_per_s.iter().map(|rate| format!("{}/s", grouped(*rate))).collect();
-            format!("steps {}{}", rates.join(", "), length("of", each, " each"))
-        }
-    }
 }
 
 /// `ramp-1000-50000`, and a hash where it would be too long for a file's name.
@@ -389,20 +383,6 @@ fn changing_id(changing: &ChangingRate) -> String {
         id = format!("{kind}-{}-{:016x}", rates[0], fnv1a(id.as_bytes()));
     }
     id
-}
-
-/// A rate with its thousands apart: `20,000`, `0.5`.
-fn grouped(rate: f64) -> String {
-    let text = rate.to_string();
-    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
-    let mut grouped = String::new();
-    for (index, digit) in whole.chars().enumerate() {
-        if index > 0 && (whole.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    fraction.map_or(grouped.clone(), |fraction| format!("{grouped}.{fraction}"))
 }
 
 fn record_file(cell: &Cell, repetition: u32) -> String {

@@ -11,6 +11,8 @@ use serde::Deserialize;
 use underlay_record::{Claim, ClaimCheck, DevicePrice, Expectation, Figure, ReferenceTable};
 use underlay_storage::catalogue;
 
+use crate::units::parse_bytes;
+
 const FILES: [(&str, &str); 5] = [
     ("accumulo-flash", include_str!("../../../studies/references/accumulo-flash.toml")),
     ("cassandra-nvme-tcp", include_str!("../../../studies/references/cassandra-nvme-tcp.toml")),
@@ -366,6 +368,7 @@ impl Table {
             from: self.from.clone(),
             up_to: self.up_to,
             one_of: None,
+            data_bytes: None,
         };
         let mut values = Vec::new();
         for (column, entry) in self.columns.iter().zip(row) {
@@ -393,6 +396,8 @@ impl Table {
                     return Err(format!("the {part} is not given"));
                 }
             }
+            let size = figure.data.as_deref().and_then(|data| parse_bytes(data).ok());
+            figure.data_bytes = size.map(|bytes| bytes as f64);
             figures.push(figure);
         }
         Ok(())

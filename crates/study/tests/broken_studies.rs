@@ -195,13 +195,11 @@ fn a_rate_to_be_found_is_read_and_named() {
     assert_eq!(found.label(), "p99 within 10 ms and p99.9 within 50 ms");
     assert_eq!(found.bounds[1].limit_ns, 50_000_000);
     let cells = underlay_study::plan::expand(&study);
-    assert!(
-        cells.iter().all(|cell| cell.find_rate.as_deref() == Some("p99 within 10 ms and p99.9 within 50 ms"))
-    );
+    assert!(cells.iter().all(|cell| cell.rate_within() == Some("p99 within 10 ms and p99.9 within 50 ms")));
     assert!(
         cells
             .iter()
-            .all(|cell| cell.workload == "a, highest rate with p99 within 10 ms and p99.9 within 50 ms")
+            .all(|cell| cell.label() == "a, highest rate with p99 within 10 ms and p99.9 within 50 ms")
     );
 
     assert!(mistakes("rate = 5\nfind_rate = { p99 = \"10 ms\" }").contains("has a rate, and looks for one"));

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use underlay_record::Cell;
 use underlay_study::plan;
 use underlay_study::spec::{Cache, Layout, StorageSource, Study};
 
@@ -61,8 +62,8 @@ fn the_quickstart_is_three_storages_under_data_beyond_memory() {
     assert_eq!(storages, ["hdd", "sata-ssd", "nvme"]);
     assert_eq!(study.baseline, "hdd");
     let cells = plan::expand(&study);
-    let labels: Vec<_> = cells.iter().take(3).map(|cell| cell.workload.as_str()).collect();
-    assert_eq!((cells.len(), labels), (9, vec!["a", "b", "c"]));
+    let labels: Vec<_> = cells.iter().take(3).map(Cell::label).collect();
+    assert_eq!((cells.len(), labels), (9, ["a", "b", "c"].map(str::to_owned).to_vec()));
     let memory = study.bytes_here(study.systems[0].memory_bytes);
     for cell in &cells {
         assert!(study.bytes_here(cell.data_bytes) >= 4 * memory, "{}", cell.id);
@@ -87,15 +88,16 @@ fn the_oracle_study_has_the_matrix_of_its_paper() {
     // Every figure of the paper's tables has its cell.
     for figure in &reference.figures {
         let cell = cells.iter().find(|cell| {
-            cell.mix == figure.mix
+            let requests = cell.requests().unwrap();
+            requests.mix == figure.mix
                 && cell.storage == figure.storage
-                && figure.distribution.as_ref().is_none_or(|name| *name == cell.distribution)
-                && figure.data.as_ref().is_none_or(|data| cell.workload.ends_with(data.as_str()))
+                && figure.distribution.as_ref().is_none_or(|name| *name == requests.distribution)
+                && figure.data.as_ref().is_none_or(|data| cell.data.as_ref() == Some(data))
         });
         assert!(cell.is_some(), "no cell for {figure:?}");
     }
-    assert!(cells.iter().any(|cell| cell.workload == "a, zipfian, 256 GB"));
-    assert!(cells.iter().any(|cell| cell.workload == "load, 1 TB"));
+    assert!(cells.iter().any(|cell| cell.label() == "a, zipfian, 256 GB"));
+    assert!(cells.iter().any(|cell| cell.label() == "load, 1 TB"));
 }
 
 #[test]
@@ -141,7 +143,10 @@ fn data_and_memory_of_the_accumulo_study_keep_the_published_ratio_beside_what_ja
         assert_eq!(study.budget_here(system), 1_400_000_000 + 160_000_000);
         // 2 TB over five nodes, in records of 4,000 bytes and a key.
         let cells = plan::expand(&study);
-        assert!(cells.iter().all(|cell| (99_000_000..=100_000_000).contains(&cell.records)), "{cells:?}");
+        assert!(
+            cells.iter().all(|cell| (99_000_000..=100_000_000).contains(&cell.requests().unwrap().records)),
+            "{cells:?}"
+        );
     }
 }
 
@@ -173,7 +178,7 @@ fn the_cassandra_study_has_as_many_drives_on_both_sides_in_both_forms() {
         assert_eq!(compressed, [(true, false), (false, true), (true, false)]);
         // The paper's 60,000 operations a server are among the steps, and every claim but the words about others is checked.
         let named = f64::from(servers) * 60_000.0;
-        assert!(cells.iter().any(|cell| cell.rate_per_s == Some(named)));
+        assert!(cells.iter().any(|cell| cell.rate_per_s() == Some(named)));
         let claims = &study.reference.as_ref().unwrap().claims;
         assert!(!claims.is_empty() && claims.iter().all(|claim| !claim.checks.is_empty()));
         let keys: std::collections::BTreeSet<String> =
@@ -206,8 +211,9 @@ fn the_mapreduce_study_has_every_storage_and_job_of_its_paper() {
     let reference = study.reference.as_ref().unwrap();
     let cells = plan::expand(&study);
     assert_eq!(cells.len(), 5 * 7);
-    let is_there =
-        |storage: &str, mix: &str| cells.iter().any(|cell| cell.storage == storage && cell.mix == mix);
+    let is_there = |storage: &str, mix: &str| {
+        cells.iter().any(|cell| cell.storage == storage && cell.mix_or_job() == mix)
+    };
     for figure in &reference.figures {
         assert!(is_there(&figure.storage, &figure.mix), "no cell for {figure:?}");
     }
@@ -241,14 +247,16 @@ fn the_accumulo_study_stands_for_one_node_of_five() {
         let has = |mix: &str, threads: u32| {
             ["hdd", "flash"].iter().all(|storage| {
                 cells.iter().any(|cell| {
-                    (cell.storage.as_str(), cell.mix.as_str(), cell.threads) == (*storage, mix, threads)
-                        && cell.compacts_at.is_none()
+                    let requests = cell.requests().unwrap();
+                    (cell.storage.as_str(), requests.mix.as_str(), requests.threads)
+                        == (*storage, mix, threads)
+                        && requests.compacts_at.is_none()
                 })
             })
         };
         assert!(has("a", 64) && has("b", 64) && has("c", 64) && has("a", 256));
         assert_eq!(has("c", 256), !short);
-        assert!(cells.iter().any(|cell| cell.compacts_at.is_some()));
+        assert!(cells.iter().any(|cell| cell.compacts_at().is_some()));
         let keys: std::collections::BTreeSet<String> =
             cells.iter().map(|cell| plan::dataset_key(&study, cell)).collect();
         assert_eq!(keys.len(), 1, "one data set for all of them");

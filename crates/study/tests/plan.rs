@@ -130,7 +130,7 @@ proptest! {
         let ids: BTreeSet<_> = cells.iter().map(|cell| cell.id.clone()).collect();
         prop_assert_eq!(ids.len(), cells.len(), "ids are unique");
         // On one storage of one system, a table tells its rows apart by the workload's label.
-        let rows: BTreeSet<_> = cells.iter().map(|cell| (&cell.system, &cell.storage, &cell.workload)).collect();
+        let rows: BTreeSet<_> = cells.iter().map(|cell| (&cell.system, &cell.storage, cell.label())).collect();
         prop_assert_eq!(rows.len(), cells.len(), "labels are unique");
 
         let planned = plan::order(&study);
@@ -167,7 +167,7 @@ proptest! {
         for cell in plan::expand(&study) {
             let key = plan::dataset_key(&study, &cell);
             prop_assert!(key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
-            by_key.entry(key).or_default().insert((cell.records, cell.data_bytes));
+            by_key.entry(key).or_default().insert((cell.requests().unwrap().records, cell.data_bytes));
         }
         prop_assert!(by_key.values().all(|shapes| shapes.len() == 1));
         let workloads = if lists.second_workload { 2 } else { 1 };
@@ -229,7 +229,7 @@ proptest! {
         prop_assert_eq!(groups.len(), 4 * storages * repetitions as usize);
         for group in groups {
             let cells = &planned[group];
-            let names: Vec<String> = cells.iter().map(|one| one.cell.mix.clone()).collect();
+            let names: Vec<String> = cells.iter().map(|one| one.cell.mix_or_job().to_owned()).collect();
             if cells[0].cell.is_job() {
                 prop_assert_eq!(names, (0..jobs).map(|job| format!("job-{job}")).collect::<Vec<_>>());
                 let first = &cells[0];
@@ -252,7 +252,7 @@ fn a_cell_of_a_job_says_what_it_is() {
     let jobs: Vec<_> = cells.iter().filter(|cell| cell.is_job()).collect();
     let ids: Vec<&str> = jobs.iter().map(|cell| cell.id.as_str()).collect();
     assert_eq!(ids[..2], ["rocksdb/s0/first/job-0", "rocksdb/s0/first/job-1"]);
-    assert_eq!((jobs[0].mix.as_str(), jobs[0].workload.as_str()), ("job-0", "first job-0"));
+    assert_eq!((jobs[0].mix_or_job(), jobs[0].label().as_str()), ("job-0", "first job-0"));
     assert_eq!((jobs[0].data_bytes, cells.iter().filter(|cell| !cell.is_job()).count()), (1 << 30, 2));
 }
 
@@ -276,10 +276,10 @@ fn a_plan_with_rates_that_change_is_the_same_when_it_is_read_again() {
     let text = serde_json::to_string(&planned).unwrap();
     assert_eq!(serde_json::from_str::<Vec<underlay_record::PlannedCell>>(&text).unwrap(), planned);
     let cells = plan::expand(&study);
-    assert_eq!(cells[0].workload, "a, ramp 0.1/s to 333.3/s over 7 s");
+    assert_eq!(cells[0].label(), "a, ramp 0.1/s to 333.3/s over 7 s");
     assert_eq!(cells[0].id, "rocksdb/s0/ycsb-a-zipfian-8t-ramp-0.1-333.3-7s");
-    assert_eq!((cells[1].workload.as_str(), cells[1].rate_per_s), ("a, steps 1/s, 2/s, 3/s", Some(2.0)));
-    let lengths: Vec<f64> = cells[1].rate_parts.iter().map(|part| part.length_s).collect();
+    assert_eq!((cells[1].label().as_str(), cells[1].rate_per_s()), ("a, steps 1/s, 2/s, 3/s", Some(2.0)));
+    let lengths: Vec<f64> = cells[1].rate_parts().iter().map(|part| part.length_s).collect();
     assert_eq!(lengths, [2.857143; 3]);
 }
 
@@ -289,13 +289,16 @@ fn labels_say_what_varies_and_no_more() {
         plan::expand(&lists.study())
             .into_iter()
             .filter(|cell| cell.storage == "s0")
-            .map(|cell| cell.workload)
+            .map(|cell| cell.label())
             .collect()
     };
     let plain = ten_cells(1);
     assert_eq!(labels(&plain), ["a", "b", "c", "d", "load"]);
-    let distributions: Vec<_> =
-        plan::expand(&plain.study()).into_iter().take(5).map(|cell| cell.distribution).collect();
+    let distributions: Vec<_> = plan::expand(&plain.study())
+        .into_iter()
+        .take(5)
+        .map(|cell| cell.requests().unwrap().distribution.clone())
+        .collect();
     assert_eq!(distributions, ["zipfian", "zipfian", "zipfian", "latest", "sequential"]);
     let wide = Lists {
         mixes: vec!["a", "load"],
@@ -311,4 +314,19 @@ fn labels_say_what_varies_and_no_more() {
     assert_eq!(wide[8], "load, 16 GB, 8 threads, unthrottled");
     let ids: Vec<_> = plan::expand(&ten_cells(1).study()).into_iter().map(|cell| cell.id).collect();
     assert_eq!(ids[0], "rocksdb/s0/ycsb-a-zipfian-8t");
+}
+
+#[test]
+fn a_run_of_schema_1_goes_on_with_the_cells_that_it_was_planned_with() {
+    let head = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/schema-1/run.json");
+    let run = underlay_record::read::run(&std::fs::read_to_string(head).unwrap()).unwrap();
+    let study = Study::parse("the study in run.json", &run.study_toml, run.short).unwrap();
+    let mut order = plan::order(&study);
+    assert!(plan::is_same(&order, &run.plan));
+    let names = |planned: &[underlay_record::PlannedCell]| -> Vec<String> {
+        planned.iter().map(|planned| planned.cell.label()).collect()
+    };
+    assert_eq!(names(&order), names(&run.plan));
+    order.swap(0, 1);
+    assert!(!plan::is_same(&order, &run.plan));
 }

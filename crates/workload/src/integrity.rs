@@ -7,6 +7,8 @@
 
 use std::io::Write as _;
 
+use underlay_record::{WrongValue, WrongValueProblem};
+
 use crate::client::{FieldValues, Fields};
 use crate::values::{self, WordStream};
 
@@ -90,18 +92,18 @@ impl Expected {
         fields: Fields,
         found: &FieldValues,
         scratch: &mut Vec<u8>,
-    ) -> Result<(), String> {
-        let record = || String::from_utf8_lossy(key).into_owned();
+    ) -> Result<(), WrongValue> {
+        let wrong = |problem| {
+            let record = String::from_utf8_lossy(key).into_owned();
+            Err(WrongValue { record, problem })
+        };
         let wanted = match fields {
             Fields::All => self.field_count as usize,
             Fields::One(_) => 1,
         };
         if found.len() != wanted {
-            return Err(format!(
-                "data integrity: record {} has {} fields, expected {wanted}",
-                record(),
-                found.len()
-            ));
+            let (found, expected) = (found.len() as u64, wanted as u64);
+            return wrong(WrongValueProblem::NumberOfFields { found, expected });
         }
         let mut seen: u128 = 0;
         for (position, (field, value)) in found.iter().enumerate() {
@@ -112,21 +114,15 @@ impl Expected {
             // Repetition is looked for in the first 128 fields: enough for any schema that YCSB bindings create.
             let repeated = field < 128 && seen & (1 << field) != 0;
             if !known || repeated {
-                return Err(format!(
-                    "data integrity: record {} gave field {field} at position {position}, which was not expected there",
-                    record()
-                ));
+                let position = position as u64;
+                return wrong(WrongValueProblem::UnexpectedField { field, position });
             }
             if field < 128 {
                 seen |= 1 << field;
             }
             if value.len() != self.field_bytes as usize {
-                return Err(format!(
-                    "data integrity: record {} field {field} has {} bytes, expected {}",
-                    record(),
-                    value.len(),
-                    self.field_bytes
-                ));
+                let (found, expected) = (value.len() as u64, u64::from(self.field_bytes));
+                return wrong(WrongValueProblem::Length { field, found, expected });
             }
             scratch.clear();
             scratch.resize(value.len(), 0);
@@ -141,11 +137,8 @@ impl Expected {
             fill_as_ycsb(scratch, key, &self.field_name, field, value.len());
             // What it agrees with for longer is what was written.
             if let Some(at) = wrong_from(scratch).map(|ycsbs| ours.max(ycsbs)) {
-                return Err(format!(
-                    "data integrity: record {} field {field} differs from what was written, from byte {at} of {}",
-                    record(),
-                    value.len()
-                ));
+                let (from_byte, length) = (at as u64, value.len() as u64);
+                return wrong(WrongValueProblem::Content { field, from_byte, length });
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use underlay_record::WrongValue;
 
 use crate::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 use crate::distribution::{
@@ -155,8 +156,7 @@ pub(crate) struct Preparation {
 pub(crate) struct Checked {
     pub records: u32,
     pub mismatches: u32,
-    /// What differs from what was written, in words.
-    pub first_mismatch: Option<String>,
+    pub first_mismatch: Option<WrongValue>,
 }
 
 /// One thread's source of operations.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use underlay_record::{Histogram, IntegrityRecord, Latency, OperationStats};
+use underlay_record::{Histogram, IntegrityRecord, Latency, OperationStats, WrongValue};
 
 use crate::client::{ClientError, Outcome};
 use crate::lanes;
@@ -15,8 +15,8 @@ use crate::particulars::{self, Counts, Edge, Timed};
 use crate::raw::{RawAnswer, RawThread};
 use crate::series::{KINDS, Series, ThreadSeries};
 
-/// Errors that are kept word for word.
-const MAX_ERROR_SAMPLES: usize = 10;
+/// Errors that are kept word for word, and wrong values that are kept.
+const MAX_SAMPLES: usize = 10;
 
 /// The measured time, in nanoseconds of the run's clock: from `begin_ns` up to `end_ns`, which is outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,22 +31,32 @@ impl Window {
     }
 }
 
-/// The first errors of a run, each text once. Locked on errors only.
+/// The first errors and wrong values of a run, each once. Locked on these only.
 #[derive(Debug, Default)]
-pub(crate) struct ErrorSamples {
-    texts: Mutex<Vec<String>>,
+pub(crate) struct Samples {
+    errors: Mutex<Vec<String>>,
+    wrong_values: Mutex<Vec<WrongValue>>,
 }
 
-impl ErrorSamples {
-    pub fn add(&self, text: &str) {
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        if texts.len() < MAX_ERROR_SAMPLES && !texts.iter().any(|known| known == text) {
-            texts.push(text.to_owned());
-        }
+impl Samples {
+    pub fn add_error(&self, text: String) {
+        add(&self.errors, text);
     }
 
-    pub fn into_texts(self) -> Vec<String> {
-        self.texts.into_inner().unwrap_or_else(PoisonError::into_inner)
+    pub fn add_wrong_value(&self, value: WrongValue) {
+        add(&self.wrong_values, value);
+    }
+
+    pub fn into_parts(self) -> (Vec<String>, Vec<WrongValue>) {
+        let errors = self.errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (errors, self.wrong_values.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn add<T: PartialEq>(samples: &Mutex<Vec<T>>, sample: T) {
+    let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+    if samples.len() < MAX_SAMPLES && !samples.contains(&sample) {
+        samples.push(sample);
     }
 }
 
@@ -129,7 +139,7 @@ pub(crate) struct Recorder<'a> {
     answers: [Answers; KINDS],
     series: ThreadSeries<'a>,
     live: &'a LiveCounters,
-    samples: &'a ErrorSamples,
+    samples: &'a Samples,
     /// Keeps every operation, where that is asked for.
     raw: Option<RawThread>,
     /// Keeps what a record does not, where that is asked for.
@@ -146,7 +156,7 @@ impl<'a> Recorder<'a> {
         dilation: f64,
         series: ThreadSeries<'a>,
         live: &'a LiveCounters,
-        samples: &'a ErrorSamples,
+        samples: &'a Samples,
     ) -> Self {
         Recorder {
             window,
@@ -336,7 +346,7 @@ impl<'a> Recorder<'a> {
             Ok(outcome) => Some(*outcome),
             Err(error) => {
                 answers.errors += 1;
-                self.samples.add(&format!("{kind}: {error}"));
+                self.samples.add_error(format!("{kind}: {error}"));
                 if !matches!(error, ClientError::Timeout(_)) {
                     return;
                 }
@@ -445,12 +455,12 @@ impl<'a> Recorder<'a> {
             let each_ns = self.modelled_ns(took_ns / u64::from(checked.records.max(1)));
             particulars::lock(place).add_checks(u64::from(checked.records), each_ns);
         }
-        if let Some(text) = &checked.first_mismatch {
+        if let Some(wrong) = &checked.first_mismatch {
             self.live.failed();
             let answers = &mut self.answers[kind as usize];
             answers.is_there = true;
             answers.mismatches += u64::from(checked.mismatches);
-            self.samples.add(text);
+            self.samples.add_wrong_value(wrong.clone());
         }
     }
 
@@ -531,7 +541,7 @@ pub(crate) struct Merged {
     pub latency: Histogram,
     pub by_operation: BTreeMap<String, OperationStats>,
     pub lateness_p99_us: Option<f64>,
-    /// What came of checking values, all threads and kinds together.
+    /// What came of checking values, all threads and kinds together; counts alone.
     pub integrity: IntegrityRecord,
 }
 
@@ -567,6 +577,7 @@ impl Merged {
         merged.integrity = IntegrityRecord {
             checked: threads.iter().map(|thread| thread.checked).sum(),
             mismatches: threads.iter().map(ThreadRecord::mismatches).sum(),
+            wrong_values: Vec::new(),
         };
         let lateness = series.lateness();
         merged.lateness_p99_us = (lateness.count() > 0).then(|| lateness.quantile_us(0.99));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use underlay_record::{Generator, Latency, Measured};
+use underlay_record::{Generator, IntegrityRecord, Latency, Measured};
 
 use crate::client::{Client, ClientError};
 use crate::clock::{Clock, MonotonicClock, TOLERATED_DRIFT, make_sleeps_punctual};
@@ -19,7 +19,7 @@ use crate::pacing::{Arrivals, Schedule};
 use crate::particulars::ParticularCounts;
 use crate::rate_profile::RateProfile;
 use crate::raw::RawLog;
-use crate::recorder::{Burst, ErrorSamples, Merged, Recorder, ThreadRecord, Window};
+use crate::recorder::{Burst, Merged, Recorder, Samples, ThreadRecord, Window};
 use crate::series::{Cut, Series};
 use crate::values;
 use crate::worker::{Ending, Worker, WorkerReport};
@@ -234,7 +234,7 @@ struct Stage<'a> {
     operations: SharedOperations,
     clock: MonotonicClock,
     gate: Gate,
-    samples: ErrorSamples,
+    samples: Samples,
     live: Vec<LiveCounters>,
     active: AtomicU32,
     series: std::sync::OnceLock<Arc<Series>>,
@@ -271,7 +271,7 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
         operations,
         clock: MonotonicClock::start(spins),
         gate: Gate::default(),
-        samples: ErrorSamples::default(),
+        samples: Samples::default(),
         live: (0..spec.threads).map(|_| LiveCounters::default()).collect(),
         active: AtomicU32::new(spec.threads),
         series: std::sync::OnceLock::new(),
@@ -493,7 +493,7 @@ impl Stage<'_> {
         control: &Control,
     ) -> Result<Measured, RunError> {
         let spec = self.spec;
-        let samples = self.samples.into_texts();
+        let (samples, wrong_values) = self.samples.into_parts();
         let lost = reports.iter().filter(|report| matches!(report.ending, Ending::Lost(_))).count() as u32;
         let all_lost = reports.iter().rev().find_map(|report| match &report.ending {
             Ending::Lost(error) if lost == spec.threads => Some(error.clone()),
@@ -554,7 +554,10 @@ impl Stage<'_> {
                 ceiling_per_s: None,
                 lateness_p99_us: merged.lateness_p99_us,
             },
-            integrity: spec.workload.data_integrity.then_some(merged.integrity),
+            integrity: spec
+                .workload
+                .data_integrity
+                .then(|| IntegrityRecord { wrong_values, ..merged.integrity }),
             error_samples: samples,
         })
     }

@@ -14,7 +14,7 @@ use crate::pacing::{Arrivals, Schedule};
 use crate::particulars::{ParticularCounts, Particulars};
 use crate::rate_profile::RateProfile;
 use crate::raw::{RawLog, RawOperation};
-use crate::recorder::{Burst, ErrorSamples, Merged, Recorder, Window};
+use crate::recorder::{Burst, Merged, Recorder, Samples, Window};
 use crate::series::{Cut, Series};
 use crate::worker::{Ending, Worker, WorkerReport};
 use crate::workload::Workload;
@@ -147,8 +147,7 @@ impl Simulation {
         let reader = std::thread::spawn(move || operations.flatten().collect());
         let window = Window { begin_ns: self.warmup_ns, end_ns: self.warmup_ns + self.duration_ns };
         let series = Series::new(window.begin_ns, Cut::Width { wall_ns: self.duration_ns.div_ceil(20) });
-        let (live, samples, stop) =
-            (LiveCounters::default(), ErrorSamples::default(), AtomicBool::new(false));
+        let (live, samples, stop) = (LiveCounters::default(), Samples::default(), AtomicBool::new(false));
         let particulars = ParticularCounts::default();
         let left = AtomicU64::new(self.reconnections);
         let reports: Vec<WorkerReport> = (0..self.threads)
@@ -199,7 +198,7 @@ impl Simulation {
             reconnections,
             unstarted: records.iter().map(|record| record.unstarted).sum(),
             points: series.points(window.end_ns, self.dilation),
-            samples: samples.into_texts(),
+            samples: samples.into_parts().0,
             raw,
             particulars: particulars.sum(),
         }

@@ -93,7 +93,7 @@ fn a_layer_lies_over_a_remote_volume_and_the_way_there_is_told() {
     assert!(remote.figures["command_p50_ns"] > 0.0 && remote.figures["io_queues"] == 2.0, "{remote:?}");
     let activity = attached.end_measurement().unwrap();
     assert_eq!(activity.len(), 1);
-    assert_eq!(activity[0].description.name, "data.remote");
+    assert_eq!(activity[0].description.id.name, "data.remote");
     assert!(activity[0].totals.flushes > 0 && activity[0].modelled.is_none(), "{activity:?}");
     attached.detach().unwrap();
     fixture.assert_nothing_left();

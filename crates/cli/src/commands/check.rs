@@ -34,7 +34,7 @@ pub fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let jobs = cells.iter().filter(|cell| cell.is_job()).count();
     let runs = (cells.len() - jobs) * repetitions;
     let wall_s = repetitions as f64 * plan::measuring_wall(&study).as_secs_f64();
-    let searched = cells.iter().any(|cell| cell.find_rate.is_some());
+    let searched = cells.iter().any(|cell| cell.rate_within().is_some());
     let measuring = match searched {
         true => "measuring and searching for rates on this machine",
         false => "measuring on this machine",

@@ -404,7 +404,7 @@ fn conclude(is_wanted: bool, dilation: f64, attached: &Attached) -> Result<Optio
         };
         output::say(format_args!(
             "{}: {} reads ({}), {} writes ({}), {} flushes{late}{wear}",
-            device.description.name,
+            device.description.id.name,
             totals.reads,
             quantity::bytes(totals.read_bytes as f64),
             totals.writes,

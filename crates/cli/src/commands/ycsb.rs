@@ -446,7 +446,7 @@ pub(super) fn caution(measured: &Measured, circumstances: &Circumstances<'_>) {
 
 /// Records that were not what was written.
 fn mismatches(measured: &Measured) -> u64 {
-    measured.integrity.map_or(0, |integrity| integrity.mismatches)
+    measured.integrity.as_ref().map_or(0, |integrity| integrity.mismatches)
 }
 
 pub(super) fn sum_up(measured: &Measured) {
@@ -458,7 +458,7 @@ pub(super) fn sum_up(measured: &Measured) {
         quantity::latency(measured.latency.us.mean),
         quantity::latency(measured.latency.us.p99)
     ));
-    if let Some(integrity) = measured.integrity.filter(|integrity| integrity.mismatches > 0) {
+    if let Some(integrity) = measured.integrity.as_ref().filter(|integrity| integrity.mismatches > 0) {
         let (wrong, checked) = (integrity.mismatches, integrity.checked);
         output::say(format_args!(
             "wrong values: {wrong} of {checked} records that were read are not what was written"
@@ -470,10 +470,10 @@ pub(super) fn sum_up(measured: &Measured) {
             ));
         }
     }
-    for sample in &measured.error_samples {
-        match sample.strip_prefix("data integrity: ") {
-            Some(wrong) => output::say(format_args!("wrong value: {wrong}")),
-            None => output::say(format_args!("error: {sample}")),
-        }
+    for wrong in measured.integrity.iter().flat_map(|integrity| &integrity.wrong_values) {
+        output::say(format_args!("wrong value: {wrong}"));
+    }
+    for error in &measured.error_samples {
+        output::say(format_args!("error: {error}"));
     }
 }

@@ -11,7 +11,11 @@ pub fn published(of: &str) -> Value {
 pub fn departs(value: &Value, schema: &Value, whole: &Value) -> Option<String> {
     if let Some(reference) = schema["$ref"].as_str() {
         let of = whole.pointer(reference.trim_start_matches('#')).expect("what is referred to is there");
-        return departs(value, of, whole);
+        let Some(tag) = schema["properties"].as_object() else { return departs(value, of, whole) };
+        // A variant: what is referred to, with its tag.
+        let mut variant = of.clone();
+        variant["properties"].as_object_mut().expect("it has fields").extend(tag.clone());
+        return departs(value, &variant, whole);
     }
     for key in ["anyOf", "oneOf"] {
         if let Some(ways) = schema[key].as_array() {

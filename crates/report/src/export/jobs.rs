@@ -64,7 +64,7 @@ pub(super) fn job(figures: &JobFigures) -> JobExport {
             .map(|one| DirectoryExport {
                 role: one.role.clone(),
                 directory: one.directory,
-                device: one.device.clone(),
+                device: one.device.as_ref().map(ToString::to_string),
                 medium: one.kind.clone(),
                 files: one.files,
                 write_bytes: one.write_bytes,

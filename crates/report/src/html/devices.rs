@@ -1,7 +1,7 @@
 //! What the devices did.
 
 use maud::{Markup, html};
-use underlay_record::DeviceSample;
+use underlay_record::{DeviceId, DeviceSample};
 
 use super::charts::{Line, Lines, thinned};
 use super::drawing::{Axis, Words};
@@ -117,17 +117,17 @@ fn moved_fields(activity: &Activity) -> Markup {
 fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
     let apart = |result: &CellResult| {
         result.storage().is_some_and(|storage| {
-            let has_roles = storage.devices.iter().any(|device| activity::is_of_role(&device.name));
+            let has_roles = storage.devices.iter().any(|device| device.id.role.is_some());
             has_roles || (storage.layout == "jbod" && storage.devices.len() > 1)
         })
     };
-    let lines: Vec<(usize, &CellResult, &str, Activity)> = row
+    let lines: Vec<(usize, &CellResult, &DeviceId, Activity)> = row
         .cells
         .iter()
         .enumerate()
         .filter_map(|(index, result)| Some((index, result.as_ref().filter(|result| apart(result))?)))
         .flat_map(|(index, result)| {
-            activity::by_device(result).into_iter().map(move |(name, one)| (index, result, name, one))
+            activity::by_device(result).into_iter().map(move |(device, one)| (index, result, device, one))
         })
         .collect();
     html! {
@@ -140,10 +140,10 @@ fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
                         th { "queue depth" } th { "busy" }
                     } }
                     tbody {
-                        @for (index, result, name, one) in &lines {
+                        @for (index, result, device, one) in &lines {
                             tr {
                                 th.l scope="row" { (swatch(*index)) (result.cell.storage) }
-                                td.l { (name) }
+                                td.l { (device.to_string()) }
                                 (moved_fields(one))
                             }
                         }

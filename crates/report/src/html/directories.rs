@@ -105,7 +105,7 @@ fn each(page: &Page, storage: usize, all: &[DirectoryFigures]) -> Markup {
                         tr {
                             td.l { (one.role) }
                             td { (one.directory) }
-                            td.l { (one.device.as_deref().unwrap_or("several")) }
+                            td.l { (one.device.as_ref().map_or("several".to_owned(), ToString::to_string)) }
                             td { (quantity::number(one.files.round(), 1)) }
                             td { (quantity::bytes(one.write_bytes)) }
                             td { (quantity::bytes(one.write_bytes_per_s)) "/s" }

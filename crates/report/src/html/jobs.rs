@@ -133,8 +133,8 @@ fn table(page: &Page, rows: &[&Row]) -> Markup {
 }
 
 fn heading(row: &Row) -> String {
-    let title = mix_title(&row.cell.mix);
-    if row.label() == row.cell.mix { title } else { format!("{title} ({})", row.label()) }
+    let title = mix_title(row.cell.mix_or_job());
+    if row.label() == row.cell.mix_or_job() { title } else { format!("{title} ({})", row.label()) }
 }
 
 fn fields(page: &Page, result: &CellResult, phases: &[&str]) -> Markup {

@@ -35,7 +35,7 @@ pub fn table(rows: &[&Row]) -> Markup {
                         @if rows.len() > 1 { td.l { (name) } }
                         th.l scope="row" { (swatch(*index)) (storage) }
                         td.l { (layer.kind) }
-                        td.l { (layer.name) }
+                        td.l { (layer.title()) }
                         td.w { (in_words(layer)) }
                     }
                 }
@@ -113,7 +113,7 @@ mod tests {
 
     fn layer(kind: &str, figures: &[(&str, f64)]) -> LayerActivity {
         let figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        LayerActivity { name: "data.0".into(), kind: kind.into(), figures }
+        LayerActivity { server: None, name: "data.0".into(), kind: kind.into(), figures }
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn each_job(page: &Page, lists: &[PriceList], pair: &BreakEven) -> Markup {
                     @for (row, ratio, each) in &pair.rows {
                         @let row = &page.comparison.rows[*row];
                         tr {
-                            th.l scope="row" title=(mix_title(&row.cell.mix)) { (page.row_label(row)) }
+                            th.l scope="row" title=(mix_title(row.cell.mix_or_job())) { (page.row_label(row)) }
                             td {
                                 (quantity::ratio(ratio.value))
                                 @if let Some(interval) = ratio.interval { small { (quantity::ratio_interval(interval)) } }

@@ -98,7 +98,7 @@ fn lines(page: &Page, series: &RateSeries, operation: &str, pick: Pick) -> Vec<L
                 .filter_map(|row| {
                     let figures = row.figures(index)?;
                     let latency = pick(figures.operations.get(operation)?)?;
-                    Some((row.cell.rate_per_s.unwrap_or(figures.throughput_per_s.value), latency.value))
+                    Some((row.cell.rate_per_s().unwrap_or(figures.throughput_per_s.value), latency.value))
                 })
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -143,7 +143,7 @@ fn step(page: &Page, row: &Row, operations: &[String]) -> Markup {
     html! {
         @for (position, index) in measured.iter().enumerate() {
             @let figures = row.figures(*index).expect("it was measured");
-            @let falls_short = row.cell.rate_per_s.is_some_and(|rate| figures.throughput_per_s.value < REACHED * rate);
+            @let falls_short = row.cell.rate_per_s().is_some_and(|rate| figures.throughput_per_s.value < REACHED * rate);
             tr {
                 @if position == 0 { th.l scope="rowgroup" rowspan=(measured.len()) { (rates::offered(row.cell)) } }
                 td.l { (swatch(*index)) (page.comparison.storages[*index]) }

@@ -188,7 +188,7 @@ fn cell_fields(page: &Page, result: &CellResult) -> Markup {
     let name = html! { th.l scope="row" { (swatch(index)) (storage) } };
     match result.figures() {
         Some(figures) => {
-            let is_offered = result.cell.rate_per_s.is_some();
+            let is_offered = result.cell.rate_per_s().is_some();
             html! { (name) (figure_fields(figures, page.comparison.baseline == storage, is_offered)) }
         }
         None => html! { (name) (not_measured(&result.outcome, 9)) },

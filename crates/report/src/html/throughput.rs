@@ -95,7 +95,7 @@ fn group(page: &Page, row: &Row, pick: Pick) -> Group {
     let marks = Mark::of_row(row, |result| pick(result.figures()?));
     let label = match row.label_in_mix() {
         // A single workload of a mix is named by what the mix is.
-        "" => page.mix_heading(row.system, &row.cell.mix).replace("Workload ", ""),
+        "" => page.mix_heading(row.system, row.cell.mix_or_job()).replace("Workload ", ""),
         label => label.to_owned(),
     };
     Group { label, marks }

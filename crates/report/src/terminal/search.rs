@@ -10,19 +10,19 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
     let rows = search::rows(comparison);
     let mut out = String::new();
     let mut bounds: Vec<&str> = Vec::new();
-    for bound in rows.iter().filter_map(|row| row.cell.find_rate.as_deref()) {
+    for bound in rows.iter().filter_map(|row| row.cell.rate_within()) {
         if !bounds.contains(&bound) {
             bounds.push(bound);
         }
     }
     for bound in bounds {
-        let several = rows.iter().filter(|row| row.cell.find_rate.as_deref() == Some(bound)).count() > 1;
+        let several = rows.iter().filter(|row| row.cell.rate_within() == Some(bound)).count() > 1;
         let header = ["workload", "storage", "repetition", "holds", "fails", "steps", "confirmed"];
         let header = if several { &header[..] } else { &header[1..] };
         let mut layout = Layout::new(&header.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        for row in rows.iter().filter(|row| row.cell.find_rate.as_deref() == Some(bound)) {
+        for row in rows.iter().filter(|row| row.cell.rate_within() == Some(bound)) {
             let mut name = match comparison.systems.len() {
-                0 | 1 => search::label(row).to_owned(),
+                0 | 1 => search::label(row),
                 _ => format!("{}, {}", system_title(row.system), search::label(row)),
             };
             for result in row.cells.iter().flatten() {

@@ -77,7 +77,7 @@ impl Layer {
             (figure.name.to_owned(), figure.value.saturating_sub(before) as f64)
         };
         let figures = (self.read)().into_iter().map(since).collect();
-        LayerActivity { name: self.name.clone(), kind: self.kind.to_owned(), figures }
+        LayerActivity { server: None, name: self.name.clone(), kind: self.kind.to_owned(), figures }
     }
 }
 

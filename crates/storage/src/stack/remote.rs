@@ -72,7 +72,7 @@ impl Remote {
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.description.name
+        &self.description.id.name
     }
 
     pub(super) fn begin_measurement(&self, interval: Duration) {
@@ -99,7 +99,7 @@ impl Remote {
     /// It has none: they belong to the devices of its server.
     pub(super) fn faults(&self) -> DeviceFaults {
         DeviceFaults {
-            device: self.description.name.clone(),
+            device: self.description.id.name.clone(),
             medium: None,
             capacity_bytes: self.device.geometry().capacity_bytes,
             power_cut_armed: false,

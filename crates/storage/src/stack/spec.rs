@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use underlay_record::DeviceDescription;
+use underlay_record::{DeviceDescription, DeviceId};
 
 use crate::catalogue::Medium;
 use crate::layers::cache::{CacheMode, CacheSettings};
@@ -56,7 +56,7 @@ impl DeviceSpec {
     /// What a record says of it.
     pub fn describe(&self) -> DeviceDescription {
         DeviceDescription {
-            name: self.name.clone(),
+            id: DeviceId::new(&self.name),
             medium: self.medium.as_ref().map(|medium| medium.name.clone()),
             capacity_bytes: self.medium.as_ref().map(Medium::capacity_bytes),
             price_usd: self.medium.as_ref().map(Medium::price_usd),
@@ -134,7 +134,7 @@ impl RemoteSpec {
     /// What a record says of it.
     pub fn describe(&self) -> DeviceDescription {
         DeviceDescription {
-            name: self.name.clone(),
+            id: DeviceId::new(&self.name),
             medium: None,
             capacity_bytes: None,
             price_usd: None,

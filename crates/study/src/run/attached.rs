@@ -243,7 +243,7 @@ impl Storages {
         let mut layers = Vec::new();
         for (server, attached) in self.servers.iter().enumerate() {
             layers.extend(attached.layers()?.into_iter().map(|layer| LayerActivity {
-                name: storage::of_server(&layer.name, server, self.servers.len()),
+                server: storage::server_number(server, self.servers.len()),
                 ..layer
             }));
         }

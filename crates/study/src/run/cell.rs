@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachError, MemoryBudget, Registry, choice};
 use underlay_record::{
-    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, RunRecord, SCHEMA_VERSION, SearchRecord,
+    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, Requests, RunRecord, SCHEMA_VERSION, SearchRecord,
 };
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{Memory, System};
@@ -154,7 +154,7 @@ impl Bench {
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(observed.memory_enforced_by.is_some()),
             ceiling_per_s: Some(ceiling_per_s),
-            open_loop: plan.cell().rate_per_s.is_some() || observed.search.is_some(),
+            open_loop: plan.cell().rate_per_s().is_some() || observed.search.is_some(),
             hides_records: plan.hides_records(),
             time_scale: plan.scale.time,
         });
@@ -286,9 +286,7 @@ impl Bench {
         servers.health()?;
         storages.health()?;
         warnings.extend(driven.raw_problem);
-        if driven.measured.operations < plan.records_here
-            && matches!(plan.cell().mix.as_str(), "load" | "delete")
-        {
+        if driven.measured.operations < plan.records_here && plan.cell().visits_every_record() {
             warnings.push(format!(
                 "{} of {} records were reached in the time that this mix may take: the figures are of that part",
                 driven.measured.operations, plan.records_here
@@ -396,7 +394,7 @@ impl Bench {
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<Option<String>, CellError> {
-        if plan.study.run.cache == Cache::Warm && !matches!(plan.cell().mix.as_str(), "load" | "delete") {
+        if plan.study.run.cache == Cache::Warm && !plan.cell().visits_every_record() {
             // No more than there is to read: a budget that holds everything is full after once through it.
             let cached_bytes = plan.budget_bytes.min(plan.data_bytes_here);
             let each = (CACHE_FILLS * cached_bytes / PAGE_BYTES).max(MIN_FILL_OPERATIONS);
@@ -421,8 +419,8 @@ impl Bench {
 
     /// The generator's own highest rate in modelled operations per second, measured once for a mix and threads.
     fn ceiling(&mut self, plan: &CellPlan<'_>) -> Result<f64, CellError> {
-        let cell = plan.cell();
-        let key = format!("{} {} {} {}", plan.workload.name, cell.mix, cell.distribution, cell.threads);
+        let Requests { mix, distribution, threads, .. } = plan.requests()?;
+        let key = format!("{} {mix} {distribution} {threads}", plan.workload.name);
         if !self.ceilings.contains_key(&key) {
             let spec = drive::measuring_spec(plan)?;
             let ceiling = underlay_workload::null_ceiling(&spec)

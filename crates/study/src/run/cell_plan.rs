@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use underlay_record::{Cell, PlannedCell, Scale};
+use underlay_record::{Cell, PlannedCell, Requests, Scale};
 use underlay_systems::system::Settings;
 use underlay_workload::{Mix, OperationKind};
 
+use super::CellError;
 use crate::plan::{self, CellWork};
 use crate::spec::{JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
 
@@ -36,8 +37,8 @@ impl<'a> CellPlan<'a> {
     pub fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
         let entry = plan::entries(study).into_iter().find(|entry| entry.cell.id == planned.cell.id)?;
         let (job, records_here, data_bytes_here) = match entry.asked {
-            CellWork::Requests(_) => {
-                let records = study.records_here(entry.system.share(planned.cell.records));
+            CellWork::Requests(size) => {
+                let records = study.records_here(entry.system.share(size.records));
                 (None, records, records * entry.workload.record_bytes())
             }
             CellWork::Job(job) => (Some(job), 0, study.bytes_here(job.data_bytes)),
@@ -64,6 +65,12 @@ impl<'a> CellPlan<'a> {
         &self.planned.cell
     }
 
+    /// What its clients ask.
+    pub fn requests(&self) -> Result<&Requests, CellError> {
+        let of_job = || CellError::Failed(format!("{} is a batch job and asks no requests", self.cell().id));
+        self.cell().requests().ok_or_else(of_job)
+    }
+
     /// What every server has besides the storage that is compared: the system's role, and its storage.
     pub fn roles(&self) -> Vec<(&'a str, &'a StorageSpec)> {
         let found = |name: &String| self.study.role_storages.iter().find(|storage| storage.name == *name);
@@ -74,12 +81,12 @@ impl<'a> CellPlan<'a> {
     pub fn hides_records(&self) -> bool {
         let visibility = self.workload.visibility.as_ref();
         visibility.is_some_and(|visibility| visibility.unauthorized_share > 0.0)
-            && Mix::parse(&self.cell().mix).is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
+            && Mix::parse(self.cell().mix_or_job()).is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
     }
 
     /// `load` begins with an empty storage, everything else with the loaded data.
     pub fn begins_empty(&self) -> bool {
-        self.cell().mix == "load"
+        self.cell().mix_or_job() == "load"
     }
 }
 

@@ -174,17 +174,15 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
         ),
         remedy: (!passed).then(|| "look at the cell's errors, and whether all its records were loaded".into()),
     });
-    if let Some(IntegrityRecord { checked, mismatches }) = measured.integrity {
-        let sample = measured.error_samples.iter().find_map(|text| text.strip_prefix("data integrity: "));
-        let first =
-            sample.filter(|_| mismatches > 0).map_or(String::new(), |text| format!("; the first: {text}"));
+    if let Some(IntegrityRecord { checked, mismatches, wrong_values }) = &measured.integrity {
+        let first = wrong_values.first().map_or(String::new(), |wrong| format!("; the first: {wrong}"));
         checks.push(Check {
             name: "checked values".into(),
-            passed: mismatches == 0,
+            passed: *mismatches == 0,
             finding: format!(
                 "{mismatches} of {checked} records that were read were not what was written{first}"
             ),
-            remedy: (mismatches > 0)
+            remedy: (*mismatches > 0)
                 .then(|| "look for faults of the storage, and read the system's log of this cell".into()),
         });
     }
@@ -246,7 +244,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::OperationStats;
+    use underlay_record::{OperationStats, WrongValue, WrongValueProblem};
 
     use super::*;
 
@@ -283,12 +281,18 @@ mod tests {
 
     #[test]
     fn wrong_values_are_told_apart_from_errors() {
+        let problem = WrongValueProblem::Content { field: 0, from_byte: 8, length: 100 };
+        let wrong = WrongValue { record: "user1".to_owned(), problem };
         let certificate = |mismatches| {
             let measured = Measured {
                 throughput_per_s: 1000.0,
                 operations: 1000,
-                integrity: Some(IntegrityRecord { checked: 900, mismatches }),
-                error_samples: vec!["read: no answer".into(), "data integrity: record user1 differs".into()],
+                integrity: Some(IntegrityRecord {
+                    checked: 900,
+                    mismatches,
+                    wrong_values: vec![wrong.clone(); usize::from(mismatches > 0)],
+                }),
+                error_samples: vec!["read: no answer".into()],
                 ..Measured::default()
             };
             certify(&Evidence {
@@ -309,7 +313,8 @@ mod tests {
         let check = wrong.checks.iter().find(|check| !check.passed).unwrap();
         assert_eq!(
             check.finding,
-            "2 of 900 records that were read were not what was written; the first: record user1 differs"
+            "2 of 900 records that were read were not what was written; the first: record user1 field 0 differs from what was \
+             written, from byte 8 of 100"
         );
     }
 

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use underlay_files::{Access, Folder};
-use underlay_record::{CellStatus, PlannedCell, Run, RunRecord, SCHEMA_VERSION};
+use underlay_record::{CellStatus, PlannedCell, ReadError, Run, RunRecord, read};
 
 use super::RunError;
 
@@ -104,7 +103,7 @@ impl RunDirectory {
     /// A file that is no whole record is no finished cell either, and `damaged` is told of it.
     ///
     /// # Errors
-    /// When a record is there and can't be read, so that nobody knows what it holds.
+    /// When a record is there and can't be read, so that nobody knows what it holds; so it is with one of a later version.
     pub fn is_finished(
         &self,
         planned: &PlannedCell,
@@ -122,8 +121,11 @@ impl RunDirectory {
             }
             Err(error) => return Err(cannot("read", &path, &error)),
         };
-        match serde_json::from_str::<RunRecord>(&text) {
+        match read::cell(&text) {
             Ok(record) => Ok(record.status == CellStatus::Completed),
+            Err(error @ ReadError::Schema { .. }) => {
+                Err(RunError::Mistake(format!("{} is refused: {error}", path.display())))
+            }
             Err(error) => {
                 damaged(&again(error.to_string()));
                 Ok(false)
@@ -146,16 +148,10 @@ fn open_run(path: &Path) -> Result<Folder, RunError> {
 
 fn read_head(folder: &Folder) -> Result<Run, RunError> {
     let head = folder.path().join(HEAD);
-    let run: Run = read_json(folder, HEAD, MAX_HEAD_BYTES)?;
-    if run.schema != SCHEMA_VERSION {
-        return Err(RunError::Mistake(format!(
-            "{} was written with schema {}, this program knows {SCHEMA_VERSION}",
-            head.display(),
-            run.schema
-        )));
-    }
-    run.check_files()
-        .map_err(|problem| RunError::Mistake(format!("{} is refused: {problem}", head.display())))?;
+    let text = folder.read_text(HEAD, MAX_HEAD_BYTES).map_err(|error| cannot("read", &head, &error))?;
+    let refused = |problem: String| RunError::Mistake(format!("{} is refused: {problem}", head.display()));
+    let run = read::run(&text).map_err(|error| refused(error.to_string()))?;
+    run.check_files().map_err(refused)?;
     Ok(run)
 }
 
@@ -165,13 +161,6 @@ fn cannot(what: &str, path: &Path, error: &std::io::Error) -> RunError {
         true => RunError::Failed(text),
         false => RunError::Mistake(text),
     }
-}
-
-fn read_json<T: DeserializeOwned>(folder: &Folder, name: &str, most_bytes: u64) -> Result<T, RunError> {
-    let path = &folder.path().join(name);
-    let text = folder.read_text(name, most_bytes).map_err(|error| cannot("read", path, &error))?;
-    serde_json::from_str(&text)
-        .map_err(|error| RunError::Mistake(format!("{} is not what a run writes: {error}", path.display())))
 }
 
 fn write_json<T: Serialize>(folder: &Folder, name: &str, value: &T) -> Result<(), RunError> {

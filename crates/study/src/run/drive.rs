@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_record::{Cell, Measured};
+use underlay_record::Measured;
 use underlay_workload::client::ClientError;
 use underlay_workload::{
     Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RatePart, RateProfile, RawLog, RunError,
@@ -54,7 +54,7 @@ fn workload(plan: &CellPlan<'_>) -> Result<Workload, CellError> {
     set("fieldcount", &plan.workload.fields.to_string());
     set("fieldlength", &plan.workload.field_bytes.to_string());
     // Loading and deleting go through all keys whatever it says.
-    set("requestdistribution", &plan.cell().distribution);
+    set("requestdistribution", &plan.requests()?.distribution);
     properties.workload().map_err(|mistakes| CellError::Failed(mistakes.to_string()))
 }
 
@@ -84,12 +84,13 @@ pub fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
 
 /// The cell's own mix, to fill the caches: a number of operations, so that every storage gets the same.
 pub fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSpec, CellError> {
-    let own = mix(&plan.cell().mix)?;
+    let requests = plan.requests()?;
+    let own = mix(&requests.mix)?;
     Ok(RunSpec {
         workload: Arc::new(workload(plan)?),
         // A mix that inserts would add the very keys that the measured one adds.
         mix: if own.changes_the_key_set() { mix("c")? } else { own },
-        threads: plan.cell().threads,
+        threads: requests.threads,
         share: None,
         rate_per_s: None,
         rate_profile: None,
@@ -105,16 +106,18 @@ pub fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSpec, Cel
 }
 
 pub fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
-    let mix = mix(&plan.cell().mix)?;
+    let requests = plan.requests()?;
+    let mix = mix(&requests.mix)?;
     let whole_range = mix.visits_every_record();
     let run = &plan.study.run;
     let warmup = if whole_range { Duration::ZERO } else { run.warmup };
     Ok(RunSpec {
         workload: Arc::new(workload(plan)?),
-        threads: plan.cell().threads,
+        threads: requests.threads,
         share: None,
-        rate_per_s: plan.cell().rate_per_s,
-        rate_profile: profile(plan.cell(), warmup.div_f64(plan.scale.time)).map_err(CellError::Failed)?,
+        rate_per_s: plan.cell().rate_per_s(),
+        rate_profile: profile(plan.cell().rate_parts(), warmup.div_f64(plan.scale.time))
+            .map_err(CellError::Failed)?,
         arrivals: plan.workload.arrivals,
         warmup,
         duration: if whole_range { run.duration * WHOLE_RANGE_LIMIT } else { run.duration },
@@ -127,13 +130,13 @@ pub fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
 }
 
 /// A rate that changes while it is measured; the warm-up before has the first one.
-fn profile(cell: &Cell, warmup: Duration) -> Result<Option<RateProfile>, String> {
-    let Some(first) = cell.rate_parts.first() else { return Ok(None) };
+fn profile(changing: &[underlay_record::RatePart], warmup: Duration) -> Result<Option<RateProfile>, String> {
+    let Some(first) = changing.first() else { return Ok(None) };
     let mut parts = Vec::new();
     if !warmup.is_zero() {
         parts.push(RatePart::Steady { rate_per_s: first.from_per_s, length: warmup });
     }
-    for part in &cell.rate_parts {
+    for part in changing {
         let length = Duration::try_from_secs_f64(part.length_s).map_err(|error| error.to_string())?;
         parts.push(RatePart::Ramp { from_per_s: part.from_per_s, to_per_s: part.to_per_s, length });
     }
@@ -228,30 +231,14 @@ mod tests {
     fn a_changing_rate_begins_with_the_measurement() {
         let part =
             |from_per_s, to_per_s, length_s| underlay_record::RatePart { from_per_s, to_per_s, length_s };
-        let cell = |rate_parts| Cell {
-            id: String::new(),
-            system: String::new(),
-            storage: String::new(),
-            workload: String::new(),
-            mix: "a".to_owned(),
-            distribution: "uniform".to_owned(),
-            threads: 1,
-            servers: 1,
-            rate_per_s: Some(150.0),
-            rate_parts,
-            find_rate: None,
-            records: 1,
-            data_bytes: 1,
-            compacts_at: None,
-        };
-        assert_eq!(profile(&cell(Vec::new()), Duration::ZERO), Ok(None));
-        let rising = cell(vec![part(100.0, 100.0, 10.0), part(100.0, 300.0, 10.0)]);
+        assert_eq!(profile(&[], Duration::ZERO), Ok(None));
+        let rising = [part(100.0, 100.0, 10.0), part(100.0, 300.0, 10.0)];
         for warmup_s in [0u32, 5] {
             let begin_s = f64::from(warmup_s);
             let found = profile(&rising, Duration::from_secs(warmup_s.into())).unwrap().unwrap();
             let rates = [0.0, 9.0, 15.0, 20.0, 99.0].map(|t_s| found.rate_at(begin_s + t_s));
             assert_eq!(rates, [100.0, 100.0, 200.0, 300.0, 300.0]);
         }
-        assert!(profile(&cell(vec![part(1.0, 1.0, -1.0)]), Duration::ZERO).is_err());
+        assert!(profile(&[part(1.0, 1.0, -1.0)], Duration::ZERO).is_err());
     }
 }

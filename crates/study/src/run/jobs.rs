@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_attach::MemoryBudget;
-use underlay_record::{CellStatus, DeviceSample, JobRecord, RunRecord};
+use underlay_record::{CellStatus, DeviceId, DeviceSample, JobRecord, RunRecord};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{JobProgress, JobRequest};
 use underlay_workload::Aftermath;
@@ -76,7 +76,7 @@ impl Bench {
             keep(plan, record)?;
             if failed {
                 ground.is_well().map_err(|why| {
-                    let job = &plan.cell().mix;
+                    let job = plan.cell().mix_or_job();
                     CellError::Failed(format!("the system did not survive an earlier job, {job}: {why}"))
                 })?;
             }
@@ -235,9 +235,9 @@ fn in_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
         directory.device = match roles.iter().find(|(role, _)| *role == directory.role) {
             Some((role, own)) => {
                 let device = storage::devices_of_directories(own).get(index).cloned().flatten();
-                device.map(|device| storage::of_role(role, &device))
+                device.map(|name| DeviceId { role: Some((*role).to_owned()), ..DeviceId::new(name) })
             }
-            None => devices.get(index).cloned().flatten(),
+            None => devices.get(index).cloned().flatten().map(DeviceId::new),
         };
     }
     job

@@ -41,10 +41,13 @@ pub fn start(
         started_at: timestamp(Duration::ZERO),
         study_toml: study.source_toml.clone(),
         media_files: study.media_files.clone(),
+        systems: study.systems.iter().map(|system| system.name.clone()).collect(),
+        storages: study.storages.iter().map(|storage| storage.name.clone()).collect(),
         baseline: study.baseline.clone(),
         scale: study.scale,
         seed: study.run.seed,
         short: study.short,
+        shortened: crate::shortened::of(study),
         repetitions: study.run.repetitions,
         warmup_wall_s: study.run.warmup.as_secs_f64(),
         duration_wall_s: study.run.duration.as_secs_f64(),
@@ -64,16 +67,19 @@ pub fn resume(
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     let directory = RunDirectory::open(&options.directory)?;
-    let run = directory.read_run()?;
+    let mut run = directory.read_run()?;
     let stored = |name: &str| run.media_files.get(name).cloned().ok_or_else(|| "not kept in run.json".into());
     let study = Study::parse_with_media("the study in run.json", &run.study_toml, run.short, &stored)
         .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
-    if plan::order(&study) != run.plan {
+    let order = plan::order(&study);
+    if !plan::is_same(&order, &run.plan) {
         return Err(RunError::Mistake(format!(
             "{} was planned by another version of underlay, which ordered the cells differently: run the study anew",
             options.directory.display()
         )));
     }
+    // An earlier schema says less of a cell.
+    run.plan = order;
     let registry = registry()?;
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
     run_what_is_left(&study, &run, &directory, elsewhere, registry, observer, stop)

@@ -88,7 +88,7 @@ impl<'a> Needed<'a> {
                     largest_cell = largest_cell.max(of_all)
                 }
             }
-            if entry.cell.mix == "load" {
+            if entry.cell.mix_or_job() == "load" {
                 // It begins with an empty storage.
                 continue;
             }
@@ -110,7 +110,8 @@ impl<'a> Needed<'a> {
 
 /// One server's data, less what repeats in the values, which a system or a layer may compress away.
 fn stored_bytes(study: &Study, entry: &Entry<'_>) -> u64 {
-    let records = study.records_here(entry.system.share(entry.cell.records));
+    let records = entry.cell.requests().map_or(0, |requests| requests.records);
+    let records = study.records_here(entry.system.share(records));
     let repeats = entry.workload.properties.get("compressibility");
     let repeats = repeats.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
     let bytes = records.saturating_mul(entry.workload.record_bytes());
@@ -152,7 +153,7 @@ data = 10
         let set_bytes = 100_000 * (23 + 10 * 100);
         assert_eq!(needed(STUDY, |_| true), 4 * set_bytes);
         assert_eq!(needed(STUDY, |planned| planned.cell.storage == "one"), 3 * set_bytes);
-        assert_eq!(needed(STUDY, |planned| planned.cell.mix == "load"), set_bytes);
+        assert_eq!(needed(STUDY, |planned| planned.cell.mix_or_job() == "load"), set_bytes);
         assert_eq!(needed(STUDY, |planned| planned.cell.storage == "real"), set_bytes);
         let half = STUDY.replace("threads = 1", "threads = 1\nproperties = { compressibility = 0.5 }");
         assert_eq!(needed(&half, |_| true), 2 * set_bytes);

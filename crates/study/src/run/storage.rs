@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use underlay_attach::{AttachError, AttachSpec, Attached, Attachment as _, RealPaths, Registry};
-use underlay_record::{DeviceDescription, StorageRecord};
+use underlay_record::{DeviceDescription, DeviceId, StorageRecord};
 use underlay_storage::catalogue::Medium;
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
@@ -204,15 +204,16 @@ pub fn describe(
     attachment: &str,
 ) -> StorageRecord {
     let all = servers as usize;
-    let named = |device: DeviceDescription, server: usize| DeviceDescription {
-        name: of_server(&device.name, server, all),
+    let of = |device: DeviceDescription, server: usize, role: Option<&str>| DeviceDescription {
+        id: DeviceId { server: server_number(server, all), role: role.map(str::to_owned), ..device.id },
         ..device
     };
     let (filesystem, layout, mut devices) = match &storage.source {
         StorageSource::Modelled { filesystem, layout, devices, layers, .. } => {
             let single = devices.iter().map(|device| device.count).sum::<u32>() == 1;
-            let of_each = (0..all)
-                .flat_map(|server| described(storage).into_iter().map(move |device| named(device, server)));
+            let of_each = (0..all).flat_map(|server| {
+                described(storage).into_iter().map(move |device| of(device, server, None))
+            });
             let words = in_words(layout, devices, layers, single);
             (Some(filesystem.name().to_owned()), words, of_each.collect())
         }
@@ -225,7 +226,7 @@ pub fn describe(
         }
         StorageSource::Paths(paths) => {
             let described = |path: &PathBuf| DeviceDescription {
-                name: path.display().to_string(),
+                id: DeviceId::new(path.display().to_string()),
                 ..DeviceDescription::default()
             };
             (None, "paths".to_owned(), paths.iter().map(described).collect())
@@ -234,9 +235,7 @@ pub fn describe(
     };
     for server in 0..all {
         for (role, storage) in roles {
-            devices.extend(described(storage).into_iter().map(|device| {
-                named(DeviceDescription { name: of_role(role, &device.name), ..device }, server)
-            }));
+            devices.extend(described(storage).into_iter().map(|device| of(device, server, Some(role))));
         }
     }
     let usable_bytes = usable_bytes(storage, servers);
@@ -250,14 +249,9 @@ fn described(storage: &StorageSpec) -> Vec<DeviceDescription> {
     devices.map(DeviceSpec::describe).collect()
 }
 
-/// A device of the storage that a role of the system has.
-pub fn of_role(role: &str, device: &str) -> String {
-    format!("{role}: {device}")
-}
-
-/// A device's or a layer's name, and whose it is where there are several servers.
-pub fn of_server(name: &str, server: usize, servers: usize) -> String {
-    if servers > 1 { format!("server {}: {name}", server + 1) } else { name.to_owned() }
+/// How a record tells servers apart, where there are several.
+pub fn server_number(server: usize, servers: usize) -> Option<u32> {
+    (servers > 1).then(|| u32::try_from(server + 1).unwrap_or(u32::MAX))
 }
 
 /// What the devices hold as they are sold, each byte once; `None` for real paths.
@@ -361,7 +355,7 @@ mod tests {
         assert_eq!(device_names(&storage), names[1..], "the first device is a disk and not the cache");
         let record = describe(&storage, &[], 1, "fuse+loop");
         assert_eq!(record.layout, "mirror, write-back cache of 64 GB, zstd, link of 3125 MB/s and 20 us");
-        let described: Vec<&str> = record.devices.iter().map(|device| device.name.as_str()).collect();
+        let described: Vec<&str> = record.devices.iter().map(|device| device.id.name.as_str()).collect();
         assert_eq!(described, names);
         // Of a mirror of two with a cache, the size of one.
         assert_eq!(record.usable_bytes, Some(6_000_000_000_000));

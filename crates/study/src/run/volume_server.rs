@@ -133,6 +133,7 @@ impl VolumeServer {
     pub fn volumes(&self) -> Result<Vec<LayerActivity>, CellError> {
         let state = self.state()?;
         let figures = |volume: underlay_volume::server::protocol::VolumeState| LayerActivity {
+            server: None,
             name: volume.name,
             kind: "volume".to_owned(),
             figures: [

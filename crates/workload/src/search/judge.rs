@@ -122,7 +122,7 @@ pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
     if share(counts.errors) > ERROR_SHARE {
         return Verdict::Fails(format!("{:.2} % of the operations failed", share(counts.errors) * 100.0));
     }
-    let IntegrityRecord { checked, mismatches } = counts.integrity;
+    let IntegrityRecord { checked, mismatches, .. } = counts.integrity;
     if mismatches as f64 > ERROR_SHARE * checked as f64 {
         let share = mismatches as f64 / checked.max(1) as f64;
         return Verdict::Fails(format!(
@@ -264,7 +264,7 @@ mod tests {
         let slow = StepCounts { answered: 980, ..step(1_000, 0) };
         let Verdict::Fails(reason) = judge(&slow, &[P99]) else { panic!("2 % were left") };
         assert_eq!(reason, "not sustained: 98.0 % of the operations were answered in time");
-        let integrity = IntegrityRecord { checked: 2_000, mismatches: 300 };
+        let integrity = IntegrityRecord { checked: 2_000, mismatches: 300, ..IntegrityRecord::default() };
         let wrong = judge(&StepCounts { integrity, ..step(1_000, 0) }, &[P99]);
         assert!(matches!(wrong, Verdict::Fails(reason) if reason.starts_with("15.00 % of the records")));
         let failing = StepCounts { errors: 20, ..step(1_000, 0) };

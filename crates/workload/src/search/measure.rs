@@ -137,7 +137,7 @@ fn counts(measured: &Measured, intervals: &[IntervalLatencies], bounds: &[Bound]
         due: measured.latency.histogram.count() + errors,
         answered: measured.operations,
         errors,
-        integrity: measured.integrity.unwrap_or_default(),
+        integrity: measured.integrity.clone().unwrap_or_default(),
         beyond: beyond(&measured.latency.histogram),
         intervals: by_time.into_values().collect(),
     }

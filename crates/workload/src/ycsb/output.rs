@@ -31,7 +31,7 @@ pub fn entries(measured: &Measured, facts: RunFacts<'_>, options: &OutputOptions
     sheet.whole("TOTAL_GC_TIME", "Time(ms)", 0);
     sheet.real("TOTAL_GC_TIME_%", "Time(%)", 0.0);
     let mut sections = sections(measured, facts.particulars, options);
-    if let Some(integrity) = measured.integrity {
+    if let Some(integrity) = &measured.integrity {
         let section = verification(measured, integrity, facts.particulars);
         // A load checks nothing.
         if !section.returns.is_empty() {
@@ -65,7 +65,7 @@ const VERIFY: &str = "VERIFY";
 /// What came of checking values. A record that was not there is an error, as in YCSB.
 fn verification(
     measured: &Measured,
-    integrity: IntegrityRecord,
+    integrity: &IntegrityRecord,
     particulars: Option<&Particulars>,
 ) -> Section {
     let kinds = [OperationKind::Read, OperationKind::ReadModifyWrite];

@@ -355,7 +355,7 @@ fn the_intended_start_is_shown_as_asked() {
 #[test]
 fn checks_and_closed_connections_have_sections() {
     let (mut measured, mut particulars) = reads();
-    measured.integrity = Some(IntegrityRecord { checked: 3, mismatches: 1 });
+    measured.integrity = Some(IntegrityRecord { checked: 3, mismatches: 1, ..IntegrityRecord::default() });
     particulars.checks = histogram(&[1000, 1000, 2000]);
     particulars.closings = histogram(&[2000]);
     let options = OutputOptions { percentiles: Vec::new(), ..OutputOptions::default() };

@@ -101,7 +101,7 @@ fn coordinate(
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    let mismatches = together.measured.integrity.map_or(0, |integrity| integrity.mismatches);
+    let mismatches = together.measured.integrity.as_ref().map_or(0, |integrity| integrity.mismatches);
     let is_good = together.measured.errors + mismatches == 0 && together.lost_threads == 0;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
 }

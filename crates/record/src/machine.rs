@@ -1,0 +1,16 @@
+//! What a run was measured on.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Machine {
+    pub hostname: String,
+    pub cores: u32,
+    pub memory_bytes: u64,
+    pub cpu: String,
+    pub kernel: String,
+    pub distribution: String,
+    /// `kvm`, `none` ... where it can be told.
+    pub virtualisation: Option<String>,
+}

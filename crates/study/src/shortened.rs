@@ -1,0 +1,30 @@
+//! What the short form of a study has in the place of its data.
+
+use underlay_record::Shortened;
+
+use crate::spec::{Study, WorkloadSpec};
+use crate::units::parse_bytes;
+
+/// None where the study is no short form, and unless one amount, that of all workloads, gives way to another: of several,
+/// nothing tells which stands for which.
+pub fn of(study: &Study) -> Option<Shortened> {
+    if !study.short {
+        return None;
+    }
+    let stored = |name: &str| study.media_files.get(name).cloned().ok_or_else(|| "it was not kept".into());
+    let full = Study::parse_with_media("the study", &study.source_toml, false, &stored).ok()?;
+    let is_kept = |workload: &&WorkloadSpec| study.workloads.iter().any(|one| one.name == workload.name);
+    let short_bytes = one_amount(study.workloads.iter())?;
+    let full_bytes = one_amount(full.workloads.iter().filter(is_kept))?;
+    (short_bytes != full_bytes).then_some(Shortened { full_bytes, short_bytes })
+}
+
+/// The only size of all workloads of requests, where the study writes it as one.
+fn one_amount<'a>(workloads: impl Iterator<Item = &'a WorkloadSpec>) -> Option<f64> {
+    let mut sizes = workloads.flat_map(|workload| &workload.sizes);
+    let first = sizes.next()?.label.as_deref()?;
+    sizes
+        .all(|size| size.label.as_deref() == Some(first))
+        .then(|| parse_bytes(first).ok())?
+        .map(|bytes| bytes as f64)
+}
