@@ -51,7 +51,7 @@ impl SshHost {
         Ok(SshHost { destination: destination.to_owned(), program: program.to_owned() })
     }
 
-    pub fn destination(&self) -> &str {
+    pub(crate) fn destination(&self) -> &str {
         &self.destination
     }
 

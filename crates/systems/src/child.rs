@@ -73,7 +73,7 @@ impl Child {
     }
 
     /// Like [`spawn`](Self::spawn), for one of several processes of `system`, which messages call `name`.
-    pub fn spawn_as(
+    pub(crate) fn spawn_as(
         system: &'static str,
         name: &str,
         mut command: Command,
@@ -291,7 +291,7 @@ impl ChildState {
     }
 
     /// Asks the process to shut down (SIGTERM), and nothing else in its group.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let end = self.end.lock();
         if !end.over {
             // Fails only if it has ended already.
@@ -300,7 +300,7 @@ impl ChildState {
     }
 
     /// Its exit status; `None` while it runs, and if a signal ended it.
-    pub fn exit_code(&self) -> Option<i32> {
+    pub(crate) fn exit_code(&self) -> Option<i32> {
         self.end.lock().status?.code()
     }
 

@@ -21,7 +21,7 @@ const OPTIONS: [&str; 5] =
 
 /// Sources that are compiled together.
 #[derive(Clone, Copy, Debug)]
-pub struct JavaSources {
+pub(crate) struct JavaSources {
     /// The name of the folder, also used in messages: `jvm-child`.
     pub name: &'static str,
     /// The path of each file below the root of the sources (`underlay/jvm/Server.java`), and its text.
@@ -30,7 +30,7 @@ pub struct JavaSources {
 
 impl JavaSources {
     /// The folder of the compiled classes, for a [`ClassPath`]. They are compiled if they aren't in the cache.
-    pub fn classes(
+    pub(crate) fn classes(
         &self,
         system: &'static str,
         class_path: &ClassPath,
@@ -41,7 +41,7 @@ impl JavaSources {
     }
 
     /// Like [`classes`](Self::classes), in a cache other than the user's.
-    pub fn classes_in(
+    pub(crate) fn classes_in(
         &self,
         cache: &Path,
         system: &'static str,

@@ -25,7 +25,7 @@ impl SystemError {
     }
 
     /// The first of the mistakes in a system's settings: (setting, what was expected).
-    pub fn first_mistake(system: &'static str, mistakes: Vec<(String, String)>) -> SystemError {
+    pub(crate) fn first_mistake(system: &'static str, mistakes: Vec<(String, String)>) -> SystemError {
         let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
         SystemError::Setting { system, key, problem }
     }

@@ -121,7 +121,7 @@ impl ClassPath {
     }
 
     /// Appends a folder of class files and resources, such as compiled sources or a configuration.
-    pub fn with_classes(mut self, folder: impl Into<PathBuf>) -> ClassPath {
+    pub(crate) fn with_classes(mut self, folder: impl Into<PathBuf>) -> ClassPath {
         self.entries.push(Entry::Classes(folder.into()));
         self
     }

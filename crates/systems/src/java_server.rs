@@ -25,7 +25,7 @@ const HOSTS: &str = "hosts";
 
 /// A Java program that can be started.
 #[derive(Clone, Debug)]
-pub struct JavaServer {
+pub(crate) struct JavaServer {
     /// The system that errors name.
     pub system: &'static str,
     /// The name of the process in messages and files: `NameNode`, `DataNode 2`.
@@ -50,7 +50,7 @@ pub struct JavaServer {
 
 impl JavaServer {
     /// Starts it inside `memory`. It need not be ready yet when this returns.
-    pub fn start(&self, java: &Java, memory: &Memory) -> Result<JavaProcess, SystemError> {
+    pub(crate) fn start(&self, java: &Java, memory: &Memory) -> Result<JavaProcess, SystemError> {
         let log = self.log();
         let command = self.command(java).map_err(|error| {
             self.failed("starting", format!("can't prepare {}: {error}", self.folder.display()), None)
@@ -61,7 +61,12 @@ impl JavaServer {
 
     /// Runs a tool outside of any memory budget and returns what it printed. Fails if the tool takes longer than `limit` or exits
     /// with a status other than 0.
-    pub fn run(&self, java: &Java, during: &'static str, limit: Duration) -> Result<String, SystemError> {
+    pub(crate) fn run(
+        &self,
+        java: &Java,
+        during: &'static str,
+        limit: Duration,
+    ) -> Result<String, SystemError> {
         let process = self.start(java, &Memory::unlimited())?;
         let state = process.state();
         if !state.wait(limit) {
@@ -77,7 +82,7 @@ impl JavaServer {
     }
 
     /// Where its output goes.
-    pub fn log(&self) -> PathBuf {
+    pub(crate) fn log(&self) -> PathBuf {
         self.folder.join(format!("{}.log", self.file_name()))
     }
 
@@ -139,19 +144,19 @@ impl JavaServer {
 
 /// A running Java program. Dropping it kills it.
 #[derive(Debug)]
-pub struct JavaProcess {
+pub(crate) struct JavaProcess {
     child: Child,
     namespace: Option<Arc<NetworkNamespace>>,
     killed: AtomicBool,
 }
 
 impl JavaProcess {
-    pub fn state(&self) -> &Arc<ChildState> {
+    pub(crate) fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
 
     /// Waits until something listens at `address` in its network. Fails if the process ends first.
-    pub fn wait_for_listener(&self, address: SocketAddr, limit: Duration) -> Result<(), SystemError> {
+    pub(crate) fn wait_for_listener(&self, address: SocketAddr, limit: Duration) -> Result<(), SystemError> {
         let connects = || TcpStream::connect_timeout(&address, CONNECT_LIMIT).is_ok();
         self.wait_until("starting", &format!("listening at {address}"), limit, &|| {
             Ok(match &self.namespace {
@@ -163,7 +168,7 @@ impl JavaProcess {
 
     /// Waits until `ready` returns true. Fails if `ready` does, if the process ends first, and after `limit`: then the error says
     /// that it is not yet `what`.
-    pub fn wait_until(
+    pub(crate) fn wait_until(
         &self,
         during: &'static str,
         what: &str,
@@ -174,35 +179,35 @@ impl JavaProcess {
     }
 
     /// Fails with the end of its log if it has ended.
-    pub fn check(&self, during: &'static str) -> Result<(), SystemError> {
+    pub(crate) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         let state = self.state();
         if state.is_running() { Ok(()) } else { Err(state.failed(during, state.describe())) }
     }
 
     /// Kills it. It doesn't count as failed afterwards.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Relaxed);
         self.child.kill();
     }
 
-    pub fn was_killed(&self) -> bool {
+    pub(crate) fn was_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
     }
 
     /// Asks it to end and waits. After `limit` it is killed, which is an error.
-    pub fn end(&self, limit: Duration) -> Result<(), SystemError> {
+    pub(crate) fn end(&self, limit: Duration) -> Result<(), SystemError> {
         self.state().terminate();
         self.wait_for_end(limit)
     }
 
     /// Like [`end`](Self::end), if it has been asked already.
-    pub fn wait_for_end(&self, limit: Duration) -> Result<(), SystemError> {
+    pub(crate) fn wait_for_end(&self, limit: Duration) -> Result<(), SystemError> {
         if self.was_killed() { Ok(()) } else { self.child.wait_for_end(limit) }
     }
 }
 
 /// Asks all of them to end, then waits for each. Those that take longer than `limit` are killed. Returns the first error.
-pub fn end_all<'a>(
+pub(crate) fn end_all<'a>(
     processes: impl IntoIterator<Item = &'a JavaProcess>,
     limit: Duration,
 ) -> Result<(), SystemError> {

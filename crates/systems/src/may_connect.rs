@@ -8,7 +8,7 @@ use std::str::FromStr;
 use crate::error::SystemError;
 
 /// The option and the environment variable that the list comes from.
-pub const OPTION: &str = "--may-connect";
+pub(crate) const OPTION: &str = "--may-connect";
 pub const VARIABLE: &str = "UNDERLAY_MAY_CONNECT";
 
 /// Which existing clusters may be connected to.
@@ -105,7 +105,7 @@ impl Allowed {
     }
 
     /// For another process: `ADDRESS PORT`, separated by commas, where port 0 means all ports.
-    pub fn to_words(&self) -> String {
+    pub(crate) fn to_words(&self) -> String {
         let words = self.0.iter().map(|(address, port)| format!("{address} {}", port.unwrap_or(0)));
         words.collect::<Vec<_>>().join(",")
     }
@@ -152,7 +152,7 @@ impl MayConnect {
 }
 
 /// Why these endpoints are not connected to.
-pub fn not_listed(endpoints: &[String]) -> String {
+pub(crate) fn not_listed(endpoints: &[String]) -> String {
     format!(
         "this worker may not connect to {}: start it with {} as well (or name it in {VARIABLE})",
         endpoints.join(", "),

@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// Unmounts, in the namespace of `process`, what other runs have attached. The mounts that its own directories `own` are on stay.
 /// Waits up to `limit` for a process that has just started to enter its namespace.
-pub fn let_go_of_others(process: u32, own: &[&Path], limit: Duration) -> io::Result<()> {
+pub(crate) fn let_go_of_others(process: u32, own: &[&Path], limit: Duration) -> io::Result<()> {
     let_go(process, limit, |mounts| others(mounts, own, &backing_file))
 }
 

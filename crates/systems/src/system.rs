@@ -35,13 +35,13 @@ pub struct NodePaths {
 ///
 /// # Errors
 /// When there is none.
-pub fn first_data_directory<'a, T>(system: &'static str, data: &'a [T]) -> Result<&'a T, SystemError> {
+pub(crate) fn first_data_directory<'a, T>(system: &'static str, data: &'a [T]) -> Result<&'a T, SystemError> {
     data.first().ok_or_else(|| SystemError::starting(system, "there is no data directory"))
 }
 
 /// Checks that `directory` exists. Systems must not create a missing one: it would end up on whatever is below the mount that is
 /// missing.
-pub fn check_attached(system: &'static str, directory: &Path) -> Result<(), SystemError> {
+pub(crate) fn check_attached(system: &'static str, directory: &Path) -> Result<(), SystemError> {
     if directory.is_dir() {
         return Ok(());
     }
@@ -51,7 +51,7 @@ pub fn check_attached(system: &'static str, directory: &Path) -> Result<(), Syst
 
 /// Creates the directory `folder` of `system` on a storage. The root of a file system is not used, since it may hold other
 /// things (`lost+found`).
-pub fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
+pub(crate) fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
     check_attached(system, storage)?;
     let folder = storage.join(folder);
     std::fs::create_dir_all(&folder).map_err(|error| {

@@ -23,7 +23,7 @@ use crate::child::Child;
 use crate::mount_namespace::let_go_of_others;
 use crate::system::SystemError;
 
-pub const USER: &str = "nobody";
+pub(crate) const USER: &str = "nobody";
 /// Its usual id on Linux, for hosts without an entry in /etc/passwd.
 const NOBODY: u32 = 65534;
 const SHARED: &str = fleeting::SHARED;
@@ -52,7 +52,7 @@ const NAMESPACE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Where a third-party program works.
 #[derive(Debug)]
-pub struct Room {
+pub(crate) struct Room {
     /// Its path as seen by this process.
     path: PathBuf,
     descriptor: OwnedFd,
@@ -64,14 +64,14 @@ pub struct Room {
 }
 
 /// Whether this process has rights that third-party programs must not get.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 impl Room {
     /// Creates one in the folder `work` if that can become the program's `/tmp`. On hosts without namespaces it is created in the
     /// host's `/tmp` instead, which that user can reach.
-    pub fn make(work: &Path) -> io::Result<Room> {
+    pub(crate) fn make(work: &Path) -> io::Result<Room> {
         let user = user();
         let path = work.join("room");
         make_private(&path)?;
@@ -93,22 +93,22 @@ impl Room {
     }
 
     /// The path of `name` for this process.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// The path of `name` for the program.
-    pub fn inside(&self, name: &str) -> PathBuf {
+    pub(crate) fn inside(&self, name: &str) -> PathBuf {
         self.folder_inside().join(name)
     }
 
     /// The path of the room for the program.
-    pub fn folder_inside(&self) -> &Path {
+    pub(crate) fn folder_inside(&self) -> &Path {
         if self.is_apart { Path::new(SHARED) } else { &self.path }
     }
 
     /// How the program runs, as a phrase for progress messages.
-    pub fn describe(&self) -> &'static str {
+    pub(crate) fn describe(&self) -> &'static str {
         if self.is_apart {
             "as nobody"
         } else {
@@ -117,13 +117,13 @@ impl Room {
     }
 
     /// Creates a folder for the program. Must not be called once the program runs.
-    pub fn make_folder(&self, name: &str) -> io::Result<()> {
+    pub(crate) fn make_folder(&self, name: &str) -> io::Result<()> {
         make_private(&self.path(name))?;
         self.give(name)
     }
 
     /// Creates a file that only the program can read. Must not be called once the program runs.
-    pub fn make_file(&self, name: &str, content: &[u8]) -> io::Result<()> {
+    pub(crate) fn make_file(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let mut file = underlay_files::plain_file::for_writing().create_new(true).open(self.path(name))?;
         io::Write::write_all(&mut file, content)?;
         self.give(name)
@@ -134,7 +134,7 @@ impl Room {
     }
 
     /// Starts the program, whose environment has been set, and hands the room over to it.
-    pub fn spawn(
+    pub(crate) fn spawn(
         &self,
         system: &'static str,
         mut command: Command,
@@ -184,7 +184,7 @@ impl Room {
     ///
     /// # Errors
     /// When there is anything else in the folder: says what.
-    pub fn collect<'a>(
+    pub(crate) fn collect<'a>(
         &self,
         folder: &str,
         wanted: impl IntoIterator<Item = (&'a str, u64)> + Clone,
@@ -285,7 +285,7 @@ fn can_be_apart(room: &Path, user: (Uid, Gid)) -> io::Result<bool> {
 }
 
 /// Finds a `program` in the folders of `path` that the user can run, or says why the user can't. `None` if there is none.
-pub fn program(path: &OsStr, program: &str) -> Option<Result<PathBuf, String>> {
+pub(crate) fn program(path: &OsStr, program: &str) -> Option<Result<PathBuf, String>> {
     let mut closed = None;
     for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
         let found = folder.join(program);
@@ -304,7 +304,7 @@ pub fn program(path: &OsStr, program: &str) -> Option<Result<PathBuf, String>> {
 }
 
 /// Why the user can't run the program at this path.
-pub fn closed_to_others(program: &Path) -> Option<String> {
+pub(crate) fn closed_to_others(program: &Path) -> Option<String> {
     let path = match std::fs::canonicalize(program) {
         Ok(path) => path,
         Err(error) => return Some(error.to_string()),

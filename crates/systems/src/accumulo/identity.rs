@@ -13,7 +13,7 @@ const FILE: &str = "instance";
 
 /// The stages in the life of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub(super) enum Life {
     /// Its first start has begun.
     Making,
     /// It is running, or was killed.
@@ -26,7 +26,7 @@ const LIVES: [(&str, Life); 3] =
     [("making", Life::Making), ("running", Life::Running), ("stopped", Life::Stopped)];
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct Identity {
+pub(super) struct Identity {
     pub life: Life,
     pub secret: String,
     pub password: String,
@@ -41,13 +41,13 @@ impl std::fmt::Debug for Identity {
 
 impl Identity {
     /// For a new instance.
-    pub fn generate() -> io::Result<Identity> {
+    pub(super) fn generate() -> io::Result<Identity> {
         let (secret, password) = (random_password()?, random_password()?);
         Ok(Identity { life: Life::Making, secret, password, logs: Vec::new() })
     }
 
     /// Reads the one in `directory`; `None` if there never was an instance.
-    pub fn read(directory: &Path) -> io::Result<Option<Identity>> {
+    pub(super) fn read(directory: &Path) -> io::Result<Option<Identity>> {
         match underlay_files::read_text(&directory.join(FILE), 1 << 20) {
             Ok(text) => Identity::parse(&text)
                 .map(Some)
@@ -58,7 +58,7 @@ impl Identity {
     }
 
     /// Replaces the one in `directory` atomically.
-    pub fn write(&self, directory: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
         underlay_files::replace(&directory.join(FILE), Access::Private, self.text().as_bytes())
     }
 

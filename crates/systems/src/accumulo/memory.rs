@@ -1,13 +1,13 @@
 //! How the budget is divided among the processes of an instance and the page cache.
 
-pub const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
 /// What a Java process needs besides its heap for code, classes and stacks. Measured: 60 to 70 MiB.
-pub const JAVA_OWN_BYTES: u64 = 72 * MIB;
+pub(super) const JAVA_OWN_BYTES: u64 = 72 * MIB;
 /// Tablet servers need more: they use both compilers and have a thread per client.
 const SERVER_OWN_BYTES: u64 = 112 * MIB;
 /// Buffers for its sockets and HDFS outside of its heap.
-pub const SERVER_DIRECT_BYTES: u64 = 32 * MIB;
+pub(super) const SERVER_DIRECT_BYTES: u64 = 32 * MIB;
 /// What a tablet server's heap holds besides maps and caches: blocks and packets of compactions, open files and requests.
 const SERVER_BASE_BYTES: u64 = 64 * MIB;
 /// With a larger heap, measurements would mostly show pauses of the serial collector. The remainder is page cache.
@@ -15,13 +15,13 @@ const MAX_HEAP_BYTES: u64 = 8 << 30;
 /// With less than this, a tablet server spends its time flushing its maps.
 const MIN_DATA_BYTES: u64 = 64 * MIB;
 
-pub const ZOOKEEPER_HEAP_BYTES: u64 = 48 * MIB;
-pub const MANAGER_HEAP_BYTES: u64 = 96 * MIB;
-pub const GC_HEAP_BYTES: u64 = 56 * MIB;
+pub(super) const ZOOKEEPER_HEAP_BYTES: u64 = 48 * MIB;
+pub(super) const MANAGER_HEAP_BYTES: u64 = 96 * MIB;
+pub(super) const GC_HEAP_BYTES: u64 = 56 * MIB;
 
 /// How the memory that is left for data is divided. The rest is page cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shares {
+pub(super) struct Shares {
     pub map: f64,
     pub data_cache: f64,
     pub index_cache: f64,
@@ -29,7 +29,7 @@ pub struct Shares {
 
 /// The sizes that follow from a budget. Those of tablet servers are per server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Division {
+pub(super) struct Division {
     pub heap_bytes: u64,
     /// For new writes, as Accumulo counts them.
     pub map_bytes: u64,
@@ -53,13 +53,13 @@ fn server_bytes() -> u64 {
 }
 
 /// The smallest budget for this many tablet servers on an HDFS that takes `hdfs_bytes`.
-pub fn min_bytes(servers: u64, hdfs_bytes: u64) -> u64 {
+pub(super) fn min_bytes(servers: u64, hdfs_bytes: u64) -> u64 {
     hdfs_bytes + fixed_bytes() + servers * (server_bytes() + MIN_DATA_BYTES)
 }
 
 impl Division {
     /// Divides `budget_bytes`, which must be at least [`min_bytes`]. Maps on the Java heap take about twice what Accumulo counts.
-    pub fn of(
+    pub(super) fn of(
         budget_bytes: u64,
         servers: u64,
         hdfs_bytes: u64,

@@ -9,14 +9,14 @@ use crate::hdfs::{DataDirectory, Plan, StorageType};
 use crate::system::{NodePaths, StoragePaths, SystemError, check_roles, first_data_directory, make_on};
 
 /// What it can keep on a separate storage.
-pub const ROLES: &[(&str, &str)] = &[
+pub(super) const ROLES: &[(&str, &str)] = &[
     ("metadata", "the NameNode's image and log, ZooKeeper's data"),
     ("wal", "the log that every write goes to first; without a separate storage it is in HDFS"),
 ];
 
 /// Directories that exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub(super) struct Places {
     /// The directories of each DataNode.
     pub datanodes: Vec<Vec<DataDirectory>>,
     pub namenode: PathBuf,
@@ -30,7 +30,7 @@ pub struct Places {
 impl Places {
     /// Creates them on `paths`. The storage's own directories must exist: created here, they would be on whatever is below the
     /// missing mount.
-    pub fn on(paths: &StoragePaths, config: &Config) -> Result<Places, SystemError> {
+    pub(super) fn on(paths: &StoragePaths, config: &Config) -> Result<Places, SystemError> {
         let first = NodePaths { data: paths.data.clone(), roles: paths.roles.clone() };
         let nodes: Vec<&NodePaths> = std::iter::once(&first).chain(&paths.further_nodes).collect();
         let count = config.datanodes();

@@ -25,7 +25,7 @@ use crate::system::{Running, Settings, SystemError, Visibility};
 const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// The processes of an instance that was started here. The servers are dropped first, before HDFS.
-pub struct Cluster {
+pub(super) struct Cluster {
     pub servers: Servers,
     pub hdfs: Hdfs,
     pub environment: ProcessEnvironment,
@@ -42,7 +42,7 @@ impl Cluster {
     }
 
     /// The cause of a client's error if one of our processes has ended, otherwise the error itself.
-    pub fn explain(&self, during: &'static str, error: SystemError) -> SystemError {
+    pub(super) fn explain(&self, during: &'static str, error: SystemError) -> SystemError {
         self.check(during).and_then(|()| self.hdfs.health()).err().unwrap_or(error)
     }
 
@@ -103,7 +103,7 @@ fn files_in(directory: &Path) -> (f64, f64) {
 }
 
 /// An instance with a client. The client process is dropped first, before the servers.
-pub struct Started {
+pub(super) struct Started {
     client: JvmChild,
     /// `None` for an existing instance.
     cluster: Option<Cluster>,
@@ -113,7 +113,12 @@ pub struct Started {
 }
 
 impl Started {
-    pub fn new(config: Config, client: JvmChild, cluster: Option<Cluster>, settings: &Settings) -> Started {
+    pub(super) fn new(
+        config: Config,
+        client: JvmChild,
+        cluster: Option<Cluster>,
+        settings: &Settings,
+    ) -> Started {
         let visibility = settings.visibility.clone();
         Started { client, cluster, config, visibility, connections: AtomicU64::new(0) }
     }

@@ -22,7 +22,7 @@ use crate::network_namespace::NetworkNamespace;
 use crate::private_file::write_private;
 use crate::system::{Memory, SystemError};
 
-pub const INSTANCE: &str = "underlay";
+pub(super) const INSTANCE: &str = "underlay";
 const MAIN: &str = "org.apache.accumulo.start.Main";
 const MANAGER_PORT: u16 = 9999;
 const TABLET_SERVER_PORT: u16 = 9997;
@@ -33,7 +33,7 @@ const SMALL_DIRECT_BYTES: u64 = 16 * MIB;
 
 /// What all processes have in common: their programs, network and memory.
 #[derive(Debug)]
-pub struct ProcessEnvironment {
+pub(super) struct ProcessEnvironment {
     pub java: Java,
     /// The files of [`crate::artifacts::ACCUMULO`].
     pub library: PathBuf,
@@ -45,11 +45,11 @@ pub struct ProcessEnvironment {
 }
 
 impl ProcessEnvironment {
-    pub fn site_file(&self) -> PathBuf {
+    pub(super) fn site_file(&self) -> PathBuf {
         self.scratch.join(SITE_FILE)
     }
 
-    pub fn logging_option(&self) -> String {
+    pub(super) fn logging_option(&self) -> String {
         format!("-Dlog4j2.configurationFile={}", self.scratch.join(LOGGING_FILE).display())
     }
 
@@ -84,7 +84,7 @@ impl ProcessEnvironment {
 }
 
 /// Starts ZooKeeper, which everything else needs.
-pub fn start_zookeeper(
+pub(super) fn start_zookeeper(
     environment: &ProcessEnvironment,
     directory: &Path,
     session_timeout: Duration,
@@ -105,7 +105,7 @@ pub fn start_zookeeper(
 
 /// The running processes. Dropping them kills them.
 #[derive(Debug)]
-pub struct Servers {
+pub(super) struct Servers {
     pub zookeeper: JavaProcess,
     pub manager: JavaProcess,
     pub tablet_servers: Vec<JavaProcess>,
@@ -114,7 +114,7 @@ pub struct Servers {
 
 /// How to start the servers above HDFS.
 #[derive(Debug)]
-pub struct Plan<'a> {
+pub(super) struct Plan<'a> {
     pub site: Site<'a>,
     /// The configuration directory of HDFS.
     pub hdfs_configuration: PathBuf,
@@ -125,7 +125,7 @@ pub struct Plan<'a> {
 impl Servers {
     /// Initialises the instance if it is new, cleans up if it was killed, and starts its processes. They accept clients when this
     /// returns.
-    pub fn start(
+    pub(super) fn start(
         environment: &ProcessEnvironment,
         plan: &Plan<'_>,
         zookeeper: JavaProcess,
@@ -183,7 +183,7 @@ impl Servers {
     }
 
     /// All processes, ZooKeeper first.
-    pub fn all(&self) -> impl Iterator<Item = &JavaProcess> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &JavaProcess> {
         [&self.zookeeper, &self.manager]
             .into_iter()
             .chain(&self.tablet_servers)
@@ -191,7 +191,7 @@ impl Servers {
     }
 
     /// Flushes every tablet and stops every server, ZooKeeper last.
-    pub fn stop(
+    pub(super) fn stop(
         self,
         environment: &ProcessEnvironment,
         hdfs_configuration: &Path,

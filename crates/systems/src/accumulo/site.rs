@@ -11,13 +11,13 @@ use super::config::Config;
 use super::memory::{Division, MIB};
 
 /// Where ZooKeeper listens in the network namespace.
-pub const ZOOKEEPER: &str = "127.0.0.1:2181";
-pub const SITE_FILE: &str = "accumulo.properties";
-pub const LOGGING_FILE: &str = "log4j2.properties";
-pub const ZOOKEEPER_FILE: &str = "zoo.cfg";
+pub(super) const ZOOKEEPER: &str = "127.0.0.1:2181";
+pub(super) const SITE_FILE: &str = "accumulo.properties";
+pub(super) const LOGGING_FILE: &str = "log4j2.properties";
+pub(super) const ZOOKEEPER_FILE: &str = "zoo.cfg";
 
 /// The property for the volume of a tablet server's logs.
-pub const PREFERRED_LOG: &str = "general.custom.volume.preferred.logger";
+pub(super) const PREFERRED_LOG: &str = "general.custom.volume.preferred.logger";
 /// Accumulo's default, stretched in slow motion.
 const RPC_TIMEOUT: Duration = Duration::from_secs(120);
 /// A tablet server that can't make room for writes terminates itself after this time; Accumulo's default.
@@ -35,7 +35,7 @@ const MAX_LOG_BYTES: u64 = 1024 * MIB;
 
 /// A directory on this host for write-ahead logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogVolume {
+pub(super) struct LogVolume {
     pub directory: PathBuf,
     /// The path of the same directory when the instance last ran.
     pub before: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct LogVolume {
 
 impl LogVolume {
     /// Its URI as a volume of Accumulo. `None` for paths with characters that have a meaning in lists of volumes.
-    pub fn uri(directory: &Path) -> Option<String> {
+    pub(super) fn uri(directory: &Path) -> Option<String> {
         let path = directory.to_str()?;
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
         (path.starts_with('/') && path.chars().all(plain)).then(|| format!("file:{path}"))
@@ -52,7 +52,7 @@ impl LogVolume {
 
 /// What the site's properties are made from.
 #[derive(Clone, Debug)]
-pub struct Site<'a> {
+pub(super) struct Site<'a> {
     pub config: &'a Config,
     pub division: Division,
     /// `hdfs://127.0.0.1:8020`
@@ -66,7 +66,7 @@ pub struct Site<'a> {
 }
 
 impl Site<'_> {
-    pub fn session_timeout(&self) -> Duration {
+    pub(super) fn session_timeout(&self) -> Duration {
         session_timeout(self.config, self.slow_motion)
     }
 
@@ -75,7 +75,7 @@ impl Site<'_> {
     }
 
     /// Every property, by Accumulo's names.
-    pub fn properties(&self) -> BTreeMap<String, String> {
+    pub(super) fn properties(&self) -> BTreeMap<String, String> {
         let (config, division) = (self.config, &self.division);
         let bytes = |bytes: u64| bytes.to_string();
         let hdfs = format!("{}/accumulo", self.hdfs);
@@ -161,7 +161,7 @@ impl Site<'_> {
 }
 
 /// How long a tablet server may be silent before it counts as dead.
-pub fn session_timeout(config: &Config, slow_motion: f64) -> Duration {
+pub(super) fn session_timeout(config: &Config, slow_motion: f64) -> Duration {
     Duration::from_secs(config.session_timeout_s).mul_f64(slow_motion).min(MAX_SESSION_TIMEOUT)
 }
 
@@ -170,7 +170,7 @@ fn milliseconds(time: Duration) -> String {
 }
 
 /// ZooKeeper's configuration, its data in `directory`.
-pub fn zookeeper(directory: &Path, session_timeout: Duration) -> String {
+pub(super) fn zookeeper(directory: &Path, session_timeout: Duration) -> String {
     let (host, port) = ZOOKEEPER.split_once(':').unwrap_or_default();
     // ZooKeeper allows sessions of at most 20 ticks and checks them once per tick.
     let tick_ms = (session_timeout.as_millis() / 15).max(100);
@@ -182,7 +182,7 @@ pub fn zookeeper(directory: &Path, session_timeout: Duration) -> String {
 }
 
 /// The logging configuration of all processes, which log to their output.
-pub const LOGGING: &str = "\
+pub(super) const LOGGING: &str = "\
 status = error
 appender.out.type = Console
 appender.out.name = out
@@ -199,7 +199,7 @@ logger.audit.level = off
 ";
 
 /// A file of properties as Accumulo reads it, where commas do not separate values.
-pub fn text(properties: &BTreeMap<String, String>) -> String {
+pub(super) fn text(properties: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
     for (name, value) in properties {
         let escaped = |letter: char| if "\\ :=".contains(letter) { vec!['\\', letter] } else { vec![letter] };

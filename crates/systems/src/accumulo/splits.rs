@@ -17,7 +17,7 @@ fn share_before(digits: f64) -> f64 {
 }
 
 /// The first name of every tablet except the first.
-pub fn split_points(tablets: u64) -> Vec<String> {
+pub(super) fn split_points(tablets: u64) -> Vec<String> {
     (1..tablets)
         .map(|tablet| {
             let share = tablet as f64 / tablets as f64;

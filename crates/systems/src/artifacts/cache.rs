@@ -16,7 +16,7 @@ pub(super) type Fetch<'f> =
     dyn Fn(&ArtifactList, &[LockedFile], &Path, &Path, &dyn Fn(&Progress)) -> Result<(), ArtifactError> + 'f;
 
 /// The cache's directory; it need not exist.
-pub fn root() -> Result<PathBuf, ArtifactError> {
+pub(crate) fn root() -> Result<PathBuf, ArtifactError> {
     let from = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
     if let Some(chosen) = from("UNDERLAY_CACHE") {
         return std::path::absolute(&chosen).map_err(ArtifactError::io("use", chosen));
@@ -36,7 +36,7 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    pub fn of(list: &'a ArtifactList, cache: &Path) -> Result<Place<'a>, ArtifactError> {
+    pub(super) fn of(list: &'a ArtifactList, cache: &Path) -> Result<Place<'a>, ArtifactError> {
         let digest = Sha256::digest(list.locked.as_bytes());
         let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         let (files, name) = (list.files()?, format!("{}-{short}", list.name));
@@ -44,7 +44,11 @@ impl<'a> Place<'a> {
     }
 
     /// The directory with the files. `fetch` is called if they are missing or damaged.
-    pub fn obtain(&self, progress: &dyn Fn(&Progress), fetch: &Fetch<'_>) -> Result<PathBuf, ArtifactError> {
+    pub(super) fn obtain(
+        &self,
+        progress: &dyn Fn(&Progress),
+        fetch: &Fetch<'_>,
+    ) -> Result<PathBuf, ArtifactError> {
         let directory = self.folder.join(&self.name);
         check(&self.folder)?;
         if locked::difference(&directory, &self.files).is_none() {

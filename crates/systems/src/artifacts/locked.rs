@@ -18,7 +18,7 @@ pub struct LockedFile {
 }
 
 /// Reads lines `SHA-256 BYTES NAME`. An error names its line, counted from 1.
-pub fn parse(text: &str) -> Result<Vec<LockedFile>, (usize, String)> {
+pub(super) fn parse(text: &str) -> Result<Vec<LockedFile>, (usize, String)> {
     let mut files: Vec<LockedFile> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let wrong = |problem: &str| (index + 1, problem.to_owned());
@@ -57,7 +57,7 @@ fn hash_of(text: &str) -> Option<[u8; HASH_BYTES]> {
 }
 
 /// How `directory` differs from `files`: `None` if it holds exactly these.
-pub fn difference(directory: &Path, files: &[LockedFile]) -> Option<String> {
+pub(super) fn difference(directory: &Path, files: &[LockedFile]) -> Option<String> {
     let found = match std::fs::read_dir(directory) {
         Ok(found) => found,
         Err(error) => return Some(format!("{} can't be read: {error}", directory.display())),

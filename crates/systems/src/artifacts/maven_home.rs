@@ -20,7 +20,7 @@ const STORES: [&str; 2] = ["-Djavax.net.ssl.trustStore=", "-Djavax.net.ssl.keySt
 
 /// The path of an `mvn` that the user `nobody` can run, with a Java that it can run. `None` if there is no `mvn`; the error says
 /// what it may not execute.
-pub fn program() -> Option<Result<PathBuf, String>> {
+pub(super) fn program() -> Option<Result<PathBuf, String>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mvn = match unprivileged::program(&path, "mvn")? {
         Ok(mvn) => mvn,
@@ -40,7 +40,7 @@ pub fn program() -> Option<Result<PathBuf, String>> {
 }
 
 /// Creates Maven's home directory in the room and sets its environment, which contains nothing else of ours.
-pub fn furnish(room: &Room, command: &mut Command) -> io::Result<()> {
+pub(super) fn furnish(room: &Room, command: &mut Command) -> io::Result<()> {
     command.env_clear();
     room.make_folder(HOME)?;
     room.make_folder(FOLDER)?;

@@ -38,7 +38,7 @@ pub static ACCUMULO: ArtifactList = ArtifactList {
 };
 
 /// HDFS, YARN, MapReduce and the example jobs, with their dependencies.
-pub static HADOOP: ArtifactList = ArtifactList {
+pub(crate) static HADOOP: ArtifactList = ArtifactList {
     name: "hadoop",
     pom: include_str!("hadoop/pom.xml"),
     locked: include_str!("hadoop/locked.txt"),
@@ -72,7 +72,7 @@ impl ArtifactList {
     }
 
     /// The version in the name of the artifact `artifact`, as in `cassandra-all-5.0.9.jar`.
-    pub fn version_of(&self, artifact: &str) -> Option<String> {
+    pub(crate) fn version_of(&self, artifact: &str) -> Option<String> {
         self.files().ok()?.iter().find_map(|file| {
             let rest = file.name.strip_suffix(".jar")?.strip_prefix(artifact)?.strip_prefix('-')?;
             rest.starts_with(|letter: char| letter.is_ascii_digit()).then(|| rest.to_owned())

@@ -11,7 +11,7 @@ const PORTS: [(u16, u16); 3] = [(9042, 7000), (19042, 17000), (29042, 27000)];
 
 /// The addresses 127.0.BLOCK.1 and following, reserved until this is dropped or the process ends.
 #[derive(Debug)]
-pub struct Addresses {
+pub(super) struct Addresses {
     block: u8,
     pair: usize,
     nodes: u8,
@@ -21,7 +21,7 @@ pub struct Addresses {
 
 impl Addresses {
     /// Reserves the first free block for this many nodes.
-    pub fn claim(nodes: u8) -> std::io::Result<Addresses> {
+    pub(super) fn claim(nodes: u8) -> std::io::Result<Addresses> {
         for pair in 0..PORTS.len() {
             for block in 0..=u8::MAX {
                 match Self::claim_block(block, pair, nodes) {
@@ -37,7 +37,7 @@ impl Addresses {
     }
 
     /// Reserves the block with the given [`name`](Self::name) again: nodes of a ring know each other by their addresses.
-    pub fn claim_again(name: &str, nodes: u8) -> std::io::Result<Addresses> {
+    pub(super) fn claim_again(name: &str, nodes: u8) -> std::io::Result<Addresses> {
         let place = name.trim().split_once(' ').and_then(|(block, pair)| {
             Some((block.parse().ok()?, pair.parse().ok().filter(|&pair| pair < PORTS.len())?))
         });
@@ -61,32 +61,32 @@ impl Addresses {
     }
 
     /// The name of the block, for [`claim_again`](Self::claim_again).
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{} {}", self.block, self.pair)
     }
 
     /// The address of a node, counted from 0.
-    pub fn ip(&self, node: u8) -> Ipv4Addr {
+    pub(super) fn ip(&self, node: u8) -> Ipv4Addr {
         Ipv4Addr::new(127, 0, self.block, node + 1)
     }
 
     /// Where clients reach it.
-    pub fn native(&self, node: u8) -> SocketAddr {
+    pub(super) fn native(&self, node: u8) -> SocketAddr {
         (self.ip(node), PORTS[self.pair].0).into()
     }
 
     /// Where other nodes reach it.
-    pub fn storage(&self, node: u8) -> SocketAddr {
+    pub(super) fn storage(&self, node: u8) -> SocketAddr {
         (self.ip(node), PORTS[self.pair].1).into()
     }
 
-    pub fn all_native(&self) -> Vec<SocketAddr> {
+    pub(super) fn all_native(&self) -> Vec<SocketAddr> {
         (0..self.nodes).map(|node| self.native(node)).collect()
     }
 }
 
 /// A port of 127.0.0.1 that nothing listens on right now.
-pub fn free_port() -> std::io::Result<u16> {
+pub(super) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 

@@ -16,7 +16,7 @@ use super::table::Question;
 use crate::child::ChildState;
 
 /// A client of a cluster. Requests of many clients share the connections.
-pub struct CassandraClient {
+pub(super) struct CassandraClient {
     database: Arc<Database>,
     /// The nodes that were started here, to report how they ended. Empty for an existing cluster.
     nodes: Arc<[Arc<ChildState>]>,

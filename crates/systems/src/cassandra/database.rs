@@ -39,11 +39,11 @@ const SCHEMA_LIMIT: Duration = Duration::from_secs(120);
 const COMPACTIONS_RUNNING: &str = "current_compactions_running";
 
 /// Figures of one node.
-pub type Figures = BTreeMap<String, f64>;
+pub(super) type Figures = BTreeMap<String, f64>;
 
 /// Where the cluster is and how to talk to it.
 #[derive(Clone, Debug)]
-pub struct Target<'a> {
+pub(super) struct Target<'a> {
     /// `ADDRESS:PORT`. One is enough, since the cluster reports its other nodes.
     pub endpoints: Vec<String>,
     pub config: &'a Config,
@@ -59,7 +59,7 @@ pub struct Target<'a> {
 
 /// A user of the cluster.
 #[derive(Clone)]
-pub struct Credentials {
+pub(super) struct Credentials {
     pub username: String,
     pub password: String,
 }
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum DatabaseError {
+pub(super) enum DatabaseError {
     #[error("can't start the threads of the client: {0}")]
     Threads(std::io::Error),
     #[error("the certificate authorities in {path} can't be used: {problem}")]
@@ -93,7 +93,7 @@ pub enum DatabaseError {
 }
 
 /// A session with its table.
-pub struct Database {
+pub(super) struct Database {
     runtime: Runtime,
     session: Session,
     table: Table,
@@ -102,7 +102,7 @@ pub struct Database {
 
 impl Database {
     /// Connects, and creates the keyspace and the table if they don't exist.
-    pub fn open(target: &Target<'_>) -> Result<Database, DatabaseError> {
+    pub(super) fn open(target: &Target<'_>) -> Result<Database, DatabaseError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(DRIVER_THREADS)
             .thread_name("cassandra-client")
@@ -193,20 +193,20 @@ impl Database {
     }
 
     /// Runs a future of the driver on the caller's thread.
-    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+    pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
-    pub fn session(&self) -> &Session {
+    pub(super) fn session(&self) -> &Session {
         &self.session
     }
 
-    pub fn table(&self) -> &Table {
+    pub(super) fn table(&self) -> &Table {
         &self.table
     }
 
     /// The prepared statement for a question. The first caller prepares it.
-    pub fn prepare(&self, question: &Question) -> Result<PreparedStatement, PrepareError> {
+    pub(super) fn prepare(&self, question: &Question) -> Result<PreparedStatement, PrepareError> {
         let known = self.prepared.read().get(question).cloned();
         if let Some(prepared) = known {
             return Ok(prepared);
@@ -217,7 +217,7 @@ impl Database {
     }
 
     /// The figures of each node, from its virtual tables.
-    pub fn node_figures(&self) -> Result<Vec<Figures>, DatabaseError> {
+    pub(super) fn node_figures(&self) -> Result<Vec<Figures>, DatabaseError> {
         let state = self.session.get_cluster_state();
         state.get_nodes_info().iter().map(|node| self.figures_of(node)).collect()
     }
@@ -281,14 +281,14 @@ impl Database {
     }
 
     /// How many compactions are running on all nodes.
-    pub fn gauges(&self) -> Result<Figures, DatabaseError> {
+    pub(super) fn gauges(&self) -> Result<Figures, DatabaseError> {
         let running = self.compaction_threads()?.iter().map(|(active, _)| f64::from(*active)).sum();
         Ok(Figures::from([(COMPACTIONS_RUNNING.to_owned(), running)]))
     }
 
     /// How many compactions are running or waiting for a thread on all nodes. What `nodetool compactionstats` calls pending can't be
     /// used: it is an estimate from the last time that a strategy looked for work, and stays after an interruption.
-    pub fn compaction_tasks(&self) -> Result<u64, DatabaseError> {
+    pub(super) fn compaction_tasks(&self) -> Result<u64, DatabaseError> {
         let rows = self.compaction_threads()?;
         let tasks =
             rows.iter().map(|(active, pending)| i64::from(*active) + i64::from(*pending)).sum::<i64>();
@@ -306,7 +306,7 @@ impl Database {
     }
 
     /// Describes the running compactions.
-    pub fn compactions_under_way(&self) -> Result<Vec<String>, DatabaseError> {
+    pub(super) fn compactions_under_way(&self) -> Result<Vec<String>, DatabaseError> {
         let text =
             "SELECT kind, keyspace_name, table_name, progress, total, unit FROM system_views.sstable_tasks";
         let rows = self.rows_of_all::<(String, String, String, i64, i64, String)>(text)?;
@@ -410,7 +410,7 @@ fn tls(path: &Path) -> Result<SslConnectorBuilder, DatabaseError> {
 }
 
 /// What went wrong with a request: Cassandra's own message if there is one.
-pub fn words(error: &ExecutionError) -> String {
+pub(super) fn words(error: &ExecutionError) -> String {
     use scylla::errors::RequestAttemptError;
     match error {
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(kind, message))

@@ -1,12 +1,12 @@
 //! How a node's part of the memory budget is divided. The rule is in `docs.md`.
 
-pub const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// With less, nothing is left for the page cache besides Java itself.
-pub const MIN_NODE_BYTES: u64 = 512 * MIB;
+pub(super) const MIN_NODE_BYTES: u64 = 512 * MIB;
 /// What Java needs besides its heap and direct memory for code, classes, threads and the collector.
-pub const JAVA_OWN_BYTES: u64 = 192 * MIB;
+pub(super) const JAVA_OWN_BYTES: u64 = 192 * MIB;
 const MIN_HEAP_BYTES: u64 = 160 * MIB;
 /// What Cassandra itself keeps on its heap besides memtables: schema, metrics, the key cache and current requests. Measured after full
 /// collections, with 85 clients writing and during compactions: 75 to 80 MiB.
@@ -28,7 +28,7 @@ const CONCURRENT_COLLECTOR_BYTES: u64 = GIB;
 
 /// The sizes of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Division {
+pub(super) struct Division {
     pub heap_bytes: u64,
     /// The young generation, where objects are allocated.
     pub young_bytes: u64,
@@ -44,7 +44,7 @@ pub struct Division {
 
 impl Division {
     /// Divides a node's memory, of which `heap_share` is for the heap.
-    pub fn of(node_bytes: u64, heap_share: f64) -> Division {
+    pub(super) fn of(node_bytes: u64, heap_share: f64) -> Division {
         let direct_bytes = (node_bytes / 8).clamp(MIN_DIRECT_BYTES, MAX_DIRECT_BYTES);
         let most = match heap_share == DEFAULT_HEAP_SHARE {
             true => MAX_DEFAULT_HEAP_BYTES,

@@ -11,7 +11,7 @@ use crate::network_namespace::NetworkNamespace;
 use crate::system::SystemError;
 
 #[derive(Clone, Debug)]
-pub enum Network {
+pub(super) enum Network {
     /// A private one with a loopback device, which no other user of the host can reach.
     Own(Arc<NetworkNamespace>),
     /// That of the host, in which every local user can reach the nodes.
@@ -20,7 +20,7 @@ pub enum Network {
 
 impl Network {
     /// Creates a private one, or uses that of the host if this process may not.
-    pub fn create() -> Result<Network, SystemError> {
+    pub(super) fn create() -> Result<Network, SystemError> {
         match NetworkNamespace::create(NAME) {
             Ok(namespace) => Ok(Network::Own(namespace)),
             Err(SystemError::Missing { .. }) => Ok(Network::Host),
@@ -29,7 +29,7 @@ impl Network {
     }
 
     /// A description for the record.
-    pub fn description(&self) -> &'static str {
+    pub(super) fn description(&self) -> &'static str {
         match self {
             Network::Own(_) => "a network namespace of its own",
             Network::Host => "the host's loopback, open to all local users: CAP_SYS_ADMIN is missing",
@@ -37,21 +37,21 @@ impl Network {
     }
 
     /// Makes the process of `command` start in it.
-    pub fn enter(&self, command: &mut Command) {
+    pub(super) fn enter(&self, command: &mut Command) {
         if let Network::Own(namespace) = self {
             namespace.enter(command);
         }
     }
 
     /// Runs `work` in it and waits. Sockets and threads that it creates stay there.
-    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    pub(super) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         match self {
             Network::Own(namespace) => namespace.within(work),
             Network::Host => Ok(work()),
         }
     }
 
-    pub fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    pub(super) fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
         self.within(|| TcpStream::connect_timeout(&address, limit))?
     }
 }

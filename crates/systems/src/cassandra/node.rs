@@ -27,7 +27,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const LOCKED_BYTES: u64 = 64 << 10;
 
 /// A node that was started.
-pub struct Node {
+pub(super) struct Node {
     child: Child,
     native: SocketAddr,
     network: Network,
@@ -40,7 +40,7 @@ pub struct Node {
 
 impl Node {
     /// Starts the node of `plan`. It is not ready yet when this returns.
-    pub fn start(plan: &NodePlan<'_>, java: &Java, memory: &Memory) -> Result<Node, SystemError> {
+    pub(super) fn start(plan: &NodePlan<'_>, java: &Java, memory: &Memory) -> Result<Node, SystemError> {
         let scratch = plan.directories.scratch.clone();
         let failed = |problem: String| SystemError::starting(NAME, problem);
         let password = random_password()
@@ -88,24 +88,24 @@ impl Node {
         Ok(Node { child, native, network, data, tool, java: java.clone(), scratch })
     }
 
-    pub fn state(&self) -> &Arc<ChildState> {
+    pub(super) fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
 
     /// Kills its process.
-    pub fn kill(&self) {
+    pub(super) fn kill(&self) {
         self.child.kill();
     }
 
     /// Waits until it accepts clients.
-    pub fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
+    pub(super) fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
         self.state().wait_until("starting", "accepting clients", limit, POLL, &|| {
             Ok(self.network.connect(self.native, CONNECT_LIMIT).is_ok())
         })
     }
 
     /// Fails if its process has ended or does not accept clients.
-    pub fn health(&self) -> Result<(), SystemError> {
+    pub(super) fn health(&self) -> Result<(), SystemError> {
         let state = self.state();
         if !state.is_running() {
             return Err(state.failed("running", state.describe()));
@@ -121,7 +121,12 @@ impl Node {
     }
 
     /// Runs `nodetool` with these arguments, outside of the memory budget, and returns what it printed.
-    pub fn tool(&self, words: &[&str], during: &'static str, limit: Duration) -> Result<String, SystemError> {
+    pub(super) fn tool(
+        &self,
+        words: &[&str],
+        during: &'static str,
+        limit: Duration,
+    ) -> Result<String, SystemError> {
         let state = self.state();
         let what = words.first().copied().unwrap_or_default();
         if !state.is_running() {
@@ -155,7 +160,7 @@ impl Node {
     }
 
     /// The figures that can be seen from outside: its memory and the files of a table.
-    pub fn outside_figures(&self, table: &str) -> Figures {
+    pub(super) fn outside_figures(&self, table: &str) -> Figures {
         let mut figures = Figures::new();
         let files = self.data.iter().map(|data| sstables(&data.join(KEYSPACE), table)).sum::<usize>();
         figures.insert("current_sstables".to_owned(), files as f64);
@@ -166,7 +171,7 @@ impl Node {
     }
 
     /// Waits for a process that has been asked to end. It is killed after `limit`.
-    pub fn end(&self, limit: Duration) -> Result<(), SystemError> {
+    pub(super) fn end(&self, limit: Duration) -> Result<(), SystemError> {
         self.child.wait_for_end(limit)
     }
 }

@@ -49,11 +49,11 @@ const OPENED: &[&str] = &[
 ];
 const HOSTS_FILE: &str = "hosts";
 /// The only user of the management port.
-pub const MANAGEMENT_USER: &str = "underlay";
+pub(super) const MANAGEMENT_USER: &str = "underlay";
 
 /// The directories of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeDirectories {
+pub(super) struct NodeDirectories {
     pub data: Vec<PathBuf>,
     pub commitlog: PathBuf,
     pub hints: PathBuf,
@@ -64,7 +64,7 @@ pub struct NodeDirectories {
 
 /// One node of a ring.
 #[derive(Clone, Debug)]
-pub struct NodePlan<'a> {
+pub(super) struct NodePlan<'a> {
     pub config: &'a Config,
     /// Counted from 0.
     pub number: u64,
@@ -82,7 +82,7 @@ pub struct NodePlan<'a> {
 
 impl NodePlan<'_> {
     /// `cassandra.yaml`: a line per key, with the values as JSON, which is valid YAML.
-    pub fn yaml(&self) -> String {
+    pub(super) fn yaml(&self) -> String {
         let division = self.config.division();
         let mib = |bytes: u64| json!(format!("{}MiB", bytes / MIB));
         let stretched = |ms: f64| json!(format!("{:.0}ms", (ms * self.slow_motion).ceil()));
@@ -157,7 +157,7 @@ impl NodePlan<'_> {
     }
 
     /// The arguments of Java, as an argument file.
-    pub fn java_arguments(&self) -> String {
+    pub(super) fn java_arguments(&self) -> String {
         let division = self.config.division();
         let mib = |bytes: u64| bytes / MIB;
         let scratch = self.directories.scratch.display();
@@ -204,7 +204,7 @@ impl NodePlan<'_> {
     }
 
     /// Creates the node's directories and writes its files.
-    pub fn write(&self, password: &str) -> std::io::Result<()> {
+    pub(super) fn write(&self, password: &str) -> std::io::Result<()> {
         let directories = &self.directories;
         let temporary = directories.scratch.join("tmp");
         let own = [&directories.commitlog, &directories.hints, &directories.saved_caches, &temporary];
@@ -227,13 +227,13 @@ impl NodePlan<'_> {
 }
 
 /// The options for modules, one argument each.
-pub fn module_arguments() -> impl Iterator<Item = String> {
+pub(super) fn module_arguments() -> impl Iterator<Item = String> {
     let exported = EXPORTED.iter().map(|module| format!("--add-exports={module}=ALL-UNNAMED"));
     exported.chain(OPENED.iter().map(|module| format!("--add-opens={module}=ALL-UNNAMED")))
 }
 
 /// For nodes and `nodetool`, which look up the host's name when they start.
-pub fn names_argument(scratch: &Path) -> String {
+pub(super) fn names_argument(scratch: &Path) -> String {
     hosts_option(&scratch.join(HOSTS_FILE))
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::config::{Compaction, Compression, Config, TableLayout};
 
-pub const KEYSPACE: &str = "ycsb";
+pub(super) const KEYSPACE: &str = "ycsb";
 
 /// The one table: its name, its columns and how it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub(super) struct Table {
     pub name: &'static str,
     key: &'static str,
     column_type: &'static str,
@@ -20,7 +20,7 @@ pub struct Table {
 
 /// A kind of request to the table. Each is prepared once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Question {
+pub(super) enum Question {
     ReadAll,
     ReadOne(u32),
     ScanAll,
@@ -36,7 +36,7 @@ pub enum Question {
 }
 
 impl Table {
-    pub fn new(config: &Config, fields: u32) -> Table {
+    pub(super) fn new(config: &Config, fields: u32) -> Table {
         let (name, key, column_type) = match config.table_layout {
             TableLayout::Fields => ("records", "id", "blob"),
             TableLayout::YcsbUsertable => ("usertable", "y_id", "varchar"),
@@ -74,11 +74,11 @@ impl Table {
         }
     }
 
-    pub fn create_keyspace(&self) -> String {
+    pub(super) fn create_keyspace(&self) -> String {
         format!("CREATE KEYSPACE IF NOT EXISTS {KEYSPACE} WITH replication = {}", self.replication)
     }
 
-    pub fn create(&self) -> String {
+    pub(super) fn create(&self) -> String {
         let kind = self.column_type;
         let mut columns = format!("{} {kind} PRIMARY KEY", self.key);
         for field in 0..self.fields {
@@ -88,7 +88,7 @@ impl Table {
     }
 
     /// Gives an existing table the options of this one.
-    pub fn alter(&self) -> String {
+    pub(super) fn alter(&self) -> String {
         format!("ALTER TABLE {KEYSPACE}.{} WITH {}", self.name, self.options())
     }
 
@@ -102,7 +102,7 @@ impl Table {
     }
 
     /// How an existing table with these options differs from this one: (setting, its value).
-    pub fn differences(
+    pub(super) fn differences(
         &self,
         compression: &BTreeMap<String, String>,
         compaction: &BTreeMap<String, String>,
@@ -127,7 +127,7 @@ impl Table {
     }
 
     /// The statement for a question. Fields that the table doesn't have are left out of reads.
-    pub fn statement(&self, question: &Question) -> String {
+    pub(super) fn statement(&self, question: &Question) -> String {
         let (key, table) = (self.key, format!("{KEYSPACE}.{}", self.name));
         let columns = |fields: &[u32]| {
             let fields = fields.iter().filter(|&&field| field < self.fields);

@@ -60,14 +60,14 @@ const JARS: &[&str] = &[
 
 /// An archive, and the jars with which the class path of a process that maps it must start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassArchive {
+pub(super) struct ClassArchive {
     pub file: PathBuf,
     pub jars: ClassPath,
 }
 
 impl ClassArchive {
     /// The archive for `library`, created if it isn't in the cache. `classes` are our own, which list the classes of the jars.
-    pub fn of(
+    pub(super) fn of(
         java: &Java,
         library: &Path,
         classes: &Path,
@@ -136,7 +136,7 @@ impl ClassArchive {
     }
 
     /// The options that make Java map it, where `further` entries of the class path follow the jars.
-    pub fn options(&self, further: &[&Path]) -> Vec<String> {
+    pub(super) fn options(&self, further: &[&Path]) -> Vec<String> {
         let class_path = further.iter().fold(self.jars.clone(), |path, entry| path.with_classes(*entry));
         vec![
             format!("-XX:SharedArchiveFile={}", self.file.display()),

@@ -48,7 +48,7 @@ pub struct Cluster {
 
 /// The servers that were started here.
 #[derive(Debug)]
-pub struct Servers {
+pub(super) struct Servers {
     pub(super) yarn: Yarn,
     pub(super) hdfs: Hdfs,
     pub(super) namespace: Arc<NetworkNamespace>,
@@ -56,7 +56,7 @@ pub struct Servers {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Checksum {
+pub(super) struct Checksum {
     bytes: u64,
     value: i64,
 }

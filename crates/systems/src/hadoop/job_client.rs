@@ -29,7 +29,7 @@ macro_rules! source {
 }
 
 /// Its sources, which include the classes of our own jobs.
-pub static SOURCES: JavaSources = JavaSources {
+pub(super) static SOURCES: JavaSources = JavaSources {
     name: "hadoop-jobs",
     files: &[
         source!("ClassList.java"),
@@ -51,14 +51,14 @@ const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// The running job client.
 #[derive(Debug)]
-pub struct JobClient {
+pub(super) struct JobClient {
     process: JavaProcess,
     socket: SocketPath,
 }
 
 /// How the job client finds its cluster.
 #[derive(Clone, Debug)]
-pub struct Place<'a> {
+pub(super) struct Place<'a> {
     pub configuration: &'a Path,
     pub library: &'a Path,
     pub classes: &'a Path,
@@ -69,7 +69,7 @@ pub struct Place<'a> {
 
 impl JobClient {
     /// Starts it, outside of any memory budget, since a client represents another machine. It need not listen yet when this returns.
-    pub fn start(java: &Java, place: &Place<'_>) -> Result<JobClient, SystemError> {
+    pub(super) fn start(java: &Java, place: &Place<'_>) -> Result<JobClient, SystemError> {
         let failed = |problem: String| SystemError::starting(NAME, problem);
         let folder = place.scratch.join("job-client");
         std::fs::create_dir_all(&folder)
@@ -98,12 +98,12 @@ impl JobClient {
         Ok(JobClient { process: server.start(java, &Memory::unlimited())?, socket })
     }
 
-    pub fn process(&self) -> &JavaProcess {
+    pub(super) fn process(&self) -> &JavaProcess {
         &self.process
     }
 
     /// Waits until it listens and its cluster has a NodeManager that accepts tasks.
-    pub fn wait_until_ready(
+    pub(super) fn wait_until_ready(
         &self,
         limit: Duration,
         healthy: &dyn Fn() -> Result<(), SystemError>,
@@ -134,7 +134,7 @@ impl JobClient {
 
     /// Sends a request and returns its last answer. `each` is called with every answer before that, and with `null` several times a
     /// second in between. If it returns `false`, the request is cancelled, and the last answer says so.
-    pub fn request(
+    pub(super) fn request(
         &self,
         during: &'static str,
         request: &Value,

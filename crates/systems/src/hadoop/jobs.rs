@@ -9,7 +9,7 @@ use super::config::Config;
 use crate::system::JobRequest;
 
 /// Ordered so that each job finds the output of earlier ones.
-pub const JOBS: &[(&str, &str)] = &[
+pub(super) const JOBS: &[(&str, &str)] = &[
     ("teragen", "writes rows of 100 bytes to HDFS, as many copies as 'replication' says"),
     ("terasort", "sorts them: as much input as shuffle as output"),
     ("teravalidate", "reads what terasort wrote and checks its order"),
@@ -22,7 +22,7 @@ const ROW_BYTES: u64 = 100;
 
 /// One run of MapReduce.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub(super) struct Step {
     /// Its name for the job client.
     pub kind: &'static str,
     pub during: &'static str,
@@ -41,7 +41,7 @@ pub struct Step {
 
 impl Step {
     /// The step that is the job itself; `None` if there is no such job.
-    pub fn of(config: &Config, job: &JobRequest) -> Option<Step> {
+    pub(super) fn of(config: &Config, job: &JobRequest) -> Option<Step> {
         let blocks = job.data_bytes.div_ceil(config.block_bytes);
         let parts = u32::try_from(blocks.max(config.containers)).unwrap_or(u32::MAX);
         let reduces = job.reduces.unwrap_or(u32::try_from(config.containers).unwrap_or(u32::MAX)).max(1);
@@ -127,7 +127,7 @@ impl Step {
     }
 
     /// The step that generates what this one reads, if it reads anything.
-    pub fn input_step(&self, config: &Config, job: &JobRequest) -> Option<Step> {
+    pub(super) fn input_step(&self, config: &Config, job: &JobRequest) -> Option<Step> {
         let before =
             |name: &str| JobRequest { name: name.to_owned(), maps: None, reduces: None, ..job.clone() };
         match self.kind {
@@ -148,7 +148,7 @@ impl Step {
     }
 
     /// Whether an output of `bytes` can be that of this step.
-    pub fn has_made(&self, bytes: i64) -> bool {
+    pub(super) fn has_made(&self, bytes: i64) -> bool {
         let Ok(bytes) = u64::try_from(bytes) else { return false };
         match self.kind {
             // The text ends with a whole sentence, so it is somewhat longer than requested.
@@ -158,7 +158,7 @@ impl Step {
     }
 
     /// The request for the job client.
-    pub fn request(&self, history_wait_ms: u64) -> Value {
+    pub(super) fn request(&self, history_wait_ms: u64) -> Value {
         json!({
             "do": "run",
             "job": self.kind,
@@ -181,7 +181,7 @@ fn rows_bytes(bytes: u64) -> u64 {
 }
 
 /// The record of a job from the last answer of the job client, which does not say how its output was distributed.
-pub fn record(name: &str, answer: &Value) -> JobRecord {
+pub(super) fn record(name: &str, answer: &Value) -> JobRecord {
     let number = |key: &str| answer[key].as_u64().unwrap_or_default();
     let entries = |key: &str| answer[key].as_object().into_iter().flatten();
     let wall_s = number("wall_ms") as f64 / 1e3;

@@ -16,7 +16,7 @@ const INDEX: &str = ".index";
 
 /// What was written to one directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LocalUse {
+pub(super) struct LocalUse {
     /// Spills, map outputs, merged files.
     pub files: u64,
     pub bytes: u64,
@@ -24,7 +24,7 @@ pub struct LocalUse {
 
 /// Watches the local directories of a NodeManager during one application.
 #[derive(Debug)]
-pub struct LocalWatch {
+pub(super) struct LocalWatch {
     directories: Vec<PathBuf>,
     seen: Mutex<Vec<Seen>>,
     over: AtomicBool,
@@ -46,13 +46,13 @@ struct File {
 }
 
 impl LocalWatch {
-    pub fn new(directories: &[PathBuf]) -> LocalWatch {
+    pub(super) fn new(directories: &[PathBuf]) -> LocalWatch {
         let seen = directories.iter().map(|_| Seen::default()).collect();
         LocalWatch { directories: directories.to_vec(), seen: Mutex::new(seen), over: AtomicBool::new(false) }
     }
 
     /// Polls the files of `application` until [`end`](Self::end).
-    pub fn run(&self, application: &str) {
+    pub(super) fn run(&self, application: &str) {
         let mut look = 0;
         while !self.over.load(Ordering::Acquire) {
             look += 1;
@@ -61,7 +61,7 @@ impl LocalWatch {
         }
     }
 
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
     }
 
@@ -79,7 +79,7 @@ impl LocalWatch {
     }
 
     /// What has been written to each directory so far.
-    pub fn uses(&self) -> Vec<LocalUse> {
+    pub(super) fn uses(&self) -> Vec<LocalUse> {
         let seen = self.seen.lock();
         seen.iter().map(Seen::total).collect()
     }

@@ -2,7 +2,7 @@
 
 use crate::hdfs::Heaps;
 
-pub const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
 /// What a Java process of YARN needs besides its heap for code, classes and threads. Measured: 90 to 102 MiB for the
 /// ResourceManager and the NodeManager, 70 to 85 MiB for a task.
@@ -11,7 +11,7 @@ const TASK_OWN_BYTES: u64 = 88 * MIB;
 const SERVER_HEAP_BYTES: u64 = 80 * MIB;
 const MASTER_HEAP_BYTES: u64 = 80 * MIB;
 /// Direct buffers for serving map outputs.
-pub const NODE_DIRECT_BYTES: u64 = 32 * MIB;
+pub(super) const NODE_DIRECT_BYTES: u64 = 32 * MIB;
 const MIN_TASK_HEAP_BYTES: u64 = 112 * MIB;
 const MAX_TASK_HEAP_BYTES: u64 = 2048 * MIB;
 const MIN_PAGE_CACHE_BYTES: u64 = 128 * MIB;
@@ -42,7 +42,7 @@ impl Demand {
 
 /// The sizes of everything that is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Division {
+pub(super) struct Division {
     pub hdfs: Heaps,
     /// Of the ResourceManager and of the NodeManager.
     pub server_heap_bytes: u64,
@@ -87,18 +87,18 @@ impl Division {
     }
 
     /// The memory of an application master as YARN counts it.
-    pub fn master_bytes(&self) -> u64 {
+    pub(super) fn master_bytes(&self) -> u64 {
         self.master_heap_bytes + TASK_OWN_BYTES
     }
 
     /// The memory of a task as YARN counts it.
-    pub fn task_bytes(&self) -> u64 {
+    pub(super) fn task_bytes(&self) -> u64 {
         self.task_heap_bytes + TASK_OWN_BYTES
     }
 
     /// What the NodeManager may allocate: one master and the tasks. Since a master is smaller than a task, no further task fits
     /// beside a single master.
-    pub fn node_bytes(&self) -> u64 {
+    pub(super) fn node_bytes(&self) -> u64 {
         self.master_bytes() + self.containers * self.task_bytes()
     }
 }

@@ -8,7 +8,8 @@ use super::memory::MIB;
 use crate::hdfs::configuration::properties_file;
 
 /// Where the ResourceManager accepts jobs.
-pub const RESOURCE_MANAGER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8032);
+pub(super) const RESOURCE_MANAGER: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8032);
 const FIFO: &str = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler";
 /// The defaults are one and three seconds, which a small job would spend mostly waiting.
 const HEARTBEAT_MS: u64 = 100;
@@ -19,7 +20,7 @@ type Properties = Vec<(&'static str, String)>;
 
 /// What the configuration is made from.
 #[derive(Clone, Debug)]
-pub struct Site<'a> {
+pub(super) struct Site<'a> {
     pub config: &'a Config,
     /// The local directories of the NodeManager, in the order of the storage's directories.
     pub local_directories: &'a [PathBuf],
@@ -39,7 +40,7 @@ impl Site<'_> {
     }
 
     /// `yarn-site.xml`
-    pub fn yarn(&self) -> Properties {
+    pub(super) fn yarn(&self) -> Properties {
         let division = self.config.division();
         let mib = |bytes: u64| (bytes / MIB).to_string();
         let local = |port: u16| format!("127.0.0.1:{port}");
@@ -84,7 +85,7 @@ impl Site<'_> {
     }
 
     /// `mapred-site.xml`
-    pub fn mapreduce(&self) -> Properties {
+    pub(super) fn mapreduce(&self) -> Properties {
         let division = self.config.division();
         let mib = |bytes: u64| (bytes / MIB).to_string();
         let options = |heap_bytes: u64, quick: bool| {
@@ -126,7 +127,7 @@ impl Site<'_> {
     }
 
     /// Writes both files into the configuration directory.
-    pub fn write(&self) -> std::io::Result<()> {
+    pub(super) fn write(&self) -> std::io::Result<()> {
         std::fs::write(self.configuration.join("yarn-site.xml"), properties_file(&self.yarn()))?;
         std::fs::write(self.configuration.join("mapred-site.xml"), properties_file(&self.mapreduce()))
     }

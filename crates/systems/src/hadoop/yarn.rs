@@ -22,14 +22,14 @@ const OPENED: &str = "--add-opens=java.base/java.lang=ALL-UNNAMED";
 
 /// The servers of YARN. Dropping this kills them and every container.
 #[derive(Debug)]
-pub struct Yarn {
+pub(super) struct Yarn {
     node_manager: JavaProcess,
     resource_manager: JavaProcess,
 }
 
 /// How to start them.
 #[derive(Clone, Debug)]
-pub struct YarnPlan<'a> {
+pub(super) struct YarnPlan<'a> {
     pub configuration: &'a Path,
     pub library: &'a Path,
     pub classes: &'a Path,
@@ -42,12 +42,12 @@ pub struct YarnPlan<'a> {
 
 impl Yarn {
     /// The working directory of the NodeManager, which contains its file of host names.
-    pub fn node_folder(scratch: &Path) -> PathBuf {
+    pub(super) fn node_folder(scratch: &Path) -> PathBuf {
         scratch.join("node-manager")
     }
 
     /// Starts both. The NodeManager may not have registered yet when this returns.
-    pub fn start(
+    pub(super) fn start(
         java: &Java,
         plan: &YarnPlan<'_>,
         namespace: &Arc<NetworkNamespace>,
@@ -98,20 +98,20 @@ impl Yarn {
     }
 
     /// Fails with the end of its log if one of them has ended.
-    pub fn check(&self, during: &'static str) -> Result<(), SystemError> {
+    pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.resource_manager.check(during)?;
         self.node_manager.check(during)
     }
 
     /// Kills both and every container. They have no state to save.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.node_manager.kill();
         self.resource_manager.kill();
     }
 }
 
 /// The absolute path of the `java` for containers.
-pub fn java_home_program(java: &Java) -> Result<PathBuf, SystemError> {
+pub(super) fn java_home_program(java: &Java) -> Result<PathBuf, SystemError> {
     let found = match java.program.is_absolute() {
         true => Some(java.program.clone()),
         false => on_path(&java.program.to_string_lossy()),
@@ -149,7 +149,7 @@ fn contained(java: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
 }
 
 /// The ids of all processes in a network namespace: servers, containers and everything that they started.
-pub fn processes_in(namespace: &NetworkNamespace) -> Vec<u32> {
+pub(super) fn processes_in(namespace: &NetworkNamespace) -> Vec<u32> {
     let inode = |path: &str| std::fs::metadata(path).map(|data| data.ino()).ok();
     let Some(own) = namespace.within(|| inode("/proc/thread-self/ns/net")).ok().flatten() else {
         return Vec::new();

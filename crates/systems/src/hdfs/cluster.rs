@@ -157,7 +157,7 @@ impl Hdfs {
     }
 
     /// Its URI for clients: `hdfs://127.0.0.1:8020`.
-    pub fn uri(&self) -> &'static str {
+    pub(crate) fn uri(&self) -> &'static str {
         URI
     }
 
@@ -318,7 +318,7 @@ impl Hdfs {
     }
 
     /// Kills the NameNode, without which nothing works.
-    pub fn kill_namenode(&self) {
+    pub(crate) fn kill_namenode(&self) {
         self.namenode.kill();
     }
 

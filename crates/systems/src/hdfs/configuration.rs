@@ -7,8 +7,8 @@ use std::path::Path;
 use super::plan::{Plan, VolumeChoosing};
 
 /// The address of the NameNode for clients. Systems that run on HDFS write it into their data, so it must never change.
-pub const URI: &str = "hdfs://127.0.0.1:8020";
-pub const NAMENODE_WEB: SocketAddr = loopback(9870);
+pub(crate) const URI: &str = "hdfs://127.0.0.1:8020";
+pub(crate) const NAMENODE_WEB: SocketAddr = loopback(9870);
 /// The ports of the first DataNode; those of each further one are `PORT_STEP` higher.
 const DATANODE_WEB_PORT: u16 = 9864;
 const DATANODE_PORT: u16 = 9866;
@@ -29,7 +29,7 @@ const fn loopback(port: u16) -> SocketAddr {
 }
 
 /// The web address of a DataNode, counted from 0.
-pub fn datanode_web(number: usize) -> SocketAddr {
+pub(crate) fn datanode_web(number: usize) -> SocketAddr {
     loopback(datanode_port(DATANODE_WEB_PORT, number))
 }
 
@@ -123,7 +123,7 @@ fn hdfs_site(plan: &Plan) -> Properties {
 }
 
 /// The properties of a single DataNode, as arguments of its program.
-pub fn datanode_arguments(plan: &Plan, number: usize) -> Vec<String> {
+pub(crate) fn datanode_arguments(plan: &Plan, number: usize) -> Vec<String> {
     let address = |first: u16| loopback(datanode_port(first, number)).to_string();
     let directories = plan.datanodes.get(number).map(Vec::as_slice).unwrap_or_default();
     let directories = directories
@@ -147,7 +147,7 @@ fn seconds(s: f64, slow_motion: f64) -> String {
 }
 
 /// Creates the configuration directory `folder`.
-pub fn write(plan: &Plan, folder: &Path) -> std::io::Result<()> {
+pub(crate) fn write(plan: &Plan, folder: &Path) -> std::io::Result<()> {
     // The web servers don't start without folders for their pages on the class path, and the jars have none.
     for pages in ["hdfs", "datanode"] {
         std::fs::create_dir_all(folder.join("webapps").join(pages))?;
@@ -165,7 +165,7 @@ pub fn write(plan: &Plan, folder: &Path) -> std::io::Result<()> {
 }
 
 /// Properties in Hadoop's XML format.
-pub fn properties_file<N: AsRef<str>, V: AsRef<str>>(properties: &[(N, V)]) -> String {
+pub(crate) fn properties_file<N: AsRef<str>, V: AsRef<str>>(properties: &[(N, V)]) -> String {
     let mut text =
         String::from("<!-- Written by underlay for one run; changes are lost. -->\n<configuration>\n");
     for (name, value) in properties {
@@ -181,7 +181,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// The system property for the log level. It is `ERROR` for tools, since their output is parsed.
-pub const LOG_LEVEL: &str = "underlay.log.level";
+pub(crate) const LOG_LEVEL: &str = "underlay.log.level";
 /// Logs go to the standard error, to keep them apart from what a tool prints. Messages about single blocks are left out: they would
 /// be most of the log.
 const LOGGING: &str = "\

@@ -11,7 +11,7 @@ use super::plan::DataDirectory;
 use super::web::get_json;
 use crate::network_namespace::NetworkNamespace;
 
-pub type Figures = BTreeMap<String, f64>;
+pub(super) type Figures = BTreeMap<String, f64>;
 
 /// What a DataNode stores in one of its directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct VolumeUse {
 
 /// Whether the file system can be used yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceState {
+pub(super) struct NamespaceState {
     /// `Operational`, or the name of its safe mode.
     pub name: String,
     pub live_datanodes: u64,
@@ -39,7 +39,7 @@ pub struct NamespaceState {
 }
 
 impl NamespaceState {
-    pub fn is_operational(&self) -> bool {
+    pub(super) fn is_operational(&self) -> bool {
         self.name == "Operational"
     }
 }
@@ -102,7 +102,10 @@ fn strange(address: SocketAddr, problem: &str) -> io::Error {
     )
 }
 
-pub fn namespace_state(namespace: &NetworkNamespace, namenode: SocketAddr) -> io::Result<NamespaceState> {
+pub(super) fn namespace_state(
+    namespace: &NetworkNamespace,
+    namenode: SocketAddr,
+) -> io::Result<NamespaceState> {
     let beans = beans(namespace, namenode, "NameNode,name=FSNamesystemState")?;
     let bean = beans.first().ok_or_else(|| strange(namenode, "no FSNamesystemState"))?;
     let count = |name: &str| bean.get(name).and_then(Value::as_u64).unwrap_or_default();
@@ -115,7 +118,7 @@ pub fn namespace_state(namespace: &NetworkNamespace, namenode: SocketAddr) -> io
     })
 }
 
-pub fn namenode_figures(namespace: &NetworkNamespace, namenode: SocketAddr) -> io::Result<Figures> {
+pub(super) fn namenode_figures(namespace: &NetworkNamespace, namenode: SocketAddr) -> io::Result<Figures> {
     let mut figures = Figures::new();
     for (bean, names) in [
         ("NameNode,name=NameNodeActivity", NAMENODE_TOTALS),
@@ -129,7 +132,7 @@ pub fn namenode_figures(namespace: &NetworkNamespace, namenode: SocketAddr) -> i
 }
 
 /// The figures of a DataNode, counted from 0, that are summed over all of them, and those of its directories.
-pub fn datanode_figures(
+pub(super) fn datanode_figures(
     namespace: &NetworkNamespace,
     address: SocketAddr,
     number: usize,
@@ -167,7 +170,7 @@ fn add(figures: &mut Figures, bean: &Value, names: &[(&str, &str)], prefix: &str
 }
 
 /// What the DataNode stores in each of its directories, in order.
-pub fn volumes(
+pub(super) fn volumes(
     namespace: &NetworkNamespace,
     address: SocketAddr,
     number: usize,

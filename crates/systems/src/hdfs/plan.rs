@@ -6,11 +6,11 @@ use crate::system::{SystemError, check_attached, first_data_directory};
 
 const MIB: u64 = 1 << 20;
 /// A DataNode's ports follow from its number. With this many they stay below the kernel's ephemeral ports.
-pub const MAX_DATANODES: usize = 200;
+pub(super) const MAX_DATANODES: usize = 200;
 /// The bytes per checksum. A block consists of whole ones.
 const CHECKSUM_BYTES: u64 = 512;
 /// Smaller blocks cost too much: each is two files, with its checksums, and an entry in the NameNode's memory.
-pub const MIN_BLOCK_BYTES: u64 = 64 << 10;
+pub(super) const MIN_BLOCK_BYTES: u64 = 64 << 10;
 
 /// A file system to start.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,7 +84,7 @@ pub struct Heaps {
 /// What Java needs besides its heap for code, classes and threads. Measured after writing 3.6 GB: 66 to 72 MiB.
 const JAVA_OWN_BYTES: u64 = 88 * MIB;
 /// Direct buffers between files and the network.
-pub const DATANODE_DIRECT_BYTES: u64 = 32 * MIB;
+pub(super) const DATANODE_DIRECT_BYTES: u64 = 32 * MIB;
 const MIN_NAMENODE_BYTES: u64 = 64 * MIB;
 const MIN_DATANODE_BYTES: u64 = 64 * MIB;
 const MAX_NAMENODE_BYTES: u64 = 1024 * MIB;

@@ -14,7 +14,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 const MAX_BYTES: u64 = 32 << 20;
 
 /// The JSON at `path` of the server at `address` in the network `namespace`.
-pub fn get_json(namespace: &NetworkNamespace, address: SocketAddr, path: &str) -> io::Result<Value> {
+pub(crate) fn get_json(namespace: &NetworkNamespace, address: SocketAddr, path: &str) -> io::Result<Value> {
     let answer = namespace.within(|| get(address, path))??;
     serde_json::from_slice(&answer)
         .map_err(|error| invalid(format!("{address}{path} did not return JSON: {error}")))

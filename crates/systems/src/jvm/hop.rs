@@ -16,13 +16,13 @@ const DIGITS: u8 = 2;
 
 /// The hops of all connections.
 #[derive(Debug, Default)]
-pub struct Hops {
+pub(super) struct Hops {
     connections: Mutex<Vec<Arc<Mutex<Hop>>>>,
 }
 
 /// The hops of one connection. Each connection has its own, so that they don't contend when they record them.
 #[derive(Debug)]
-pub struct Hop {
+pub(super) struct Hop {
     calls: u64,
     hop_ns: u64,
     driver_ns: u64,
@@ -36,7 +36,7 @@ impl Hop {
     }
 
     /// Records a call that took `round_trip` in all, `driver_ns` of it in the driver.
-    pub fn note(&mut self, round_trip: Duration, driver_ns: u64) {
+    pub(super) fn note(&mut self, round_trip: Duration, driver_ns: u64) {
         let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
         // Both processes read the same clock, but a driver may report anything. A hop is never negative.
         let hop_ns = round_trip_ns.saturating_sub(driver_ns);
@@ -58,7 +58,7 @@ impl Hop {
 impl Hops {
     /// Registers a connection. Its totals are kept as long as `self`, its percentiles until all connections are gone and new ones are
     /// made.
-    pub fn connection(&self) -> Option<Arc<Mutex<Hop>>> {
+    pub(super) fn connection(&self) -> Option<Arc<Mutex<Hop>>> {
         let hop = Arc::new(Mutex::new(Hop::new()?));
         let mut connections = self.connections.lock();
         if connections.iter().all(is_gone) {
@@ -72,7 +72,7 @@ impl Hops {
     }
 
     /// Running totals of calls and seconds, and percentiles since there last was no connection.
-    pub fn figures(&self) -> BTreeMap<String, f64> {
+    pub(super) fn figures(&self) -> BTreeMap<String, f64> {
         let mut connections = self.connections.lock();
         put_gone_together(&mut connections);
         let Some(mut all) = Hop::new() else { return BTreeMap::new() };

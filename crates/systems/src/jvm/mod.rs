@@ -10,4 +10,5 @@ mod sources;
 
 pub use client::JvmClient;
 pub use process::{JvmChild, Spec};
-pub use sources::{ACCUMULO, ACCUMULO_DRIVER, CHILD, MAY_CONNECT, MEMORY_DRIVER};
+pub(crate) use sources::{ACCUMULO, ACCUMULO_DRIVER};
+pub use sources::{MAY_CONNECT, MEMORY_DRIVER};

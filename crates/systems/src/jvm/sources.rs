@@ -10,7 +10,7 @@ macro_rules! java {
 }
 
 /// The child itself, and its driver in memory. Needs no library.
-pub static CHILD: JavaSources = JavaSources {
+pub(crate) static CHILD: JavaSources = JavaSources {
     name: "jvm-child",
     files: &[
         java!("underlay/jvm/Conversation.java"),
@@ -33,7 +33,7 @@ pub const MAY_CONNECT: &str = "may-connect";
 pub const MEMORY_DRIVER: &str = "underlay.jvm.MemoryDriver";
 
 /// The driver for Accumulo: compiled against the child's classes and the jars of Accumulo's client.
-pub static ACCUMULO: JavaSources = JavaSources {
+pub(crate) static ACCUMULO: JavaSources = JavaSources {
     name: "accumulo-driver",
     files: &[
         java!("underlay/accumulo/AccumuloDriver.java"),
@@ -45,4 +45,4 @@ pub static ACCUMULO: JavaSources = JavaSources {
 };
 
 /// The driver's class, which documents its properties.
-pub const ACCUMULO_DRIVER: &str = "underlay.accumulo.AccumuloDriver";
+pub(crate) const ACCUMULO_DRIVER: &str = "underlay.accumulo.AccumuloDriver";

@@ -7,7 +7,7 @@ use crate::wire::Opcode;
 
 /// A connection to the process of the engine.
 #[derive(Debug)]
-pub struct RocksdbClient {
+pub(super) struct RocksdbClient {
     connection: Connection,
 }
 

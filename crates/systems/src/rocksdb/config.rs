@@ -108,45 +108,45 @@ impl Config {
     }
 
     /// The block cache, with the indexes and filters in it.
-    pub fn block_cache_bytes(&self) -> u64 {
+    pub(super) fn block_cache_bytes(&self) -> u64 {
         (self.budget_bytes as f64 * self.block_cache_share()) as u64
     }
 
     /// All memtables together.
-    pub fn write_buffers_bytes(&self) -> u64 {
+    pub(super) fn write_buffers_bytes(&self) -> u64 {
         (self.budget_bytes as f64 * self.write_buffer_share) as u64
     }
 
     /// One memtable. RocksDB's minimum is 64 KiB.
-    pub fn memtable_bytes(&self) -> u64 {
+    pub(super) fn memtable_bytes(&self) -> u64 {
         (self.write_buffers_bytes() / MEMTABLES).max(64 * KIB)
     }
 
     /// A table file holds as much as a memtable, so that files shrink with the budget and small data sets still have several levels.
     /// Files larger than RocksDB's default of 64 MiB have no advantage.
-    pub fn table_file_bytes(&self) -> u64 {
+    pub(super) fn table_file_bytes(&self) -> u64 {
         self.memtable_bytes().min(64 * MIB)
     }
 
     /// The size of the first sorted level: as much as level 0 holds when its compaction starts.
-    pub fn level_base_bytes(&self) -> u64 {
+    pub(super) fn level_base_bytes(&self) -> u64 {
         4 * self.memtable_bytes()
     }
 
     /// The read-ahead of compactions. One reads about six files at once with a buffer each, at most 5 % of the budget per job.
-    pub fn compaction_readahead_bytes(&self) -> u64 {
+    pub(super) fn compaction_readahead_bytes(&self) -> u64 {
         (self.budget_bytes / 128).clamp(64 * KIB, 2 * MIB)
     }
 
     /// Table files are written in chunks of this size, and the kernel is asked to flush each, so that dirty pages don't fill the
     /// budget.
-    pub fn write_chunk_bytes(&self) -> u64 {
+    pub(super) fn write_chunk_bytes(&self) -> u64 {
         (self.budget_bytes / 256).clamp(64 * KIB, MIB)
     }
 
     /// RocksDB's options, and the cache that they share. RocksDB's own log goes to `log_directory`, which is not on the
     /// storage under test.
-    pub fn options(&self, log_directory: &Path) -> Result<(Options, Cache), ::rocksdb::Error> {
+    pub(super) fn options(&self, log_directory: &Path) -> Result<(Options, Cache), ::rocksdb::Error> {
         let cache = Cache::new_lru_cache(size(self.block_cache_bytes()))?;
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(&cache);
@@ -200,13 +200,13 @@ impl Config {
     }
 
     /// The options of clients' reads.
-    pub fn read_options(&self) -> ReadOptions {
+    pub(super) fn read_options(&self) -> ReadOptions {
         let mut options = ReadOptions::default();
         options.set_verify_checksums(self.checks_reads);
         options
     }
 
-    pub fn write_options(&self) -> WriteOptions {
+    pub(super) fn write_options(&self) -> WriteOptions {
         let mut options = WriteOptions::default();
         options.set_sync(self.wal == Wal::Sync);
         options.disable_wal(self.wal == Wal::Off);
@@ -214,7 +214,7 @@ impl Config {
     }
 
     /// For the record: the settings, and the sizes that follow from them.
-    pub fn applied(&self) -> BTreeMap<String, String> {
+    pub(super) fn applied(&self) -> BTreeMap<String, String> {
         let mut applied = self.recorded();
         applied.insert("block_cache_share".to_owned(), self.block_cache_share().to_string());
         let sizes = [

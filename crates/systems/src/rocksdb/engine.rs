@@ -27,7 +27,7 @@ const THREAD_STACK_BYTES: usize = 512 << 10;
 
 /// The arguments of the child. Both the writer and the reader of the command line are here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The socket to listen on.
     pub socket: PathBuf,
     /// The directory of the database, created if missing.
@@ -42,7 +42,7 @@ pub struct Arguments {
 
 impl Arguments {
     /// The command line, without the program and the subcommand.
-    pub fn to_command_line(&self) -> Vec<OsString> {
+    pub(crate) fn to_command_line(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![
             "--socket".into(),
             self.socket.clone().into(),
@@ -63,7 +63,7 @@ impl Arguments {
     }
 
     /// Parses a command line. The error says what is wrong with it.
-    pub fn parse(line: &[OsString]) -> Result<Arguments, String> {
+    pub(crate) fn parse(line: &[OsString]) -> Result<Arguments, String> {
         let mut paths: HashMap<&str, PathBuf> = HashMap::new();
         let mut numbers: HashMap<&str, u64> = HashMap::new();
         let mut settings = BTreeMap::new();

@@ -26,7 +26,7 @@ const REST_LOOKS: u32 = 3;
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub(super) enum StoreError {
     #[error("RocksDB: {0}")]
     Engine(#[from] Error),
     /// The database holds values that are not our records.
@@ -39,7 +39,7 @@ pub enum StoreError {
 }
 
 /// An open database. Dropping it closes it.
-pub struct Store {
+pub(super) struct Store {
     db: DB,
     /// Holds the statistics.
     options: Options,
@@ -55,7 +55,7 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn open(
+    pub(super) fn open(
         directory: &Path,
         log_directory: &Path,
         config: &Config,
@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// Appends the requested fields of a record to `out`, as [`Values`]. Returns `false` if there is no such record.
-    pub fn read(&self, key: &[u8], fields: Fields, out: &mut Vec<u8>) -> Result<bool, StoreError> {
+    pub(super) fn read(&self, key: &[u8], fields: Fields, out: &mut Vec<u8>) -> Result<bool, StoreError> {
         let Some(record) = self.db.get_pinned_opt(key, &self.reads)? else { return Ok(false) };
         stored(&record)?.append_selected(fields, out)?;
         Ok(true)
@@ -84,7 +84,7 @@ impl Store {
 
     /// Reads up to `limit` records in key order, beginning at `start`, and returns how many there were. The requested fields of each
     /// are copied out of the database, as a program that embeds it would do, and then dropped.
-    pub fn scan(
+    pub(super) fn scan(
         &self,
         start: &[u8],
         limit: u64,
@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// Like [`scan`](Self::scan), but writes each record's key and requested fields to `out`.
-    pub fn scan_records(
+    pub(super) fn scan_records(
         &self,
         start: &[u8],
         limit: u64,
@@ -142,7 +142,12 @@ impl Store {
     }
 
     /// Writes a whole record.
-    pub fn insert(&self, key: &[u8], values: &Values<'_>, scratch: &mut Vec<u8>) -> Result<(), StoreError> {
+    pub(super) fn insert(
+        &self,
+        key: &[u8],
+        values: &Values<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
         let _shared = self.lock_of(key).read();
         if values.is_ordered() {
             return Ok(self.db.put_opt(key, values.as_bytes(), &self.writes)?);
@@ -154,7 +159,12 @@ impl Store {
 
     /// Writes the given fields and keeps the others. Creates the record if there is none. A whole record is written without reading
     /// the old one.
-    pub fn update(&self, key: &[u8], values: &Values<'_>, scratch: &mut Vec<u8>) -> Result<(), StoreError> {
+    pub(super) fn update(
+        &self,
+        key: &[u8],
+        values: &Values<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
         if values.is_whole_record(self.fields) {
             return self.insert(key, values, scratch);
         }
@@ -168,7 +178,7 @@ impl Store {
     }
 
     /// Deletes a record, whether it exists or not: RocksDB just writes a tombstone.
-    pub fn delete(&self, key: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn delete(&self, key: &[u8]) -> Result<(), StoreError> {
         let _shared = self.lock_of(key).read();
         Ok(self.db.delete_opt(key, &self.writes)?)
     }
@@ -180,7 +190,7 @@ impl Store {
     }
 
     /// Flushes the memtables and waits until no flush or compaction is running or pending.
-    pub fn settle(&self, limit: Duration) -> Result<(), StoreError> {
+    pub(super) fn settle(&self, limit: Duration) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut flush = FlushOptions::default();
         flush.set_wait(false);
@@ -207,7 +217,7 @@ impl Store {
     }
 
     /// Flushes everything: all acknowledged writes are on the storage when this returns.
-    pub fn write_out(&self) -> Result<(), StoreError> {
+    pub(super) fn write_out(&self) -> Result<(), StoreError> {
         self.db.flush()?;
         self.sync_log()
     }
@@ -243,7 +253,7 @@ impl Store {
     }
 
     /// Running totals from RocksDB's statistics, and current states.
-    pub fn figures(&self) -> Result<BTreeMap<String, f64>, StoreError> {
+    pub(super) fn figures(&self) -> Result<BTreeMap<String, f64>, StoreError> {
         let mut figures = statistics::totals(&self.options.get_statistics().unwrap_or_default());
         let states = [
             ("current_live_data_bytes", properties::ESTIMATE_LIVE_DATA_SIZE),
@@ -271,7 +281,7 @@ impl Store {
     }
 
     /// How many compactions are running.
-    pub fn gauges(&self) -> Result<BTreeMap<String, f64>, StoreError> {
+    pub(super) fn gauges(&self) -> Result<BTreeMap<String, f64>, StoreError> {
         let running = self.property(properties::NUM_RUNNING_COMPACTIONS)?;
         Ok(BTreeMap::from([("current_compactions_running".to_owned(), running as f64)]))
     }

@@ -111,7 +111,7 @@ impl<'a> Request<'a> {
     }
 
     /// The id of a frame whose rest may be malformed; 0 if it has none.
-    pub fn id_of(body: &[u8]) -> u32 {
+    pub(crate) fn id_of(body: &[u8]) -> u32 {
         Parts { rest: body }.u32("id").unwrap_or(0)
     }
 }

@@ -117,7 +117,7 @@ impl<'a> Values<'a> {
     }
 
     /// Appends the requested fields to `out`.
-    pub fn append_selected(&self, fields: Fields, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    pub(crate) fn append_selected(&self, fields: Fields, out: &mut Vec<u8>) -> Result<(), FrameError> {
         match fields {
             Fields::All => out.extend_from_slice(self.raw),
             Fields::One(field) => {
