@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use underlay_record::DeviceActivity;
 use underlay_storage::paced::PathCost;
-use underlay_storage::stack::{DeviceSpec, Pace, StackSpec, VolumeSpec};
+use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::daemon::Transport;
 use crate::daemon::control::Command;
@@ -16,13 +16,6 @@ use crate::mounts;
 use crate::registry::{Note, Registry, Resource};
 use crate::served::Served;
 use crate::ublk::Disk;
-
-/// Whether a volume turns: a disk below it makes it seek, whatever else it is striped over. Kernel and programs
-/// treat such a device differently; filesystems choose their allocation by it.
-pub(crate) fn is_rotational(volume: &VolumeSpec) -> bool {
-    let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.model.is_rotational());
-    volume.devices().into_iter().any(turns)
-}
 
 /// The block device of a volume.
 enum Device {
@@ -104,13 +97,13 @@ impl BlockVolumes {
             }
             let backing = self.daemon()?.volume_file(&volume.name);
             if self.transport == Transport::Ublk {
-                let disk = Disk::behind(&backing, is_rotational(spec))?;
+                let disk = Disk::behind(&backing, spec.is_rotational())?;
                 self.paths.push(disk.path().to_owned());
                 self.devices.push(Device::Ublk(disk));
                 continue;
             }
             let note = self.registry.note(Resource::Loop { backing: backing.clone() })?;
-            match LoopDevice::attach(&backing, is_rotational(spec)) {
+            match LoopDevice::attach(&backing, spec.is_rotational()) {
                 Ok(device) => {
                     self.paths.push(device.path().to_owned());
                     self.devices.push(Device::Loop(device, note));

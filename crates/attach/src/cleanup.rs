@@ -52,9 +52,9 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
     let mut held = Vec::new();
     for (path, journal) in registry.journals() {
         if journal.owner.is_alive() {
-            cleaned.in_use += journal.things.len();
-            let Journal { owner, things, .. } = &journal;
-            limited.extend(things.iter().filter_map(|(_, thing)| match thing {
+            cleaned.in_use += journal.resources.len();
+            let Journal { owner, resources, .. } = &journal;
+            limited.extend(resources.iter().filter_map(|(_, resource)| match resource {
                 Resource::DirtyLimit { device, .. } => Some(device.clone()),
                 _ => None,
             }));
@@ -62,9 +62,9 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
                 "left alone: {} (process {}) still runs and uses {} things",
                 owner.command,
                 owner.process.pid,
-                things.len()
+                resources.len()
             ));
-            held.extend(journal.things.into_iter().map(|(_, thing)| thing));
+            held.extend(journal.resources.into_iter().map(|(_, resource)| resource));
         } else {
             dead.push((path, journal));
         }
@@ -72,8 +72,8 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
     let mut problems = Vec::new();
     for (path, mut journal) in dead {
         // What a user removed by hand may have been made again at the same place, by another process.
-        journal.things.retain(|(_, thing)| !held.contains(thing));
-        let configs = journal.things.iter().filter_map(|(_, thing)| match thing {
+        journal.resources.retain(|(_, resource)| !held.contains(resource));
+        let configs = journal.resources.iter().filter_map(|(_, resource)| match resource {
             Resource::Daemon { config, .. } => Some(config.clone()),
             _ => None,
         });
@@ -118,7 +118,8 @@ impl Cleaner<'_> {
     fn undo(&mut self, journal: &Journal) {
         let same_boot = journal.owner.is_of_this_boot();
         // Latest first: what was made last stands on what was made before.
-        let things: Vec<&Resource> = journal.things.iter().rev().map(|(_, thing)| thing).collect();
+        let resources: Vec<&Resource> =
+            journal.resources.iter().rev().map(|(_, resource)| resource).collect();
         // After a restart only files are left, and a process number means someone else.
         if same_boot {
             let stages: [fn(&mut Self, &Resource); 9] = [
@@ -133,12 +134,12 @@ impl Cleaner<'_> {
                 Self::remove_cgroup,
             ];
             // Modelled devices take their time; what is left to write need not.
-            things.iter().for_each(|thing| fast_forward(thing));
+            resources.iter().for_each(|resource| fast_forward(resource));
             for stage in stages {
-                things.iter().for_each(|thing| stage(self, thing));
+                resources.iter().for_each(|resource| stage(self, resource));
             }
         }
-        things.iter().for_each(|thing| self.remove_path(thing));
+        resources.iter().for_each(|resource| self.remove_path(resource));
     }
 
     fn done(&mut self, what: String) {
@@ -146,8 +147,8 @@ impl Cleaner<'_> {
         (self.report)(&what);
     }
 
-    fn end_processes(&mut self, thing: &Resource) {
-        match thing {
+    fn end_processes(&mut self, resource: &Resource) {
+        match resource {
             Resource::Cgroup { directory } => {
                 let ended = memory_budget::end_processes_in(directory);
                 if ended > 0 {
@@ -165,24 +166,24 @@ impl Cleaner<'_> {
     }
 
     /// While the device is there: a mount that is unmounted takes longer under a limit.
-    fn lift_dirty_limit(&mut self, thing: &Resource) {
-        let Resource::DirtyLimit { device, former } = thing else { return };
+    fn lift_dirty_limit(&mut self, resource: &Resource) {
+        let Resource::DirtyLimit { device, previous } = resource else { return };
         // Whoever has the device now took over what it had before.
         if self.limited.contains(device) {
             return;
         }
-        match dirty_limit::restore(device, *former) {
+        match dirty_limit::restore(device, *previous) {
             Ok(true) => self.done(format!("lifted the limit of dirty pages of device {device}")),
             Ok(false) => {}
             Err(error) => self.problems.push(error.to_string()),
         }
     }
 
-    fn unmount_filesystem(&mut self, thing: &Resource) {
-        if let Resource::Directory { mount_point, source } = thing {
+    fn unmount_filesystem(&mut self, resource: &Resource) {
+        if let Resource::Directory { mount_point, source } = resource {
             return self.unmount_directory(mount_point, source);
         }
-        let Resource::Mount { mount_point, backing } = thing else { return };
+        let Resource::Mount { mount_point, backing } = resource else { return };
         // Someone may have mounted something else there since.
         while mounts::at(mount_point).is_some_and(|mount| is_device_of(backing, &mount.source)) {
             let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
@@ -226,8 +227,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn clear_loop(&mut self, thing: &Resource) {
-        let Resource::Loop { backing } = thing else { return };
+    fn clear_loop(&mut self, resource: &Resource) {
+        let Resource::Loop { backing } = resource else { return };
         // A device that is still mounted would only be cleared later, behind our back.
         let mounted = mounts::all();
         let devices = loop_device::on_file(backing);
@@ -242,8 +243,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn disconnect(&mut self, thing: &Resource) {
-        let Resource::NvmeController { subsystem_nqn, host_nqn } = thing else { return };
+    fn disconnect(&mut self, resource: &Resource) {
+        let Resource::NvmeController { subsystem_nqn, host_nqn } = resource else { return };
         let controller =
             nvme_kernel::Controller { subsystem_nqn: subsystem_nqn.clone(), host_nqn: host_nqn.clone() };
         // Under a file system it stays: what is written there would be lost.
@@ -257,8 +258,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn stop_daemon(&mut self, thing: &Resource) {
-        let Resource::Daemon { config, control } = thing else { return };
+    fn stop_daemon(&mut self, resource: &Resource) {
+        let Resource::Daemon { config, control } = resource else { return };
         // A volume that is still in use needs its daemon: ending it would turn the user's data into errors.
         if self.in_use(config) {
             return;
@@ -283,8 +284,8 @@ impl Cleaner<'_> {
             || directories.iter().any(|found| is_mounted_as(&found.mount_point, &found.source))
     }
 
-    fn unmount_export(&mut self, thing: &Resource) {
-        let Resource::FuseMount { mount_point, source } = thing else { return };
+    fn unmount_export(&mut self, resource: &Resource) {
+        let Resource::FuseMount { mount_point, source } = resource else { return };
         let is_ours =
             |mount: &mounts::Mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source);
         while mounts::at(mount_point).is_some_and(|mount| is_ours(&mount)) {
@@ -303,8 +304,8 @@ impl Cleaner<'_> {
     }
 
     /// Its daemon has ended by now, or is in use.
-    fn remove_ublk(&mut self, thing: &Resource) {
-        let Resource::Ublk { export } = thing else { return };
+    fn remove_ublk(&mut self, resource: &Resource) {
+        let Resource::Ublk { export } = resource else { return };
         if let Some(mount) = mounted_from(&ublk::nodes_of(export)) {
             let (place, device) = (mount.mount_point.display(), mount.source.display());
             return self.problems.push(format!("{device} is still mounted on {place}"));
@@ -317,8 +318,8 @@ impl Cleaner<'_> {
         }
     }
 
-    fn remove_cgroup(&mut self, thing: &Resource) {
-        let Resource::Cgroup { directory } = thing else { return };
+    fn remove_cgroup(&mut self, resource: &Resource) {
+        let Resource::Cgroup { directory } = resource else { return };
         if !directory.is_dir() {
             return;
         }
@@ -329,17 +330,17 @@ impl Cleaner<'_> {
     }
 
     /// Whether a living process has made something at this path, or below it: it may have begun after this clean-up.
-    fn is_held(&self, thing: &Resource) -> bool {
-        let Some(path) = thing.made_path() else { return false };
+    fn is_held(&self, resource: &Resource) -> bool {
+        let Some(path) = resource.made_path() else { return false };
         let living = self.registry.living();
-        living.iter().filter_map(|(_, thing)| thing.made_path()).any(|held| held.starts_with(path))
+        living.iter().filter_map(|(_, resource)| resource.made_path()).any(|held| held.starts_with(path))
     }
 
-    fn remove_path(&mut self, thing: &Resource) {
-        if self.is_held(thing) {
+    fn remove_path(&mut self, resource: &Resource) {
+        if self.is_held(resource) {
             return;
         }
-        let (path, outcome) = match thing {
+        let (path, outcome) = match resource {
             Resource::File { path } if is_kind(path, fs::FileType::is_file) => {
                 (path, underlay_files::remove_file(path))
             }
@@ -391,8 +392,8 @@ fn mounted_from(devices: &[PathBuf]) -> Option<mounts::Mount> {
     mounts::all().into_iter().find(|mount| devices.contains(&mount.source))
 }
 
-fn fast_forward(thing: &Resource) {
-    let Resource::Daemon { config, control } = thing else { return };
+fn fast_forward(resource: &Resource) {
+    let Resource::Daemon { config, control } = resource else { return };
     if daemons_with(config).is_empty() {
         return;
     }

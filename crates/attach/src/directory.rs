@@ -33,10 +33,7 @@ use crate::registry::{Note, Registry, Resource};
 
 pub use serve::DirectoryConfig;
 
-/// Whether a volume that begins so holds a directory of ours, which no kernel knows.
-pub fn is_beginning(block: &[u8]) -> bool {
-    core::is_beginning(block)
-}
+pub use self::core::is_beginning;
 pub(crate) use serve::Serving;
 
 /// As records and command lines call it.

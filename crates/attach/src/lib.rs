@@ -33,6 +33,7 @@ pub mod real_activity;
 pub mod real_paths;
 pub mod registry;
 pub mod remote;
+mod ring;
 pub mod served;
 pub mod ublk;
 

@@ -8,8 +8,8 @@ mod sysfs;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_nvme::initiator::{self, InitiatorError, Options};
 use underlay_record::DeviceActivity;
@@ -127,8 +127,8 @@ impl KernelVolumes {
             if spec.format {
                 spec.filesystem.make(&device)?;
             }
-            let thing = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
-            let note = self.registry.note(thing)?;
+            let resource = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
+            let note = self.registry.note(resource)?;
             if let Err(error) = spec.filesystem.mount(&device, &mount_point) {
                 self.registry.forget(note);
                 return Err(error);
@@ -182,7 +182,7 @@ impl KernelVolumes {
     }
 
     fn sampler(&self) -> MutexGuard<'_, Option<Sampler>> {
-        self.sampler.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sampler.lock()
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use underlay_sync::Mutex;
 
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
@@ -40,7 +40,7 @@ pub(crate) fn path_cost(
 ) -> Result<PathCost, AttachError> {
     static MEASURED: Mutex<BTreeMap<Transport, PathCost>> = Mutex::new(BTreeMap::new());
     // Held while it is measured: two at once would measure each other.
-    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut measured = MEASURED.lock();
     if let Some(path) = measured.get(&transport) {
         return Ok(*path);
     }

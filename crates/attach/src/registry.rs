@@ -14,8 +14,8 @@ use std::fs::{self, DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use underlay_sync::Mutex;
 
 use underlay_files::{Access, Folder, plain_file};
 
@@ -42,7 +42,7 @@ pub struct Note {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     pub owner: Owner,
-    pub thing: Resource,
+    pub resource: Resource,
 }
 
 /// The registry in one directory. Any number of handles and processes may use it at once.
@@ -87,8 +87,8 @@ impl Registry {
     }
 
     /// Writes down a thing that is about to be made. Paths must not exist yet: what exists already is not ours.
-    pub fn note(&self, thing: Resource) -> Result<Note, AttachError> {
-        if let Some(path) = thing.made_path()
+    pub fn note(&self, resource: Resource) -> Result<Note, AttachError> {
+        if let Some(path) = resource.made_path()
             && fs::symlink_metadata(path).is_ok()
         {
             return Err(AttachError::failed(format!(
@@ -98,14 +98,14 @@ impl Registry {
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let path = self.journal_path();
-        let mut journals = OWN_JOURNALS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut journals = OWN_JOURNALS.lock();
         if !journals.contains_key(&path) {
             let file =
                 start_journal(&path).map_err(|error| AttachError::io("write the registry", &path, error))?;
             journals.insert(path.clone(), OwnJournal { file, outstanding: BTreeSet::new() });
         }
         let journal = journals.get_mut(&path).expect("was just inserted");
-        append(&mut journal.file, &journal::Line::Note { id, thing })
+        append(&mut journal.file, &journal::Line::Note { id, resource })
             .map_err(|error| AttachError::io("write the registry", &path, error))?;
         journal.outstanding.insert(id);
         Ok(Note { id })
@@ -114,7 +114,7 @@ impl Registry {
     /// Strikes out what is gone.
     pub fn forget(&self, note: Note) {
         let path = self.journal_path();
-        let mut journals = OWN_JOURNALS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut journals = OWN_JOURNALS.lock();
         let Some(journal) = journals.get_mut(&path) else { return };
         // A line that can't be written makes `clean` look for a thing that is not there, which is harmless.
         let _ = append(&mut journal.file, &journal::Line::Forget { id: note.id });
@@ -157,8 +157,8 @@ impl Registry {
         // What root mounts would cover whatever someone puts in the place of the directory meanwhile.
         let nearest = path.ancestors().nth(missing.len()).filter(|nearest| !nearest.as_os_str().is_empty());
         let checked = match nearest {
-            Some(there) if missing.is_empty() => underlay_files::check_way_to(there),
-            nearest => underlay_files::check_way(nearest.unwrap_or(Path::new("."))),
+            Some(there) if missing.is_empty() => underlay_files::check_trusted_path_to(there),
+            nearest => underlay_files::check_trusted_path(nearest.unwrap_or(Path::new("."))),
         };
         checked.map_err(|error| AttachError::io("mount on", path, error))?;
         let mut made = Vec::new();
@@ -196,8 +196,8 @@ impl Registry {
     /// What processes that are gone have left, oldest journal first.
     pub fn leftovers(&self) -> Vec<Leftover> {
         let dead = self.journals().into_iter().filter(|(_, journal)| !journal.owner.is_alive());
-        dead.flat_map(|(_, Journal { owner, things, .. })| {
-            things.into_iter().map(move |(_, thing)| Leftover { owner: owner.clone(), thing })
+        dead.flat_map(|(_, Journal { owner, resources, .. })| {
+            resources.into_iter().map(move |(_, resource)| Leftover { owner: owner.clone(), resource })
         })
         .collect()
     }
@@ -206,8 +206,8 @@ impl Registry {
     pub(crate) fn living(&self) -> Vec<(Owner, Resource)> {
         let living = self.journals().into_iter().filter(|(_, journal)| journal.owner.is_alive());
         living
-            .flat_map(|(_, Journal { owner, things, .. })| {
-                things.into_iter().map(move |(_, thing)| (owner.clone(), thing))
+            .flat_map(|(_, Journal { owner, resources, .. })| {
+                resources.into_iter().map(move |(_, resource)| (owner.clone(), resource))
             })
             .collect()
     }

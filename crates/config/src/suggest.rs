@@ -5,13 +5,13 @@ use strsim::osa_distance;
 /// A pasted paragraph is no typo, and comparing it would take its length squared.
 const MAX_WORD_CHARACTERS: usize = 64;
 
-/// The candidate that `word` most likely meant: at most a third of its letters inserted, left out, replaced or
+/// The candidate that `word` most likely meant: about a third of its letters at most inserted, left out, replaced or
 /// swapped with a neighbour, in either case. `None` when nothing is that near.
 pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.chars().count() > MAX_WORD_CHARACTERS {
         return None;
     }
-    let allowed = word.chars().count() / 3;
+    let allowed = (word.chars().count() + 1) / 3;
     candidates
         .into_iter()
         .map(|candidate| (osa_distance(&word.to_lowercase(), &candidate.to_lowercase()), candidate))

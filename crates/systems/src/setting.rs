@@ -1,6 +1,6 @@
-//! The settings of systems. A system declares each of them in one row of [`settings!`]: the name that studies use, the field
-//! that holds the value, its type and default, how it is read and recorded, and what it means. What a study may write, what
-//! is in force without a word, what is wrong with a value and what the record says all follow from that row.
+//! The settings of systems. A system declares each of them in one row of [`settings!`]: the name that studies use, the field that holds
+//! the value, its type and default, how it is parsed and recorded, and what it means. Parsing, defaults, error messages, the list for
+//! users and the record all follow from that row.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -140,7 +140,7 @@ impl Kind for PathOf {
     }
 }
 
-/// A value that its system reads by itself; the record shows it by its own words.
+/// A value with its own parser and its own form in the record.
 pub(crate) struct Own<T> {
     pub read: fn(&str) -> Result<T, String>,
     pub show: fn(&T) -> String,
@@ -158,7 +158,7 @@ impl<T> Kind for Own<T> {
     }
 }
 
-/// Lists the words that would have been right.
+/// The words that would have been valid.
 pub(crate) fn expected_one_of<T>(choices: &[(&str, T)]) -> String {
     let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
     format!("expected one of {}", names.join(", "))
@@ -203,7 +203,7 @@ macro_rules! settings {
         $visibility const SETTINGS: &[(&str, &str)] = &[$(($name, $meaning)),*];
 
         impl $Config {
-            /// The defaults with `values` over them, and what is wrong with single values. How they go together is not looked at.
+            /// The defaults overridden by `values`, and which values are invalid. Whether they are consistent is up to the caller.
             fn read(
                 values: &std::collections::BTreeMap<String, String>,
                 budget_bytes: u64,

@@ -28,8 +28,8 @@ fn what_a_living_process_made_is_no_leftover() {
 fn what_a_living_process_made_at_the_same_place_stays() {
     let (keep, registry) = registry();
     let made_again = keep.path().join("run/work");
-    let things = [&made_again, &keep.path().join("run")].map(|path| Resource::Tree { path: path.clone() });
-    journal_of(&registry, dead_process(), &processes::boot_id(), &things);
+    let resources = [&made_again, &keep.path().join("run")].map(|path| Resource::Tree { path: path.clone() });
+    journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
     let note = registry.note(Resource::Tree { path: made_again.clone() }).unwrap();
     fs::create_dir_all(&made_again).unwrap();
     fs::write(made_again.join("file"), "x").unwrap();
@@ -53,7 +53,7 @@ fn what_a_dead_process_made_is_removed_and_nothing_else() {
     fs::write(filled.join("theirs"), "x").unwrap();
     let link = keep.path().join("link");
     std::os::unix::fs::symlink(&filled, &link).unwrap();
-    let things = [
+    let resources = [
         Resource::Tree { path: tree.clone() },
         Resource::File { path: file.clone() },
         Resource::EmptyDirectory { path: filled.clone() },
@@ -64,8 +64,8 @@ fn what_a_dead_process_made_is_removed_and_nothing_else() {
         Resource::Daemon { config: "/no/such/config".into(), control: "/no/such/socket".into() },
         Resource::Cgroup { directory: keep.path().join("no-such-group") },
     ];
-    let journal = journal_of(&registry, dead_process(), &processes::boot_id(), &things);
-    assert_eq!(registry.leftovers().len(), things.len());
+    let journal = journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
+    assert_eq!(registry.leftovers().len(), resources.len());
     let (outcome, said) = clean(&registry);
     assert!(outcome.is_ok(), "{outcome:?} {said:?}");
     assert!(!tree.exists() && !file.exists() && !journal.exists());
@@ -101,8 +101,8 @@ fn a_socket_goes_when_nobody_listens_on_it_any_more() {
     drop(UnixListener::bind(&left).unwrap());
     // Somebody else has bound the place of the dead owner anew.
     let _listener = UnixListener::bind(&taken).unwrap();
-    let things = [Resource::Socket { path: left.clone() }, Resource::Socket { path: taken.clone() }];
-    journal_of(&registry, dead_process(), &processes::boot_id(), &things);
+    let resources = [Resource::Socket { path: left.clone() }, Resource::Socket { path: taken.clone() }];
+    journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
     let (outcome, said) = clean(&registry);
     assert_eq!(outcome, Ok(Cleaned { removed: 1, in_use: 0 }), "{said:?}");
     assert!(!left.exists() && taken.exists());
@@ -122,8 +122,8 @@ fn nothing_is_removed_behind_a_parent_that_someone_exchanged() {
     assert!(at("victim/tree/inner").exists());
     assert_eq!(registry.living().len(), 1, "what is left stays noted");
 
-    let things = [Resource::Tree { path: at("ours/tree") }, Resource::File { path: at("ours/file") }];
-    journal_of(&registry, dead_process(), &processes::boot_id(), &things);
+    let resources = [Resource::Tree { path: at("ours/tree") }, Resource::File { path: at("ours/file") }];
+    journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
     let (outcome, _) = clean(&registry);
     assert!(outcome.unwrap_err().contains("a directory no more"));
     assert!(at("victim/tree/inner").exists() && at("victim/file").exists());

@@ -78,9 +78,9 @@ impl OwnFolder {
         }
         // Of this user, and on no way that others can change.
         let path = &Folder::open(path).map_err(cannot)?.path().to_path_buf();
-        let is_in = |thing: &Resource| thing.made_path().is_some_and(|made| made.starts_with(path));
-        let is_noted = registry.living().iter().any(|(_, thing)| is_in(thing))
-            || registry.leftovers().iter().any(|leftover| is_in(&leftover.thing));
+        let is_in = |resource: &Resource| resource.made_path().is_some_and(|made| made.starts_with(path));
+        let is_noted = registry.living().iter().any(|(_, resource)| is_in(resource))
+            || registry.leftovers().iter().any(|leftover| is_in(&leftover.resource));
         if is_noted || mounts::all().iter().any(|mount| mount.mount_point.starts_with(path)) {
             return Ok(false);
         }

@@ -44,7 +44,9 @@ pub enum Resource {
     /// The limit of dirty pages of the device of this number, which had another one before.
     DirtyLimit {
         device: String,
-        former: PreviousLimits,
+        /// Journals of earlier versions have it by this name.
+        #[serde(rename = "former")]
+        previous: PreviousLimits,
     },
     /// The kernel's connection of this host to an NVMe subsystem, by TCP.
     NvmeController {

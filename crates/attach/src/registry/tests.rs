@@ -21,14 +21,14 @@ pub(crate) fn journal_of(
     registry: &Registry,
     process: ProcessId,
     boot_id: &str,
-    things: &[Resource],
+    resources: &[Resource],
 ) -> PathBuf {
     let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
     let mut file = File::create(&path).unwrap();
     let owner = Owner { process, boot_id: boot_id.to_owned(), command: "test".to_owned() };
     append(&mut file, &journal::Line::Owner(owner)).unwrap();
-    for (id, thing) in (1..).zip(things) {
-        append(&mut file, &journal::Line::Note { id, thing: thing.clone() }).unwrap();
+    for (id, resource) in (1..).zip(resources) {
+        append(&mut file, &journal::Line::Note { id, resource: resource.clone() }).unwrap();
     }
     path
 }
@@ -40,7 +40,7 @@ fn the_journal_goes_with_the_last_thing() {
     let second = registry.note(Resource::Loop { backing: "/b".into() }).unwrap();
     assert_eq!(registry.journals().len(), 1);
     registry.forget(first);
-    assert_eq!(registry.journals()[0].1.things.len(), 1);
+    assert_eq!(registry.journals()[0].1.resources.len(), 1);
     registry.forget(second);
     assert!(registry.journals().is_empty());
     // And it starts anew.
@@ -68,8 +68,8 @@ fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap());
     assert!(precious.join("file").is_file());
     fs::remove_file(&path).unwrap();
-    let things = [Resource::Tree { path: path.clone() }];
-    let journal = journal_of(&registry, dead_process(), &crate::processes::boot_id(), &things);
+    let resources = [Resource::Tree { path: path.clone() }];
+    let journal = journal_of(&registry, dead_process(), &crate::processes::boot_id(), &resources);
     make();
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "`clean` knows of it");
     fs::remove_file(journal).unwrap();
@@ -109,10 +109,11 @@ fn a_line_after_a_torn_one_is_read() {
     // What a full disk lets through of a line.
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"{\"note\":{\"id\":2,\"thi").unwrap();
-    let thing = Resource::Loop { backing: "/whole".into() };
-    append(&mut file, &journal::Line::Note { id: 3, thing: thing.clone() }).unwrap();
-    let things: Vec<Resource> = registry.leftovers().into_iter().map(|leftover| leftover.thing).collect();
-    assert_eq!(things, [Resource::Loop { backing: "/torn".into() }, thing]);
+    let resource = Resource::Loop { backing: "/whole".into() };
+    append(&mut file, &journal::Line::Note { id: 3, resource: resource.clone() }).unwrap();
+    let resources: Vec<Resource> =
+        registry.leftovers().into_iter().map(|leftover| leftover.resource).collect();
+    assert_eq!(resources, [Resource::Loop { backing: "/torn".into() }, resource]);
     assert_eq!(journal::read(&path).unwrap().unreadable_lines, 1);
 }
 
@@ -141,11 +142,11 @@ proptest! {
         let owner = Owner { process, boot_id: "b".into(), command: "c".into() };
         let mut lines = vec![journal::Line::Owner(owner.clone())];
         let mut model: Vec<Vec<(u64, Resource)>> = vec![Vec::new()];
-        for (id, (thing, forget)) in (1..).zip(actions) {
+        for (id, (resource, forget)) in (1..).zip(actions) {
             let mut now = model.last().unwrap().clone();
-            now.push((id, thing.clone()));
+            now.push((id, resource.clone()));
             model.push(now.clone());
-            lines.push(journal::Line::Note { id, thing });
+            lines.push(journal::Line::Note { id, resource });
             if forget {
                 now.pop();
                 model.push(now);
@@ -161,13 +162,13 @@ proptest! {
         }
         let whole = parse_journal(process, &bytes);
         prop_assert_eq!(&whole.owner, &owner);
-        prop_assert_eq!(&whole.things, model.last().unwrap());
+        prop_assert_eq!(&whole.resources, model.last().unwrap());
         let cut = cut.index(bytes.len() + 1);
         let torn = parse_journal(process, &bytes[..cut]);
         let complete = ends.iter().filter(|end| **end <= cut).count();
         // An owner line that is cut off is no line at all.
         let expected = complete.checked_sub(1).map_or_else(Vec::new, |last| model[last].clone());
-        prop_assert_eq!(torn.things, expected);
+        prop_assert_eq!(torn.resources, expected);
         prop_assert!(torn.unreadable_lines <= 1);
     }
 

@@ -11,9 +11,9 @@ use crate::setting::{
     Kind as _, Mistakes, OneOf, Optional, Own, PathOf, Share, Whole, Word, Words, settings, too_small,
 };
 
-/// Each node takes an address of one block of loopback addresses, which has 254: some are left for whoever looks into a ring.
+/// Each node has an address in one block of loopback addresses, of which there are 254.
 const NODES: Whole = Whole(1..=200);
-/// A request waits for a thread of Cassandra's. More threads than this would only wait for the cores of the host.
+/// Numbers of threads in a node. More than this would only compete for the cores of the host.
 const CONCURRENCY: Whole = Whole(2..=1024);
 const CHUNK_KIB: Whole = Whole(4..=1024);
 

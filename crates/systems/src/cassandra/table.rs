@@ -18,19 +18,19 @@ pub struct Table {
     replication: String,
 }
 
-/// What is asked of the table. Each is prepared once.
+/// A kind of request to the table. Each is prepared once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Question {
     ReadAll,
     ReadOne(u32),
     ScanAll,
     ScanOne(u32),
-    /// Scans that bring keys too.
+    /// Scans that also return keys.
     ScanRecordsAll,
     ScanRecordsOne(u32),
-    /// All fields: those that have no value are bound to null.
+    /// All fields. Those without a value are bound to null.
     Insert,
-    /// These fields. None at all: the record is there afterwards.
+    /// These fields. If there are none, the record exists afterwards.
     Update(Vec<u32>),
     Delete,
 }
@@ -87,7 +87,7 @@ impl Table {
         format!("CREATE TABLE IF NOT EXISTS {KEYSPACE}.{} ({columns}) WITH {}", self.name, self.options())
     }
 
-    /// Gives a table that is there the options of this one.
+    /// Gives an existing table the options of this one.
     pub fn alter(&self) -> String {
         format!("ALTER TABLE {KEYSPACE}.{} WITH {}", self.name, self.options())
     }
@@ -101,13 +101,13 @@ impl Table {
         format!("compression = {} AND compaction = {}", map(&self.compression), map(&self.compaction))
     }
 
-    /// How a table that is there, with these options, is stored in another way than this one: (setting, what it has).
+    /// How an existing table with these options differs from this one: (setting, its value).
     pub fn differences(
         &self,
         compression: &BTreeMap<String, String>,
         compaction: &BTreeMap<String, String>,
     ) -> Vec<(&'static str, String)> {
-        // Classes are told with their package.
+        // Cassandra returns class names with their package.
         let short = |value: &String| value.rsplit('.').next().unwrap_or_default().to_owned();
         let option = |options: &BTreeMap<String, String>, key: &str| options.get(key).map(short);
         let mut differences = Vec::new();
@@ -126,7 +126,7 @@ impl Table {
         differences
     }
 
-    /// The statement for a question. Fields that the table hasn't are left out of what is read.
+    /// The statement for a question. Fields that the table doesn't have are left out of reads.
     pub fn statement(&self, question: &Question) -> String {
         let (key, table) = (self.key, format!("{KEYSPACE}.{}", self.name));
         let columns = |fields: &[u32]| {
@@ -135,7 +135,7 @@ impl Table {
             if names.is_empty() { key.to_owned() } else { names.join(", ") }
         };
         let all: Vec<u32> = (0..self.fields).collect();
-        // YCSB's binding scans so: in the order of the keys' hashes, from that of the first key on.
+        // Like YCSB's binding: in the order of the keys' hashes, starting at the hash of the first key.
         let from_key = format!("WHERE token({key}) >= token(?) LIMIT ?");
         match question {
             Question::ReadAll => format!("SELECT {} FROM {table} WHERE {key} = ?", columns(&all)),

@@ -4,36 +4,36 @@ use crate::hdfs::Heaps;
 
 pub const MIB: u64 = 1 << 20;
 
-/// What a Java machine of YARN takes beside its heap: code, classes, threads. Measured: 90 to 102 MiB of the
-/// ResourceManager and the NodeManager, 70 to 85 of a task.
+/// What a Java process of YARN needs besides its heap for code, classes and threads. Measured: 90 to 102 MiB for the
+/// ResourceManager and the NodeManager, 70 to 85 MiB for a task.
 const SERVER_OWN_BYTES: u64 = 108 * MIB;
 const TASK_OWN_BYTES: u64 = 88 * MIB;
 const SERVER_HEAP_BYTES: u64 = 80 * MIB;
 const MASTER_HEAP_BYTES: u64 = 80 * MIB;
-/// Between files and the network, when map outputs are served.
+/// Direct buffers for serving map outputs.
 pub const NODE_DIRECT_BYTES: u64 = 32 * MIB;
 const MIN_TASK_HEAP_BYTES: u64 = 112 * MIB;
 const MAX_TASK_HEAP_BYTES: u64 = 2048 * MIB;
 const MIN_PAGE_CACHE_BYTES: u64 = 128 * MIB;
-/// Of a task's heap, for sorting map output: what is left holds buffers of files and of the network.
+/// The share of a task's heap for sorting map output. The rest holds buffers for files and the network.
 const SORT_SHARE: f64 = 0.4;
 const MAX_SORT_BYTES: u64 = 1024 * MIB;
-/// Of what the servers leave, for tasks; the rest is page cache.
+/// Tasks get one over this of what the servers leave; the rest is page cache.
 const TASK_SHARE: u64 = 2;
 
-/// What the budget must suffice for.
+/// What the budget has to cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     pub budget_bytes: u64,
     pub datanodes: u64,
-    /// Tasks at once.
+    /// Tasks that run at once.
     pub containers: u64,
-    /// Of a map task, where a study gives it.
+    /// The sort buffer of a map task, if the study sets it.
     pub sort_buffer_bytes: Option<u64>,
 }
 
 impl Demand {
-    /// The smallest budget that suffices.
+    /// The smallest budget that is enough.
     pub(crate) fn min_bytes(self) -> u64 {
         let smallest = Division::of(Demand { budget_bytes: 0, ..self });
         smallest.servers_bytes() + smallest.containers * smallest.task_bytes() + MIN_PAGE_CACHE_BYTES
@@ -86,18 +86,18 @@ impl Division {
         self.hdfs.resident_bytes(self.datanodes) + yarn + self.master_bytes()
     }
 
-    /// What YARN counts an application master for.
+    /// The memory of an application master as YARN counts it.
     pub fn master_bytes(&self) -> u64 {
         self.master_heap_bytes + TASK_OWN_BYTES
     }
 
-    /// What YARN counts a task for.
+    /// The memory of a task as YARN counts it.
     pub fn task_bytes(&self) -> u64 {
         self.task_heap_bytes + TASK_OWN_BYTES
     }
 
-    /// What the NodeManager may give away. A second master is smaller than a task, so that not one task more fits when there
-    /// is one master only, as there always is.
+    /// What the NodeManager may allocate: one master and the tasks. Since a master is smaller than a task, no further task fits
+    /// beside a single master.
     pub fn node_bytes(&self) -> u64 {
         self.master_bytes() + self.containers * self.task_bytes()
     }

@@ -1,4 +1,4 @@
-//! What the servers tell of themselves, read from their management beans.
+//! The figures of the servers, read from their management beans.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use crate::network_namespace::NetworkNamespace;
 
 pub type Figures = BTreeMap<String, f64>;
 
-/// What a DataNode keeps in one of its directories.
+/// What a DataNode stores in one of its directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUse {
     /// Counted from 0, as the directories are.
@@ -21,9 +21,9 @@ pub struct VolumeUse {
     pub directory: u32,
     pub path: PathBuf,
     pub blocks: u64,
-    /// Of the blocks and their checksums.
+    /// The size of the blocks and their checksums.
     pub bytes: u64,
-    /// What the directory's file system has left, for everyone that uses it.
+    /// The free space of the directory's file system.
     pub free_bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl NamespaceState {
     }
 }
 
-/// Running totals of the NameNode: its attribute, the figure.
+/// Running totals of the NameNode: the attribute and our name for it.
 const NAMENODE_TOTALS: &[(&str, &str)] = &[
     ("TransactionsNumOps", "hdfs_namenode_transactions"),
     ("SyncsNumOps", "hdfs_namenode_syncs"),
@@ -63,7 +63,7 @@ const NAMENODE_STATES: &[(&str, &str)] = &[
     ("NumDeadDataNodes", "current_hdfs_dead_datanodes"),
     ("VolumeFailuresTotal", "current_hdfs_failed_directories"),
 ];
-/// Of all DataNodes together.
+/// Totals over all DataNodes.
 const DATANODE_TOTALS: &[(&str, &str)] = &[
     ("BytesWritten", "hdfs_written_bytes"),
     ("BytesRead", "hdfs_read_bytes"),
@@ -75,7 +75,7 @@ const DATANODE_TOTALS: &[(&str, &str)] = &[
     ("TotalWriteTime", "hdfs_write_time_ms"),
     ("TotalReadTime", "hdfs_read_time_ms"),
 ];
-/// Of one directory of one DataNode: operations on its files.
+/// Operations on the files in one directory of one DataNode.
 const DIRECTORY_TOTALS: &[(&str, &str)] = &[
     ("WriteIoRateNumOps", "writes"),
     ("ReadIoRateNumOps", "reads"),
@@ -84,7 +84,7 @@ const DIRECTORY_TOTALS: &[(&str, &str)] = &[
     ("TotalMetadataOperations", "metadata_operations"),
 ];
 
-/// The beans whose names fit `pattern`, in the answer of the server at `address`.
+/// The beans of the server at `address` whose names match `pattern`.
 fn beans(namespace: &NetworkNamespace, address: SocketAddr, pattern: &str) -> io::Result<Vec<Value>> {
     match get_json(namespace, address, &format!("/jmx?qry=Hadoop:service={pattern}"))? {
         Value::Object(mut answer) => match answer.remove("beans") {
@@ -98,7 +98,7 @@ fn beans(namespace: &NetworkNamespace, address: SocketAddr, pattern: &str) -> io
 fn strange(address: SocketAddr, problem: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        format!("{address} tells figures in a way unknown here: {problem}"),
+        format!("{address} returns its figures in an unknown format: {problem}"),
     )
 }
 
@@ -128,7 +128,7 @@ pub fn namenode_figures(namespace: &NetworkNamespace, namenode: SocketAddr) -> i
     Ok(figures)
 }
 
-/// The figures of a DataNode, counted from 0, that are added up over all, and those of its directories.
+/// The figures of a DataNode, counted from 0, that are summed over all of them, and those of its directories.
 pub fn datanode_figures(
     namespace: &NetworkNamespace,
     address: SocketAddr,
@@ -166,7 +166,7 @@ fn add(figures: &mut Figures, bean: &Value, names: &[(&str, &str)], prefix: &str
     }
 }
 
-/// What the DataNode keeps in each of its directories, in their order.
+/// What the DataNode stores in each of its directories, in order.
 pub fn volumes(
     namespace: &NetworkNamespace,
     address: SocketAddr,
@@ -186,10 +186,10 @@ pub fn volumes(
 /// The attribute `VolumeInfo` is JSON in a string: an object by directory.
 fn volumes_in(beans: &[Value], number: usize, directories: &[DataDirectory]) -> Vec<VolumeUse> {
     let text = beans.iter().find_map(|bean| bean.get("VolumeInfo")?.as_str());
-    let told: BTreeMap<PathBuf, Value> =
+    let by_path: BTreeMap<PathBuf, Value> =
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let volume = |(index, directory): (usize, &DataDirectory)| {
-        let volume = told.get(&directory.path)?;
+        let volume = by_path.get(&directory.path)?;
         let count = |name: &str| volume.get(name)?.as_u64();
         Some(VolumeUse {
             datanode: u32::try_from(number).ok()?,

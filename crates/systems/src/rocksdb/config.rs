@@ -13,9 +13,9 @@ use crate::setting::{Mistakes, OneOf, Optional, Share, Whole, settings};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Below this the process itself would crowd out what is to be measured.
+/// With less, the process itself would use up the memory that the measurement is about.
 pub(crate) const MIN_BUDGET_BYTES: u64 = 24 * MIB;
-/// Memtables that exist at once: one is filled, the others wait to be written.
+/// The number of memtables: one is being filled, the others wait to be flushed.
 const MEMTABLES: u64 = 4;
 /// Above this nothing would be left for the process.
 const MAX_SHARES: f64 = 0.9;
@@ -117,29 +117,29 @@ impl Config {
         (self.budget_bytes as f64 * self.write_buffer_share) as u64
     }
 
-    /// One memtable; RocksDB takes nothing below 64 KiB.
+    /// One memtable. RocksDB's minimum is 64 KiB.
     pub fn memtable_bytes(&self) -> u64 {
         (self.write_buffers_bytes() / MEMTABLES).max(64 * KIB)
     }
 
-    /// A table file holds what a memtable holds, so that files shrink with the budget and small data still has
-    /// several levels; beyond RocksDB's default of 64 MiB larger files bring nothing.
+    /// A table file holds as much as a memtable, so that files shrink with the budget and small data sets still have several levels.
+    /// Files larger than RocksDB's default of 64 MiB have no advantage.
     pub fn table_file_bytes(&self) -> u64 {
         self.memtable_bytes().min(64 * MIB)
     }
 
-    /// The first sorted level: as much as level 0 holds when its compaction starts.
+    /// The size of the first sorted level: as much as level 0 holds when its compaction starts.
     pub fn level_base_bytes(&self) -> u64 {
         4 * self.memtable_bytes()
     }
 
-    /// A compaction reads some six files at once, each with such a buffer: 5 % of the budget a job at most.
+    /// The read-ahead of compactions. One reads about six files at once with a buffer each, at most 5 % of the budget per job.
     pub fn compaction_readahead_bytes(&self) -> u64 {
         (self.budget_bytes / 128).clamp(64 * KIB, 2 * MIB)
     }
 
-    /// A table file is written in parts of this size, and the kernel is asked to write them out as they come, so
-    /// that dirty pages don't fill the budget.
+    /// Table files are written in chunks of this size, and the kernel is asked to flush each, so that dirty pages don't fill the
+    /// budget.
     pub fn write_chunk_bytes(&self) -> u64 {
         (self.budget_bytes / 256).clamp(64 * KIB, MIB)
     }
@@ -174,7 +174,7 @@ impl Config {
         options.set_target_file_size_base(self.table_file_bytes());
         options.set_max_bytes_for_level_base(self.level_base_bytes());
         options.set_level_compaction_dynamic_level_bytes(true);
-        // To a memtable as RocksDB's defaults (64 and 256 GiB) are to its default of 64 MiB.
+        // In proportion to the memtable, as RocksDB's defaults (64 and 256 GiB) are to its default memtable of 64 MiB.
         options.set_soft_pending_compaction_bytes_limit(size(memtable.saturating_mul(1 << 10)));
         options.set_hard_pending_compaction_bytes_limit(size(memtable.saturating_mul(1 << 12)));
         options.set_max_background_jobs(self.background_jobs as i32);
@@ -199,7 +199,7 @@ impl Config {
         Ok((options, cache))
     }
 
-    /// How clients read.
+    /// The options of clients' reads.
     pub fn read_options(&self) -> ReadOptions {
         let mut options = ReadOptions::default();
         options.set_verify_checksums(self.checks_reads);
@@ -230,7 +230,7 @@ impl Config {
     }
 }
 
-/// RocksDB takes sizes as the machine's word.
+/// RocksDB's C interface takes sizes as `size_t`.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -78,16 +78,16 @@ pub enum FrameError {
     NoKey(u16),
 }
 
-/// Takes fixed-size parts off the front of a body.
+/// Splits parts off the front of a body.
 struct Parts<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Parts<'a> {
     fn take(&mut self, bytes: usize, part: &'static str) -> Result<&'a [u8], FrameError> {
-        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(FrameError::Truncated(part))?;
+        let (front, rest) = self.rest.split_at_checked(bytes).ok_or(FrameError::Truncated(part))?;
         self.rest = rest;
-        Ok(taken)
+        Ok(front)
     }
 
     fn u8(&mut self, part: &'static str) -> Result<u8, FrameError> {

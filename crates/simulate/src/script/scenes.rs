@@ -3,8 +3,8 @@
 use underlay_sync::simulation::Random;
 
 use crate::disk::What;
-use crate::layers::Tree;
 use crate::script::{Layers, Setup, Step, Volumes};
+use crate::tree::Tree;
 
 /// At least as many as there ever are.
 const MEMBERS: u32 = 4;

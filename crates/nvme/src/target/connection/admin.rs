@@ -3,13 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::Shared;
-use super::connection::{CAPSULE_DATA_BYTES, MDTS};
-use super::controller::{
-    Controller, ERROR_ENTRIES, EVENT_REQUESTS, KEEP_ALIVE_GRANULARITY, MAX_QUEUE, VERSION,
-};
-use super::queue::Reply;
-use super::subsystems::{MAX_NSID, Namespace, Replaced, Subsystem};
 use crate::command::{ALL_NAMESPACES, Command, DatasetRange, admin, nvm};
 use crate::features::{self, GetFeatures, QueueCount, Select, SetFeatures};
 use crate::identify::{
@@ -21,6 +14,13 @@ use crate::log_page::{
     self, DiscoveredKind, DiscoveryEntry, DiscoveryHead, Effect, ErrorEntry, Event, GetLogPage, Smart,
 };
 use crate::status::Status;
+use crate::target::Shared;
+use crate::target::connection::{CAPSULE_DATA_BYTES, MDTS};
+use crate::target::subsystems::controller::queue::Reply;
+use crate::target::subsystems::controller::{
+    Controller, ERROR_ENTRIES, EVENT_REQUESTS, KEEP_ALIVE_GRANULARITY, MAX_QUEUE, VERSION,
+};
+use crate::target::subsystems::{MAX_NSID, Namespace, Replaced, Subsystem};
 
 const FIRMWARE_REVISION: &str = env!("CARGO_PKG_VERSION");
 const ABORTS: u8 = 3;
@@ -52,7 +52,12 @@ const IO_COMMANDS: [Effect; 6] = [
 const INVALID_FIELD: Status = Status::INVALID_FIELD.do_not_retry();
 const INVALID_NAMESPACE: Status = Status::INVALID_NAMESPACE.do_not_retry();
 
-pub(super) fn execute(shared: &Shared, controller: &Arc<Controller>, command: &Command, reply: Reply) {
+pub(in crate::target) fn execute(
+    shared: &Shared,
+    controller: &Arc<Controller>,
+    command: &Command,
+    reply: Reply,
+) {
     let is_discovery = controller.subsystem().is_none();
     match command.opcode {
         admin::IDENTIFY => answer(controller, command, reply, identify(controller, command)),
@@ -119,57 +124,58 @@ fn abort(controller: &Controller, command: &Command, reply: Reply) {
 }
 
 fn identify(controller: &Controller, command: &Command) -> Result<Vec<u8>, Status> {
-    let asked = Identify::from_command(command);
+    let identify = Identify::from_command(command);
     if (command.sgl.length_bytes as usize) < IDENTIFY_BYTES {
         return Err(Status::DATA_LENGTH_INVALID.do_not_retry());
     }
-    if asked.cns == cns::CONTROLLER {
+    if identify.cns == cns::CONTROLLER {
         return Ok(controller_data(controller).encode());
     }
     let subsystem = controller.subsystem().ok_or(INVALID_FIELD)?;
-    if asked.command_set != NVM_COMMAND_SET
+    if identify.command_set != NVM_COMMAND_SET
         && matches!(
-            asked.cns,
+            identify.cns,
             cns::COMMAND_SET_NAMESPACE | cns::COMMAND_SET_CONTROLLER | cns::COMMAND_SET_ACTIVE_NAMESPACES
         )
     {
         return Err(INVALID_FIELD);
     }
-    match asked.cns {
+    match identify.cns {
         cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
-            let namespace = namespace_or_none(subsystem, asked.nsid)?;
+            let namespace = namespace_or_none(subsystem, identify.nsid)?;
             Ok(namespace.map_or_else(empty, |namespace| namespace_data(&namespace).encode()))
         }
         cns::ACTIVE_NAMESPACES | cns::COMMAND_SET_ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => {
-            if asked.nsid >= ALL_NAMESPACES - 1 {
+            if identify.nsid >= ALL_NAMESPACES - 1 {
                 return Err(INVALID_NAMESPACE);
             }
             let namespaces = subsystem.namespaces();
-            let behind = namespaces.iter().map(|namespace| namespace.nsid).filter(|nsid| *nsid > asked.nsid);
+            let behind =
+                namespaces.iter().map(|namespace| namespace.nsid).filter(|nsid| *nsid > identify.nsid);
             Ok(identify::encode_namespace_list(behind))
         }
         cns::NAMESPACE_DESCRIPTORS => {
-            let namespace = namespace_or_none(subsystem, asked.nsid)?.ok_or(INVALID_NAMESPACE)?;
+            let namespace = namespace_or_none(subsystem, identify.nsid)?.ok_or(INVALID_NAMESPACE)?;
             let uuid = namespace.uuid;
             let command_set = Some(NVM_COMMAND_SET);
             Ok(NamespaceDescriptors { nguid: Some(uuid), uuid: Some(uuid), command_set }.encode())
         }
         // The NVM command set's own part of a namespace says nothing that needs saying here: all zeros.
-        cns::COMMAND_SET_NAMESPACE => namespace_or_none(subsystem, asked.nsid).map(|_| empty()),
+        cns::COMMAND_SET_NAMESPACE => namespace_or_none(subsystem, identify.nsid).map(|_| empty()),
         cns::COMMAND_SET_CONTROLLER => {
             let dataset_ranges = u8::try_from(DatasetRange::MAX_COUNT).unwrap_or(u8::MAX);
             let data = NvmControllerData { write_zeroes_limit: MDTS, dataset_ranges, ..Default::default() };
             Ok(data.encode())
         }
         cns::INDEPENDENT_NAMESPACE => {
-            let namespace = namespace_or_none(subsystem, asked.nsid)?;
+            let namespace = namespace_or_none(subsystem, identify.nsid)?;
             Ok(namespace.map_or_else(empty, |_| identify::encode_independent_namespace(true)))
         }
         cns::ATTACHED_CONTROLLERS => {
-            namespace_or_none(subsystem, asked.nsid)?.ok_or(INVALID_NAMESPACE)?;
-            Ok(controller_list(subsystem, asked.controller_id))
+            namespace_or_none(subsystem, identify.nsid)?.ok_or(INVALID_NAMESPACE)?;
+            Ok(controller_list(subsystem, identify.controller_id))
         }
-        cns::CONTROLLERS => Ok(controller_list(subsystem, asked.controller_id)),
+        cns::CONTROLLERS => Ok(controller_list(subsystem, identify.controller_id)),
         _ => Err(INVALID_FIELD),
     }
 }
@@ -261,15 +267,15 @@ fn get_log_page(
     command: &Command,
     local: Option<SocketAddr>,
 ) -> Result<Vec<u8>, Status> {
-    let asked = GetLogPage::from_command(command);
-    if asked.offset_is_index {
+    let wanted = GetLogPage::from_command(command);
+    if wanted.offset_is_index {
         return Err(INVALID_FIELD);
     }
     // The SGL bounds what is sent; that it is no larger than a transfer was looked at before.
-    if asked.length_bytes > u64::from(command.sgl.length_bytes) {
+    if wanted.length_bytes > u64::from(command.sgl.length_bytes) {
         return Err(Status::DATA_LENGTH_INVALID.do_not_retry());
     }
-    let page = match (asked.page, controller.subsystem()) {
+    let page = match (wanted.page, controller.subsystem()) {
         (log_page::SUPPORTED_PAGES, subsystem) => log_page::encode_supported_pages(match subsystem {
             None => &[log_page::SUPPORTED_PAGES, log_page::ERRORS, log_page::DISCOVERY],
             Some(_) => &[
@@ -287,28 +293,28 @@ fn get_log_page(
             page
         }
         (log_page::DISCOVERY, None) => {
-            if !asked.retain_event {
+            if !wanted.retain_event {
                 controller.page_was_read(Event::DiscoveryChanged);
             }
             discovery_page(shared, controller, local)
         }
-        (log_page::SMART, Some(subsystem)) => match asked.nsid {
+        (log_page::SMART, Some(subsystem)) => match wanted.nsid {
             0 | ALL_NAMESPACES => smart(controller, subsystem).encode(),
             _ => return Err(INVALID_FIELD),
         },
         (log_page::FIRMWARE_SLOTS, Some(_)) => log_page::encode_firmware_slots(FIRMWARE_REVISION),
         (log_page::CHANGED_NAMESPACES, Some(_)) => {
-            if !asked.retain_event {
+            if !wanted.retain_event {
                 controller.page_was_read(Event::NamespacesChanged);
             }
-            log_page::encode_changed_namespaces(&controller.take_changed_namespaces(asked.retain_event))
+            log_page::encode_changed_namespaces(&controller.take_changed_namespaces(wanted.retain_event))
         }
         (log_page::COMMAND_EFFECTS, Some(_)) => {
             log_page::encode_command_effects(&ADMIN_COMMANDS, &IO_COMMANDS)
         }
         _ => return Err(Status::INVALID_LOG_PAGE.do_not_retry()),
     };
-    part(page, asked.offset_bytes, asked.length_bytes)
+    part(page, wanted.offset_bytes, wanted.length_bytes)
 }
 
 /// What was asked for of a page, behind whose end there are zeros.
@@ -392,16 +398,16 @@ fn discovery_entry(
 
 fn get_features(controller: &Controller, command: &Command, reply: Reply) {
     const WIDE_HOST_ID: u32 = 1;
-    let asked = GetFeatures::from_command(command);
-    let Some(select) = asked.select else { return refuse(controller, command, reply, INVALID_FIELD) };
-    if asked.feature == features::HOST_IDENTIFIER && select != Select::Capabilities {
-        let is_wide = asked.dword11 & WIDE_HOST_ID != 0;
+    let get = GetFeatures::from_command(command);
+    let Some(select) = get.select else { return refuse(controller, command, reply, INVALID_FIELD) };
+    if get.feature == features::HOST_IDENTIFIER && select != Select::Capabilities {
+        let is_wide = get.dword11 & WIDE_HOST_ID != 0;
         return match is_wide && command.sgl.length_bytes >= 16 {
             true => reply.data(controller.host_id.to_vec()),
             false => refuse(controller, command, reply, INVALID_FIELD),
         };
     }
-    match feature(controller, asked.feature, select) {
+    match feature(controller, get.feature, select) {
         Some(value) => reply.result(Status::SUCCESS, u64::from(value)),
         None => refuse(controller, command, reply, INVALID_FIELD),
     }
@@ -438,15 +444,15 @@ fn feature(controller: &Controller, feature: u8, select: Select) -> Option<u32> 
 }
 
 fn set_features(controller: &Controller, command: &Command) -> Result<u32, Status> {
-    let asked = SetFeatures::from_command(command);
-    if asked.save {
+    let set = SetFeatures::from_command(command);
+    if set.save {
         return Err(Status::FEATURE_NOT_SAVEABLE.do_not_retry());
     }
     let is_io = controller.subsystem().is_some();
-    match asked.feature {
+    match set.feature {
         features::NUMBER_OF_QUEUES if is_io => {
             const NONE_ALLOWED: u32 = 65_536;
-            let wanted = QueueCount::from_value(asked.dword11);
+            let wanted = QueueCount::from_value(set.dword11);
             if wanted.submission == NONE_ALLOWED || wanted.completion == NONE_ALLOWED {
                 return Err(INVALID_FIELD);
             }
@@ -454,11 +460,11 @@ fn set_features(controller: &Controller, command: &Command) -> Result<u32, Statu
             Ok(QueueCount::pairs(u32::from(granted)).to_value())
         }
         features::ASYNC_EVENT_CONFIGURATION => {
-            controller.set_event_configuration(asked.dword11);
+            controller.set_event_configuration(set.dword11);
             Ok(0)
         }
         features::KEEP_ALIVE_TIMER => {
-            controller.set_kato_ms(asked.dword11);
+            controller.set_kato_ms(set.dword11);
             controller.heard();
             Ok(0)
         }

@@ -7,15 +7,15 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
-use super::association::Limits;
-use super::controller::{Inner, Shared};
-use super::error::InitiatorError;
-use super::exchange::{Answer, Data, Exchange, Lost, Payload};
-use super::identity::Identity;
-use super::record::WriteRecord;
-use super::unflushed::Kept;
 use crate::command::{Command, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, FUA, Sgl, nvm};
 use crate::identify::{NamespaceData, oncs};
+use crate::initiator::association::Limits;
+use crate::initiator::controller::{Inner, Shared};
+use crate::initiator::error::InitiatorError;
+use crate::initiator::exchange::{Answer, Data, Exchange, Lost, Payload};
+use crate::initiator::identity::Identity;
+use crate::initiator::record::WriteRecord;
+use crate::initiator::unflushed::Kept;
 use crate::status::Status;
 
 /// The block count of a command is 16 bits wide.
@@ -23,7 +23,7 @@ const MAX_BLOCKS: u64 = 1 << 16;
 
 /// How blocks become zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Zeroing {
+pub(in crate::initiator) enum Zeroing {
     /// Write Zeroes that gives the space back as well.
     WriteZeroesDeallocate,
     /// Dataset Management where deallocated blocks read as zeros.
@@ -49,7 +49,7 @@ impl Zeroing {
 }
 
 /// What is known of a namespace, and outlives connections.
-pub(super) struct Namespace {
+pub(in crate::initiator) struct Namespace {
     pub nsid: u32,
     block_bytes: u32,
     optimal_io_bytes: u32,
@@ -69,7 +69,7 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    pub(super) fn new(
+    pub(in crate::initiator) fn new(
         nsid: u32,
         data: &NamespaceData,
         identity: Identity,
@@ -106,7 +106,11 @@ impl Namespace {
     ///
     /// # Errors
     /// When the namespace is another one than before.
-    pub(super) fn renew(&self, data: &NamespaceData, identity: &Identity) -> Result<(), InitiatorError> {
+    pub(in crate::initiator) fn renew(
+        &self,
+        data: &NamespaceData,
+        identity: &Identity,
+    ) -> Result<(), InitiatorError> {
         if let Some(difference) = self.identity.difference(identity)
             && !is_planted(Bug::OtherVolumeAccepted)
         {
@@ -121,26 +125,26 @@ impl Namespace {
         Ok(())
     }
 
-    pub(super) fn has_written(&self) -> bool {
+    pub(in crate::initiator) fn has_written(&self) -> bool {
         self.has_written.load(Ordering::SeqCst)
     }
 
-    pub(super) fn was_answered(&self) -> bool {
+    pub(in crate::initiator) fn was_answered(&self) -> bool {
         self.was_answered.load(Ordering::SeqCst)
     }
 
     /// Writes to do again, before anything else is sent.
-    pub(super) fn unflushed(&self) -> Vec<Kept> {
+    pub(in crate::initiator) fn unflushed(&self) -> Vec<Kept> {
         let capacity_bytes = self.capacity_bytes.load(Ordering::SeqCst);
         self.record().unflushed(capacity_bytes / u64::from(self.block_bytes))
     }
 
-    pub(super) fn repeated(&self, write: &Kept) {
+    pub(in crate::initiator) fn repeated(&self, write: &Kept) {
         self.record().repeated(write.blocks);
     }
 
     /// A kept write will not be there again.
-    pub(super) fn lose(&self, write: &Kept, status: Status) {
+    pub(in crate::initiator) fn lose(&self, write: &Kept, status: Status) {
         let mut record = self.record();
         if !record.has_lost() {
             tracing::error!(namespace = self.nsid, "{}", lost_writes(Some(status)));
@@ -384,7 +388,7 @@ fn cut(offset_bytes: u64, length_bytes: u64, most: u64) -> impl Iterator<Item = 
 }
 
 /// What one command does.
-pub(super) struct Piece {
+pub(in crate::initiator) struct Piece {
     command: Command,
     payload: Payload,
     blocks: (u64, u64),
@@ -440,7 +444,7 @@ pub struct RemoteDevice {
 }
 
 impl RemoteDevice {
-    pub(super) fn new(namespace: Arc<Namespace>, controller: Arc<Inner>) -> RemoteDevice {
+    pub(in crate::initiator) fn new(namespace: Arc<Namespace>, controller: Arc<Inner>) -> RemoteDevice {
         RemoteDevice { namespace, controller }
     }
 

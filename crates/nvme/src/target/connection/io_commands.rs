@@ -7,16 +7,20 @@ use underlay_sync::planted::{Bug, is_planted};
 
 use underlay_storage::device::{DeviceError, Request};
 
-use super::connection::{Connection, MAX_TRANSFER_BYTES};
-use super::counters::count;
-use super::lease::Denied;
-use super::queue::Reply;
-use super::subsystems::{Namespace, Subsystem};
 use crate::command::{ALL_NAMESPACES, Command, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, nvm};
 use crate::status::Status;
+use crate::target::connection::{Connection, MAX_TRANSFER_BYTES};
+use crate::target::counters::count;
+use crate::target::lease::Denied;
+use crate::target::subsystems::controller::queue::Reply;
+use crate::target::subsystems::{Namespace, Subsystem};
 
 /// What a command takes of its connection's budget, for the data that it moves.
-pub(super) fn budget_bytes(command: &Command, length_bytes: usize, namespace: Option<&Namespace>) -> usize {
+pub(in crate::target) fn budget_bytes(
+    command: &Command,
+    length_bytes: usize,
+    namespace: Option<&Namespace>,
+) -> usize {
     match command.opcode {
         // The host's data and the device's.
         nvm::COMPARE => length_bytes * 2,
@@ -29,7 +33,12 @@ pub(super) fn budget_bytes(command: &Command, length_bytes: usize, namespace: Op
     }
 }
 
-pub(super) fn execute(connection: &mut Connection, command: &Command, data: Vec<u8>, reply: Reply) {
+pub(in crate::target) fn execute(
+    connection: &mut Connection,
+    command: &Command,
+    data: Vec<u8>,
+    reply: Reply,
+) {
     let subsystem = connection.queue.association().and_then(|association| association.controller.subsystem());
     let Some(subsystem) = subsystem.map(Arc::clone) else {
         return reply.status(Status::INVALID_OPCODE.do_not_retry());
@@ -56,21 +65,21 @@ pub(super) fn execute(connection: &mut Connection, command: &Command, data: Vec<
             Denied::NotStored => refuse(reply, command, Status::INTERNAL_ERROR),
         };
     }
-    let asked = DeviceCommand { namespace, nsid: command.nsid, lba: command.lba(), reply };
+    let device_command = DeviceCommand { namespace, nsid: command.nsid, lba: command.lba(), reply };
     let outcome = match command.opcode {
-        nvm::READ => read(asked, command),
-        nvm::WRITE => write(asked, command, data),
+        nvm::READ => read(device_command, command),
+        nvm::WRITE => write(device_command, command, data),
         nvm::FLUSH => {
-            flush(asked);
+            flush(device_command);
             Ok(())
         }
-        nvm::COMPARE => compare(asked, command, data),
-        nvm::WRITE_ZEROES => write_zeroes(asked, command),
-        nvm::DATASET_MANAGEMENT => manage_dataset(asked, command, &data),
-        _ => Err((Status::INVALID_OPCODE, asked)),
+        nvm::COMPARE => compare(device_command, command, data),
+        nvm::WRITE_ZEROES => write_zeroes(device_command, command),
+        nvm::DATASET_MANAGEMENT => manage_dataset(device_command, command, &data),
+        _ => Err((Status::INVALID_OPCODE, device_command)),
     };
-    if let Err((status, asked)) = outcome {
-        refuse(asked.reply, command, status);
+    if let Err((status, device_command)) = outcome {
+        refuse(device_command.reply, command, status);
     }
 }
 
@@ -129,16 +138,16 @@ enum MediumAccess {
 type Refused = (Status, DeviceCommand);
 
 impl DeviceCommand {
-    fn done(self, outcome: Result<(), DeviceError>, way: MediumAccess) {
+    fn done(self, outcome: Result<(), DeviceError>, access: MediumAccess) {
         match outcome {
             Ok(()) => self.reply.success(),
-            Err(error) => self.failed(&error, way),
+            Err(error) => self.failed(&error, access),
         }
     }
 
-    fn failed(self, error: &DeviceError, way: MediumAccess) {
+    fn failed(self, error: &DeviceError, access: MediumAccess) {
         count(&self.namespace.counting.errors, 1);
-        let status = match (error, way) {
+        let status = match (error, access) {
             (DeviceError::NoSpace, _) => Status::CAPACITY_EXCEEDED,
             (DeviceError::Gone, _) => Status::NAMESPACE_NOT_READY,
             (DeviceError::OutOfRange { .. }, _) => Status::LBA_OUT_OF_RANGE,
@@ -176,131 +185,131 @@ fn moved(namespace: &Namespace, command: &Command, length_bytes: usize) -> Resul
     if length == length_bytes as u64 { Ok((offset, length)) } else { Err(Status::DATA_LENGTH_INVALID) }
 }
 
-fn read(asked: DeviceCommand, command: &Command) -> Result<(), Refused> {
-    let place = moved(&asked.namespace, command, command.sgl.length_bytes as usize);
+fn read(device_command: DeviceCommand, command: &Command) -> Result<(), Refused> {
+    let place = moved(&device_command.namespace, command, command.sgl.length_bytes as usize);
     let (offset_bytes, length_bytes) = match place {
         Ok(place) => place,
-        Err(status) => return Err((status, asked)),
+        Err(status) => return Err((status, device_command)),
     };
-    let counting = &asked.namespace.counting;
+    let counting = &device_command.namespace.counting;
     count(&counting.reads, 1);
     count(&counting.read_bytes, length_bytes);
     let length = length_bytes as usize;
-    let buffer = asked.reply.queue().buffers.take(length);
-    let namespace = Arc::clone(&asked.namespace);
+    let buffer = device_command.reply.queue().buffers.take(length);
+    let namespace = Arc::clone(&device_command.namespace);
     namespace.device.submit(
         Request::Read { offset_bytes, buffer },
         Box::new(move |completion| match completion {
-            Ok(data) if data.len() == length => asked.reply.data(data),
-            Ok(_) => asked.fail(Status::INTERNAL_ERROR),
-            Err(error) => asked.failed(&error, MediumAccess::Reading),
+            Ok(data) if data.len() == length => device_command.reply.data(data),
+            Ok(_) => device_command.fail(Status::INTERNAL_ERROR),
+            Err(error) => device_command.failed(&error, MediumAccess::Reading),
         }),
     );
     Ok(())
 }
 
-fn write(asked: DeviceCommand, command: &Command, data: Vec<u8>) -> Result<(), Refused> {
-    let (offset_bytes, length_bytes) = match moved(&asked.namespace, command, data.len()) {
+fn write(device_command: DeviceCommand, command: &Command, data: Vec<u8>) -> Result<(), Refused> {
+    let (offset_bytes, length_bytes) = match moved(&device_command.namespace, command, data.len()) {
         Ok(place) => place,
-        Err(status) => return Err((status, asked)),
+        Err(status) => return Err((status, device_command)),
     };
-    let counting = &asked.namespace.counting;
+    let counting = &device_command.namespace.counting;
     count(&counting.writes, 1);
     count(&counting.written_bytes, length_bytes);
     let fua = command.is_fua() && !is_planted(Bug::ForcedWriteNotForced);
-    let namespace = Arc::clone(&asked.namespace);
+    let namespace = Arc::clone(&device_command.namespace);
     namespace.device.submit(
         Request::Write { offset_bytes, data, fua },
-        Box::new(move |completion| asked.done(completion.map(drop), MediumAccess::Writing)),
+        Box::new(move |completion| device_command.done(completion.map(drop), MediumAccess::Writing)),
     );
     Ok(())
 }
 
-fn flush(asked: DeviceCommand) {
-    count(&asked.namespace.counting.flushes, 1);
-    let namespace = Arc::clone(&asked.namespace);
+fn flush(device_command: DeviceCommand) {
+    count(&device_command.namespace.counting.flushes, 1);
+    let namespace = Arc::clone(&device_command.namespace);
     let done = move |completion: underlay_storage::device::Completion| {
-        asked.done(completion.map(drop), MediumAccess::Writing);
+        device_command.done(completion.map(drop), MediumAccess::Writing);
     };
     namespace.device.submit(Request::Flush, Box::new(done));
 }
 
-fn compare(asked: DeviceCommand, command: &Command, expected: Vec<u8>) -> Result<(), Refused> {
-    let (offset_bytes, _) = match moved(&asked.namespace, command, expected.len()) {
+fn compare(device_command: DeviceCommand, command: &Command, expected: Vec<u8>) -> Result<(), Refused> {
+    let (offset_bytes, _) = match moved(&device_command.namespace, command, expected.len()) {
         Ok(place) => place,
-        Err(status) => return Err((status, asked)),
+        Err(status) => return Err((status, device_command)),
     };
-    count(&asked.namespace.counting.compares, 1);
-    let buffer = asked.reply.queue().buffers.take(expected.len());
-    let namespace = Arc::clone(&asked.namespace);
+    count(&device_command.namespace.counting.compares, 1);
+    let buffer = device_command.reply.queue().buffers.take(expected.len());
+    let namespace = Arc::clone(&device_command.namespace);
     namespace.device.submit(
         Request::Read { offset_bytes, buffer },
         Box::new(move |completion| match completion {
             Ok(found) => {
                 let is_same = found == expected;
-                asked.reply.queue().buffers.put(found);
+                device_command.reply.queue().buffers.put(found);
                 match is_same {
-                    true => asked.reply.success(),
-                    false => asked.reply.status(Status::COMPARE_FAILURE.do_not_retry()),
+                    true => device_command.reply.success(),
+                    false => device_command.reply.status(Status::COMPARE_FAILURE.do_not_retry()),
                 }
             }
-            Err(error) => asked.failed(&error, MediumAccess::Reading),
+            Err(error) => device_command.failed(&error, MediumAccess::Reading),
         }),
     );
     Ok(())
 }
 
-fn write_zeroes(asked: DeviceCommand, command: &Command) -> Result<(), Refused> {
-    let place = extent(&asked.namespace, command.lba(), u64::from(command.block_count()));
+fn write_zeroes(device_command: DeviceCommand, command: &Command) -> Result<(), Refused> {
+    let place = extent(&device_command.namespace, command.lba(), u64::from(command.block_count()));
     let (offset_bytes, length_bytes) = match place {
         Ok(place) => place,
-        Err(status) => return Err((status, asked)),
+        Err(status) => return Err((status, device_command)),
     };
     let fua = command.is_fua();
     if command.dwords[2] & DEALLOCATE != 0 {
-        count_discard(&asked.namespace, length_bytes);
+        count_discard(&device_command.namespace, length_bytes);
         let request = Request::Discard { offset_bytes, length_bytes };
-        discard_all(asked, vec![request], fua);
+        discard_all(device_command, vec![request], fua);
         return Ok(());
     }
     if length_bytes > u64::from(MAX_TRANSFER_BYTES) {
-        return Err((Status::INVALID_FIELD, asked));
+        return Err((Status::INVALID_FIELD, device_command));
     }
-    let counting = &asked.namespace.counting;
+    let counting = &device_command.namespace.counting;
     count(&counting.writes, 1);
     count(&counting.written_bytes, length_bytes);
-    let namespace = Arc::clone(&asked.namespace);
+    let namespace = Arc::clone(&device_command.namespace);
     let data = vec![0; length_bytes as usize];
     namespace.device.submit(
         Request::Write { offset_bytes, data, fua },
-        Box::new(move |completion| asked.done(completion.map(drop), MediumAccess::Writing)),
+        Box::new(move |completion| device_command.done(completion.map(drop), MediumAccess::Writing)),
     );
     Ok(())
 }
 
-fn manage_dataset(asked: DeviceCommand, command: &Command, data: &[u8]) -> Result<(), Refused> {
+fn manage_dataset(device_command: DeviceCommand, command: &Command, data: &[u8]) -> Result<(), Refused> {
     let count_of_ranges = (command.dwords[0] & 0xff) as usize + 1;
     if data.len() < count_of_ranges * DatasetRange::BYTES {
-        return Err((Status::DATA_LENGTH_INVALID, asked));
+        return Err((Status::DATA_LENGTH_INVALID, device_command));
     }
     if command.dwords[1] & DATASET_DEALLOCATE == 0 {
         // Hints of how the ranges will be used, of which no use is made.
-        asked.reply.success();
+        device_command.reply.success();
         return Ok(());
     }
     let ranges = DatasetRange::decode_all(data).take(count_of_ranges);
     let extents: Result<Vec<_>, Status> =
-        ranges.map(|range| extent(&asked.namespace, range.lba, u64::from(range.blocks))).collect();
+        ranges.map(|range| extent(&device_command.namespace, range.lba, u64::from(range.blocks))).collect();
     let extents = match extents {
         Ok(extents) => extents,
-        Err(status) => return Err((status, asked)),
+        Err(status) => return Err((status, device_command)),
     };
     let mut requests = Vec::new();
     for (offset_bytes, length_bytes) in extents.into_iter().filter(|(_, length)| *length > 0) {
-        count_discard(&asked.namespace, length_bytes);
+        count_discard(&device_command.namespace, length_bytes);
         requests.push(Request::Discard { offset_bytes, length_bytes });
     }
-    discard_all(asked, requests, false);
+    discard_all(device_command, requests, false);
     Ok(())
 }
 
@@ -310,11 +319,11 @@ fn count_discard(namespace: &Namespace, length_bytes: u64) {
 }
 
 /// Discards at once, and then, if asked, flushes.
-fn discard_all(asked: DeviceCommand, requests: Vec<Request>, flush_behind: bool) {
-    let namespace = Arc::clone(&asked.namespace);
+fn discard_all(device_command: DeviceCommand, requests: Vec<Request>, flush_behind: bool) {
+    let namespace = Arc::clone(&device_command.namespace);
     let all = Together::new(requests.len(), move |outcome| match outcome {
-        Ok(()) if flush_behind => flush(asked),
-        outcome => asked.done(outcome, MediumAccess::Writing),
+        Ok(()) if flush_behind => flush(device_command),
+        outcome => device_command.done(outcome, MediumAccess::Writing),
     });
     for request in requests {
         let all = Arc::clone(&all);

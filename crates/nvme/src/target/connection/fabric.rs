@@ -3,10 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::connection::{Connection, End};
-use super::controller::{Controller, MAX_QUEUE, QueueRefused, Served};
-use super::queue::{Association, Reply};
-use super::subsystems::Subsystem;
 use crate::auth::{ControllerSecrets, ControllerSession, Entropy, Policy, Progress};
 use crate::command::Command;
 use crate::fabrics::{
@@ -14,6 +10,10 @@ use crate::fabrics::{
     DISCOVERY_NQN, InvalidParameter, NQN_BYTES, PropertyGet, PropertySet, fabrics_type,
 };
 use crate::status::Status;
+use crate::target::connection::{Connection, End};
+use crate::target::subsystems::Subsystem;
+use crate::target::subsystems::controller::queue::{Association, Reply};
+use crate::target::subsystems::controller::{Controller, MAX_QUEUE, QueueRefused, Served};
 use crate::wire::array_at;
 
 /// The largest place that a host gives to a message of authentication.
@@ -21,7 +21,7 @@ const MAX_MESSAGE_BYTES: u32 = 64 << 10;
 
 /// How far a queue's host has proved who it is.
 #[derive(Default)]
-pub(super) struct Authenticating {
+pub(in crate::target) struct Authenticating {
     is_done: bool,
     secrets: Option<ControllerSecrets>,
     session: Option<ControllerSession>,
@@ -29,7 +29,7 @@ pub(super) struct Authenticating {
 }
 
 impl Authenticating {
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::target) fn is_done(&self) -> bool {
         self.is_done
     }
 }
@@ -59,7 +59,7 @@ const QUEUE_ID_AT: u16 = 42;
 const SQ_SIZE_AT: u16 = 44;
 
 impl Connection {
-    pub(super) fn execute_fabrics(
+    pub(in crate::target) fn execute_fabrics(
         &mut self,
         command: &Command,
         data: &[u8],

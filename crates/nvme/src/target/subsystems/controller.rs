@@ -1,5 +1,7 @@
 //! A controller: what one host and one subsystem have between them, from the Connect of its admin queue until that connection ends.
 
+pub(in crate::target) mod queue;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,39 +11,39 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::Request;
 
-use super::lease::HostIdentity;
-use super::queue::{Queue, Reply};
-use super::subsystems::Subsystem;
 use crate::fabrics::{
     CC_ENABLE, CC_SHUTDOWN, CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_OCCURRING, property,
 };
 use crate::features;
 use crate::log_page::{ErrorEntry, Event};
 use crate::status::Status;
+use crate::target::lease::HostIdentity;
+use crate::target::subsystems::Subsystem;
+use queue::{Queue, Reply};
 
 /// The version of the base specification that controllers say they keep to: 2.0.
-pub(super) const VERSION: u32 = 0x0002_0000;
+pub(in crate::target) const VERSION: u32 = 0x0002_0000;
 /// Entries of a queue, less one, at most.
-pub(super) const MAX_QUEUE: u16 = 255;
+pub(in crate::target) const MAX_QUEUE: u16 = 255;
 /// Asynchronous event requests that wait at once.
-pub(super) const EVENT_REQUESTS: usize = 4;
+pub(in crate::target) const EVENT_REQUESTS: usize = 4;
 /// Entries that the error log keeps.
-pub(super) const ERROR_ENTRIES: usize = 64;
+pub(in crate::target) const ERROR_ENTRIES: usize = 64;
 
 /// What a keep-alive timeout is a multiple of, in units of 100 ms (Identify Controller, KAS).
-pub(super) const KEEP_ALIVE_GRANULARITY: u16 = 1;
+pub(in crate::target) const KEEP_ALIVE_GRANULARITY: u16 = 1;
 /// What holds for a host that only asks for the list of subsystems and names no time.
 const DISCOVERY_KATO_MS: u32 = 120_000;
 /// How long the timers of controller and host may disagree.
 const KEEP_ALIVE_GRACE: Duration = Duration::from_millis(100);
 
 /// To what a host is connected.
-pub(super) enum Served {
+pub(in crate::target) enum Served {
     Discovery,
     Subsystem(Arc<Subsystem>),
 }
 
-pub(super) struct Controller {
+pub(in crate::target) struct Controller {
     pub id: u16,
     pub served: Served,
     pub host_nqn: String,
@@ -78,14 +80,14 @@ struct State {
 
 /// Why a queue can't be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueueRefused {
+pub(in crate::target) enum QueueRefused {
     NotEnabled,
     InUse,
     Over,
 }
 
 impl Controller {
-    pub(super) fn new(
+    pub(in crate::target) fn new(
         id: u16,
         served: Served,
         host_nqn: String,
@@ -112,78 +114,78 @@ impl Controller {
         self.state.lock()
     }
 
-    pub(super) fn subsystem_nqn(&self) -> &str {
+    pub(in crate::target) fn subsystem_nqn(&self) -> &str {
         match &self.served {
             Served::Discovery => crate::fabrics::DISCOVERY_NQN,
             Served::Subsystem(subsystem) => subsystem.nqn(),
         }
     }
 
-    pub(super) fn is_discovery(&self) -> bool {
+    pub(in crate::target) fn is_discovery(&self) -> bool {
         matches!(self.served, Served::Discovery)
     }
 
-    pub(super) fn subsystem(&self) -> Option<&Arc<Subsystem>> {
+    pub(in crate::target) fn subsystem(&self) -> Option<&Arc<Subsystem>> {
         match &self.served {
             Served::Discovery => None,
             Served::Subsystem(subsystem) => Some(subsystem),
         }
     }
 
-    pub(super) fn is_of(&self, host_nqn: &str, host_id: &[u8; 16]) -> bool {
+    pub(in crate::target) fn is_of(&self, host_nqn: &str, host_id: &[u8; 16]) -> bool {
         self.host_nqn == host_nqn && self.host_id == *host_id
     }
 
-    pub(super) fn host(&self) -> HostIdentity {
+    pub(in crate::target) fn host(&self) -> HostIdentity {
         HostIdentity { nqn: self.host_nqn.clone(), id: self.host_id, instance: self.instance() }
     }
 
     /// Said once: later words change nothing.
-    pub(super) fn set_instance(&self, instance: u64, number: u64) {
+    pub(in crate::target) fn set_instance(&self, instance: u64, number: u64) {
         let _ = self.instance.set((instance, number));
     }
 
-    pub(super) fn instance(&self) -> Option<u64> {
+    pub(in crate::target) fn instance(&self) -> Option<u64> {
         self.instance.get().map(|(instance, _)| *instance)
     }
 
     /// Its number among those of this instance of its host's, if it is one.
-    pub(super) fn number_of(&self, instance: u64) -> Option<u64> {
+    pub(in crate::target) fn number_of(&self, instance: u64) -> Option<u64> {
         self.instance.get().filter(|(own, _)| *own == instance).map(|(_, number)| *number)
     }
 
     /// The host has shut it down.
-    pub(super) fn has_taken_leave(&self) -> bool {
+    pub(in crate::target) fn has_taken_leave(&self) -> bool {
         self.state().configuration & CC_SHUTDOWN != 0
     }
 
-    pub(super) fn has_commands_at_device(&self) -> bool {
+    pub(in crate::target) fn has_commands_at_device(&self) -> bool {
         self.state().queues.values().any(|queue| queue.commands_at_device() > 0)
     }
 
     // Keep-alive: any command on any queue counts (base 3.9.3).
 
-    pub(super) fn heard(&self) {
+    pub(in crate::target) fn heard(&self) {
         self.heard_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn began(&self) -> Instant {
+    pub(in crate::target) fn began(&self) -> Instant {
         self.began
     }
 
-    pub(super) fn last_heard(&self) -> Instant {
+    pub(in crate::target) fn last_heard(&self) -> Instant {
         self.began + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed))
     }
 
-    pub(super) fn kato_ms(&self) -> u32 {
+    pub(in crate::target) fn kato_ms(&self) -> u32 {
         self.kato_ms.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_kato_ms(&self, kato_ms: u32) {
+    pub(in crate::target) fn set_kato_ms(&self, kato_ms: u32) {
         self.kato_ms.store(rounded_up(kato_ms), Ordering::Relaxed);
     }
 
-    pub(super) fn is_silent(&self) -> bool {
+    pub(in crate::target) fn is_silent(&self) -> bool {
         let kato_ms = match self.kato_ms() {
             0 if self.is_discovery() => DISCOVERY_KATO_MS,
             0 => return false,
@@ -196,7 +198,7 @@ impl Controller {
 
     // Queues.
 
-    pub(super) fn add_queue(&self, queue_id: u16, queue: &Arc<Queue>) -> Result<(), QueueRefused> {
+    pub(in crate::target) fn add_queue(&self, queue_id: u16, queue: &Arc<Queue>) -> Result<(), QueueRefused> {
         let mut state = self.state();
         if state.is_over {
             return Err(QueueRefused::Over);
@@ -211,7 +213,7 @@ impl Controller {
         Ok(())
     }
 
-    pub(super) fn remove_queue(&self, queue_id: u16, queue: &Arc<Queue>) {
+    pub(in crate::target) fn remove_queue(&self, queue_id: u16, queue: &Arc<Queue>) {
         let is_there = {
             let mut state = self.state();
             let is_there = state.queues.get(&queue_id).is_some_and(|found| Arc::ptr_eq(found, queue));
@@ -230,12 +232,12 @@ impl Controller {
     /// at no moment it is in neither place.
     fn remember(&self, queue: &Arc<Queue>) {
         if let Served::Subsystem(subsystem) = &self.served {
-            subsystem.remember_former(self.host(), queue);
+            subsystem.remember_ended(self.host(), queue);
         }
     }
 
     /// Ends the queues whose connections the host has ended, though they may not have noticed yet.
-    pub(super) fn end_hung_up(&self) {
+    pub(in crate::target) fn end_hung_up(&self) {
         let hung_up: Vec<(u16, Arc<Queue>)> = {
             let state = self.state();
             let of_queue = |(queue_id, queue): (&u16, &Arc<Queue>)| (*queue_id, Arc::clone(queue));
@@ -255,12 +257,12 @@ impl Controller {
         }
     }
 
-    pub(super) fn queue_ids(&self) -> Vec<u16> {
+    pub(in crate::target) fn queue_ids(&self) -> Vec<u16> {
         self.state().queues.keys().copied().collect()
     }
 
     /// All its connections end.
-    pub(super) fn end(&self) {
+    pub(in crate::target) fn end(&self) {
         let (queues, requests) = {
             let mut state = self.state();
             state.is_over = true;
@@ -273,7 +275,7 @@ impl Controller {
 
     // Properties (base 3.1.3).
 
-    pub(super) fn property(&self, offset: u32, is_wide: bool) -> Option<u64> {
+    pub(in crate::target) fn property(&self, offset: u32, is_wide: bool) -> Option<u64> {
         match (offset, is_wide) {
             (property::CAP, true) => Some(capabilities()),
             (property::VS, false) => Some(u64::from(VERSION)),
@@ -283,7 +285,7 @@ impl Controller {
         }
     }
 
-    pub(super) fn set_property(
+    pub(in crate::target) fn set_property(
         self: &Arc<Self>,
         offset: u32,
         is_wide: bool,
@@ -364,39 +366,39 @@ impl Controller {
     }
 
     /// Whether commands other than of the fabric may be given.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(in crate::target) fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::SeqCst)
     }
 
     // Features.
 
     /// How many I/O queues the host gets: as many as it asked for, unless there are fewer.
-    pub(super) fn set_queue_count(&self, asked: u32) -> Result<u16, Status> {
+    pub(in crate::target) fn set_queue_count(&self, requested: u32) -> Result<u16, Status> {
         let mut state = self.state();
         // Once I/O queues are there the number can't be changed (base 5.27.1.5).
         if state.queues.keys().any(|queue_id| *queue_id != 0) {
             return Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
-        let granted = asked.min(u32::from(self.max_io_queues)) as u16;
+        let granted = requested.min(u32::from(self.max_io_queues)) as u16;
         state.queue_count = Some(granted);
         Ok(granted)
     }
 
-    pub(super) fn queue_count(&self) -> u16 {
+    pub(in crate::target) fn queue_count(&self) -> u16 {
         self.state().queue_count.unwrap_or(self.max_io_queues)
     }
 
-    pub(super) fn event_configuration(&self) -> u32 {
+    pub(in crate::target) fn event_configuration(&self) -> u32 {
         self.state().event_configuration
     }
 
-    pub(super) fn set_event_configuration(&self, value: u32) {
+    pub(in crate::target) fn set_event_configuration(&self, value: u32) {
         self.state().event_configuration = value;
     }
 
     // Asynchronous events (base 5.2).
 
-    pub(super) fn request_event(&self, reply: Reply) {
+    pub(in crate::target) fn request_event(&self, reply: Reply) {
         let mut state = self.state();
         if state.event_requests.len() >= EVENT_REQUESTS {
             drop(state);
@@ -413,31 +415,31 @@ impl Controller {
     }
 
     /// Takes back a request that waits, if there is one with that identifier.
-    pub(super) fn abort_event_request(&self, cid: u16) -> Option<Reply> {
+    pub(in crate::target) fn abort_event_request(&self, cid: u16) -> Option<Reply> {
         let mut state = self.state();
         let at = state.event_requests.iter().position(|request| request.cid() == cid)?;
         state.event_requests.remove(at)
     }
 
-    pub(super) fn namespace_changed(&self, nsid: u32) {
+    pub(in crate::target) fn namespace_changed(&self, nsid: u32) {
         let mut state = self.state();
         state.changed_namespaces.insert(nsid);
         let wanted = state.event_configuration & features::EVENT_NAMESPACE_CHANGED != 0;
         tell(state, Event::NamespacesChanged, wanted);
     }
 
-    pub(super) fn discovery_changed(&self) {
+    pub(in crate::target) fn discovery_changed(&self) {
         let state = self.state();
         let wanted = state.event_configuration & features::EVENT_DISCOVERY_CHANGED != 0;
         tell(state, Event::DiscoveryChanged, wanted);
     }
 
     /// The host reads the page that an event named: it may be told again.
-    pub(super) fn page_was_read(&self, event: Event) {
+    pub(in crate::target) fn page_was_read(&self, event: Event) {
         self.state().told.retain(|told| *told != event);
     }
 
-    pub(super) fn take_changed_namespaces(&self, keep: bool) -> Vec<u32> {
+    pub(in crate::target) fn take_changed_namespaces(&self, keep: bool) -> Vec<u32> {
         let mut state = self.state();
         let changed = state.changed_namespaces.iter().copied().collect();
         if !keep {
@@ -448,7 +450,7 @@ impl Controller {
 
     // The error log.
 
-    pub(super) fn log_error(&self, sq_id: u16, cid: u16, status: Status, lba: u64, nsid: u32) {
+    pub(in crate::target) fn log_error(&self, sq_id: u16, cid: u16, status: Status, lba: u64, nsid: u32) {
         let mut state = self.state();
         state.error_count += 1;
         let number = state.error_count;
@@ -457,15 +459,15 @@ impl Controller {
     }
 
     /// The latest first.
-    pub(super) fn errors(&self) -> Vec<ErrorEntry> {
+    pub(in crate::target) fn errors(&self) -> Vec<ErrorEntry> {
         self.state().errors.iter().copied().collect()
     }
 
-    pub(super) fn error_count(&self) -> u64 {
+    pub(in crate::target) fn error_count(&self) -> u64 {
         self.state().error_count
     }
 
-    pub(super) fn age(&self) -> Duration {
+    pub(in crate::target) fn age(&self) -> Duration {
         self.began.elapsed()
     }
 }

@@ -5,32 +5,32 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, OnceLock, Weak};
 use underlay_sync::Instant;
 
-use super::Shared;
-use super::buffers::Buffers;
-use super::controller::Controller;
-use super::counters::{ConnectionSnapshot, QueueSnapshot, count};
-use super::outbox::{Added, Entry, Outbox, Sent};
 use crate::command::Completion;
 use crate::pdu::{DataTransfer, Framing, Pdu};
 use crate::status::Status;
 use crate::stream::ByteStream;
+use crate::target::Shared;
+use crate::target::buffers::Buffers;
+use crate::target::counters::{ConnectionSnapshot, QueueSnapshot, count};
+use crate::target::outbox::{Added, Entry, Outbox, Sent};
+use crate::target::subsystems::controller::Controller;
 
 /// Buffers that an idle connection may keep.
 const KEPT_BYTES: usize = 4 << 20;
 /// Command identifiers are 16 bits.
 const CID_WORDS: usize = 65_536 / 64;
 /// Of data of commands under way, as long as the host has not proven who it is: a message of authentication.
-pub(super) const STRANGER_BUDGET_BYTES: usize = 64 << 10;
+pub(in crate::target) const STRANGER_BUDGET_BYTES: usize = 64 << 10;
 /// What the submission queue's head says when there is no flow control (base 3.3.3.2).
 const NO_HEAD: u16 = 0xffff;
 
 /// What was agreed on when the connection began.
-pub(super) struct Agreed {
+pub(in crate::target) struct Agreed {
     pub framing: Framing,
 }
 
 /// What was agreed on when the queue was connected.
-pub(super) struct Association {
+pub(in crate::target) struct Association {
     pub controller: Arc<Controller>,
     pub queue_id: u16,
     /// Entries of the submission queue.
@@ -38,7 +38,7 @@ pub(super) struct Association {
     pub has_flow_control: bool,
 }
 
-pub(super) struct Queue {
+pub(in crate::target) struct Queue {
     pub number: u64,
     pub stream: Arc<dyn ByteStream>,
     pub buffers: Buffers,
@@ -68,7 +68,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(
+    pub(in crate::target) fn new(
         number: u64,
         stream: Arc<dyn ByteStream>,
         shared: Weak<Shared>,
@@ -98,12 +98,12 @@ impl Queue {
         }
     }
 
-    pub(super) fn shared(&self) -> Option<Arc<Shared>> {
+    pub(in crate::target) fn shared(&self) -> Option<Arc<Shared>> {
         self.shared.upgrade()
     }
 
     /// Whether it is the first time.
-    pub(super) fn agree(&self, agreed: Agreed) -> bool {
+    pub(in crate::target) fn agree(&self, agreed: Agreed) -> bool {
         self.agreed.set(agreed).is_ok()
     }
 
@@ -112,15 +112,15 @@ impl Queue {
     }
 
     /// Whether it is the first time.
-    pub(super) fn associate(&self, association: Association) -> bool {
+    pub(in crate::target) fn associate(&self, association: Association) -> bool {
         self.association.set(association).is_ok()
     }
 
-    pub(super) fn association(&self) -> Option<&Association> {
+    pub(in crate::target) fn association(&self) -> Option<&Association> {
         self.association.get()
     }
 
-    pub(super) fn snapshot(&self) -> ConnectionSnapshot {
+    pub(in crate::target) fn snapshot(&self) -> ConnectionSnapshot {
         let queue = self.association().map(|association| QueueSnapshot {
             subsystem_nqn: association.controller.subsystem_nqn().to_owned(),
             host_nqn: association.controller.host_nqn.clone(),
@@ -138,21 +138,21 @@ impl Queue {
     }
 
     /// Its host has not said, or not proven, who it is.
-    pub(super) fn is_stranger(&self) -> bool {
+    pub(in crate::target) fn is_stranger(&self) -> bool {
         !self.is_admitted.load(Ordering::Relaxed) && !self.is_killed.load(Ordering::SeqCst)
     }
 
-    pub(super) fn peer(&self) -> Option<SocketAddr> {
+    pub(in crate::target) fn peer(&self) -> Option<SocketAddr> {
         self.stream.addresses().map(|(_, peer)| peer)
     }
 
     /// For the log.
-    pub(super) fn peer_name(&self) -> Option<String> {
+    pub(in crate::target) fn peer_name(&self) -> Option<String> {
         self.peer().map(|peer| peer.to_string())
     }
 
     /// A command was received. Whether its identifier is free and the queue has a place for it.
-    pub(super) fn open(&self, cid: u16) -> Opened {
+    pub(in crate::target) fn open(&self, cid: u16) -> Opened {
         count(&self.commands, 1);
         let entries = self.association().map_or(1, |association| association.entries as usize);
         if self.open.load(Ordering::SeqCst) >= entries {
@@ -167,7 +167,7 @@ impl Queue {
     }
 
     /// Takes from the connection's budget, unless others have it. One command always gets what it needs.
-    pub(super) fn reserve(&self, bytes: usize) -> bool {
+    pub(in crate::target) fn reserve(&self, bytes: usize) -> bool {
         let take = || {
             let used = self.budget_used_bytes.load(Ordering::SeqCst);
             let budget_bytes = match self.is_admitted.load(Ordering::Relaxed) {
@@ -189,11 +189,11 @@ impl Queue {
     }
 
     /// For what is here already.
-    pub(super) fn take_anyway(&self, bytes: usize) {
+    pub(in crate::target) fn take_anyway(&self, bytes: usize) {
         self.budget_used_bytes.fetch_add(bytes, Ordering::SeqCst);
     }
 
-    pub(super) fn give_back(&self, bytes: usize) {
+    pub(in crate::target) fn give_back(&self, bytes: usize) {
         if bytes == 0 {
             return;
         }
@@ -203,22 +203,22 @@ impl Queue {
         }
     }
 
-    pub(super) fn is_killed(&self) -> bool {
+    pub(in crate::target) fn is_killed(&self) -> bool {
         self.is_killed.load(Ordering::SeqCst)
     }
 
     /// Whether a device has, or may yet get, a command of it.
-    pub(super) fn may_reach_device(&self) -> bool {
+    pub(in crate::target) fn may_reach_device(&self) -> bool {
         // In this order: what is counted after the end reaches none.
         !self.is_killed() || self.commands_at_device() > 0
     }
 
-    pub(super) fn commands_at_device(&self) -> usize {
+    pub(in crate::target) fn commands_at_device(&self) -> usize {
         self.at_device.load(Ordering::SeqCst)
     }
 
     /// Sends a PDU that answers no command, a demand for data for one.
-    pub(super) fn send_pdu(&self, pdu: &Pdu, data: Vec<u8>) {
+    pub(in crate::target) fn send_pdu(&self, pdu: &Pdu, data: Vec<u8>) {
         let framing = self.framing();
         self.outbox.add(|| {
             let mut entry = Entry::new(framing.head(pdu, data.len()), data, 0);
@@ -295,7 +295,7 @@ impl Queue {
     }
 
     /// Answers a command that could not be opened.
-    pub(super) fn refuse(&self, cid: u16, status: Status) {
+    pub(in crate::target) fn refuse(&self, cid: u16, status: Status) {
         count(&self.errors, 1);
         let framing = self.framing();
         let association = self.association();
@@ -325,7 +325,7 @@ impl Queue {
     }
 
     /// Sends what is owed. What finds no room is left to the housekeeper, unless the caller is the queue's own thread.
-    pub(super) fn send(&self, by_owner: bool) -> Sent {
+    pub(in crate::target) fn send(&self, by_owner: bool) -> Sent {
         let sent = self.outbox.send(&*self.stream, by_owner, |entry| self.recycle(entry));
         match sent {
             Sent::Left if !by_owner => {
@@ -340,16 +340,16 @@ impl Queue {
         sent
     }
 
-    pub(super) fn hold_back(&self, is_held_back: bool) {
+    pub(in crate::target) fn hold_back(&self, is_held_back: bool) {
         self.outbox.hold_back(is_held_back);
     }
 
-    pub(super) fn owed_entries(&self) -> usize {
+    pub(in crate::target) fn owed_entries(&self) -> usize {
         self.outbox.owed_entries()
     }
 
     /// Nothing is sent or received any more, and no device gets anything more of it.
-    pub(super) fn kill(&self) {
+    pub(in crate::target) fn kill(&self) {
         self.is_killed.store(true, Ordering::SeqCst);
         self.outbox.kill(|entry| self.recycle(entry));
         self.stream.close();
@@ -376,7 +376,7 @@ fn place_of(cid: u16) -> (usize, u64) {
 
 /// Whether a command may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opened {
+pub(in crate::target) enum Opened {
     Yes,
     /// Another command under way has this identifier.
     Conflict,
@@ -385,7 +385,7 @@ pub(super) enum Opened {
 }
 
 /// The answer to one command, owed. Dropped without one, as by a device that vanished, it is an internal error.
-pub(super) struct Reply {
+pub(in crate::target) struct Reply {
     queue: Arc<Queue>,
     cid: u16,
     /// Goes back to the budget when the answer is sent.
@@ -396,21 +396,21 @@ pub(super) struct Reply {
 
 impl Reply {
     /// For a command that was opened.
-    pub(super) fn new(queue: Arc<Queue>, cid: u16, budget_bytes: usize) -> Reply {
+    pub(in crate::target) fn new(queue: Arc<Queue>, cid: u16, budget_bytes: usize) -> Reply {
         Reply { queue, cid, budget_bytes, is_at_device: false, is_given: false }
     }
 
-    pub(super) fn cid(&self) -> u16 {
+    pub(in crate::target) fn cid(&self) -> u16 {
         self.cid
     }
 
-    pub(super) fn queue(&self) -> &Arc<Queue> {
+    pub(in crate::target) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 
     /// From here on the command counts as one that a device has, until it is answered. `None` when the connection is over and
     /// no device may have it.
-    pub(super) fn at_device(mut self) -> Option<Reply> {
+    pub(in crate::target) fn at_device(mut self) -> Option<Reply> {
         if !std::mem::replace(&mut self.is_at_device, true) {
             self.queue.at_device.fetch_add(1, Ordering::SeqCst);
         }
@@ -418,20 +418,20 @@ impl Reply {
         if self.queue.is_killed.load(Ordering::SeqCst) { None } else { Some(self) }
     }
 
-    pub(super) fn success(self) {
+    pub(in crate::target) fn success(self) {
         self.status(Status::SUCCESS);
     }
 
-    pub(super) fn status(self, status: Status) {
+    pub(in crate::target) fn status(self, status: Status) {
         self.result(status, 0);
     }
 
     /// A status with a value in the completion's first two dwords.
-    pub(super) fn result(mut self, status: Status, result: u64) {
+    pub(in crate::target) fn result(mut self, status: Status, result: u64) {
         self.give(status, result, None);
     }
 
-    pub(super) fn data(mut self, data: Vec<u8>) {
+    pub(in crate::target) fn data(mut self, data: Vec<u8>) {
         self.give(Status::SUCCESS, 0, Some(data));
     }
 

@@ -25,19 +25,19 @@ pub(crate) const PASSING: OFlags =
 ///
 /// # Errors
 /// When it is so, or the way can't be gone.
-pub fn check_way(path: &Path) -> io::Result<()> {
+pub fn check_trusted_path(path: &Path) -> io::Result<()> {
     let user = User::of_this_process();
-    let descriptor = open_way(path, &user)?;
+    let descriptor = open_trusted_path(path, &user)?;
     let folder = fstat(&descriptor)?;
     user.exchange(&descriptor, &folder).map_or(Ok(()), |why| Err(refused(path, path, &why)))
 }
 
-/// As [`check_way`], of the way to `path` alone: that folder itself may be anybody's, as one that is mounted over.
+/// As [`check_trusted_path`], of the way to `path` alone: that folder itself may be anybody's, as one that is mounted over.
 ///
 /// # Errors
-/// As `check_way`.
-pub fn check_way_to(path: &Path) -> io::Result<()> {
-    open_way(path, &User::of_this_process()).map(drop)
+/// As `check_trusted_path`.
+pub fn check_trusted_path_to(path: &Path) -> io::Result<()> {
+    open_trusted_path(path, &User::of_this_process()).map(drop)
 }
 
 /// Who this process works for.
@@ -87,13 +87,18 @@ impl User {
 
     /// Why others could exchange what is ours in this folder, where that is root's.
     pub fn exchange(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
+        self.mistrust(descriptor, folder).filter(|_| self.may_lose_from(folder))
+    }
+
+    /// Whether what others could put into a folder is enough to refuse it: for root, unless only their own entries are theirs.
+    fn may_lose_from(&self, folder: &Stat) -> bool {
         let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX) && self.trusts(folder);
-        self.mistrust(descriptor, folder).filter(|_| self.number == 0 && !is_sticky)
+        self.number == 0 && !is_sticky
     }
 }
 
-/// The folder at the end of a way that [`check_way`] lets pass.
-pub(crate) fn open_way(path: &Path, user: &User) -> io::Result<OwnedFd> {
+/// The folder at the end of a way that [`check_trusted_path`] lets pass.
+pub(crate) fn open_trusted_path(path: &Path, user: &User) -> io::Result<OwnedFd> {
     let absolute = std::path::absolute(path)?;
     let mut left: VecDeque<OsString> = parts(&absolute);
     let root = || openat(rustix::fs::CWD, "/", PASSING, Mode::empty());
@@ -102,8 +107,8 @@ pub(crate) fn open_way(path: &Path, user: &User) -> io::Result<OwnedFd> {
         let folder = fstat(&at)?;
         let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX);
         let mistrust = user.mistrust(&at, &folder);
-        if let Some(why) = user.exchange(&at, &folder) {
-            return Err(refused(path, &so_far, &why));
+        if let Some(why) = mistrust.as_ref().filter(|_| user.may_lose_from(&folder)) {
+            return Err(refused(path, &so_far, why));
         }
         let found = statat(&at, &name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
