@@ -90,6 +90,17 @@ impl From<underlay_attach::AttachError> for Failure {
     }
 }
 
+impl From<underlay_study::session::SessionError> for Failure {
+    fn from(error: underlay_study::session::SessionError) -> Self {
+        use underlay_study::session::SessionError;
+        match error {
+            SessionError::Stopped => Failure::Failed(error.to_string()),
+            SessionError::System(error) => error.into(),
+            SessionError::Attach(error) => error.into(),
+        }
+    }
+}
+
 impl From<underlay_systems::system::SystemError> for Failure {
     fn from(error: underlay_systems::system::SystemError) -> Self {
         use underlay_systems::system::SystemError;

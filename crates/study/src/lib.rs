@@ -5,5 +5,6 @@ pub mod advice;
 pub mod plan;
 pub mod reference;
 pub mod run;
+pub mod session;
 mod shortened;
 pub mod spec;

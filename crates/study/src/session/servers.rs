@@ -1,4 +1,4 @@
-//! The servers of a cell: one as a rule, several where a study has stand-alone ones side by side.
+//! The servers of a session: one as a rule, several where a study has stand-alone ones side by side.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +10,9 @@ use underlay_systems::system::{
 };
 use underlay_workload::client::Client;
 
-use super::{CellError, check_stop};
+use super::SessionError;
 
 const STOP_POLL: Duration = Duration::from_millis(50);
-
-/// What one server is started on.
-pub struct ServerResources {
-    pub paths: StoragePaths,
-    pub memory: Memory,
-}
 
 /// Started servers, of which each has its own data. Dropping them ends them at once.
 pub struct Servers {
@@ -26,16 +20,16 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts a server on each ground, all at the same time.
-    pub fn start(
+    /// Starts a server on each of these, all at the same time.
+    pub(super) fn start(
         system: &dyn System,
-        grounds: &[ServerResources],
+        grounds: &[(StoragePaths, Memory)],
         settings: &Settings,
     ) -> Result<Servers, SystemError> {
-        let started = on_each(grounds, |ground| system.start(&ground.paths, &ground.memory, settings));
+        let started = on_each(grounds, |(paths, memory)| system.start(paths, memory, settings));
         // Those that did start end here if one did not.
         let each = started.into_iter().collect::<Result<Vec<_>, _>>()?;
-        assert!(!each.is_empty(), "a cell has one server at least");
+        assert!(!each.is_empty(), "a session has one server at least");
         Ok(Servers { each })
     }
 
@@ -77,7 +71,7 @@ impl Servers {
 
     /// Brings all of them to the state that measurements start from. It may take minutes: a user who stops meanwhile has them
     /// ended at once.
-    pub fn settle(&self, limit: Duration, stop: &AtomicBool) -> Result<(), CellError> {
+    pub(super) fn settle(&self, limit: Duration, stop: &AtomicBool) -> Result<(), SessionError> {
         let settled = AtomicBool::new(false);
         let outcome: Result<(), SystemError> = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -93,8 +87,7 @@ impl Servers {
             settled.store(true, Ordering::Relaxed);
             outcome
         });
-        check_stop(stop)?;
-        Ok(outcome?)
+        if stop.load(Ordering::Relaxed) { Err(SessionError::Stopped) } else { Ok(outcome?) }
     }
 
     /// Has all of them compact everything while clients go on.
@@ -103,7 +96,7 @@ impl Servers {
     }
 
     /// Shuts all of them down in order, and tells of the first that could not.
-    pub fn stop(self) -> Result<(), SystemError> {
+    pub(super) fn stop(self) -> Result<(), SystemError> {
         let stopped = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 self.each.into_iter().map(|server| scope.spawn(move || server.stop())).collect();
@@ -161,10 +154,7 @@ mod tests {
 
     #[test]
     fn every_server_gets_its_share_of_the_threads() {
-        let ground = || ServerResources {
-            paths: StoragePaths::default(),
-            memory: Memory { budget_bytes: 0, cgroup_procs: Vec::new() },
-        };
+        let ground = || (StoragePaths::default(), Memory { budget_bytes: 0, cgroup_procs: Vec::new() });
         let servers =
             Servers::start(&underlay_systems::null::Null, &[ground(), ground()], &Settings::default())
                 .unwrap();
@@ -220,7 +210,7 @@ mod tests {
         let servers = Servers { each: vec![Box::new(Busy::default()), Box::new(Busy::default())] };
         // The user's wish, not the end that it brings the servers, is what comes of it.
         let stopped = servers.settle(Duration::MAX, &AtomicBool::new(true));
-        assert!(matches!(stopped, Err(CellError::Interrupted)), "{stopped:?}");
+        assert!(matches!(stopped, Err(SessionError::Stopped)), "{stopped:?}");
         let servers = Servers { each: vec![Box::new(Busy::default())] };
         let too_long = servers.settle(Duration::from_millis(1), &AtomicBool::new(false)).unwrap_err();
         assert!(format!("{too_long:?}").contains("it took too long"), "{too_long:?}");
