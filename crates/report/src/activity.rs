@@ -2,7 +2,6 @@
 
 use underlay_record::{DeviceActivity, DeviceId, RunRecord};
 
-use crate::comparison::CellResult;
 use crate::statistics::{Estimate, StandardError};
 
 fn is_under_test(device: &DeviceActivity) -> bool {
@@ -33,9 +32,9 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Of all devices of the storage under test; none where nothing completed, or no device is on record.
-    pub fn of(result: &CellResult) -> Option<Activity> {
-        Activity::of_records(&result.completed().collect::<Vec<_>>(), is_under_test)
+    /// Of all devices of the storage under test over these records; none where no device is on them.
+    pub fn of(records: &[&RunRecord]) -> Option<Activity> {
+        Activity::of_records(records, is_under_test)
     }
 
     /// Of those devices that `belongs` takes.
@@ -75,16 +74,11 @@ pub fn kind_of(device: &DeviceActivity) -> &str {
     device.description.medium.as_deref().unwrap_or(&device.description.id.name)
 }
 
-/// A cell's activity on each kind of device apart, in the order in which the storage names them: `hdd-7200-sata`.
-pub fn by_kind<'a>(result: &CellResult<'a>) -> Vec<(&'a str, Activity)> {
-    by_kind_of(&[result])
-}
-
-/// The same over several cells on one storage. Roles' own devices are left out.
-pub fn by_kind_of<'a>(results: &[&CellResult<'a>]) -> Vec<(&'a str, Activity)> {
-    let records: Vec<&'a RunRecord> = results.iter().flat_map(|result| result.completed()).collect();
+/// What each kind of device did over these records, in the order in which the storage names them: `hdd-7200-sata`. Roles' own
+/// devices are left out.
+pub fn by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, Activity)> {
     let mut kinds: Vec<&'a str> = Vec::new();
-    for device in records.iter().flat_map(|record| under_test(record)) {
+    for device in records.iter().copied().flat_map(under_test) {
         if !kinds.contains(&kind_of(device)) {
             kinds.push(kind_of(device));
         }
@@ -93,23 +87,22 @@ pub fn by_kind_of<'a>(results: &[&CellResult<'a>]) -> Vec<(&'a str, Activity)> {
         .into_iter()
         .filter_map(|kind| {
             let belongs = |device: &DeviceActivity| kind_of(device) == kind && is_under_test(device);
-            Some((kind, Activity::of_records(&records, belongs)?))
+            Some((kind, Activity::of_records(records, belongs)?))
         })
         .collect()
 }
 
-/// A cell's activity on each device apart; those of roles are among them.
-pub fn by_device<'a>(result: &CellResult<'a>) -> Vec<(&'a DeviceId, Activity)> {
-    let records: Vec<&'a RunRecord> = result.completed().collect();
+/// What each device did over these records; those of roles are among them.
+pub fn by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, Activity)> {
     let mut devices: Vec<&'a DeviceId> = Vec::new();
-    for device in records.iter().flat_map(|record| &record.devices) {
+    for device in records.iter().copied().flat_map(|record| &record.devices) {
         if !devices.contains(&&device.description.id) {
             devices.push(&device.description.id);
         }
     }
     devices
         .into_iter()
-        .filter_map(|id| Some((id, Activity::of_records(&records, |device| device.description.id == *id)?)))
+        .filter_map(|id| Some((id, Activity::of_records(records, |device| device.description.id == *id)?)))
         .collect()
 }
 

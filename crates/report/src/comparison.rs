@@ -7,10 +7,11 @@ use underlay_record::{
     Cell, CellStatus, Certificate, Histogram, Measured, RunRecord, Shortened, StorageRecord, Verdict,
 };
 
+use crate::completed::worst_verdict;
 use crate::cost::StorageCost;
 use crate::jobs::{self, JobFigures};
 use crate::load::LoadedRun;
-use crate::search;
+use crate::statistics::bracket::bracket_error;
 use crate::statistics::operation::{OperationFigures, by_operation};
 use crate::statistics::quantile::{merged, quantile_us};
 use crate::statistics::ratio::Ratio;
@@ -165,6 +166,11 @@ impl<'a> CellResult<'a> {
             record.status == CellStatus::Completed && (record.measured.is_some() || record.job.is_some())
         };
         self.records.iter().copied().filter(is_complete)
+    }
+
+    /// The same, as functions over several records take them.
+    pub fn completed_records(&self) -> Vec<&'a RunRecord> {
+        self.completed().collect()
     }
 
     /// Completed repetitions' measurements.
@@ -397,21 +403,12 @@ fn throughput_of(records: &[&RunRecord], measured: &[&Measured]) -> Option<Estim
     let is_changing = records.iter().any(|record| !record.cell.rate_parts().is_empty());
     // An open loop reaches its rate to the last digit, which says nothing of how well that was found; and that a changing rate
     // changes is no noise.
-    let within = search::bracket_error(records);
+    let within = bracket_error(records);
     if within.is_none() && !is_changing {
         return Some(estimate);
     }
     let rates: Vec<f64> = measured.iter().map(|one| one.throughput_per_s).collect();
     Some(Estimate::combine(estimate.value, within, StandardError::between(&rates)))
-}
-
-/// The worst certificate of a cell's repetitions; none when none carries one.
-pub(crate) fn worst_verdict(records: &[&RunRecord]) -> Option<Verdict> {
-    let verdicts: Vec<Verdict> =
-        records.iter().filter_map(|record| record.certificate.as_ref()).map(|one| one.verdict).collect();
-    [Verdict::Doubtful, Verdict::RealStorage, Verdict::Faithful]
-        .into_iter()
-        .find(|verdict| verdicts.contains(verdict))
 }
 
 fn add_ratios(row: &mut Row, baseline_index: Option<usize>) {

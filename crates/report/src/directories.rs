@@ -5,7 +5,7 @@
 
 use underlay_record::{DeviceId, RunRecord};
 
-use crate::jobs::job_of;
+use crate::completed::job_of;
 
 /// What a job wrote to one directory, as the mean of a repetition.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{CellStatus, JobRecord, RunRecord, Verdict};
+use underlay_record::{JobRecord, RunRecord, Verdict};
 
 use crate::activity::{Requests, request_bytes};
+use crate::completed::{job_of, worst_verdict};
 use crate::cost::StorageCost;
 use crate::directories::{DirectoryFigures, directories};
 use crate::statistics::ratio::Ratio;
@@ -75,16 +76,10 @@ impl JobFigures {
             read_io_bytes: request_bytes(&completed, Requests::Reads),
             write_io_bytes: request_bytes(&completed, Requests::Writes),
             directories: directories(&completed),
-            verdict: crate::comparison::worst_verdict(records),
+            verdict: worst_verdict(records),
             cost: completed.first().and_then(|record| StorageCost::of(&record.storage)),
         })
     }
-}
-
-/// The job of a record that completed, if it took time.
-pub fn job_of(record: &RunRecord) -> Option<&JobRecord> {
-    let job = record.job.as_ref().filter(|_| record.status == CellStatus::Completed)?;
-    (job.duration_s.is_finite() && job.duration_s > 0.0).then_some(job)
 }
 
 fn mean_of(values: &[f64]) -> Option<Estimate> {

@@ -4,29 +4,30 @@
 //! needs the machine that measured.
 
 pub mod ab;
-pub mod activity;
+mod activity;
 pub mod answer;
 pub mod background;
-pub mod changing;
+mod changing;
 pub mod claims;
 pub mod comparison;
-pub mod cost;
+mod completed;
+mod cost;
 pub mod directories;
 pub mod export;
 pub mod html;
-pub mod jobs;
+mod jobs;
 pub mod load;
-pub mod network;
+mod network;
 mod outside;
 pub mod prices;
 pub mod quantity;
 pub mod rates;
 pub mod reference;
-pub mod search;
+mod search;
 pub mod statistics;
 pub mod steadiness;
 pub mod terminal;
-pub mod warnings;
+mod warnings;
 
 pub use comparison::Comparison;
 pub use load::{LoadError, LoadedRun, RunDirectory};

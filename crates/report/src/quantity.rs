@@ -147,6 +147,15 @@ pub fn plural(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{} {noun}s", number(count as f64, 1)) }
 }
 
+/// Seconds where there is little room: `45 s`, `5.3 min`, `2.1 h`.
+pub fn short_duration(seconds: f64) -> String {
+    match seconds {
+        long if long >= 5_400.0 => format!("{} h", number(long / 3600.0, 2)),
+        middle if middle >= 240.0 => format!("{} min", number(middle / 60.0, 2)),
+        short => format!("{} s", number(short, 2)),
+    }
+}
+
 /// Names in a sentence: `a, b and c`; beyond `limit`, `a, b and 7 more`.
 pub fn list(names: &[String], limit: usize) -> String {
     let shown: Vec<&str> = names.iter().take(limit).map(String::as_str).collect();

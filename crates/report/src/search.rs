@@ -1,10 +1,9 @@
 //! Rates that were looked for: the highest that keeps to a latency, as each repetition found it.
 
-use underlay_record::{RunRecord, SearchRecord};
+use underlay_record::SearchRecord;
 
 use crate::comparison::{CellResult, Comparison, Row};
 use crate::quantity;
-use crate::statistics::StandardError;
 
 /// The workloads whose rate was looked for.
 pub fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
@@ -18,22 +17,8 @@ pub fn label(row: &Row) -> String {
 
 /// What each repetition found, with its number. Those too that found no rate to hold, and so have nothing else.
 pub fn of<'a>(result: &CellResult<'a>) -> Vec<(u32, &'a SearchRecord)> {
-    found(&result.records).collect()
-}
-
-fn found<'a>(records: &[&'a RunRecord]) -> impl Iterator<Item = (u32, &'a SearchRecord)> {
-    records.iter().copied().filter_map(|record| Some((record.repetition, record.search.as_ref()?)))
-}
-
-/// How well the rate is known of which it is known that it lies between one that holds and one that fails: as a standard error,
-/// every rate between the two being as likely. Repetitions try the same rates, so more of them make it no smaller.
-///
-/// None where no rate was looked for, or none failed.
-pub fn bracket_error(records: &[&RunRecord]) -> Option<StandardError> {
-    let width = |record: &SearchRecord| Some(record.fails_per_s? - record.holds_per_s?);
-    let widest = found(records).filter_map(|(_, record)| width(record)).reduce(f64::max)?;
-    // That of a uniform distribution over the width.
-    Some(StandardError { value: widest.max(0.0) / 12f64.sqrt(), degrees_of_freedom: f64::INFINITY })
+    let records = result.records.iter().copied();
+    records.filter_map(|record| Some((record.repetition, record.search.as_ref()?))).collect()
 }
 
 /// `12,000/s holds, 12,300/s fails`

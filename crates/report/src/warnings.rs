@@ -167,7 +167,7 @@ fn about_job(result: &CellResult, name: &str, found: &mut Collector) {
     if result.job().is_none() {
         return;
     }
-    let busiest = activity::by_device(result)
+    let busiest = activity::by_device(&result.completed_records())
         .into_iter()
         .filter(|(device, _)| device.role.is_none())
         .map(|(_, one)| one.busy)

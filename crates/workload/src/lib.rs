@@ -1,61 +1,32 @@
 //! What is asked of a data system, and how the answers are timed.
 //!
 //! A [`Workload`] says what the records are and how keys are chosen; a [`Mix`] says which operations are
-//! asked for; [`run`] asks a system for them through its [`client::Client`] and returns what it measured.
+//! asked for; [`run()`] asks a system for them through its [`client::Client`] and returns what it measured.
 //! Names, defaults and distributions are those of YCSB's CoreWorkload.
 
-mod ceiling;
 pub mod client;
-pub mod clock;
-pub mod control;
-mod decimal;
-pub mod distribution;
-mod draws;
-mod insert_sequence;
-pub mod integrity;
-pub mod keys;
-mod lanes;
-mod latency_counts;
-mod length_histogram;
-mod live;
-pub mod machine_use;
-pub mod memory_client;
+mod draw;
 pub mod mix;
-pub mod null_client;
-mod operations;
-pub mod pacing;
-mod particulars;
-pub mod properties;
-mod property_names;
-mod rate_profile;
-mod raw;
-mod recorder;
-pub mod runner;
+mod run;
 pub mod search;
-mod series;
-#[cfg(test)]
-mod simulation;
-pub mod values;
-#[cfg(test)]
-mod waiting_tests;
-mod worker;
-#[cfg(test)]
-mod worker_tests;
-pub mod workload;
-mod written_values;
+mod workload;
 pub mod ycsb;
 
-pub use ceiling::null_ceiling;
-pub use control::{Aftermath, Control, LatenciesSoFar, Phase, Progress};
-pub use distribution::RequestDistribution;
-pub use memory_client::{MemoryClient, MemoryStore};
+pub use draw::{distribution, integrity, keys, values};
+pub use run::{machine_use, runner};
+pub use ycsb::properties;
+
+pub use draw::distribution::RequestDistribution;
 pub use mix::{Mix, OperationKind, Proportions};
-pub use null_client::{KeysOnlyClient, NullClient};
-pub use pacing::Arrivals;
-pub use particulars::{BothLatencies, Edges, Particulars};
-pub use properties::{Origin, Properties, Property, PropertyErrors};
-pub use rate_profile::{RatePart, RateProfile};
-pub use raw::{RawAnswer, RawLog, RawOperation, RawOperations};
-pub use runner::{RunError, RunSpec, Share, run};
-pub use series::IntervalLatencies;
+pub use run::ceiling::null_ceiling;
+pub use run::control::{Aftermath, Control, LatenciesSoFar, Phase, Progress};
+pub use run::memory_client::{MemoryClient, MemoryStore};
+pub use run::null_client::{KeysOnlyClient, NullClient};
+pub use run::pacing::Arrivals;
+pub use run::particulars::{BothLatencies, Edges, Particulars};
+pub use run::rate_profile::{RatePart, RateProfile};
+pub use run::raw::{RawAnswer, RawLog, RawOperation, RawOperations};
+pub use run::runner::{RunError, RunSpec, Share, run};
+pub use run::series::IntervalLatencies;
 pub use workload::Workload;
+pub use ycsb::properties::{Origin, Properties, Property, PropertyErrors};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rand::Rng;
 
-use crate::distribution::RequestDistribution;
+use crate::draw::distribution::RequestDistribution;
 
 /// What one operation does. The order is that of every table of operations in this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

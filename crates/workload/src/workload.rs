@@ -5,12 +5,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::distribution::{KeyRange, RequestDistribution};
-use crate::keys::{InsertOrder, KeyNaming};
-use crate::length_histogram::LengthHistogram;
+use crate::draw::distribution::{KeyRange, RequestDistribution};
+use crate::draw::keys::{InsertOrder, KeyNaming};
+use crate::draw::length_histogram::LengthHistogram;
+use crate::draw::values::{FieldLength, LengthChooser};
 use crate::mix::{Mix, OperationKind, Proportions};
-use crate::properties::{Properties, PropertyError, PropertyErrors, known};
-use crate::values::{FieldLength, LengthChooser};
+use crate::ycsb::properties::{Properties, PropertyError, PropertyErrors, known};
 
 /// More fields than this are no record any more.
 pub const MAX_FIELD_COUNT: u32 = 10_000;

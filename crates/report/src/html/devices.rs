@@ -12,7 +12,7 @@ use crate::comparison::{CellResult, Row};
 use crate::quantity::{self, ABSENT};
 
 pub fn section(page: &Page) -> Option<Markup> {
-    if !page.comparison.cells().any(|result| Activity::of(result).is_some()) {
+    if !page.comparison.cells().any(|result| Activity::of(&result.completed_records()).is_some()) {
         return None;
     }
     Some(html! {
@@ -46,7 +46,7 @@ fn lines<'a>(rows: &[&'a Row<'a>]) -> Vec<Total<'a>> {
     for row in rows {
         for (storage, result) in row.cells.iter().enumerate() {
             let Some(result) = result else { continue };
-            let kinds = activity::by_kind(result);
+            let kinds = activity::by_kind(&result.completed_records());
             if kinds.len() > 1 {
                 lines.extend(kinds.into_iter().map(|(kind, activity)| Total {
                     row,
@@ -55,7 +55,7 @@ fn lines<'a>(rows: &[&'a Row<'a>]) -> Vec<Total<'a>> {
                     kind: Some(kind),
                     activity,
                 }));
-            } else if let Some(activity) = Activity::of(result) {
+            } else if let Some(activity) = Activity::of(&result.completed_records()) {
                 lines.push(Total { row, storage, result, kind: None, activity });
             }
         }
@@ -127,7 +127,9 @@ fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
         .enumerate()
         .filter_map(|(index, result)| Some((index, result.as_ref().filter(|result| apart(result))?)))
         .flat_map(|(index, result)| {
-            activity::by_device(result).into_iter().map(move |(device, one)| (index, result, device, one))
+            activity::by_device(&result.completed_records())
+                .into_iter()
+                .map(move |(device, one)| (index, result, device, one))
         })
         .collect();
     html! {

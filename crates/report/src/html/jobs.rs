@@ -67,18 +67,9 @@ fn duration_pictures(page: &Page, rows: &[&Row]) -> Markup {
                 is_log,
                 width: 1060,
                 height: 320,
-                label: &short_duration,
+                label: &quantity::short_duration,
             }.bars()))
         }
-    }
-}
-
-/// Seconds where there is little room: `45 s`, `5.3 min`, `2.1 h`.
-pub fn short_duration(seconds: f64) -> String {
-    match seconds {
-        long if long >= 5_400.0 => format!("{} h", quantity::number(long / 3600.0, 2)),
-        middle if middle >= 240.0 => format!("{} min", quantity::number(middle / 60.0, 2)),
-        short => format!("{} s", quantity::number(short, 2)),
     }
 }
 

@@ -3,7 +3,6 @@
 use maud::{Markup, html};
 use underlay_record::Verdict;
 
-use super::jobs::short_duration;
 use super::{Page, prose, swatch};
 use crate::comparison::{CellResult, Figures, Outcome, storage_records};
 use crate::cost::{StorageCost, devices_in_words};
@@ -107,7 +106,7 @@ pub fn cards(page: &Page) -> Markup {
                     dl {
                         @if !jobs.is_empty() {
                             dt { "a job takes" }
-                            dd { (range_of(&jobs, |one| Some(one.duration_s.value), short_duration)) }
+                            dd { (range_of(&jobs, |one| Some(one.duration_s.value), quantity::short_duration)) }
                         }
                         @if jobs.is_empty() || !figures.is_empty() {
                             dt { "ops/s" }

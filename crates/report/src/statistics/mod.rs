@@ -4,6 +4,7 @@
 //! repetition, whose neighbouring intervals resemble each other, and the spread between repetitions, where
 //! placement, compaction and luck differ. Both are estimated, and the larger rules ([`Estimate::combine`]).
 
+pub mod bracket;
 pub mod distributions;
 pub mod multiple;
 pub mod operation;

@@ -2,7 +2,7 @@
 
 use super::{Detail, Layout, Paint, Style, certificate_mark, reason_not_measured, state_of, wrap};
 use crate::activity;
-use crate::comparison::{Comparison, Outcome, Row, system_title};
+use crate::comparison::{CellResult, Comparison, Outcome, Row, system_title};
 use crate::directories::{self, DirectoryFigures};
 use crate::jobs::JobFigures;
 use crate::quantity::{self, ABSENT};
@@ -214,7 +214,8 @@ fn devices(comparison: &Comparison, rows: &[&Row], of: &str, width: usize, paint
     for (storage, name) in comparison.storages.iter().enumerate() {
         let results = rows.iter().filter_map(|row| row.cells[storage].as_ref());
         let mut name = (*name).to_owned();
-        for (kind, one) in activity::by_kind_of(&results.collect::<Vec<_>>()) {
+        let records: Vec<_> = results.flat_map(CellResult::completed).collect();
+        for (kind, one) in activity::by_kind(&records) {
             let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::memory);
             layout.table.add_row(vec![
                 std::mem::take(&mut name),

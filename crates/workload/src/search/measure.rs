@@ -9,10 +9,10 @@ use underlay_record::{Histogram, Measured};
 
 use super::find::{Action, Found, RateSearch, SearchSpec, Tried};
 use super::judge::{Bound, IntervalCounts, StepCounts, Verdict};
-use crate::control::Control;
 use crate::mix::OperationKind;
-use crate::runner::{Connect, RunError, RunSpec, run};
-use crate::series::IntervalLatencies;
+use crate::run::control::Control;
+use crate::run::runner::{Connect, RunError, RunSpec, run};
+use crate::run::series::IntervalLatencies;
 use crate::workload::Workload;
 
 /// After an overload a system works off what has queued up, in itself and below it.
@@ -91,7 +91,7 @@ pub fn find_rate(
             duration: times.measure,
             operation_limit: None,
             // Other requests than those of the step before, which are in its caches.
-            seed: spec.seed ^ crate::values::mix(search.tried().len() as u64),
+            seed: spec.seed ^ crate::draw::values::mix(search.tried().len() as u64),
             ..spec.clone()
         };
         let mut control = Control::with_stop(Arc::clone(stop));

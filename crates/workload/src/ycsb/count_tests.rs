@@ -13,7 +13,7 @@ use super::output::{RunFacts, entries};
 use super::points::Points;
 use crate::client::{ClientError, Outcome};
 use crate::mix::OperationKind;
-use crate::simulation::{MS, Simulated, Simulation};
+use crate::run::simulation::{MS, Simulated, Simulation};
 
 const DURATION_NS: u64 = 2_000 * MS;
 
@@ -35,8 +35,8 @@ fn check(simulated: &Simulated) -> Result<(), TestCaseError> {
     let hdr = OutputOptions { intervals: Intervals::Both, ..OutputOptions::default() };
     let raw = OutputOptions { measurement: MeasurementType::Raw, ..hdr.clone() };
     let (hdr, raw) = (printed(simulated, &hdr), printed(simulated, &raw));
-    let timed = |answer: crate::raw::RawAnswer| answer != crate::raw::RawAnswer::Unstarted;
-    let sent = |one: &&crate::raw::RawOperation| {
+    let timed = |answer: crate::run::raw::RawAnswer| answer != crate::run::raw::RawAnswer::Unstarted;
+    let sent = |one: &&crate::run::raw::RawOperation| {
         u64::try_from(one.start_ns).is_ok_and(|ns| ns < DURATION_NS) && timed(one.answer)
     };
     for ((section, measurement), &value) in &hdr {

@@ -9,6 +9,8 @@ mod output;
 #[cfg(test)]
 mod output_tests;
 mod points;
+pub mod properties;
+mod property_names;
 mod sections;
 mod status;
 

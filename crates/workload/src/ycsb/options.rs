@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::properties::{Properties, PropertyError, PropertyErrors, known};
+use crate::ycsb::properties::{Properties, PropertyError, PropertyErrors, known};
 
 /// How latencies are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -252,7 +252,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::properties::{KNOWN, Scope};
+    use crate::ycsb::properties::{KNOWN, Scope};
 
     fn options(text: &str) -> Result<OutputOptions, PropertyErrors> {
         let mut properties = Properties::new();

@@ -8,7 +8,7 @@ use super::options::{Intervals, MeasurementType, OutputOptions};
 use super::points::{INTENDED, Points};
 use super::sections::{Section, sections};
 use crate::mix::OperationKind;
-use crate::particulars::Particulars;
+use crate::run::particulars::Particulars;
 
 /// What is known of a run beside what was measured.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,8 +9,8 @@ use super::options::{Exporter, Intervals, MeasurementType, OutputOptions};
 use super::output::{RunFacts, entries};
 use super::points::Points;
 use crate::mix::OperationKind;
-use crate::particulars::{BothLatencies, Particulars};
-use crate::raw::{RawAnswer, RawOperation};
+use crate::run::particulars::{BothLatencies, Particulars};
+use crate::run::raw::{RawAnswer, RawOperation};
 
 /// What is the same in all of them.
 const HEAD: &str = "[OVERALL], RunTime(ms), 2500\n[OVERALL], Throughput(ops/sec), 1.6\n[TOTAL_GCs], Count, 0\n\

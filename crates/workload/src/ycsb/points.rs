@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::options::{Intervals, MeasurementType, OutputOptions};
 use super::sections::section_name;
 use crate::mix::OperationKind;
-use crate::raw::{RawAnswer, RawOperation};
+use crate::run::raw::{RawAnswer, RawOperation};
 
 /// What the names of latencies from the intended start begin with.
 pub(super) const INTENDED: &str = "Intended-";

@@ -6,8 +6,8 @@ use underlay_record::{Histogram, Measured, OperationStats};
 
 use super::options::{Failures, OutputOptions};
 use crate::mix::OperationKind;
-use crate::particulars::{BothLatencies, Particulars};
-use crate::raw::RawAnswer;
+use crate::run::particulars::{BothLatencies, Particulars};
+use crate::run::raw::RawAnswer;
 
 /// One section: what it is called, its latencies, and how the operations of its kind ended.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rand::{Rng, RngExt};
 
-use crate::distribution::{ZIPFIAN_CONSTANT, Zipfian};
-use crate::length_histogram::LengthHistogram;
+use crate::draw::distribution::{ZIPFIAN_CONSTANT, Zipfian};
+use crate::draw::length_histogram::LengthHistogram;
 
 /// Repeated over the compressible part.
 const FILLER: [u8; 8] = *b"underlay";
@@ -42,7 +42,7 @@ impl FieldLength {
             FieldLength::Zipfian(min, max) => {
                 let count = u64::from(max - min) + 1;
                 // The mean rank: the sum of k (k + 1)^-theta is zeta(n, theta - 1) - zeta(n, theta).
-                let zeta = crate::distribution::zeta;
+                let zeta = crate::draw::distribution::zeta;
                 let mass = zeta(count, ZIPFIAN_CONSTANT);
                 f64::from(min) + (zeta(count, ZIPFIAN_CONSTANT - 1.0) - mass) / mass
             }

@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use underlay_record::Histogram;
 
-use crate::latency_counts::LatencyCounts;
 use crate::mix::OperationKind;
-use crate::raw::RawAnswer;
+use crate::run::latency_counts::LatencyCounts;
+use crate::run::raw::RawAnswer;
 
 /// Threads that count in one place: a lock is rarely waited for, and thousands of threads need little memory.
 const PLACES: usize = 16;

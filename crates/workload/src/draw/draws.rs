@@ -9,12 +9,12 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::client::Fields;
-use crate::distribution::KeyChooser;
-use crate::keys::Names;
-use crate::lanes;
+use crate::draw::distribution::KeyChooser;
+use crate::draw::keys::Names;
+use crate::draw::values::LengthChooser;
 use crate::mix::{Mix, MixKind, OperationChooser, OperationKind};
-use crate::series::KINDS;
-use crate::values::LengthChooser;
+use crate::run::lanes;
+use crate::run::series::KINDS;
 use crate::workload::Workload;
 
 /// An operation as it was drawn.

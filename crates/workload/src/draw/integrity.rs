@@ -10,7 +10,7 @@ use std::io::Write as _;
 use underlay_record::{WrongValue, WrongValueProblem};
 
 use crate::client::{FieldValues, Fields};
-use crate::values::{self, WordStream};
+use crate::draw::values::{self, WordStream};
 
 /// The version's place at the start of a value, in printable bytes of six bits.
 const VERSION_BYTES: usize = 8;

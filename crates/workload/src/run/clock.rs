@@ -85,7 +85,8 @@ impl MonotonicClock {
     }
 
     /// What the clock reads.
-    pub fn name(&self) -> &'static str {
+    #[cfg(test)]
+    fn name(&self) -> &'static str {
         match self.source {
             Source::Counter(_) => "tsc",
             Source::Kernel { .. } => "kernel",

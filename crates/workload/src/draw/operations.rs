@@ -1,6 +1,6 @@
 //! One thread's operations: what comes next, with its key and values prepared in buffers that are reused.
 //!
-//! Operations are drawn some at a time ([`crate::draws`]), which also spares a closed loop a reading of the clock between the
+//! Operations are drawn some at a time ([`crate::draw::draws`]), which also spares a closed loop a reading of the clock between the
 //! end of one operation and the start of the next. Values are made when their operation comes up.
 
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use rand_pcg::Pcg64Mcg;
 use underlay_record::WrongValue;
 
 use crate::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
-use crate::distribution::{
+use crate::draw::distribution::{
     Counter, Exponential, Hotspot, KeyChooser, KeyRange, Latest, RequestDistribution, ScrambledZipfian,
     Sequential, Uniform,
 };
-use crate::draws::{Drawn, Draws};
-use crate::insert_sequence::InsertSequence;
-use crate::integrity::Expected;
+use crate::draw::draws::{Drawn, Draws};
+use crate::draw::insert_sequence::InsertSequence;
+use crate::draw::integrity::Expected;
+use crate::draw::values;
+use crate::draw::written_values::WrittenValues;
 use crate::mix::{Mix, OperationKind};
-use crate::values;
 use crate::workload::Workload;
-use crate::written_values::WrittenValues;
 
 /// A keyspace that grows is foreseen up to this many times the records that are there: beyond it, most draws would
 /// hit nothing and be repeated.

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use underlay_record::SeriesPoint;
 
 use crate::client::{Client, ClientError, FieldValues, Fields, Outcome};
-use crate::clock::Clock;
-use crate::live::LiveCounters;
+use crate::draw::operations::{OperationSource, SharedOperations};
 use crate::mix::{Mix, OperationKind};
-use crate::operations::{OperationSource, SharedOperations};
-use crate::pacing::{Arrivals, Schedule};
-use crate::particulars::{ParticularCounts, Particulars};
-use crate::rate_profile::RateProfile;
-use crate::raw::{RawLog, RawOperation};
-use crate::recorder::{Burst, Merged, Recorder, Samples, Window};
-use crate::series::{Cut, Series};
-use crate::worker::{Ending, Worker, WorkerReport};
+use crate::run::clock::Clock;
+use crate::run::live::LiveCounters;
+use crate::run::pacing::{Arrivals, Schedule};
+use crate::run::particulars::{ParticularCounts, Particulars};
+use crate::run::rate_profile::RateProfile;
+use crate::run::raw::{RawLog, RawOperation};
+use crate::run::recorder::{Burst, Merged, Recorder, Samples, Window};
+use crate::run::series::{Cut, Series};
+use crate::run::worker::{Ending, Worker, WorkerReport};
 use crate::workload::Workload;
 
 pub(crate) const MS: u64 = 1_000_000;

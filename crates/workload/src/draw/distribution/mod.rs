@@ -1,6 +1,6 @@
 //! Which record the next operation speaks of: YCSB's request distributions, each in constant memory.
 //!
-//! A generator draws record *numbers*; [`crate::keys`] makes names of them. Every thread has its own, with its own
+//! A generator draws record *numbers*; [`crate::draw::keys`] makes names of them. Every thread has its own, with its own
 //! random numbers, so that nothing is shared on the way to a request.
 
 mod counter;

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::rate_profile::RateProfile;
+use crate::run::rate_profile::RateProfile;
 
 /// How the operations of an open loop follow one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::client::{Client, ClientError, Outcome};
-use crate::clock::Clock;
+use crate::draw::operations::OperationSource;
 use crate::mix::OperationKind;
-use crate::operations::OperationSource;
-use crate::pacing::Schedule;
-use crate::recorder::{Burst, Recorder, ThreadRecord, Times, Window};
+use crate::run::clock::Clock;
+use crate::run::pacing::Schedule;
+use crate::run::recorder::{Burst, Recorder, ThreadRecord, Times, Window};
 
 /// How often a lost connection is made again before the thread gives up, and the first pause before that; each pause is
 /// twice the one before.

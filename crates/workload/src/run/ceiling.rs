@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control::Control;
-use crate::null_client::NullClient;
-use crate::runner::{RunError, RunSpec, run};
+use crate::run::control::Control;
+use crate::run::null_client::NullClient;
+use crate::run::runner::{RunError, RunSpec, run};
 use crate::workload::Workload;
 
 /// How long the generator runs against nothing to find its ceiling, on the wall clock.

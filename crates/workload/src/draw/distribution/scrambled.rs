@@ -5,7 +5,7 @@ use rand::Rng;
 use super::KeyRange;
 use super::remainder::Remainder;
 use super::zipfian::{ZIPFIAN_CONSTANT, Zipfian};
-use crate::keys::NumberHash;
+use crate::draw::keys::NumberHash;
 
 /// Ranks are drawn over this many, whatever the keyspace: a rank keeps its key while records are added, and zeta
 /// is known beforehand. YCSB has the ranks from 0 to 10^10, both included.

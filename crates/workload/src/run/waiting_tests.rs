@@ -11,10 +11,10 @@ use underlay_record::Histogram;
 
 use crate::client::{ClientError, Outcome};
 use crate::mix::OperationKind;
-use crate::pacing::Arrivals;
-use crate::rate_profile::{RatePart, RateProfile};
-use crate::raw::{RawAnswer, RawOperation};
-use crate::simulation::{Answer, MS, S, Simulation};
+use crate::run::pacing::Arrivals;
+use crate::run::rate_profile::{RatePart, RateProfile};
+use crate::run::raw::{RawAnswer, RawOperation};
+use crate::run::simulation::{Answer, MS, S, Simulation};
 
 fn of(values_ns: impl IntoIterator<Item = u64>) -> Histogram {
     let mut histogram = Histogram::default();

@@ -4,8 +4,8 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use crate::client::{FieldValues, Fields};
-use crate::integrity;
-use crate::values::{self, LengthChooser, WordStream};
+use crate::draw::integrity;
+use crate::draw::values::{self, LengthChooser, WordStream};
 use crate::workload::Workload;
 
 /// One thread's maker of values.
@@ -89,7 +89,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::values::FieldLength;
+    use crate::draw::values::FieldLength;
 
     fn shown(values: &FieldValues) -> Vec<(u32, Vec<u8>)> {
         values.iter().map(|(field, value)| (field, value.to_vec())).collect()

@@ -1,6 +1,6 @@
 //! The names of records: `user` and a number, YCSB's way.
 
-use crate::decimal;
+use crate::draw::decimal;
 
 const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use underlay_record::{Histogram, IntegrityRecord, Latency, OperationStats, WrongValue};
 
 use crate::client::{ClientError, Outcome};
-use crate::lanes;
-use crate::latency_counts::bucket_of;
-use crate::live::LiveCounters;
+use crate::draw::operations::Checked;
 use crate::mix::OperationKind;
-use crate::operations::Checked;
-use crate::particulars::{self, Counts, Edge, Timed};
-use crate::raw::{RawAnswer, RawThread};
-use crate::series::{KINDS, Series, ThreadSeries};
+use crate::run::lanes;
+use crate::run::latency_counts::bucket_of;
+use crate::run::live::LiveCounters;
+use crate::run::particulars::{self, Counts, Edge, Timed};
+use crate::run::raw::{RawAnswer, RawThread};
+use crate::run::series::{KINDS, Series, ThreadSeries};
 
 /// Errors that are kept word for word, and wrong values that are kept.
 const MAX_SAMPLES: usize = 10;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-pub use crate::property_names::{KNOWN, KnownProperty, Scope, known, suggestion};
+pub use crate::ycsb::property_names::{KNOWN, KnownProperty, Scope, known, suggestion};
 
 /// A file longer than this is not a properties file.
 const MAX_FILE_BYTES: u64 = 1 << 20;

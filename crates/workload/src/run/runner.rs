@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use underlay_record::{Generator, IntegrityRecord, Latency, Measured};
 
 use crate::client::{Client, ClientError};
-use crate::clock::{Clock, MonotonicClock, TOLERATED_DRIFT, make_sleeps_punctual};
-use crate::control::{Aftermath, Control, Phase, Progress};
-use crate::live::{LiveCounters, LiveMeter};
-use crate::machine_use::{MachineSnapshot, MachineUse};
+use crate::draw::operations::{OperationSource, SharedOperations};
+use crate::draw::values;
 use crate::mix::Mix;
-use crate::operations::{OperationSource, SharedOperations};
-use crate::pacing::{Arrivals, Schedule};
-use crate::particulars::ParticularCounts;
-use crate::rate_profile::RateProfile;
-use crate::raw::RawLog;
-use crate::recorder::{Burst, Merged, Recorder, Samples, ThreadRecord, Window};
-use crate::series::{Cut, Series};
-use crate::values;
-use crate::worker::{Ending, Worker, WorkerReport};
+use crate::run::clock::{Clock, MonotonicClock, TOLERATED_DRIFT, make_sleeps_punctual};
+use crate::run::control::{Aftermath, Control, Phase, Progress};
+use crate::run::live::{LiveCounters, LiveMeter};
+use crate::run::machine_use::{MachineSnapshot, MachineUse};
+use crate::run::pacing::{Arrivals, Schedule};
+use crate::run::particulars::ParticularCounts;
+use crate::run::rate_profile::RateProfile;
+use crate::run::raw::RawLog;
+use crate::run::recorder::{Burst, Merged, Recorder, Samples, ThreadRecord, Window};
+use crate::run::series::{Cut, Series};
+use crate::run::worker::{Ending, Worker, WorkerReport};
 use crate::workload::Workload;
 
 /// More client threads than this are a mistake on one machine.

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use underlay_record::{Histogram, SeriesPoint};
 
-use crate::latency_counts::LatencyCounts;
 use crate::mix::OperationKind;
+use crate::run::latency_counts::LatencyCounts;
 
 pub(crate) const KINDS: usize = OperationKind::ALL.len();
 /// Threads hand over at least this often, so that 32 bits count everything that one thread can do meanwhile.

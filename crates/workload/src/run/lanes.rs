@@ -28,9 +28,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::distribution::KeyRange;
-    use crate::distribution::ScrambledZipfian;
-    use crate::keys::{InsertOrder, KeyNaming, Names};
+    use crate::draw::distribution::KeyRange;
+    use crate::draw::distribution::ScrambledZipfian;
+    use crate::draw::keys::{InsertOrder, KeyNaming, Names};
 
     proptest! {
         /// Records and their names, whatever the processor can do.

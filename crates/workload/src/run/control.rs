@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use underlay_record::Histogram;
 
 use crate::mix::OperationKind;
-use crate::particulars::Particulars;
-use crate::raw::RawLog;
-use crate::series::{IntervalLatencies, Series};
+use crate::run::particulars::Particulars;
+use crate::run::raw::RawLog;
+use crate::run::series::{IntervalLatencies, Series};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::client::{ClientError, Outcome};
-use crate::pacing::{Arrivals, Schedule};
-use crate::rate_profile::{RatePart, RateProfile};
-use crate::simulation::{MS, S, Simulation, assert_near};
-use crate::worker::Ending;
+use crate::run::pacing::{Arrivals, Schedule};
+use crate::run::rate_profile::{RatePart, RateProfile};
+use crate::run::simulation::{MS, S, Simulation, assert_near};
+use crate::run::worker::Ending;
 
 /// 100 operations a second of 1 ms each; the one due at 5 s takes a second. Those due meanwhile wait: the j-th after it
 /// has a latency of 1 s - 9 ms x j, until the queue is empty after 111 of them.

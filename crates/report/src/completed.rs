@@ -1,0 +1,18 @@
+//! What repetitions have to show, of their records alone.
+
+use underlay_record::{CellStatus, JobRecord, RunRecord, Verdict};
+
+/// The job of a record that completed, if it took time.
+pub(crate) fn job_of(record: &RunRecord) -> Option<&JobRecord> {
+    let job = record.job.as_ref().filter(|_| record.status == CellStatus::Completed)?;
+    (job.duration_s.is_finite() && job.duration_s > 0.0).then_some(job)
+}
+
+/// The worst certificate of a cell's repetitions; none when none carries one.
+pub(crate) fn worst_verdict(records: &[&RunRecord]) -> Option<Verdict> {
+    let verdicts: Vec<Verdict> =
+        records.iter().filter_map(|record| record.certificate.as_ref()).map(|one| one.verdict).collect();
+    [Verdict::Doubtful, Verdict::RealStorage, Verdict::Faithful]
+        .into_iter()
+        .find(|verdict| verdicts.contains(verdict))
+}
