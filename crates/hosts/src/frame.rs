@@ -18,7 +18,7 @@ pub enum FrameError {
     #[error("the connection ended")]
     Ended,
     #[error("{0}")]
-    Io(io::Error),
+    Io(#[source] io::Error),
     #[error("a message of {bytes} bytes, where at most {most} are accepted")]
     TooLong { bytes: usize, most: usize },
     #[error("a message that can't be parsed: {0}")]

@@ -89,7 +89,7 @@ pub(crate) struct Host {
 
 impl Host {
     /// Connects. `trust` is for workers that listen.
-    pub fn connect(
+    pub(crate) fn connect(
         address: &HostAddress,
         trust: Option<&(Trust, SslContext)>,
         origin: Instant,
@@ -213,17 +213,17 @@ impl Host {
     }
 
     /// Makes it connect to the system and wait.
-    pub fn prepare(&mut self, part: &Job, stop: &AtomicBool) -> Result<(), HostError> {
+    pub(crate) fn prepare(&mut self, part: &Job, stop: &AtomicBool) -> Result<(), HostError> {
         self.have_done(&Request::Prepare(Box::new(part.clone())), MAX_PREPARE, stop)
     }
 
     /// Makes it start at an instant of its own clock.
-    pub fn start(&mut self, at_ns: u64, stop: &AtomicBool) -> Result<(), HostError> {
+    pub(crate) fn start(&mut self, at_ns: u64, stop: &AtomicBool) -> Result<(), HostError> {
         self.have_done(&Request::Start { at_ns }, self.patience, stop)
     }
 
     /// Measures the offset of its clock by one round trip.
-    pub fn look_at_clock(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
+    pub(crate) fn look_at_clock(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
         let sent_ns = self.now_ns();
         match self.ask(&Request::Time, self.patience, stop)? {
             Answer::Time { now_ns } => Ok(ClockOffset::of(sent_ns, now_ns, self.now_ns())),
@@ -232,14 +232,14 @@ impl Host {
     }
 
     /// Measures the offset of its clock by several round trips.
-    pub fn clock_offset(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
+    pub(crate) fn clock_offset(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
         let trips: Vec<ClockOffset> =
             (0..CLOCK_TRIPS).map(|_| self.look_at_clock(stop)).collect::<Result<_, _>>()?;
         Ok(ClockOffset::best(trips).expect("there were trips"))
     }
 
     /// Asks for its progress.
-    pub fn report(&mut self, stop: &AtomicBool) -> Result<Report, HostError> {
+    pub(crate) fn report(&mut self, stop: &AtomicBool) -> Result<Report, HostError> {
         match self.ask(&Request::Report, self.patience, stop)? {
             Answer::Report(report) => Ok(report),
             other => Err(self.confused(&other)),
@@ -247,7 +247,7 @@ impl Host {
     }
 
     /// Asks for its results.
-    pub fn collect(&mut self, stop: &AtomicBool) -> Result<Part, HostError> {
+    pub(crate) fn collect(&mut self, stop: &AtomicBool) -> Result<Part, HostError> {
         match self.ask(&Request::Collect, self.patience, stop)? {
             Answer::Measured(part) => Ok(*part),
             other => Err(self.confused(&other)),
@@ -255,7 +255,7 @@ impl Host {
     }
 
     /// Stops its run. It may be gone already.
-    pub fn end_run(&mut self) {
+    pub(crate) fn end_run(&mut self) {
         let _ = self.have_done(&Request::Stop, self.patience, &AtomicBool::new(false));
     }
 }

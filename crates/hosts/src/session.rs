@@ -59,12 +59,12 @@ pub(crate) fn send_welcome(stream: &mut Stream, is_taken: bool) -> Result<(), Fr
 }
 
 impl<'a> Session<'a> {
-    pub fn new(generator: &'a Generator, stream: Stream, stop: &'a AtomicBool) -> Self {
+    pub(crate) fn new(generator: &'a Generator, stream: Stream, stop: &'a AtomicBool) -> Self {
         Session { generator, stream, reader: FrameReader::new(), running: None, stop }
     }
 
     /// Answers until the coordinator is gone or the worker should stop.
-    pub fn serve(mut self) -> Result<(), FrameError> {
+    pub(crate) fn serve(mut self) -> Result<(), FrameError> {
         send_welcome(&mut self.stream, false)?;
         let mut heard = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {

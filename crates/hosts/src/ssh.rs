@@ -108,7 +108,7 @@ pub(crate) struct Started {
 
 impl Started {
     /// The end of the error output of ssh and the worker. Waits a moment for it.
-    pub fn last_words(&self) -> Option<String> {
+    pub(crate) fn last_words(&self) -> Option<String> {
         let latest = Instant::now() + LAST_WORDS_TIME;
         while self.listening.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < latest {
             std::thread::sleep(LOOK_INTERVAL);

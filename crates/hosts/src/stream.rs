@@ -25,12 +25,12 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub fn tcp(stream: TcpStream, deadline: Instant) -> io::Result<Self> {
+    pub(crate) fn tcp(stream: TcpStream, deadline: Instant) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Wire { socket: Socket::Tcp(stream), deadline })
     }
 
-    pub fn unix(stream: UnixStream, deadline: Instant) -> Self {
+    pub(crate) fn unix(stream: UnixStream, deadline: Instant) -> Self {
         Wire { socket: Socket::Unix(stream), deadline }
     }
 
@@ -73,12 +73,12 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Performs the handshake of the client, until the deadline of the wire.
-    pub fn connect(ssl: Ssl, wire: Wire) -> io::Result<Self> {
+    pub(crate) fn connect(ssl: Ssl, wire: Wire) -> io::Result<Self> {
         Stream::shake_hands(ssl, wire, SslStream::connect)
     }
 
     /// Performs the handshake of the server, until the deadline of the wire.
-    pub fn accept(ssl: Ssl, wire: Wire) -> io::Result<Self> {
+    pub(crate) fn accept(ssl: Ssl, wire: Wire) -> io::Result<Self> {
         Stream::shake_hands(ssl, wire, SslStream::accept)
     }
 
@@ -101,7 +101,7 @@ impl Stream {
     }
 
     /// Sets the deadline for reads and writes.
-    pub fn wait_at_most(&mut self, wait: Duration) {
+    pub(crate) fn wait_at_most(&mut self, wait: Duration) {
         let wire = match self {
             Stream::Plain(wire) => wire,
             Stream::Encrypted(stream) => stream.get_mut(),

@@ -63,6 +63,9 @@ impl Child {
     /// Starts `command` with its output in the new file `log`. It has a process group of its own, so that Ctrl-C in the terminal
     /// reaches this process alone. It joins every cgroup of `memory` before it runs, and the kernel kills it if this process
     /// dies first.
+    ///
+    /// # Errors
+    /// When the log or the cgroups can't be written to, or the program can't be run.
     pub fn spawn(
         system: &'static str,
         command: Command,

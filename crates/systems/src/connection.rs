@@ -32,6 +32,9 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to a child that listens on `socket`. A call waits up to `timeout` for its answer.
+    ///
+    /// # Errors
+    /// When nothing listens there.
     pub fn open(socket: &Path, timeout: Duration, child: Arc<ChildState>) -> std::io::Result<Connection> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(timeout))?;
@@ -49,6 +52,10 @@ impl Connection {
 
     /// Sends a request and waits for its reply, skipping late replies to requests that timed out. The wait is at
     /// most twice the timeout. A reply of [`Status::Failed`] is an error of kind `System`.
+    ///
+    /// # Errors
+    /// When the request is too long, the answer does not arrive in time or can't be read, the child reports a failure, or the connection
+    /// is lost.
     pub fn call(
         &mut self,
         opcode: Opcode,
@@ -121,6 +128,9 @@ pub struct SocketPath {
 
 impl SocketPath {
     /// A new path in `scratch`, or in a private temporary directory if that would be too long for a socket.
+    ///
+    /// # Errors
+    /// When no directory with a short enough path can be created.
     pub fn new(scratch: &Path, system: &str) -> std::io::Result<SocketPath> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{system}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));

@@ -79,6 +79,9 @@ fn place(text: &str) -> Option<Place> {
 }
 
 /// Entries separated by commas. An error names the one that is wrong.
+///
+/// # Errors
+/// The first entry that is not a host, with or without a port.
 pub fn parse(text: &str) -> Result<Vec<Place>, String> {
     text.split(',').map(|word| word.trim().parse()).collect()
 }

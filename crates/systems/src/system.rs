@@ -62,6 +62,9 @@ pub(crate) fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Re
 }
 
 /// Checks that the system `knows` every role that was `given` a storage.
+///
+/// # Errors
+/// The first role that it does not know.
 pub fn check_roles<'a>(
     system: &'static str,
     knows: &[(&str, &str)],

@@ -73,7 +73,7 @@ impl std::fmt::Debug for Credentials {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DatabaseError {
     #[error("can't start the threads of the client: {0}")]
-    Threads(std::io::Error),
+    Threads(#[source] std::io::Error),
     #[error("the certificate authorities in {path} can't be used: {problem}")]
     Authorities { path: String, problem: String },
     #[error("the cluster requires a user and a password")]

@@ -187,7 +187,7 @@ impl Plan {
 pub(super) mod tests {
     use super::*;
 
-    pub fn plan() -> Plan {
+    pub(crate) fn plan() -> Plan {
         let directory = |node: u32, disk: u32| DataDirectory {
             path: format!("/mnt/disk-{disk}/hdfs/datanode-{node}").into(),
             storage_type: if disk == 1 { StorageType::Ssd } else { StorageType::Disk },

@@ -146,8 +146,15 @@ impl JvmChild {
 
     fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
         let state = self.child.state();
-        state.wait_until("starting", "accepting connections", limit, CONNECT_POLL, &|| {
+        let ready = state.wait_until("starting", "accepting connections", limit, CONNECT_POLL, &|| {
             Ok(Connection::open(self.socket.as_path(), self.timeout, Arc::clone(state)).is_ok())
+        });
+        // The process has the name of the system, whose servers may be fine.
+        ready.map_err(|error| match error {
+            SystemError::Failed { system, during, problem, log_tail } => {
+                SystemError::Failed { system, during, problem: format!("its client: {problem}"), log_tail }
+            }
+            other => other,
         })
     }
 

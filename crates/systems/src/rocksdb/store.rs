@@ -31,7 +31,7 @@ pub(super) enum StoreError {
     Engine(#[from] Error),
     /// The database holds values that are not our records.
     #[error("the stored record can't be read ({0}): was this database written by another program?")]
-    Record(FrameError),
+    Record(#[source] FrameError),
     #[error(transparent)]
     Answer(#[from] FrameError),
     #[error("{0}")]

@@ -30,6 +30,9 @@ impl FrameBuffer {
     /// A frame that is too long is an error of kind `InvalidData` that wraps a [`FrameError`], an end inside a
     /// frame one of kind `UnexpectedEof`. Memory grows with the bytes that came, not with the length that a
     /// frame claims.
+    ///
+    /// # Errors
+    /// See above; otherwise those of the stream. What has been received is kept.
     pub fn receive(&mut self, stream: &mut impl Read) -> io::Result<bool> {
         self.body = 0..0;
         loop {

@@ -96,6 +96,9 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Reads a frame's body.
+    ///
+    /// # Errors
+    /// What is malformed.
     pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
         let mut parts = Parts { rest: body };
         let id = parts.u32("id")?;
@@ -130,6 +133,9 @@ pub struct Reply<'a> {
 
 impl<'a> Reply<'a> {
     /// Reads a frame's body.
+    ///
+    /// # Errors
+    /// What is malformed.
     pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
         let mut parts = Parts { rest: body };
         let id = parts.u32("id")?;
@@ -152,6 +158,9 @@ impl<'a> Reply<'a> {
     }
 
     /// A scan's records.
+    ///
+    /// # Errors
+    /// When a field comes before the key of its record.
     pub fn copy_records_to(&self, into: &mut FoundRecords) -> Result<(), ClientError> {
         let unreadable = |error| ClientError::System(format!("the answer can't be read: {error}"));
         self.values.copy_records_to(into).map_err(unreadable)
@@ -164,6 +173,9 @@ impl<'a> Reply<'a> {
 }
 
 /// Replaces the content of `out` with the frame of a request. After an error, `out` must not be sent.
+///
+/// # Errors
+/// When the key, the number of fields or the whole frame is too long.
 pub fn encode_request(
     out: &mut Vec<u8>,
     id: u32,
@@ -197,6 +209,9 @@ pub fn encode_request(
 
 /// Replaces the content of `out` with the frame of a reply, whose values `append` writes in the encoding of [`Values`]. Its service
 /// time is 0 until [`set_service_ns`].
+///
+/// # Errors
+/// When the values are too many or too long, or `append` fails.
 pub fn encode_reply(
     out: &mut Vec<u8>,
     id: u32,

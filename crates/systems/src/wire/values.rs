@@ -18,6 +18,9 @@ impl<'a> Values<'a> {
     pub const NONE: Values<'static> = Values { raw: &[0, 0] };
 
     /// Checks that `raw` is exactly one list of fields.
+    ///
+    /// # Errors
+    /// What is malformed.
     pub fn parse(raw: &'a [u8]) -> Result<Values<'a>, FrameError> {
         let mut parts = Parts { rest: raw };
         let count = parts.u16("count of fields")?;
@@ -90,6 +93,9 @@ impl<'a> Values<'a> {
     }
 
     /// Replaces the content of `into` with these records: each is a key followed by its fields.
+    ///
+    /// # Errors
+    /// When a field comes before the key of its record.
     pub fn copy_records_to(&self, into: &mut FoundRecords) -> Result<(), FrameError> {
         into.clear();
         for (field, value) in self.iter() {
@@ -104,6 +110,9 @@ impl<'a> Values<'a> {
 
     /// Appends `self`, overridden by the fields of `change`, to `out`. The result is ordered and has each field once; of duplicates,
     /// the last counts.
+    ///
+    /// # Errors
+    /// When there are too many fields.
     pub fn append_merged(&self, change: &Values<'_>, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let mut merged = std::collections::BTreeMap::new();
         merged.extend(self.iter());
@@ -146,6 +155,9 @@ impl<'a> ValuesBuilder<'a> {
         ValuesBuilder { out, start, count: 0 }
     }
 
+    ///
+    /// # Errors
+    /// When the number of the field or of all fields, or the length of the value, does not fit into the encoding.
     pub fn push(&mut self, field: u32, value: &[u8]) -> Result<(), FrameError> {
         let number = u16::try_from(field).map_err(|_| FrameError::Field(field))?;
         let bytes = u32::try_from(value.len()).map_err(|_| FrameError::TooLong { bytes: value.len() })?;
@@ -162,6 +174,9 @@ impl<'a> ValuesBuilder<'a> {
 }
 
 /// Appends `values` to `out` in the encoding of [`Values`].
+///
+/// # Errors
+/// When a field does not fit into the encoding.
 pub fn append_values(values: &FieldValues, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let mut builder = ValuesBuilder::new(out);
     for (field, value) in values.iter() {
