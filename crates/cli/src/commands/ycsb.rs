@@ -1,11 +1,11 @@
 //! `underlay ycsb`: one workload on one system, without a study.
 
-mod cautions;
+pub(super) mod cautions;
+pub(super) mod rates;
 pub(super) mod results;
 mod search;
+pub(super) mod summary;
 pub mod words;
-
-pub(super) use cautions::Circumstances;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,6 +30,9 @@ use underlay_workload::{
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
+use cautions::{Circumstances, asked, caution};
+use rates::rate_parts;
+use summary::sum_up;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(60);
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -308,36 +311,6 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
     })
 }
 
-/// A rate that changes over the measured time; the warm-up has the first one.
-pub(super) fn rate_parts(
-    rate: &RateArgument,
-    warmup: Duration,
-    duration: Duration,
-) -> Result<Vec<RatePart>, Failure> {
-    if duration == Duration::MAX {
-        return Err(Failure::Mistake(
-            "--rate has several rates: expected --duration, over which they are spread".to_owned(),
-        ));
-    }
-    let mut parts = Vec::new();
-    if !warmup.is_zero() {
-        parts.push(RatePart::Steady { rate_per_s: rate.first_per_s(), length: warmup });
-    }
-    match rate {
-        RateArgument::Constant(rate_per_s) => {
-            parts.push(RatePart::Steady { rate_per_s: *rate_per_s, length: duration });
-        }
-        RateArgument::Ramp(from_per_s, to_per_s) => {
-            parts.push(RatePart::Ramp { from_per_s: *from_per_s, to_per_s: *to_per_s, length: duration });
-        }
-        RateArgument::Steps(rates) => {
-            let length = duration.div_f64(rates.len().max(1) as f64);
-            parts.extend(rates.iter().map(|&rate_per_s| RatePart::Steady { rate_per_s, length }));
-        }
-    }
-    Ok(parts)
-}
-
 fn settings(
     arguments: &YcsbArguments,
     system: &dyn System,
@@ -413,48 +386,7 @@ fn finish(arguments: &YcsbArguments, session: Session, stop: &AtomicBool) -> Res
     Ok(())
 }
 
-/// What a measurement was asked for, before it is known what came of it.
-pub(super) fn asked<'a>(spec: &'a RunSpec, options: &'a OutputOptions) -> Circumstances<'a> {
-    Circumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0 }
-}
-
-/// Says where the measurement is weak.
-pub(super) fn caution(measured: &Measured, circumstances: &Circumstances<'_>) {
-    for caution in cautions::about(measured, circumstances) {
-        output::say(format_args!("note: {caution}"));
-    }
-}
-
 /// Records that were not what was written.
 fn mismatches(measured: &Measured) -> u64 {
     measured.integrity.as_ref().map_or(0, |integrity| integrity.mismatches)
-}
-
-pub(super) fn sum_up(measured: &Measured) {
-    output::say(format_args!(
-        "{} operations in {}: {}/s, mean {}, p99 {}",
-        measured.operations,
-        quantity::duration(measured.wall_s),
-        quantity::rate(measured.throughput_per_s),
-        quantity::latency(measured.latency.us.mean),
-        quantity::latency(measured.latency.us.p99)
-    ));
-    if let Some(integrity) = measured.integrity.as_ref().filter(|integrity| integrity.mismatches > 0) {
-        let (wrong, checked) = (integrity.mismatches, integrity.checked);
-        output::say(format_args!(
-            "wrong values: {wrong} of {checked} records that were read are not what was written"
-        ));
-        if wrong > checked / 2 {
-            output::say(format_args!(
-                "so many: were they loaded with dataintegrity=true and the same fieldcount, fieldlength and \
-                 compressibility?"
-            ));
-        }
-    }
-    for wrong in measured.integrity.iter().flat_map(|integrity| &integrity.wrong_values) {
-        output::say(format_args!("wrong value: {wrong}"));
-    }
-    for error in &measured.error_samples {
-        output::say(format_args!("error: {error}"));
-    }
 }
