@@ -3,6 +3,9 @@ UNDERLAY = target/release/underlay
 # A modelled device is a block device with a file system on it: mounting one takes root.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=CI)
 
+VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
+PREFIX = /usr/local
+
 # How many operations `make exercise` does on each stack.
 OPERATIONS = 1000000
 # How long `make simulate` goes on.
@@ -10,12 +13,13 @@ MINUTES = 60
 # How often `make volume-kills` kills the server.
 KILLS = 500
 
-.PHONY: quickstart build test lint exercise simulate simulate-proof power-cuts volume-kills overhead fidelity volume-performance jvm-hop generator slow-motion schema vm clean help
+.PHONY: quickstart build test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills overhead fidelity volume-performance jvm-hop generator slow-motion schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
 	@echo "make test         everything that must pass before a commit"
-	@echo "make lint         formatting and clippy"
+	@echo "make quick        the fast loop: unit tests and the command line, without root"
+	@echo "make lint         formatting, clippy, rings of modules, licences and versions of dependencies"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
 	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
@@ -29,6 +33,9 @@ help:
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
 	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, and see whether they agree (about 15 minutes)"
 	@echo "make schema       write docs/schemas anew"
+	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
+	@echo "make deb          a Debian package below target/debian"
+	@echo "make image        a container image, underlay:$(VERSION)"
 
 quickstart: build
 	$(AS_ROOT) $(UNDERLAY) run studies/quickstart.toml
@@ -43,11 +50,23 @@ test:
 	@scripts/test
 	tests/vm/run-nvme-tcp target/vm
 
-lint:
+# Unit tests of every crate, and what the command line says: what nobody has to be root for, and nothing is mounted.
+quick:
+	@scripts/install-packages run
+	cargo test --locked --workspace --lib
+	cargo test --locked -p underlay-cli --test starting --test study_schema --test schemas
+
+lint: target/tools/bin/cargo-deny
 	cargo fmt --all --check
+	scripts/module-rings
+	target/tools/bin/cargo-deny --locked check licenses bans sources
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 	@# A workspace of its own, which nothing else compiles.
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
+
+# Some minutes, once.
+target/tools/bin/cargo-deny:
+	cargo install cargo-deny --version =0.20.2 --locked --root target/tools
 
 exercise:
 	@scripts/install-packages test
@@ -102,7 +121,27 @@ slow-motion: build
 	$(AS_ROOT) benches/slow-motion
 
 schema: build
-	for of in record report comparison check doctor; do $(UNDERLAY) schema $$of > docs/schemas/$$of.json; done
+	for of in study record report comparison check doctor; do $(UNDERLAY) schema $$of > docs/schemas/$$of.json; done
+
+install: build
+	@scripts/package-files $(UNDERLAY) target/package
+	$(AS_ROOT) install -D -m 755 $(UNDERLAY) $(DESTDIR)$(PREFIX)/bin/underlay
+	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 target/package/man/*.1
+	$(AS_ROOT) install -D -m 644 target/package/completions/underlay.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/underlay
+	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions target/package/completions/_underlay
+	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d target/package/completions/underlay.fish
+
+# deploy/deb.md lists what is in it.
+deb: build target/tools/bin/cargo-deb
+	@scripts/package-files $(UNDERLAY) target/package
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" cargo deb --package underlay-cli --no-build --no-strip --locked
+
+# Some minutes, once.
+target/tools/bin/cargo-deb:
+	cargo install cargo-deb --version =3.8.0 --locked --root target/tools
+
+image: build
+	@scripts/image underlay:$(VERSION)
 
 clean:
 	cargo clean

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use underlay_attach::daemon::Transport;
-use underlay_attach::{FuseLoop, Registry};
+use underlay_attach::{BlockAttachment, Registry};
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = DeviceSpec::new("bare.0", medium, DEVICE_BYTES, backing);
     let stack = StackSpec { volumes: vec![VolumeSpec::striped("bare", vec![device], 0)], dilation, seed: 1 };
     let mut devices =
-        FuseLoop::new()?.with_transport(transport).attach_devices(&stack, &Registry::open()?)?;
+        BlockAttachment::new()?.with_transport(transport).attach_devices(&stack, &Registry::open()?)?;
     devices.begin_measurement(1.0)?;
     println!("{} {}", devices.paths()[0].display(), devices.daemon_pid().unwrap_or_default());
     std::io::stdin().read_to_end(&mut Vec::new())?;

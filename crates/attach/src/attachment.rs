@@ -1,38 +1,17 @@
 //! The contract of everything that gives a storage to a program.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::dirty_limit::DirtyLimits;
+use crate::error::AttachError;
 use crate::filesystem::Filesystem;
 use crate::missing::Missing;
 use crate::registry::Registry;
 use crate::served::Served;
-
-/// Why a storage could not be attached, used or detached.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// The host can't do it as it stands: not a failure of this attempt.
-    #[error(transparent)]
-    Missing(#[from] Missing),
-    /// Something went wrong. `output` holds the last words of the program that failed, if one did.
-    #[error("{what}{}", .output.as_deref().map(|words| format!("\nits last words:\n{}", words.trim_end())).unwrap_or_default())]
-    Failed { what: String, output: Option<String> },
-}
-
-impl AttachError {
-    pub(crate) fn failed(what: impl Into<String>) -> Self {
-        AttachError::Failed { what: what.into(), output: None }
-    }
-
-    /// `could not WHAT PATH: the system's reason`
-    pub(crate) fn io(doing: &str, path: &Path, error: impl Into<io::Error>) -> Self {
-        AttachError::failed(format!("could not {doing} {}: {}", path.display(), error.into()))
-    }
-}
 
 /// What shall be attached, and where.
 #[derive(Clone, Debug)]
@@ -79,6 +58,43 @@ pub(crate) fn split_directories(paths: Vec<PathBuf>, stack: &StackSpec) -> Resul
         }
     }
     Ok(split)
+}
+
+/// A mount point of its own is for a single volume.
+pub(crate) fn check_mount_point(spec: &AttachSpec) -> Result<(), AttachError> {
+    if spec.mount_point.is_some() && spec.stack.volumes.len() != 1 {
+        return Err(AttachError::failed(format!(
+            "a storage of {} volumes does not fit on one mount point: each volume needs its own directory",
+            spec.stack.volumes.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Volumes become file and directory names.
+pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
+    if stack.volumes.is_empty() {
+        return Err(AttachError::failed("the storage has no volume to attach"));
+    }
+    let mut seen = BTreeSet::new();
+    for volume in &stack.volumes {
+        let name = volume.name.as_str();
+        let fits = !name.is_empty()
+            && name.len() <= 255
+            && name != "."
+            && name != ".."
+            && !name.contains(['/', '\0']);
+        if !fits {
+            return Err(AttachError::failed(format!(
+                "'{}' can't name a volume: it must do for a file name",
+                name.escape_debug()
+            )));
+        }
+        if !seen.insert(name) {
+            return Err(AttachError::failed(format!("two volumes are called '{name}': names must differ")));
+        }
+    }
+    Ok(())
 }
 
 /// What an implementation keeps alive behind an [`Attached`].
@@ -222,5 +238,27 @@ impl Drop for Attached {
         // What fails here is still in the registry, where `underlay clean` finds it.
         let _ = self.lift_dirty_limit();
         let _ = self.held.detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_storage::stack::VolumeSpec;
+
+    use super::*;
+
+    fn stack(names: &[&str]) -> StackSpec {
+        let volume = |name: &&str| VolumeSpec::striped(*name, Vec::new(), 0);
+        StackSpec { volumes: names.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
+    }
+
+    #[test]
+    fn names_that_would_not_do_for_files_are_refused() {
+        for bad in ["", ".", "..", "a/b", "a\0b"] {
+            assert!(check_names(&stack(&[bad])).is_err(), "{bad:?}");
+        }
+        assert!(check_names(&stack(&[])).unwrap_err().to_string().contains("no volume"));
+        assert!(check_names(&stack(&["a", "a"])).unwrap_err().to_string().contains("differ"));
+        check_names(&stack(&["data", "log 2", "é"])).unwrap();
     }
 }

@@ -1,9 +1,10 @@
 //! Which attachment a modelled storage gets: the best that this host has, or the one that the user names.
 
-use crate::attachment::{AttachError, Attachment};
+use crate::attachment::Attachment;
+use crate::block_attachment::BlockAttachment;
 use crate::daemon::Transport;
 use crate::directory::{self, FuseDirectory};
-use crate::fuse_loop::FuseLoop;
+use crate::error::AttachError;
 use crate::missing::Missing;
 use crate::nvme_kernel::{self, KernelNvme};
 use underlay_storage::stack::StackSpec;
@@ -22,17 +23,17 @@ pub const ATTACHMENTS: &[AttachmentKind] = &[
     AttachmentKind {
         name: "ublk",
         gist: "a block device with its own filesystem, straight from the kernel's block layer",
-        make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::Ublk))),
+        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(Transport::Ublk))),
     },
     AttachmentKind {
         name: "fuse-uring+loop",
         gist: "a block device with its own filesystem; requests come by io_uring, at the least cost",
-        make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::Uring))),
+        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(Transport::Uring))),
     },
     AttachmentKind {
         name: "fuse+loop",
         gist: "a block device with its own filesystem",
-        make: || Ok(Box::new(FuseLoop::new()?.with_transport(Transport::DevFuse))),
+        make: || Ok(Box::new(BlockAttachment::new()?.with_transport(Transport::DevFuse))),
     },
     AttachmentKind {
         name: directory::NAME,
@@ -86,31 +87,31 @@ fn candidates(stack: &StackSpec, name: Option<&str>) -> Result<Vec<&'static Atta
         Some(nvme_kernel::NAME) if !is_remote => for_modelled().collect(),
         Some(name) => vec![named(name)?],
         None if nvme_kernel::can_show(stack) => {
-            ATTACHMENTS.iter().filter(|way| is_kernels(way)).chain(for_modelled()).collect()
+            ATTACHMENTS.iter().filter(|kind| is_kernels(kind)).chain(for_modelled()).collect()
         }
         None => for_modelled().collect(),
     })
 }
 
-fn is_kernels(way: &AttachmentKind) -> bool {
-    way.name == nvme_kernel::NAME
+fn is_kernels(kind: &AttachmentKind) -> bool {
+    kind.name == nvme_kernel::NAME
 }
 
 fn for_modelled() -> impl Iterator<Item = &'static AttachmentKind> {
-    ATTACHMENTS.iter().filter(|way| !is_kernels(way))
+    ATTACHMENTS.iter().filter(|kind| !is_kernels(kind))
 }
 
 fn named(name: &str) -> Result<&'static AttachmentKind, AttachError> {
-    ATTACHMENTS.iter().find(|way| way.name == name).ok_or_else(|| {
+    ATTACHMENTS.iter().find(|kind| kind.name == name).ok_or_else(|| {
         AttachError::failed(format!(
             "no attachment is called '{name}': there are {}",
-            ATTACHMENTS.iter().map(|way| way.name).collect::<Vec<_>>().join(", ")
+            ATTACHMENTS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
         ))
     })
 }
 
-fn first_that_works(ways: &[&AttachmentKind]) -> Result<Box<dyn Attachment>, AttachError> {
-    let attachments = ways.iter().map(|way| way.attachment()).collect::<Result<Vec<_>, _>>()?;
+fn first_that_works(kinds: &[&AttachmentKind]) -> Result<Box<dyn Attachment>, AttachError> {
+    let attachments = kinds.iter().map(|kind| kind.attachment()).collect::<Result<Vec<_>, _>>()?;
     first_probed(attachments)
 }
 
@@ -170,7 +171,7 @@ mod tests {
         let names = |root: &Node, name: Option<&str>| -> Vec<&str> {
             let volumes = vec![VolumeSpec::new("data", root.clone())];
             let stack = StackSpec { volumes, dilation: 1.0, seed: 1 };
-            candidates(&stack, name).unwrap().iter().map(|way| way.name).collect()
+            candidates(&stack, name).unwrap().iter().map(|kind| kind.name).collect()
         };
         let remote =
             Node::Remote(RemoteSpec::new("tank/data", "127.0.0.1:4420", "nqn.2026-01.org.example:d", 1));
@@ -185,8 +186,8 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_attachments_and_a_wrong_one_is_answered_by_all() {
-        for way in ATTACHMENTS {
-            assert_eq!(way.attachment().unwrap().name(), way.name);
+        for kind in ATTACHMENTS {
+            assert_eq!(kind.attachment().unwrap().name(), kind.name);
         }
         let Err(refused) = choose(Some("nbd")) else { panic!("there is no such attachment") };
         let refused = refused.to_string();

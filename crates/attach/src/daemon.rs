@@ -26,8 +26,8 @@ use underlay_storage::device::Request;
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, Stack, StackSpec};
 
-use crate::attachment::AttachError;
 use crate::directory::DirectoryConfig;
+use crate::error::AttachError;
 use crate::fuse_uring;
 use crate::mounts;
 use crate::remote::NvmeTcp;

@@ -2,25 +2,24 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use underlay_sync::Mutex;
 
 use rustix::process::Signal;
-use underlay_files::{Access, Folder};
+use underlay_files::{Access, Folder, control_socket};
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
-use crate::attachment::AttachError;
 use crate::daemon::control::{Command, Reply, VolumeInfo};
 use crate::daemon::{DaemonConfig, Transport};
 use crate::directory::DirectoryConfig;
+use crate::error::AttachError;
 use crate::mounts;
 use crate::processes::{self, ProcessId};
 use crate::registry::{Note, Registry, Resource};
@@ -44,8 +43,6 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// A change of pace waits for everything under way, which in slow motion may be seconds.
 const REPLY_LIMIT: Duration = Duration::from_secs(300);
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
-/// A reply carries histograms and a time series for each device; more than this is no reply.
-const MAX_REPLY_BYTES: u64 = 256 << 20;
 const LOG_TAIL_BYTES: u64 = 4096;
 
 /// The subcommand by which a program becomes the daemon, and the program that is nothing else. One of the two
@@ -76,43 +73,13 @@ pub(crate) struct DaemonProgram {
 }
 
 /// A connection to a daemon's control socket.
-pub(crate) struct Connection {
-    reader: BufReader<UnixStream>,
-    writer: UnixStream,
-}
-
-impl Connection {
-    pub(crate) fn open(control: &Path, limit: Duration) -> io::Result<Connection> {
-        let writer = UnixStream::connect(control)?;
-        writer.set_read_timeout(Some(limit))?;
-        writer.set_write_timeout(Some(limit))?;
-        Ok(Connection { reader: BufReader::new(writer.try_clone()?), writer })
-    }
-
-    /// For the replies from now on. One that comes later is taken for the reply to the next command, so a
-    /// connection that has timed out is of no further use.
-    fn set_limit(&self, limit: Duration) -> io::Result<()> {
-        self.writer.set_read_timeout(Some(limit))
-    }
-
-    pub(crate) fn ask(&mut self, command: &Command) -> io::Result<Reply> {
-        let mut line = serde_json::to_vec(command)?;
-        line.push(b'\n');
-        self.writer.write_all(&line)?;
-        let mut reply = Vec::new();
-        (&mut self.reader).take(MAX_REPLY_BYTES).read_until(b'\n', &mut reply)?;
-        if reply.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
-        }
-        Ok(serde_json::from_slice(&reply)?)
-    }
-}
+pub(crate) type Connection = control_socket::Connection<Command, Reply>;
 
 /// Asks a daemon to shut down, and ends it by force if it doesn't; true when it is gone.
 pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
-    let asked = Connection::open(control, SHUTDOWN_LIMIT)
+    let shut_down = Connection::open(control, SHUTDOWN_LIMIT)
         .and_then(|mut connection| connection.ask(&Command::Shutdown));
-    let grace = if asked.is_ok() { SHUTDOWN_LIMIT } else { Duration::ZERO };
+    let grace = if shut_down.is_ok() { SHUTDOWN_LIMIT } else { Duration::ZERO };
     process.wait_gone(grace) || {
         process.signal(Signal::KILL);
         process.wait_gone(Duration::from_secs(10))
@@ -308,7 +275,7 @@ impl DaemonProcess {
     }
 
     fn exit_status(&self) -> Option<std::process::ExitStatus> {
-        let mut child = self.child.as_ref()?.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut child = self.child.as_ref()?.lock();
         child.try_wait().ok().flatten()
     }
 
@@ -339,7 +306,7 @@ impl DaemonProcess {
     /// what waits for it then gets an error instead of hanging for good.
     pub(crate) fn hurry_or_kill(&self, limit: Duration) {
         let hurried = self.connection.as_ref().is_some_and(|connection| {
-            let mut connection = connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut connection = connection.lock();
             // A device that a fault makes slow would not be hurried before it is through with what it has.
             let reply = connection
                 .set_limit(limit)
@@ -357,7 +324,7 @@ impl DaemonProcess {
     pub(crate) fn kill(&self) {
         if let Some(child) = &self.child {
             // Not collected yet, so its number can't mean another process.
-            let _ = child.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).kill();
+            let _ = child.lock().kill();
         }
     }
 
@@ -379,7 +346,7 @@ impl DaemonProcess {
         let Some(connection) = &self.connection else {
             return Err(AttachError::failed("the device daemon has been shut down"));
         };
-        let reply = connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).ask(command);
+        let reply = connection.lock().ask(command);
         match reply {
             Ok(Reply::Failed { problem }) => {
                 Err(AttachError::failed(format!("the device daemon refused: {problem}")))
@@ -405,7 +372,7 @@ impl DaemonProcess {
     pub(crate) fn stop(&mut self) -> Result<(), AttachError> {
         self.connection = None;
         if let Some(child) = self.child.take() {
-            let mut child = child.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut child = child.into_inner();
             if let Some(process) = ProcessId::of(self.pid) {
                 end_daemon(process, &self.session.join(CONTROL_SOCKET));
             }

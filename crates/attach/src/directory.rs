@@ -1,6 +1,6 @@
 //! A modelled storage as directories of its own file system, without root: the attachment `fuse-directory`.
 //!
-//! Where [`crate::FuseLoop`] gives a block device to the kernel's file systems, here the device daemon is the file
+//! Where [`crate::BlockAttachment`] gives a block device to the kernel's file systems, here the device daemon is the file
 //! system. It places files on the volume itself (see [`core`]), so that the requests that the modelled devices get
 //! have places: files of one directory lie near one another, a file that grows stays in one piece, and a stripe's
 //! devices share a large request. The kernel's FUSE brings the requests, and keeps the pages.
@@ -19,19 +19,21 @@ use std::time::Duration;
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::stack::Pace;
 
-use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held, split_directories};
+use crate::attachment::{
+    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, split_directories,
+};
 use crate::daemon::control::Command;
 use crate::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
+use crate::error::AttachError;
 use crate::missing::Missing;
+use crate::mounts;
+use crate::privileges::{probe_fuse, probe_privileges};
+use crate::programs::find_program;
 use crate::registry::{Note, Registry, Resource};
-use crate::{fuse_loop, host, mounts};
 
 pub use serve::DirectoryConfig;
 
-/// Whether a volume that begins so holds a directory of ours, which no kernel knows.
-pub fn is_beginning(block: &[u8]) -> bool {
-    core::is_beginning(block)
-}
+pub use self::core::is_beginning;
 pub(crate) use serve::Serving;
 
 /// As records and command lines call it.
@@ -55,7 +57,7 @@ impl FuseDirectory {
         Ok(FuseDirectory::with_daemon(program, vec![DAEMON_SUBCOMMAND.into()]))
     }
 
-    /// Another program as the device daemon: see [`crate::FuseLoop::with_daemon`].
+    /// Another program as the device daemon: see [`crate::BlockAttachment::with_daemon`].
     pub fn with_daemon(daemon_program: impl Into<PathBuf>, daemon_args: Vec<OsString>) -> FuseDirectory {
         let daemon = DaemonProgram { program: daemon_program.into(), arguments: daemon_args };
         FuseDirectory { daemon, hurry_limit: HURRY_LIMIT }
@@ -74,8 +76,8 @@ impl Attachment for FuseDirectory {
     }
 
     fn probe(&self) -> Result<(), Missing> {
-        host::probe_fuse()?;
-        if host::probe_privileges().is_err() && host::find_program(mount::HELPER).is_none() {
+        probe_fuse()?;
+        if probe_privileges().is_err() && find_program(mount::HELPER).is_none() {
             return Err(Missing::new(
                 format!("{}, which mounts without root", mount::HELPER),
                 "install the Debian package fuse3, or run as root",
@@ -87,8 +89,8 @@ impl Attachment for FuseDirectory {
     /// The spec's filesystem is of no concern: the directory is its own.
     fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
         self.probe()?;
-        fuse_loop::check_names(&spec.stack)?;
-        fuse_loop::check_mount_point(spec)?;
+        check_names(&spec.stack)?;
+        check_mount_point(spec)?;
         let mut held = Directories {
             mounts: Vec::new(),
             made: Vec::new(),

@@ -17,11 +17,9 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::missing::Missing;
-use crate::registry::{Note, Registry, Resource};
+use crate::registry::{Note, PreviousLimits, Registry, Resource};
 
 /// With less a device is not given requests of a size that it works well with: the kernel writes out from half of it on.
 pub const DEVICE_MIN_BYTES: u64 = 1 << 20;
@@ -36,14 +34,6 @@ const MIN_BYTES: &str = "min_bytes";
 const MAX_RATIO: &str = "max_ratio_fine";
 const MIN_RATIO: &str = "min_ratio_fine";
 
-/// What a device had before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PreviousLimits {
-    strict_limit: u32,
-    max_ratio_fine: u32,
-    min_ratio_fine: u32,
-}
-
 /// The limits of a storage's devices, until they are lifted or dropped.
 #[derive(Debug)]
 pub(crate) struct DirtyLimits {
@@ -57,7 +47,7 @@ pub(crate) struct DirtyLimits {
 struct Limited {
     /// `7:3`
     device: String,
-    former: PreviousLimits,
+    previous: PreviousLimits,
     note: Option<Note>,
 }
 
@@ -99,8 +89,8 @@ impl DirtyLimits {
         let left: BTreeMap<String, PreviousLimits> = registry
             .leftovers()
             .into_iter()
-            .filter_map(|left| match left.thing {
-                Resource::DirtyLimit { device, former } => Some((device, former)),
+            .filter_map(|left| match left.resource {
+                Resource::DirtyLimit { device, previous } => Some((device, previous)),
                 _ => None,
             })
             .rev()
@@ -113,16 +103,16 @@ impl DirtyLimits {
 
     fn limit(&mut self, device: &str, left: Option<PreviousLimits>) -> Result<(), AttachError> {
         let folder = self.class.join(device);
-        let former = match left {
-            Some(former) => former,
-            None => PreviousLimits::read(&folder).map_err(|error| unavailable(&folder, error))?,
+        let previous = match left {
+            Some(previous) => previous,
+            None => read_limits(&folder).map_err(|error| unavailable(&folder, error))?,
         };
         // Without a block device the limit goes with the mount, and its number to the next one.
         let note = match device.starts_with("0:") {
             true => None,
-            false => Some(self.registry.note(Resource::DirtyLimit { device: device.to_owned(), former })?),
+            false => Some(self.registry.note(Resource::DirtyLimit { device: device.to_owned(), previous })?),
         };
-        self.devices.push(Limited { device: device.to_owned(), former, note });
+        self.devices.push(Limited { device: device.to_owned(), previous, note });
         apply(&folder, self.device_bytes).map_err(|error| unavailable(&folder, error))
     }
 
@@ -145,7 +135,7 @@ impl DirtyLimits {
     /// Gives the devices what they had before; again does nothing.
     pub(crate) fn lift(&mut self) -> Result<(), AttachError> {
         while let Some(limited) = self.devices.last_mut() {
-            restore_in(&self.class, &limited.device, limited.former)?;
+            restore_in(&self.class, &limited.device, limited.previous)?;
             if let Some(note) = limited.note.take() {
                 self.registry.forget(note);
             }
@@ -162,18 +152,17 @@ impl Drop for DirtyLimits {
     }
 }
 
-impl PreviousLimits {
-    fn read(folder: &Path) -> io::Result<PreviousLimits> {
-        let number = |file: &str| {
-            let text = fs::read_to_string(folder.join(file))?;
-            text.trim().parse().map_err(|_| io::Error::from(ErrorKind::InvalidData))
-        };
-        Ok(PreviousLimits {
-            strict_limit: number(STRICT)?,
-            max_ratio_fine: number(MAX_RATIO)?,
-            min_ratio_fine: number(MIN_RATIO)?,
-        })
-    }
+/// What the device of this folder has now.
+fn read_limits(folder: &Path) -> io::Result<PreviousLimits> {
+    let number = |file: &str| {
+        let text = fs::read_to_string(folder.join(file))?;
+        text.trim().parse().map_err(|_| io::Error::from(ErrorKind::InvalidData))
+    };
+    Ok(PreviousLimits {
+        strict_limit: number(STRICT)?,
+        max_ratio_fine: number(MAX_RATIO)?,
+        min_ratio_fine: number(MIN_RATIO)?,
+    })
 }
 
 fn apply(folder: &Path, limit_bytes: u64) -> io::Result<()> {
@@ -187,24 +176,24 @@ fn apply(folder: &Path, limit_bytes: u64) -> io::Result<()> {
 
 /// Gives a device back what it had before a limit was set. Whether there was one: a device that is gone has none, and
 /// what somebody else has reset is theirs.
-pub(crate) fn restore(device: &str, former: PreviousLimits) -> Result<bool, AttachError> {
-    restore_in(Path::new(CLASS), device, former)
+pub(crate) fn restore(device: &str, previous: PreviousLimits) -> Result<bool, AttachError> {
+    restore_in(Path::new(CLASS), device, previous)
 }
 
-fn restore_in(class: &Path, device: &str, former: PreviousLimits) -> Result<bool, AttachError> {
+fn restore_in(class: &Path, device: &str, previous: PreviousLimits) -> Result<bool, AttachError> {
     let folder = class.join(device);
     let failed = |error: io::Error| AttachError::io("restore the limit of dirty pages in", &folder, error);
-    match PreviousLimits::read(&folder) {
-        Ok(now) if now == former => return Ok(false),
+    match read_limits(&folder) {
+        Ok(now) if now == previous => return Ok(false),
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(failed(error)),
     }
     // The least may at no time be above the most.
     write(&folder, MIN_RATIO, 0)
-        .and_then(|()| write(&folder, MAX_RATIO, u64::from(former.max_ratio_fine)))
-        .and_then(|()| write(&folder, MIN_RATIO, u64::from(former.min_ratio_fine)))
-        .and_then(|()| write(&folder, STRICT, u64::from(former.strict_limit)))
+        .and_then(|()| write(&folder, MAX_RATIO, u64::from(previous.max_ratio_fine)))
+        .and_then(|()| write(&folder, MIN_RATIO, u64::from(previous.min_ratio_fine)))
+        .and_then(|()| write(&folder, STRICT, u64::from(previous.strict_limit)))
         .map_err(failed)?;
     Ok(true)
 }
@@ -274,7 +263,7 @@ mod tests {
         registry
             .living()
             .into_iter()
-            .filter(|(_, thing)| matches!(thing, Resource::DirtyLimit { .. }))
+            .filter(|(_, resource)| matches!(resource, Resource::DirtyLimit { .. }))
             .count()
     }
 
@@ -339,14 +328,14 @@ mod tests {
     #[test]
     fn a_device_that_is_gone_needs_nothing() {
         let keep = tempfile::tempdir().unwrap();
-        let former = PreviousLimits { strict_limit: 0, max_ratio_fine: 1_000_000, min_ratio_fine: 0 };
-        assert!(!restore_in(keep.path(), "7:1", former).unwrap());
+        let previous = PreviousLimits { strict_limit: 0, max_ratio_fine: 1_000_000, min_ratio_fine: 0 };
+        assert!(!restore_in(keep.path(), "7:1", previous).unwrap());
         let folder = device(keep.path(), "7:1");
-        assert!(!restore_in(keep.path(), "7:1", former).unwrap());
+        assert!(!restore_in(keep.path(), "7:1", previous).unwrap());
         fs::write(folder.join(STRICT), "1").unwrap();
         fs::write(folder.join(MAX_RATIO), "1700").unwrap();
-        assert!(restore_in(keep.path(), "7:1", former).unwrap());
-        assert_eq!(PreviousLimits::read(&folder).unwrap(), former);
+        assert!(restore_in(keep.path(), "7:1", previous).unwrap());
+        assert_eq!(read_limits(&folder).unwrap(), previous);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use rustix::mount::MountFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::missing::Missing;
+use crate::programs::find_program;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,7 +40,7 @@ impl Filesystem {
     /// What this host lacks to make and mount it.
     pub fn probe(self) -> Result<(), Missing> {
         let (program, package) = self.tool();
-        match crate::host::find_program(program) {
+        match find_program(program) {
             Some(_) => Ok(()),
             None => Err(Missing::new(
                 format!("{program}, which makes {} filesystems", self.name()),
@@ -86,7 +87,7 @@ impl Filesystem {
     /// background later, where a measurement would see it.
     pub fn make(self, device: &Path) -> Result<(), AttachError> {
         let (program, _) = self.tool();
-        let path = match crate::host::find_program(program) {
+        let path = match find_program(program) {
             Some(path) => path,
             None => return self.probe().map_err(AttachError::from),
         };

@@ -16,9 +16,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use crate::attachment::AttachError;
 use crate::daemon::export::Files;
+use crate::error::AttachError;
 use crate::missing::Missing;
+use crate::ring;
 use worker::Worker;
 
 pub use protocol::{Call, FuseRequest, parse};
@@ -46,7 +47,7 @@ pub fn probe() -> Result<(), Missing> {
             ));
         }
     }
-    worker::probe_ring().map_err(|error| {
+    ring::probe().map_err(|error| {
         Missing::new(
             format!("io_uring ({error})"),
             "allow it: `sysctl kernel.io_uring_disabled=0`, and in a container a seccomp profile that permits it",

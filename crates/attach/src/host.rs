@@ -1,14 +1,15 @@
 //! What this host can do: what `underlay doctor` shows.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::filesystem::Filesystem;
 use crate::fuse_uring;
 use crate::loop_device;
 use crate::memory_budget;
 use crate::missing::Missing;
+use crate::privileges::{probe_fuse, probe_privileges};
+use crate::programs::find_program;
 
 /// Whether a capability is there, with what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,50 +93,12 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
     ]
 }
 
-/// Mounting and loop devices need CAP_SYS_ADMIN, bit 21 of the effective set (capabilities(7)).
-pub fn probe_privileges() -> Result<(), Missing> {
-    const CAP_SYS_ADMIN: u32 = 21;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective =
-        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
-    match effective {
-        Some(set) if set & (1 << CAP_SYS_ADMIN) != 0 => Ok(()),
-        _ => Err(Missing::new(
-            "the right to mount (CAP_SYS_ADMIN)",
-            "run with sudo, in a container with --privileged; or use real storage with `paths = [...]`, which needs no right",
-        )),
-    }
-}
-
-pub fn probe_fuse() -> Result<(), Missing> {
-    match fs::File::options().read(true).write(true).open("/dev/fuse") {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(Missing::new(
-            format!("FUSE (/dev/fuse: {error})"),
-            "run with sudo, or let every user open it, as udev does where it runs: `sudo chmod 0666 /dev/fuse`",
-        )),
-        Err(error) => Err(Missing::new(
-            format!("FUSE (/dev/fuse: {error})"),
-            "load the module with `modprobe fuse`, and in a container pass --device /dev/fuse",
-        )),
-    }
-}
-
-/// Where a program is, by `PATH` and the system's own directories, which a user's `PATH` may leave out.
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places =
-        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
-    places.map(|place| place.join(name)).find(|candidate| {
-        fs::metadata(candidate)
-            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
-    })
-}
-
 fn program(name: &'static str, package: &'static str) -> Result<String, Missing> {
     match find_program(name) {
         Some(path) => Ok(path.display().to_string()),
-        None => Err(Missing::new(name, format!("install the Debian package {package}"))),
+        None => {
+            Err(Missing::new(format!("the program {name}"), format!("install the Debian package {package}")))
+        }
     }
 }
 
@@ -265,9 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_found_by_name_and_a_missing_one_names_its_package() {
-        assert!(find_program("sh").is_some());
-        assert!(find_program("no-such-program-anywhere").is_none());
+    fn a_missing_program_names_its_package() {
         let missing = program("no-such-program-anywhere", "some-package").unwrap_err();
         assert!(missing.remedy.contains("some-package"));
     }

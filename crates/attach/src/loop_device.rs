@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::missing::Missing;
 
 // From <linux/loop.h>.

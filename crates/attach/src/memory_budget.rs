@@ -15,7 +15,7 @@ use rustix::fs::Advice;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::missing::Missing;
 use crate::mounts;
 use crate::registry::{Note, Registry, Resource};

@@ -1,81 +1,29 @@
 //! Mounting, unmounting, and reading what is mounted.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use underlay_files::mountinfo;
+pub use underlay_files::mountinfo::Mount;
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::processes;
+use crate::programs::find_program;
 use crate::registry::{Note, Registry};
-
-/// One line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
-    pub mount_point: PathBuf,
-    /// `xfs`, `fuse`
-    pub filesystem: String,
-    /// The device, or the name that a FUSE daemon gave.
-    pub source: PathBuf,
-    /// Device number as `stat` reports it for files on this mount.
-    pub major: u32,
-    pub minor: u32,
-}
 
 /// Everything mounted in this process's namespace, the topmost mounts last.
 pub fn all() -> Vec<Mount> {
-    fs::read("/proc/self/mountinfo").map(|text| parse_mountinfo(&text)).unwrap_or_default()
+    fs::read("/proc/self/mountinfo").map(|text| mountinfo::parse(&text)).unwrap_or_default()
 }
 
 /// The topmost mount exactly at `path`.
 pub fn at(path: &Path) -> Option<Mount> {
     all().into_iter().rfind(|mount| mount.mount_point == path)
-}
-
-/// Reads mountinfo; lines that make no sense are left out.
-pub fn parse_mountinfo(text: &[u8]) -> Vec<Mount> {
-    text.split(|byte| *byte == b'\n').filter_map(parse_mount).collect()
-}
-
-fn parse_mount(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
-    let mount_point = unescape(fields.nth(1)?);
-    // A variable number of optional fields ends with a hyphen.
-    fields.find(|field| *field == b"-")?;
-    let filesystem = String::from_utf8_lossy(fields.next()?).into_owned();
-    let source = unescape(fields.next()?);
-    Some(Mount { mount_point, filesystem, source, major: major.parse().ok()?, minor: minor.parse().ok()? })
-}
-
-/// Blanks, tabs, newlines and backslashes stand there as `\` and three octal digits.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let code = (byte == b'\\')
-            .then(|| tail.get(..3))
-            .flatten()
-            .filter(|digits| digits.iter().all(|digit| (b'0'..=b'7').contains(digit)))
-            .map(|digits| digits.iter().fold(0_u32, |code, digit| code * 8 + u32::from(digit - b'0')));
-        match code.and_then(|code| u8::try_from(code).ok()) {
-            Some(decoded) => {
-                bytes.push(decoded);
-                rest = &tail[3..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(bytes))
 }
 
 /// Why an unmount did not happen.
@@ -134,7 +82,7 @@ fn unmount_as_user(mount_point: &Path, lazily: bool) -> Result<(), Errno> {
     if at(mount_point).is_none() {
         return Ok(());
     }
-    let helper = crate::host::find_program("fusermount3").ok_or(Errno::PERM)?;
+    let helper = find_program("fusermount3").ok_or(Errno::PERM)?;
     let mut command = std::process::Command::new(helper);
     command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mount_point);
     let output = command.env("LC_ALL", "C").stdin(std::process::Stdio::null()).output();
@@ -229,26 +177,6 @@ pub fn write_out_within(path: &Path, limit: Duration) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mountinfo_with_and_without_optional_fields_and_escapes() {
-        let text = b"36 35 98:0 / /mnt/with\\040blank rw,noatime master:1 shared:7 - xfs /dev/loop0 rw\n\
-                     37 35 0:52 / /run/a\\134b rw - fuse underlay:session-1-1 rw,user_id=0\n\
-                     torn line\n38 35 0:x / /y rw - tmpfs tmpfs rw";
-        let mounts = parse_mountinfo(text);
-        assert_eq!(mounts.len(), 2);
-        assert_eq!(mounts[0].mount_point, Path::new("/mnt/with blank"));
-        assert_eq!((mounts[0].major, mounts[0].filesystem.as_str()), (98, "xfs"));
-        assert_eq!(mounts[1].mount_point, Path::new("/run/a\\b"));
-        assert_eq!(mounts[1].source, Path::new("underlay:session-1-1"));
-    }
-
-    #[test]
-    fn an_unfinished_escape_stays_as_it_is() {
-        assert_eq!(unescape(b"a\\04"), Path::new("a\\04"));
-        assert_eq!(unescape(b"a\\999"), Path::new("a\\999"));
-        assert_eq!(unescape(b"a\\777"), Path::new("a\\777"));
-    }
 
     #[test]
     fn what_is_not_mounted_is_unmounted() {

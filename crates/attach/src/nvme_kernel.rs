@@ -8,18 +8,20 @@ mod sysfs;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_nvme::initiator::{self, InitiatorError, Options};
 use underlay_record::DeviceActivity;
 use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
 
-use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held, split_directories};
-use crate::fuse_loop::{check_mount_point, check_names};
-use crate::host;
+use crate::attachment::{
+    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, split_directories,
+};
+use crate::error::AttachError;
 use crate::missing::Missing;
 use crate::mounts;
+use crate::privileges::probe_privileges;
 use crate::real_activity::{RealDevice, Sampler};
 use crate::registry::{Note, Registry, Resource};
 use crate::remote;
@@ -44,7 +46,7 @@ impl Attachment for KernelNvme {
     }
 
     fn probe(&self) -> Result<(), Missing> {
-        host::probe_privileges()?;
+        probe_privileges()?;
         match OpenOptions::new().read(true).write(true).open(FABRICS) {
             Ok(_) => Ok(()),
             Err(error) => Err(Missing::new(
@@ -125,8 +127,8 @@ impl KernelVolumes {
             if spec.format {
                 spec.filesystem.make(&device)?;
             }
-            let thing = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
-            let note = self.registry.note(thing)?;
+            let resource = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
+            let note = self.registry.note(resource)?;
             if let Err(error) = spec.filesystem.mount(&device, &mount_point) {
                 self.registry.forget(note);
                 return Err(error);
@@ -180,7 +182,7 @@ impl KernelVolumes {
     }
 
     fn sampler(&self) -> MutexGuard<'_, Option<Sampler>> {
-        self.sampler.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sampler.lock()
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use underlay_record::{DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals};
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::mounts;
 
 /// The counters' unit for data, whatever the disk's own sectors are (Documentation/block/stat.rst).

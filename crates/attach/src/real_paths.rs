@@ -1,13 +1,14 @@
 //! Storage that is there already: directories of the user's own disks.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use underlay_sync::Mutex;
 
 use underlay_files::{Access, Folder};
 use underlay_record::DeviceActivity;
 use underlay_storage::stack::Pace;
 
-use crate::attachment::{AttachError, AttachSpec, Attached, Attachment, Held};
+use crate::attachment::{AttachSpec, Attached, Attachment, Held};
+use crate::error::AttachError;
 use crate::missing::Missing;
 use crate::mounts;
 use crate::real_activity::{RealDevice, Sampler};
@@ -87,8 +88,8 @@ impl Directories {
         Ok(())
     }
 
-    fn sampler(&self) -> std::sync::MutexGuard<'_, Option<Sampler>> {
-        self.sampler.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn sampler(&self) -> underlay_sync::MutexGuard<'_, Option<Sampler>> {
+        self.sampler.lock()
     }
 }
 

@@ -2,146 +2,34 @@
 //!
 //! Every process that makes something keeps a journal in the registry's directory: one JSON line for each
 //! thing *before* it is made, one when it is gone again. A journal whose owner lives is left alone; one whose
-//! owner is dead lists what [`Registry::clean`] has to undo. A line that was cut short or damaged is passed
+//! owner is dead lists what [`crate::cleanup::clean`] has to undo. A line that was cut short or damaged is passed
 //! over: it was written before the thing it names was made.
 
-mod clean;
 mod folder;
 mod journal;
+mod resource;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use underlay_sync::Mutex;
 
-use serde::{Deserialize, Serialize};
 use underlay_files::{Access, Folder, plain_file};
 
-use crate::attachment::AttachError;
-use crate::dirty_limit::PreviousLimits;
+use crate::error::AttachError;
 use crate::processes::{self, ProcessId};
 
-pub use clean::Cleaned;
 pub use folder::OwnFolder;
 pub use journal::{Journal, Owner, parse_journal};
+pub use resource::{PreviousLimits, Resource};
 
 /// Names the directory of the registry; unset, it is `/run/underlay` for root and a private one for others.
 pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
 
 const OF_ROOT: &str = "/run/underlay";
-
-/// Something that outlives the process that made it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "kind")]
-pub enum Resource {
-    /// A filesystem on the loop device of the file `backing`, on the ublk device of that link, or on that device.
-    Mount {
-        mount_point: PathBuf,
-        backing: PathBuf,
-    },
-    /// A FUSE export that calls itself `source`.
-    FuseMount {
-        mount_point: PathBuf,
-        source: String,
-    },
-    /// A directory that a device daemon serves, and calls `source`.
-    Directory {
-        mount_point: PathBuf,
-        source: String,
-    },
-    /// The loop device of this file.
-    Loop {
-        backing: PathBuf,
-    },
-    /// The ublk devices of the daemon whose links lie in this directory.
-    Ublk {
-        export: PathBuf,
-    },
-    /// The limit of dirty pages of the device of this number, which had another one before.
-    DirtyLimit {
-        device: String,
-        former: PreviousLimits,
-    },
-    /// The kernel's connection of this host to an NVMe subsystem, by TCP.
-    NvmeController {
-        subsystem_nqn: String,
-        host_nqn: String,
-    },
-    /// The device daemon that was started with this configuration file and listens on this socket.
-    Daemon {
-        config: PathBuf,
-        control: PathBuf,
-    },
-    /// Any other process, and what it is.
-    Process {
-        process: ProcessId,
-        what: String,
-    },
-    /// A control group with all processes in it.
-    Cgroup {
-        directory: PathBuf,
-    },
-    File {
-        path: PathBuf,
-    },
-    /// A Unix socket that its owner listens on.
-    Socket {
-        path: PathBuf,
-    },
-    /// A directory that is ours with everything below it.
-    Tree {
-        path: PathBuf,
-    },
-    /// A directory that is removed only when it is empty: a mount point.
-    EmptyDirectory {
-        path: PathBuf,
-    },
-}
-
-impl Resource {
-    /// The path that must not exist yet when the thing is noted: what was there before isn't ours to remove.
-    fn made_path(&self) -> Option<&Path> {
-        match self {
-            Resource::File { path } | Resource::Tree { path } | Resource::EmptyDirectory { path } => {
-                Some(path)
-            }
-            Resource::Cgroup { directory } => Some(directory),
-            _ => None,
-        }
-    }
-}
-
-impl std::fmt::Display for Resource {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Resource::Mount { mount_point, .. } | Resource::Directory { mount_point, .. } => {
-                write!(formatter, "the mount at {}", mount_point.display())
-            }
-            Resource::FuseMount { mount_point, .. } => {
-                write!(formatter, "the export at {}", mount_point.display())
-            }
-            Resource::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
-            Resource::Ublk { export } => write!(formatter, "the ublk devices of {}", export.display()),
-            Resource::DirtyLimit { device, .. } => {
-                write!(formatter, "the limit of dirty pages of device {device}")
-            }
-            Resource::NvmeController { subsystem_nqn, .. } => {
-                write!(formatter, "the connection to {subsystem_nqn}")
-            }
-            Resource::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
-            Resource::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
-            Resource::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
-            Resource::File { path } => write!(formatter, "the file {}", path.display()),
-            Resource::Socket { path } => write!(formatter, "the socket {}", path.display()),
-            Resource::Tree { path } | Resource::EmptyDirectory { path } => {
-                write!(formatter, "the directory {}", path.display())
-            }
-        }
-    }
-}
 
 /// The receipt for a noted thing.
 #[derive(Debug, PartialEq, Eq)]
@@ -154,7 +42,7 @@ pub struct Note {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     pub owner: Owner,
-    pub thing: Resource,
+    pub resource: Resource,
 }
 
 /// The registry in one directory. Any number of handles and processes may use it at once.
@@ -199,8 +87,8 @@ impl Registry {
     }
 
     /// Writes down a thing that is about to be made. Paths must not exist yet: what exists already is not ours.
-    pub fn note(&self, thing: Resource) -> Result<Note, AttachError> {
-        if let Some(path) = thing.made_path()
+    pub fn note(&self, resource: Resource) -> Result<Note, AttachError> {
+        if let Some(path) = resource.made_path()
             && fs::symlink_metadata(path).is_ok()
         {
             return Err(AttachError::failed(format!(
@@ -210,14 +98,14 @@ impl Registry {
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let path = self.journal_path();
-        let mut journals = OWN_JOURNALS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut journals = OWN_JOURNALS.lock();
         if !journals.contains_key(&path) {
             let file =
                 start_journal(&path).map_err(|error| AttachError::io("write the registry", &path, error))?;
             journals.insert(path.clone(), OwnJournal { file, outstanding: BTreeSet::new() });
         }
         let journal = journals.get_mut(&path).expect("was just inserted");
-        append(&mut journal.file, &journal::Line::Note { id, thing })
+        append(&mut journal.file, &journal::Line::Note { id, resource })
             .map_err(|error| AttachError::io("write the registry", &path, error))?;
         journal.outstanding.insert(id);
         Ok(Note { id })
@@ -226,7 +114,7 @@ impl Registry {
     /// Strikes out what is gone.
     pub fn forget(&self, note: Note) {
         let path = self.journal_path();
-        let mut journals = OWN_JOURNALS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut journals = OWN_JOURNALS.lock();
         let Some(journal) = journals.get_mut(&path) else { return };
         // A line that can't be written makes `clean` look for a thing that is not there, which is harmless.
         let _ = append(&mut journal.file, &journal::Line::Forget { id: note.id });
@@ -269,8 +157,8 @@ impl Registry {
         // What root mounts would cover whatever someone puts in the place of the directory meanwhile.
         let nearest = path.ancestors().nth(missing.len()).filter(|nearest| !nearest.as_os_str().is_empty());
         let checked = match nearest {
-            Some(there) if missing.is_empty() => underlay_files::check_way_to(there),
-            nearest => underlay_files::check_way(nearest.unwrap_or(Path::new("."))),
+            Some(there) if missing.is_empty() => underlay_files::check_trusted_path_to(there),
+            nearest => underlay_files::check_trusted_path(nearest.unwrap_or(Path::new("."))),
         };
         checked.map_err(|error| AttachError::io("mount on", path, error))?;
         let mut made = Vec::new();
@@ -308,8 +196,8 @@ impl Registry {
     /// What processes that are gone have left, oldest journal first.
     pub fn leftovers(&self) -> Vec<Leftover> {
         let dead = self.journals().into_iter().filter(|(_, journal)| !journal.owner.is_alive());
-        dead.flat_map(|(_, Journal { owner, things, .. })| {
-            things.into_iter().map(move |(_, thing)| Leftover { owner: owner.clone(), thing })
+        dead.flat_map(|(_, Journal { owner, resources, .. })| {
+            resources.into_iter().map(move |(_, resource)| Leftover { owner: owner.clone(), resource })
         })
         .collect()
     }
@@ -318,17 +206,10 @@ impl Registry {
     pub(crate) fn living(&self) -> Vec<(Owner, Resource)> {
         let living = self.journals().into_iter().filter(|(_, journal)| journal.owner.is_alive());
         living
-            .flat_map(|(_, Journal { owner, things, .. })| {
-                things.into_iter().map(move |(_, thing)| (owner.clone(), thing))
+            .flat_map(|(_, Journal { owner, resources, .. })| {
+                resources.into_iter().map(move |(_, resource)| (owner.clone(), resource))
             })
             .collect()
-    }
-
-    /// Undoes what dead processes left, and tells `report` about each step. It touches only what is recorded
-    /// and still identifies as ours; what belongs to a living process is left alone. What could not be undone
-    /// stays recorded, and the error lists it.
-    pub fn clean(&self, report: &mut dyn FnMut(&str)) -> Result<Cleaned, AttachError> {
-        clean::clean(self, report)
     }
 
     fn journal_path(&self) -> PathBuf {
@@ -337,7 +218,7 @@ impl Registry {
     }
 
     /// Every journal with its path. Files that are no journals are passed over.
-    fn journals(&self) -> Vec<(PathBuf, Journal)> {
+    pub(crate) fn journals(&self) -> Vec<(PathBuf, Journal)> {
         let Ok(entries) = fs::read_dir(&self.directory) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
@@ -397,4 +278,4 @@ impl Owner {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -19,7 +19,7 @@ impl Opener for NvmeTcp {
         let said = |error: InitiatorError| error.to_string();
         let controller = Controller::connect(options).map_err(said)?;
         let device = controller.namespace(remote.nsid).map_err(said)?;
-        Ok(OpenedRemote { device: Arc::new(device), way: Arc::new(Connection(controller)) })
+        Ok(OpenedRemote { device: Arc::new(device), connection: Arc::new(Connection(controller)) })
     }
 }
 

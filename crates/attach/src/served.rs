@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
 
-use crate::attachment::AttachError;
 use crate::daemon::DaemonConfig;
 use crate::daemon::control::{Command, Reply};
 use crate::daemon_process::{CONFIG_FILE, Connection};
 use crate::directory::DirectoryConfig;
+use crate::error::AttachError;
 use crate::filesystem::Filesystem;
 use crate::mounts::{self, Mount};
 use crate::registry::{Owner, Registry, Resource};
@@ -34,16 +34,17 @@ impl Served {
     /// All of this registry, oldest first, and after them what processes left that are gone. One that is just being made or
     /// taken away may be among them.
     pub fn all(registry: &Registry) -> Vec<Served> {
-        let served = |owner: Owner, thing: Resource, is_orphaned: bool| match thing {
+        let served = |owner: Owner, resource: Resource, is_orphaned: bool| match resource {
             Resource::Daemon { config, control } => {
                 let session = config.parent().map(Path::to_path_buf).unwrap_or_default();
                 Some(Served { control, session, owner: Some(owner), is_orphaned })
             }
             _ => None,
         };
-        let living = registry.living().into_iter().filter_map(|(owner, thing)| served(owner, thing, false));
+        let living =
+            registry.living().into_iter().filter_map(|(owner, resource)| served(owner, resource, false));
         let left = registry.leftovers().into_iter();
-        let orphaned = left.filter_map(|left| served(left.owner, left.thing, true));
+        let orphaned = left.filter_map(|left| served(left.owner, left.resource, true));
         living.chain(orphaned).filter(|served| served.control.exists()).collect()
     }
 

@@ -19,16 +19,14 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use io_uring::{IoUring, cqueue, squeue};
 use underlay_storage::device::BlockDevice;
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::loop_device::{self, QueueSettings};
 use crate::missing::Missing;
+use crate::ring;
 use control::Control;
 use protocol::{ANY_NUMBER, Info};
-
-type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// Requests that a device can have under way, as with a loop device.
 const MAX_UNDER_WAY: usize = 128;
@@ -58,17 +56,12 @@ pub fn probe() -> Result<(), Missing> {
             ));
         }
     }
-    build_ring(1).map(|_| ()).map_err(|error| {
+    ring::probe().map_err(|error| {
         Missing::new(
             format!("io_uring ({error})"),
             "allow it: `sysctl kernel.io_uring_disabled=0`, and in a container a seccomp profile that permits it",
         )
     })
-}
-
-fn build_ring(entries: usize) -> io::Result<Ring> {
-    let entries = u32::try_from(entries).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(entries)
 }
 
 /// What the daemon serves: a device for each volume.

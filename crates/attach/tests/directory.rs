@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use underlay_attach::{AttachSpec, Attachment, Filesystem, FuseDirectory, Registry, host, processes};
+use underlay_attach::{
+    AttachSpec, Attachment, Filesystem, FuseDirectory, Registry, cleanup, privileges, processes, programs,
+};
 use underlay_storage::faults::PowerCut;
 use underlay_storage::stack::BackingSpec;
 
@@ -151,7 +153,7 @@ fn fill_up(root: &Path) {
 
 #[test]
 fn root_has_a_directory() {
-    if host::probe_privileges().is_err() {
+    if privileges::probe_privileges().is_err() {
         return eprintln!("\n*** SKIPPED: this test is root's; the one of an ordinary user runs ***\n");
     }
     if let Some(attachment) = attachment() {
@@ -164,13 +166,13 @@ fn root_has_a_directory() {
 #[ignore = "what the test of an ordinary user runs in that user's name"]
 fn in_the_name_of_an_ordinary_user() {
     assert!(std::env::var_os(DAEMON_VARIABLE).is_some(), "started by a test of this file");
-    assert!(host::probe_privileges().is_err() && !rustix::process::geteuid().is_root());
+    assert!(privileges::probe_privileges().is_err() && !rustix::process::geteuid().is_root());
     use_a_directory(&attachment().unwrap());
 }
 
 #[test]
 fn an_ordinary_user_has_a_directory() {
-    if host::find_program("fusermount3").is_none() {
+    if programs::find_program("fusermount3").is_none() {
         assert!(std::env::var_os("CI").is_none(), "fusermount3 is missing: install the Debian package fuse3");
         return eprintln!("\n*** SKIPPED, NOTHING WAS TESTED: fusermount3 is missing ***\n");
     }
@@ -269,13 +271,13 @@ fn what_a_killed_owner_left_is_cleaned_up_once_nobody_uses_it() {
     owner.kill().unwrap();
     owner.wait().unwrap();
     let used = File::open(fixture.path("mnt/data/note")).unwrap();
-    let refused = fixture.registry.clean(&mut |_| ()).unwrap_err().to_string();
+    let refused = cleanup::clean(&fixture.registry, &mut |_| ()).unwrap_err().to_string();
     assert!(refused.contains("in use"), "{refused}");
     // Its daemon serves on, with all that it needs.
     assert_eq!(fs::read(fixture.path("mnt/data/note")).unwrap(), b"not synced");
     drop(used);
     let mut said = Vec::new();
-    fixture.registry.clean(&mut |line| said.push(line.to_owned())).unwrap();
+    cleanup::clean(&fixture.registry, &mut |line| said.push(line.to_owned())).unwrap();
     assert!(said.iter().any(|line| line.contains("unmounted")), "{said:?}");
     fs::remove_file(fixture.path("ready")).unwrap();
     fixture.assert_nothing_left();

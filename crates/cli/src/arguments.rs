@@ -2,6 +2,7 @@
 
 mod advise;
 mod fault;
+mod new;
 mod probing;
 mod rate;
 mod secrets;
@@ -14,13 +15,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use advise::{AdviseArguments, AdviseCommand, SplitArguments};
 pub use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
+pub use new::NewArguments;
 pub use probing::{MeasureArguments, ServeArguments, VerifyArguments};
 pub use rate::RateArgument;
 pub use secrets::SecretArguments;
 pub use volume::{CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand};
 pub use worker::{TrustArguments, WorkerArguments, WorkersArguments};
 
-/// `0.1.0 (commit 1a2b3c4d5e6f, release build for x86_64-unknown-linux-gnu)`
+/// `0.2.0 (commit 1a2b3c4d5e6f, release build for x86_64-unknown-linux-gnu)`
 const VERSION: &str = env!("UNDERLAY_VERSION");
 
 /// How much a long-lived command logs.
@@ -53,6 +55,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write a study to start from
+    New(NewArguments),
     /// Run a study: every system on every storage under every workload, then compare
     Run(RunArguments),
     /// Find every mistake in a study without running it
@@ -81,10 +85,23 @@ pub enum Command {
     },
     /// Remove whatever a killed run left: mounts, loop devices, processes, cgroups, files
     Clean,
-    /// Print the JSON Schema of a cell's record, or of what a command prints with --json
+    /// Print a JSON Schema: of a study, of a cell's record, or of what a command prints with --json
     Schema {
         #[arg(value_enum, default_value = "record")]
         of: SchemaOf,
+    },
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "bash: underlay completions bash > ~/.local/share/bash-completion/completions/underlay"
+    )]
+    Completions {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages, one for each command, to a directory
+    Man {
+        /// Made when it is not there
+        dir: PathBuf,
     },
     #[command(hide = true)]
     DeviceDaemon {
@@ -100,6 +117,8 @@ pub enum Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SchemaOf {
+    /// A study's file, for editors that complete and check what is typed
+    Study,
     /// A cell's record, as `underlay run` writes it
     Record,
     /// `underlay report --json`
@@ -114,7 +133,7 @@ pub enum SchemaOf {
 
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// The study's file [default: studies/quickstart.toml, with --resume the study that the run holds]
+    /// The study's file [default: studies/quickstart.toml where that is, with --resume the study that the run holds]
     pub study: Option<PathBuf>,
     /// Where to write the run: a directory that is new or empty [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR")]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use underlay_study::diagnostics::Diagnostics;
+use underlay_config::Diagnostics;
 
 use crate::output;
 
@@ -86,6 +86,17 @@ impl From<underlay_attach::AttachError> for Failure {
         match error {
             underlay_attach::AttachError::Missing(missing) => missing.into(),
             other => Failure::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<underlay_study::session::SessionError> for Failure {
+    fn from(error: underlay_study::session::SessionError) -> Self {
+        use underlay_study::session::SessionError;
+        match error {
+            SessionError::Stopped => Failure::Failed(error.to_string()),
+            SessionError::System(error) => error.into(),
+            SessionError::Attach(error) => error.into(),
         }
     }
 }

@@ -88,6 +88,7 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         _ => log::of_command(),
     }
     match command {
+        Command::New(arguments) => commands::new::new(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Check(arguments) => commands::check::check(&arguments),
         Command::Report(arguments) => commands::report::report(&arguments),
@@ -108,6 +109,8 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         Command::Doctor { json } => commands::doctor::doctor(json),
         Command::Clean => commands::clean::clean(),
         Command::Schema { of } => commands::schema::schema(of),
+        Command::Completions { shell } => commands::manual::completions(shell),
+        Command::Man { dir } => commands::manual::man(&dir),
         Command::DeviceDaemon { config } => {
             underlay_attach::daemon::main(&config)?;
             Ok(ExitCode::SUCCESS)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_attach::{AttachSpec, Attached, Attachment as _, Filesystem, FuseLoop, Registry, Served};
+use underlay_attach::{AttachSpec, Attached, Attachment as _, BlockAttachment, Filesystem, Registry, Served};
 use underlay_storage::catalogue;
 use underlay_storage::faults::{Fault, PowerCut, Survival};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
@@ -81,7 +81,7 @@ impl Disk {
             mount_point: None,
         };
         let program = env!("CARGO_BIN_EXE_underlay");
-        let attachment = FuseLoop::with_daemon(program, vec!["device-daemon".into()]);
+        let attachment = BlockAttachment::with_daemon(program, vec!["device-daemon".into()]);
         let attached = attachment.attach(&spec, &registry).unwrap();
         let served = attached.served().unwrap();
         let directory = attached.paths()[0].join("db");

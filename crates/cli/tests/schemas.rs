@@ -6,7 +6,7 @@ use serde_json::Value;
 use support::schemas::{departs, keeps_to, published};
 use support::{Playground, TINY_STUDY, stdout};
 
-const ALL: [&str; 5] = ["record", "report", "comparison", "check", "doctor"];
+const ALL: [&str; 6] = ["study", "record", "report", "comparison", "check", "doctor"];
 
 /// `make schema` renews them.
 #[test]

@@ -66,11 +66,11 @@ fn a_password_goes_only_where_the_worker_s_host_says() {
         for (list, words) in [
             (None, "has a user and a password, and no list"),
             (Some("127.0.0.1:1,db.example"), "may not connect to"),
-            (Some("127.0.0.1:x"), "is no host"),
+            (Some("127.0.0.1:x"), "is not a host"),
         ] {
             let said = run(list);
             assert!(said.contains(words), "{system}, {list:?}: {said}");
-            if words != "is no host" {
+            if words != "is not a host" {
                 assert!(said.contains(&format!("--may-connect {endpoint}")), "{system}: {said}");
             }
             assert!(!said.contains("not for everybody"), "{said}");

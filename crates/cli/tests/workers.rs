@@ -293,7 +293,7 @@ fn whoever_does_not_know_the_token_is_refused() {
     assert!(!worker.said().contains("coordinates") && !worker.said().contains(WORDS), "{}", worker.said());
     let output = hosts.output("run", &[&worker], rest);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("expected a token, or certificates"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("give a token or certificates"), "{}", stderr(&output));
     let output = hosts.output("run", &[&worker], &format!("{rest} --token-file token"));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
@@ -476,10 +476,10 @@ fn what_makes_no_sense_is_refused_before_anything_is_reached() {
         ("worker --listen 127.0.0.1:0 --token-file none", "can't be read"),
         ("worker --listen 127.0.0.1:0 --authority a --key k", "--certificate"),
         ("worker --stdio --token-file token", "cannot be used with"),
-        ("worker --stdio --may-connect 10.0.0.0/8", "'10.0.0.0/8' is no host"),
+        ("worker --stdio --may-connect 10.0.0.0/8", "'10.0.0.0/8' is not a host"),
         ("worker --stdio --may-connect [::1", "such as 10.0.0.1:9042, [::1]:9042"),
         ("ycsb run null --workers nowhere --token-file token", "expected HOST:PORT or ssh:USER@HOST"),
-        ("ycsb run null --workers ssh:-oProxyCommand=x --token-file token", "is no host"),
+        ("ycsb run null --workers ssh:-oProxyCommand=x --token-file token", "is not a host"),
         ("ycsb run null --workers a:1,b:1 --threads 1 --token-file token", "1 client threads for 2 workers"),
         ("ycsb run null --workers a:1 --mix d --token-file token", "adds or deletes records"),
         ("ycsb run rocksdb --workers a:1 --token-file token", "a system that runs already"),

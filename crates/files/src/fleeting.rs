@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::way::User;
+use crate::trusted_path::User;
 use crate::{Access, Folder, unique_name};
 
 const PURPOSE: &str = "underlay-fleeting";

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 
-use crate::way::{User, open_way, place_of, refused};
+use crate::trusted_path::{User, open_trusted_path, place_of, refused};
 use crate::{Access, plain_file, write};
 
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -31,13 +31,13 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// One that is there. Links on the way are followed where [`check_way`](crate::check_way) lets them pass.
+    /// One that is there. Links on the way are followed where [`check_trusted_path`](crate::check_trusted_path) lets them pass.
     ///
     /// # Errors
     /// When it is not there, belongs to another user, or can be written to or exchanged by one.
     pub fn open(path: &Path) -> io::Result<Folder> {
         let user = User::of_this_process();
-        Folder::of(open_way(path, &user)?, &user)
+        Folder::of(open_trusted_path(path, &user)?, &user)
     }
 
     /// Makes the folder where it is not there, and those above it.
@@ -69,7 +69,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => drop(Folder::make(parent, access)?),
             _ => {}
         }
-        let above = open_way(parent, &user)?;
+        let above = open_trusted_path(parent, &user)?;
         if let Some(why) = user.exchange(&above, &fstat(&above)?) {
             return Err(refused(&path, parent, &why));
         }

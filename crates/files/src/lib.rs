@@ -2,15 +2,17 @@
 //! written beside and renamed, read up to a bound. No link that someone planted is followed, nothing but a regular file
 //! is replaced, and what is private is private under every umask. `docs/security.md` has the rules.
 
+pub mod control_socket;
 pub mod fleeting;
 mod folder;
 mod foreign;
 mod listen;
+pub mod mountinfo;
 pub mod plain_file;
 mod read;
 mod remove;
 mod secret;
-mod way;
+mod trusted_path;
 mod write;
 
 pub use folder::{Folder, unique_name};
@@ -19,7 +21,7 @@ pub use listen::listen;
 pub use read::{read, read_text};
 pub use remove::{remove_file, remove_tree};
 pub use secret::read_secret;
-pub use way::{check_way, check_way_to};
+pub use trusted_path::{check_trusted_path, check_trusted_path_to};
 pub use write::{append, check_replaceable, check_writable, replace, replace_with, write};
 
 /// Whether the storage is full or fails, which is no mistake of who named the place.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, statat, unlinkat};
 
-use crate::way::{User, in_proc, open_straight};
+use crate::trusted_path::{User, in_proc, open_straight};
 
 /// Removes the folder with everything in it. Its path has no links; none in it is followed.
 ///

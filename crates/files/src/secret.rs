@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 
-use crate::way::{User, has_access_list};
+use crate::trusted_path::{User, has_access_list};
 
 /// The text of a regular file that belongs to this user or to root, and that nobody else can read or write to.
 ///

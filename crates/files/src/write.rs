@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, fsync, openat, 
 use rustix::io::Errno;
 
 use crate::Access;
-use crate::way::User;
+use crate::trusted_path::User;
 
 /// How the name ends of what is not whole yet.
 pub(crate) const PART: &str = "part";

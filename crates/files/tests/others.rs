@@ -6,7 +6,9 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use underlay_files::{Access, Folder, append, check_way, check_way_to, remove_tree, replace_with, write};
+use underlay_files::{
+    Access, Folder, append, check_trusted_path, check_trusted_path_to, remove_tree, replace_with, write,
+};
 
 const SOMEONE: u32 = 65_534;
 
@@ -52,7 +54,7 @@ fn a_way_that_someone_else_can_change_is_refused() {
     std::os::unix::fs::lchown(sticky.join("their-link"), Some(SOMEONE), Some(SOMEONE)).unwrap();
 
     for safe in ["sticky", "sticky/ours", "sticky/our-link", "sticky/ours/../ours"] {
-        check_way(&at(safe)).unwrap_or_else(|error| panic!("{safe}: {error}"));
+        check_trusted_path(&at(safe)).unwrap_or_else(|error| panic!("{safe}: {error}"));
     }
     let refused = [
         ("theirs", "belongs to user 65534"),
@@ -64,16 +66,16 @@ fn a_way_that_someone_else_can_change_is_refused() {
         ("sticky/ours/../their-link", "is a link of user 65534"),
     ];
     for (path, why) in refused {
-        let said = refusal(check_way(&at(path)));
+        let said = refusal(check_trusted_path(&at(path)));
         assert!(said.contains(why) && said.contains("name a directory"), "{path}: {said}");
         assert!(Folder::open(&at(path)).is_err(), "{path}");
         assert!(Folder::make(&at(path).join("new"), Access::Private).is_err(), "{path}");
         assert!(!at(path).join("new").exists(), "{path}");
     }
     // What is mounted over may be anybody's, if it stays where it is.
-    check_way_to(&at("theirs")).unwrap();
-    assert!(refusal(check_way_to(&at("sticky/their-link"))).contains("is a link of user 65534"));
-    assert!(refusal(check_way_to(&at("theirs/ours"))).contains("belongs to user 65534"));
+    check_trusted_path_to(&at("theirs")).unwrap();
+    assert!(refusal(check_trusted_path_to(&at("sticky/their-link"))).contains("is a link of user 65534"));
+    assert!(refusal(check_trusted_path_to(&at("theirs/ours"))).contains("belongs to user 65534"));
     Folder::make(&sticky.join("new/newer"), Access::Private).unwrap();
     assert!(refusal(Folder::open(&sticky)).contains("everybody"), "it is no folder of ours alone");
 }
@@ -204,7 +206,7 @@ fn a_folder_that_an_access_control_list_opens_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let open = made(folder.path().join("open"), 0o775, 0);
     made(open.join("ours"), 0o700, 0);
-    check_way(&open.join("ours")).unwrap();
+    check_trusted_path(&open.join("ours")).unwrap();
     let mut list = 2u32.to_le_bytes().to_vec();
     for (tag, permissions, user) in ACCESS_LIST {
         list.extend(tag.to_le_bytes());
@@ -218,7 +220,7 @@ fn a_folder_that_an_access_control_list_opens_is_refused() {
         }
         outcome => outcome.unwrap(),
     }
-    assert!(refusal(check_way(&open.join("ours"))).contains("access control list"));
+    assert!(refusal(check_trusted_path(&open.join("ours"))).contains("access control list"));
     assert!(refusal(Folder::open(&open)).contains("access control list"));
 }
 

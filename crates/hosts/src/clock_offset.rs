@@ -1,11 +1,11 @@
-//! By how much another host's monotonic clock is ahead of ours.
+//! How far another host's monotonic clock is ahead of ours.
 
-/// What a round trip tells of the difference.
+/// The offset of a clock, as measured by a round trip.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockOffset {
     /// Theirs less ours, in nanoseconds.
     pub ahead_ns: i128,
-    /// How far off that may be: half of the round trip.
+    /// The maximum error: half of the round trip.
     pub uncertainty_ns: u64,
 }
 
@@ -15,24 +15,24 @@ impl ClockOffset {
         let middle_ns = (i128::from(sent_ns) + i128::from(received_ns)) / 2;
         ClockOffset {
             ahead_ns: i128::from(theirs_ns) - middle_ns,
-            // Halves are rounded up, so that the truth stays within.
+            // Rounded up, so that the true offset is always within the uncertainty.
             uncertainty_ns: received_ns.saturating_sub(sent_ns).div_ceil(2).saturating_add(1),
         }
     }
 
-    /// The most exact of several: the one with the shortest way.
+    /// The most precise of several: that of the shortest round trip.
     pub fn best(trips: impl IntoIterator<Item = ClockOffset>) -> Option<ClockOffset> {
         trips.into_iter().min_by_key(|one| one.uncertainty_ns)
     }
 
-    /// An instant of ours on their clock; at its begin where it would be before that.
+    /// Converts an instant of our clock to theirs. Instants before the start of their clock become 0.
     pub fn theirs_ns(&self, ours_ns: u64) -> u64 {
         (i128::from(ours_ns) + self.ahead_ns).clamp(0, i128::from(u64::MAX)) as u64
     }
 }
 
-/// How far apart several hosts may have begun: each began late by so many nanoseconds, give or take as many as its clock was
-/// known to. Zero for none.
+/// How far apart several hosts may have started. Each is given by how late it started, and by the uncertainty of its clock, in
+/// nanoseconds. Zero if there are none.
 pub(crate) fn spread_ns(begins: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     let mut bounds: Option<(i128, i128)> = None;
     for (late_ns, uncertainty_ns) in begins {

@@ -1,10 +1,10 @@
-//! The coordinator: connects to workers, divides a job, begins it everywhere at the same time, and puts the parts together.
+//! The coordinator: connects to workers, divides a job among them, starts it everywhere at the same time and merges the results.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use underlay_record::Measured;
+use underlay_sync::Mutex;
 use underlay_workload::Particulars;
 
 use crate::HostError;
@@ -15,12 +15,12 @@ use crate::merge::merge;
 use crate::message::{Part, Report};
 use crate::trust::{Side, Trust};
 
-/// A worker that says nothing for so long is lost.
+/// A worker that is silent for this long is lost.
 const PATIENCE: Duration = Duration::from_secs(15);
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
-/// Workers that wait for others are asked something so often: they take silence for the end.
+/// How often workers that wait for others are polled: they would take silence for the end of the coordinator.
 const PING_INTERVAL: Duration = Duration::from_millis(100);
-/// Between the word to begin and the begin, beside some ways to the farthest worker.
+/// The time between the command to start and the start, in addition to some round trips to the farthest worker.
 const START_DELAY: Duration = Duration::from_millis(500);
 const DELAY_TRIPS: u64 = 8;
 
@@ -38,40 +38,40 @@ pub struct HostReport {
     pub cores: u32,
     pub threads: u32,
     pub operations: u64,
-    /// How exactly its clock was known when it was told when to begin.
+    /// The uncertainty of its clock when it was told when to start.
     pub start_uncertainty: Duration,
-    /// How much later than it was told it began, by its own clock.
+    /// How much later than it was told it started, by its own clock.
     pub start_lateness: Duration,
-    /// By how many nanoseconds its clock gained on ours from before the begin until after the end, as exactly as both were
-    /// known; `None` where it was gone by then.
+    /// How many nanoseconds its clock gained on ours during the run, within the uncertainty of both measurements. `None` if the worker was
+    /// gone afterwards.
     pub clock_gain_ns: Option<i64>,
 }
 
-/// A worker that brought nothing back.
+/// A worker that returned no results.
 #[derive(Debug)]
 pub struct LostHost {
     pub error: HostError,
-    /// The last that it said of its run.
+    /// Its last report.
     pub last: Report,
 }
 
 /// What all workers measured.
 #[derive(Debug)]
 pub struct Together {
-    /// Of those that brought something back.
+    /// The merged results of the workers that returned any.
     pub measured: Measured,
     pub particulars: Particulars,
     pub hosts: Vec<HostReport>,
-    /// How far apart these may have begun.
+    /// How far apart these may have started.
     pub start_spread: Duration,
     pub unstarted: u64,
     pub reconnections: u32,
     pub lost_threads: u32,
-    /// Where there are any, the measurement is of a smaller load than was asked for.
+    /// If there are any, the load was smaller than requested.
     pub lost: Vec<LostHost>,
 }
 
-/// A worker's part and what its clock did.
+/// A worker's results and its clock offset afterwards.
 struct WorkerResult {
     part: Part,
     offset_after: Option<ClockOffset>,
@@ -86,22 +86,22 @@ impl Coordinator {
         Coordinator::connect_with_patience(workers, trust, PATIENCE)
     }
 
-    /// As [`Coordinator::connect`]. A worker that says nothing for as long as `patience` is lost.
+    /// Like [`Coordinator::connect`], with another limit for a worker's silence.
     ///
     /// # Errors
-    /// As there.
+    /// Like there.
     pub fn connect_with_patience(
         workers: &[HostAddress],
         trust: Option<&Trust>,
         patience: Duration,
     ) -> Result<Self, HostError> {
         if workers.is_empty() {
-            return Err(HostError::Job("no workers: expected one at least".to_owned()));
+            return Err(HostError::Job("no workers: expected at least one".to_owned()));
         }
         if let Some((_, twice)) =
             (0..).zip(workers).find(|(place, worker)| workers[..*place].contains(worker))
         {
-            return Err(HostError::Job(format!("worker {twice} is there twice: expected each once")));
+            return Err(HostError::Job(format!("worker {twice} is listed twice: list each worker once")));
         }
         let trust = match trust {
             None => None,
@@ -114,11 +114,11 @@ impl Coordinator {
         Ok(Coordinator { hosts, origin })
     }
 
-    /// Runs a job on all workers, and lets go of them. `reported` is told of all of them together several times a second.
+    /// Runs a job on all workers and disconnects from them. `reported` is called with their combined progress several times a second.
     ///
     /// # Errors
-    /// When the job can't be divided or begun, it was stopped, or no worker brought anything back. A worker that is lost
-    /// after the begin is in [`Together::lost`], and what the others measured is kept.
+    /// When the job can't be divided or started, it was stopped, or no worker returned any results. A worker that is lost after the
+    /// start is in [`Together::lost`], and the results of the others are kept.
     pub fn run(
         mut self,
         job: &Job,
@@ -129,21 +129,21 @@ impl Coordinator {
         self.prepare(&parts, stop)?;
         let offsets = self.start(stop)?;
         let last = Mutex::new(vec![Report::default(); self.hosts.len()]);
-        let brought = self.follow(&last, stop, reported);
+        let results = self.follow(&last, stop, reported);
         let was_stopped =
-            |brought: &Result<WorkerResult, HostError>| matches!(brought, Err(HostError::Stopped));
-        // Who stopped it may have ended workers too: that is no loss.
-        if brought.iter().any(was_stopped)
-            || (stop.load(Ordering::Relaxed) && brought.iter().any(Result::is_err))
+            |result: &Result<WorkerResult, HostError>| matches!(result, Err(HostError::Stopped));
+        // Whatever stopped this may have stopped workers as well. They don't count as lost.
+        if results.iter().any(was_stopped)
+            || (stop.load(Ordering::Relaxed) && results.iter().any(Result::is_err))
         {
             return Err(HostError::Stopped);
         }
-        let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.put_together(&parts, &offsets, brought, &last)
+        let last = last.into_inner();
+        self.put_together(&parts, &offsets, results, &last)
     }
 
-    /// The first worker comes first: what is missing in the system, such as a table, is made once. Meanwhile the others are
-    /// kept waiting.
+    /// Prepares the first worker before the others, so that only one creates what is missing in the system, such as a table. Meanwhile the
+    /// others are kept waiting.
     fn prepare(&mut self, parts: &[Job], stop: &AtomicBool) -> Result<(), HostError> {
         let unprepared = AtomicUsize::new(parts.len());
         let is_first_prepared = AtomicBool::new(false);
@@ -178,8 +178,8 @@ impl Coordinator {
     fn start(&mut self, stop: &AtomicBool) -> Result<Vec<ClockOffset>, HostError> {
         let offsets = at_once(self.hosts.iter_mut(), |host| host.clock_offset(stop));
         let offsets: Vec<ClockOffset> = offsets.into_iter().collect::<Result<_, _>>()?;
-        let way_ns = offsets.iter().map(|offset| offset.uncertainty_ns).max().unwrap_or(0);
-        let delay = START_DELAY + Duration::from_nanos(way_ns.saturating_mul(DELAY_TRIPS));
+        let round_trip_ns = offsets.iter().map(|offset| offset.uncertainty_ns).max().unwrap_or(0);
+        let delay = START_DELAY + Duration::from_nanos(round_trip_ns.saturating_mul(DELAY_TRIPS));
         let start = self.origin.elapsed() + delay;
         let start_ns = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
         let started = at_once(self.hosts.iter_mut().zip(&offsets), |(host, offset)| {
@@ -195,11 +195,10 @@ impl Coordinator {
         stop: &AtomicBool,
         reported: &dyn Fn(&Report),
     ) -> Vec<Result<WorkerResult, HostError>> {
-        let lock = || last.lock().unwrap_or_else(PoisonError::into_inner);
         let follow = |(place, host): (usize, &mut Host)| -> Result<WorkerResult, HostError> {
             loop {
                 let report = host.report(stop)?;
-                lock()[place] = report;
+                last.lock()[place] = report;
                 if report.has_ended {
                     let part = host.collect(stop)?;
                     return Ok(WorkerResult { part, offset_after: host.clock_offset(stop).ok() });
@@ -218,7 +217,7 @@ impl Coordinator {
             loop {
                 let have_ended = threads.iter().all(|thread| thread.is_finished());
                 let mut whole = Report::default();
-                lock().iter().for_each(|one| whole.add(one));
+                last.lock().iter().for_each(|one| whole.add(one));
                 whole.has_ended = have_ended;
                 reported(&whole);
                 if have_ended {
@@ -234,7 +233,7 @@ impl Coordinator {
         self,
         parts: &[Job],
         offsets: &[ClockOffset],
-        brought: Vec<Result<WorkerResult, HostError>>,
+        results: Vec<Result<WorkerResult, HostError>>,
         last: &[Report],
     ) -> Result<Together, HostError> {
         let mut together = Together {
@@ -248,10 +247,10 @@ impl Coordinator {
             lost: Vec::new(),
         };
         let (mut measured, mut begins) = (Vec::new(), Vec::new());
-        for (place, brought) in brought.into_iter().enumerate() {
+        for (place, result) in results.into_iter().enumerate() {
             let (host, offset) = (&self.hosts[place], &offsets[place]);
-            let WorkerResult { part, offset_after } = match brought {
-                Ok(brought) => brought,
+            let WorkerResult { part, offset_after } = match result {
+                Ok(result) => result,
                 Err(error) => {
                     together.lost.push(LostHost { error, last: last[place] });
                     continue;
@@ -283,7 +282,7 @@ impl Coordinator {
     }
 }
 
-/// Does something for each of several at the same time, and gives what came of it in their order.
+/// Runs `work` for all items in parallel and returns the results in their order.
 fn at_once<I: Send, T: Send>(each: impl Iterator<Item = I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let work = &work;

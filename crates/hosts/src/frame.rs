@@ -1,27 +1,27 @@
-//! Frames: four bytes of length, lowest first, and as many bytes of JSON.
+//! Frames: a length of four bytes, little-endian, followed by that many bytes of JSON.
 
 use std::io::{self, Read, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The longest body that is sent or taken: a measurement with its histograms has some hundred kilobytes.
+/// The longest body that is sent or accepted. A measurement with its histograms has some hundred kilobytes.
 pub const MAX_BYTES: usize = 32 << 20;
-/// How much one read asks for.
+/// The size of a read.
 const READ_BYTES: usize = 16 << 10;
-/// A buffer that has grown beyond this is given back.
+/// A buffer that has grown beyond this is shrunk again.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Why a frame did not come or did not go.
+/// Why a frame could not be received or sent.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     #[error("the connection ended")]
     Ended,
     #[error("{0}")]
-    Io(io::Error),
-    #[error("a message of {bytes} bytes, where at most {most} are taken")]
+    Io(#[source] io::Error),
+    #[error("a message of {bytes} bytes, where at most {most} are accepted")]
     TooLong { bytes: usize, most: usize },
-    #[error("a message that is not understood: {0}")]
+    #[error("a message that can't be parsed: {0}")]
     Content(String),
 }
 
@@ -38,7 +38,7 @@ impl From<io::Error> for FrameError {
 }
 
 impl FrameError {
-    /// Whether nothing more came within the time that was waited.
+    /// Whether the wait for more timed out.
     pub fn is_timeout(&self) -> bool {
         matches!(self, FrameError::Io(error)
             if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
@@ -48,7 +48,7 @@ impl FrameError {
 /// Sends one message.
 ///
 /// # Errors
-/// When the connection fails, or the message is longer than anybody takes.
+/// When the connection fails, or the message is too long.
 pub fn send<M: Serialize>(to: &mut impl Write, message: &M) -> Result<(), FrameError> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, message).map_err(|error| FrameError::Content(error.to_string()))?;
@@ -57,14 +57,13 @@ pub fn send<M: Serialize>(to: &mut impl Write, message: &M) -> Result<(), FrameE
         return Err(FrameError::TooLong { bytes, most: MAX_BYTES });
     }
     frame[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
-    // In one piece: of two small segments the second would wait for the first to be acknowledged.
+    // In one write: with Nagle's algorithm, a second small segment would wait until the first is acknowledged.
     to.write_all(&frame)?;
     to.flush()?;
     Ok(())
 }
 
-/// Takes messages out of a stream. What had come of a message when a read failed or waited long enough stays, and the next
-/// call goes on from there.
+/// Reads messages from a stream. After a failed read or a timeout, the next call continues with what has been received.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     bytes: Vec<u8>,
@@ -75,11 +74,10 @@ impl FrameReader {
         FrameReader::default()
     }
 
-    /// Receives one message of at most `most` bytes. Memory grows with the bytes that came, not with the length that a frame
-    /// claims.
+    /// Receives one message of at most `most` bytes. Memory grows with the bytes received, not with the length that a frame claims.
     ///
     /// # Errors
-    /// When the connection ends or fails, or what comes is no such message.
+    /// When the connection ends or fails, or the message is too long or can't be parsed.
     pub fn receive<M: DeserializeOwned>(
         &mut self,
         from: &mut impl Read,
@@ -104,7 +102,7 @@ impl FrameReader {
         }
     }
 
-    /// The length of the first body, where all of it is there.
+    /// The length of the first body, if it is complete.
     fn complete(&self, most: usize) -> Result<Option<usize>, FrameError> {
         let Some((head, body)) = self.bytes.split_first_chunk::<4>() else { return Ok(None) };
         let bytes = u32::from_le_bytes(*head) as usize;
@@ -186,9 +184,9 @@ mod tests {
         let receive =
             |mut wire: &[u8], most| FrameReader::new().receive::<String>(&mut wire, most).unwrap_err();
         let error = receive(&wire, 4096);
-        assert_eq!(error.to_string(), "a message of 5002 bytes, where at most 4096 are taken");
+        assert_eq!(error.to_string(), "a message of 5002 bytes, where at most 4096 are accepted");
         assert!(matches!(receive(&wire[..100], MAX_BYTES), FrameError::Ended));
-        // Nothing is set aside for what is only announced.
+        // No memory is reserved for a length that is only announced.
         assert!(matches!(receive(&[0xff; 4], MAX_BYTES), FrameError::TooLong { bytes: 0xffff_ffff, .. }));
         let error = send(&mut Vec::new(), &"x".repeat(MAX_BYTES)).unwrap_err();
         assert!(matches!(error, FrameError::TooLong { .. }), "{error}");

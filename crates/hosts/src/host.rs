@@ -18,18 +18,18 @@ use crate::stream::{Stream, Wire};
 use crate::trust::Trust;
 
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// Over ssh a connection is made, a user proven and a program started.
+/// Over ssh, this includes connecting, logging in and starting a program.
 const SSH_TIME: Duration = Duration::from_secs(30);
-/// Preparing connects to a system: that takes longer than other answers.
+/// Preparing connects to a system, which takes longer than other answers.
 const MAX_PREPARE: Duration = Duration::from_secs(200);
-/// How often it looks whether it shall stop while it waits for an answer.
+/// How often it checks whether it should stop while it waits for an answer.
 const TICK: Duration = Duration::from_millis(50);
 /// A welcome is short.
 const MAX_WELCOME_BYTES: usize = 4 << 10;
-/// Round trips that a worker's clock is asked in, of which the shortest counts.
+/// The number of round trips for reading a worker's clock. The shortest counts.
 const CLOCK_TRIPS: u32 = 16;
 
-/// Where a worker is.
+/// How to reach a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostAddress {
     /// It listens at `host:port`.
@@ -51,7 +51,9 @@ impl HostAddress {
         let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
             Some(1..) => Ok(HostAddress::Listening(text.to_owned())),
-            _ => Err(HostError::Job(format!("'{text}' is no worker: expected HOST:PORT or ssh:USER@HOST"))),
+            _ => {
+                Err(HostError::Job(format!("'{text}' is not a worker: expected HOST:PORT or ssh:USER@HOST")))
+            }
         }
     }
 }
@@ -65,11 +67,11 @@ impl fmt::Display for HostAddress {
     }
 }
 
-/// Why a worker is none for us.
+/// Why a worker can't be used.
 enum Unwelcome {
-    /// It did not get as far as to say something.
+    /// It did not say anything.
     Unheard(String),
-    /// By what it said.
+    /// What it said was not acceptable.
     Heard(String),
 }
 
@@ -78,16 +80,16 @@ pub(crate) struct Host {
     pub cores: u32,
     stream: Stream,
     reader: FrameReader,
-    /// Our clock counts from here.
+    /// The start of our clock.
     origin: Instant,
     patience: Duration,
-    /// Last: ssh ends after its stream was closed.
+    /// Dropped last, because ssh ends once its stream is closed.
     started: Option<Started>,
 }
 
 impl Host {
     /// Connects. `trust` is for workers that listen.
-    pub fn connect(
+    pub(crate) fn connect(
         address: &HostAddress,
         trust: Option<&(Trust, SslContext)>,
         origin: Instant,
@@ -112,7 +114,7 @@ impl Host {
             }
             (HostAddress::Listening(_), None) => {
                 return Err(HostError::Trust(format!(
-                    "worker {name} listens on a network: expected a token, or certificates, by which it knows us"
+                    "worker {name} listens on a network: give a token or certificates to authenticate with"
                 )));
             }
         };
@@ -127,8 +129,7 @@ impl Host {
         }
     }
 
-    /// What a worker says first, after which it is one. With certificates it is now that a worker that doesn't take ours
-    /// says so.
+    /// Receives a worker's first message. With certificates, this is also where a worker that doesn't accept ours reports it.
     fn take_welcome(&mut self) -> Result<(), Unwelcome> {
         let unheard = |error: FrameError| {
             Unwelcome::Unheard(match error.is_timeout() {
@@ -141,7 +142,7 @@ impl Host {
         if preface != PREFACE {
             let said = String::from_utf8_lossy(&preface);
             return Err(Unwelcome::Heard(format!(
-                "it began with {said:?}: expected a worker of the same version, and nothing before"
+                "it sent {said:?} first: expected a worker of the same version, and no other output"
             )));
         }
         let welcome: Welcome = self.reader.receive(&mut self.stream, MAX_WELCOME_BYTES).map_err(unheard)?;
@@ -152,7 +153,7 @@ impl Host {
             return Err(Unwelcome::Heard(problem));
         }
         if welcome.is_taken {
-            let problem = "it works for another coordinator: wait until that is done";
+            let problem = "it is working for another coordinator: wait until that has finished";
             return Err(Unwelcome::Heard(problem.to_owned()));
         }
         self.cores = welcome.cores;
@@ -181,7 +182,7 @@ impl Host {
     fn ask(&mut self, request: &Request, limit: Duration, stop: &AtomicBool) -> Result<Answer, HostError> {
         self.stream.wait_at_most(limit);
         send(&mut self.stream, request).map_err(|error| self.lost(&error))?;
-        let asked = Instant::now();
+        let sent = Instant::now();
         loop {
             self.stream.wait_at_most(TICK);
             match self.reader.receive(&mut self.stream, MAX_BYTES) {
@@ -189,7 +190,7 @@ impl Host {
                     return Err(HostError::Failed { worker: self.name.clone(), problem });
                 }
                 Ok(answer) => return Ok(answer),
-                Err(error) if error.is_timeout() && asked.elapsed() < limit => {
+                Err(error) if error.is_timeout() && sent.elapsed() < limit => {
                     if stop.load(Ordering::Relaxed) {
                         return Err(HostError::Stopped);
                     }
@@ -200,7 +201,7 @@ impl Host {
     }
 
     fn confused(&self, answer: &Answer) -> HostError {
-        let problem = format!("it answered something else: {}", answer.in_words());
+        let problem = format!("it answered with {} instead", answer.in_words());
         HostError::Lost { worker: self.name.clone(), problem }
     }
 
@@ -211,18 +212,18 @@ impl Host {
         }
     }
 
-    /// Has it connect to the system, and wait.
-    pub fn prepare(&mut self, part: &Job, stop: &AtomicBool) -> Result<(), HostError> {
+    /// Makes it connect to the system and wait.
+    pub(crate) fn prepare(&mut self, part: &Job, stop: &AtomicBool) -> Result<(), HostError> {
         self.have_done(&Request::Prepare(Box::new(part.clone())), MAX_PREPARE, stop)
     }
 
-    /// Has it begin at an instant of its own clock.
-    pub fn start(&mut self, at_ns: u64, stop: &AtomicBool) -> Result<(), HostError> {
+    /// Makes it start at an instant of its own clock.
+    pub(crate) fn start(&mut self, at_ns: u64, stop: &AtomicBool) -> Result<(), HostError> {
         self.have_done(&Request::Start { at_ns }, self.patience, stop)
     }
 
-    /// What one round trip tells of its clock.
-    pub fn look_at_clock(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
+    /// Measures the offset of its clock by one round trip.
+    pub(crate) fn look_at_clock(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
         let sent_ns = self.now_ns();
         match self.ask(&Request::Time, self.patience, stop)? {
             Answer::Time { now_ns } => Ok(ClockOffset::of(sent_ns, now_ns, self.now_ns())),
@@ -230,36 +231,36 @@ impl Host {
         }
     }
 
-    /// As much as several round trips tell.
-    pub fn clock_offset(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
+    /// Measures the offset of its clock by several round trips.
+    pub(crate) fn clock_offset(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
         let trips: Vec<ClockOffset> =
             (0..CLOCK_TRIPS).map(|_| self.look_at_clock(stop)).collect::<Result<_, _>>()?;
         Ok(ClockOffset::best(trips).expect("there were trips"))
     }
 
-    /// How far it is.
-    pub fn report(&mut self, stop: &AtomicBool) -> Result<Report, HostError> {
+    /// Asks for its progress.
+    pub(crate) fn report(&mut self, stop: &AtomicBool) -> Result<Report, HostError> {
         match self.ask(&Request::Report, self.patience, stop)? {
             Answer::Report(report) => Ok(report),
             other => Err(self.confused(&other)),
         }
     }
 
-    /// What it measured.
-    pub fn collect(&mut self, stop: &AtomicBool) -> Result<Part, HostError> {
+    /// Asks for its results.
+    pub(crate) fn collect(&mut self, stop: &AtomicBool) -> Result<Part, HostError> {
         match self.ask(&Request::Collect, self.patience, stop)? {
             Answer::Measured(part) => Ok(*part),
             other => Err(self.confused(&other)),
         }
     }
 
-    /// Ends its run. It may be gone already.
-    pub fn end_run(&mut self) {
+    /// Stops its run. It may be gone already.
+    pub(crate) fn end_run(&mut self) {
         let _ = self.have_done(&Request::Stop, self.patience, &AtomicBool::new(false));
     }
 }
 
-/// A connection to a worker that listens, with the handshake done.
+/// Connects to a worker that listens, including the handshake.
 fn reach(address: &str, trust: &Trust, context: &SslContext) -> Result<Stream, HostError> {
     let unreachable = |problem: String| HostError::Unreachable { worker: address.to_owned(), problem };
     let refused = |error: std::io::Error| HostError::Refused {
@@ -301,7 +302,7 @@ mod tests {
         for wrong in ["", "a", "a:", ":7400", "a:0", "a:65536", "a:b"] {
             assert_eq!(
                 parse(wrong).unwrap_err(),
-                format!("'{wrong}' is no worker: expected HOST:PORT or ssh:USER@HOST")
+                format!("'{wrong}' is not a worker: expected HOST:PORT or ssh:USER@HOST")
             );
         }
         assert!(parse("ssh:-v").unwrap_err().contains("is no host"));

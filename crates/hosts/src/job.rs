@@ -1,4 +1,4 @@
-//! What a worker is to do: a part of what the coordinator was asked for.
+//! What a worker should do: a part of the coordinator's job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,33 +11,33 @@ use underlay_workload::{
 
 use crate::HostError;
 
-/// A time series of more points is a mistake, and takes memory.
+/// A longer time series would be a mistake, and would take too much memory.
 const MAX_INTERVALS: u32 = 10_000;
 
-/// A run, as it is told to a worker.
+/// A run, as it is sent to a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The system, which runs already, and how to reach it.
+    /// The existing cluster, and how to reach it.
     pub system: String,
     pub settings: BTreeMap<String, String>,
-    /// CoreWorkload's.
+    /// The properties of CoreWorkload.
     pub properties: Vec<(String, String)>,
-    /// A standard mix; `None` for the one that the properties ask for.
+    /// A standard mix; `None` for that of the properties.
     pub mix: Option<String>,
-    /// Client threads of all workers together; in a part, the first of them that is this worker's and how many are.
+    /// The client threads of all workers together. In a part, the next two say which of them are this worker's.
     pub threads: u32,
     pub first_thread: u32,
     pub own_threads: u32,
-    /// Operations per second of all workers together. `None`, and no changes: as fast as it goes.
+    /// Operations per second of all workers together. `None`, without changes: as fast as possible.
     pub rate_per_s: Option<f64>,
-    /// A rate that changes over time, in place of the one above.
+    /// A rate that changes over time, instead of the one above.
     pub rate_changes: Vec<RateChange>,
     /// `constant` or `poisson`.
     pub arrivals: String,
     pub warmup: Duration,
-    /// `Duration::MAX` leaves the end to the operations.
+    /// `Duration::MAX`: until all operations are done.
     pub duration: Duration,
-    /// In a part, this worker's own.
+    /// In a part, the limit of this worker.
     pub operation_limit: Option<u64>,
     pub series_intervals: u32,
     pub seed: u64,
@@ -73,7 +73,7 @@ impl From<RateChange> for RatePart {
 }
 
 impl Job {
-    /// Parts for `workers` workers, which together do what the whole does.
+    /// Divides the job into parts for `workers` workers.
     ///
     /// # Errors
     /// When it can't be divided: says why, and what to change.
@@ -83,7 +83,7 @@ impl Job {
         let mix = self.mix(&workload).map_err(HostError::Job)?;
         if workers == 0 || self.threads < workers {
             return refused(format!(
-                "{} client threads for {workers} workers: expected one for each at least",
+                "{} client threads for {workers} workers: expected at least one for each",
                 self.threads
             ));
         }
@@ -93,17 +93,17 @@ impl Job {
             None => ("operations", u64::MAX),
         };
         if number < u64::from(workers) {
-            return refused(format!("{number} {what} for {workers} workers: expected one for each at least"));
+            return refused(format!("{number} {what} for {workers} workers: expected at least one for each"));
         }
         if !mix.visits_every_record() && mix.changes_the_key_set() {
             return refused(format!(
-                "mix {mix} adds or deletes records, of which workers would have to tell one another: run it on one host"
+                "mix {mix} adds or deletes records, and workers can't tell each other about these: run it on one host"
             ));
         }
         if !mix.visits_every_record() && workload.distribution_for(&mix) == RequestDistribution::Sequential {
             return refused(
-                "every worker would ask for the same records one after the other: expected another \
-                 requestdistribution than sequential, or one host"
+                "every worker would request the same records in the same order: use a requestdistribution other \
+                 than sequential, or one host"
                     .to_owned(),
             );
         }
@@ -117,7 +117,7 @@ impl Job {
             };
             if mix.visits_every_record() {
                 let (first, count) = piece(workload.insert_count, worker, workers);
-                // Of a property that is given twice, the last one counts.
+                // Overrides the original properties, since the last value of a property counts.
                 job.properties.push(("insertstart".to_owned(), (workload.insert_start + first).to_string()));
                 job.properties.push(("insertcount".to_owned(), count.to_string()));
                 job.operation_limit = None;
@@ -127,16 +127,16 @@ impl Job {
         Ok((0..workers).map(part).collect())
     }
 
-    /// The records, and how they are asked for.
+    /// The records and how they are requested.
     ///
     /// # Errors
-    /// Every property that is wrong, in words.
+    /// When properties are wrong: lists all of them.
     pub fn workload(&self) -> Result<Workload, String> {
         let mut properties = Properties::new();
         for (name, value) in &self.properties {
             if name == "fieldlengthhistogram" || (name == "fieldlengthdistribution" && value == "histogram") {
                 return Err(format!(
-                    "{name} is {value}: a file is not sent to workers: expected another distribution, or one host"
+                    "{name} is {value}, and files are not sent to workers: use another distribution, or one host"
                 ));
             }
             properties.add(name, value, Origin::Argument(format!("{name}={value}")));
@@ -155,7 +155,7 @@ impl Job {
     /// What a worker runs.
     ///
     /// # Errors
-    /// When it is no job that can be run here.
+    /// When it can't be run here: says why.
     pub fn spec(&self) -> Result<RunSpec, String> {
         let arrivals = Arrivals::parse(&self.arrivals)
             .ok_or_else(|| format!("arrivals are '{}': expected constant or poisson", self.arrivals))?;
@@ -188,7 +188,7 @@ impl Job {
     }
 }
 
-/// Begin and length of a worker's part in a number that is divided evenly.
+/// The start and length of a worker's part of a number that is divided evenly.
 fn piece(number: u64, worker: u32, workers: u32) -> (u64, u64) {
     let bound = |worker: u32| (u128::from(number) * u128::from(worker) / u128::from(workers)) as u64;
     (bound(worker), bound(worker + 1) - bound(worker))
@@ -248,12 +248,12 @@ mod tests {
     #[test]
     fn what_can_not_be_divided_says_why() {
         let error = |job: Job| job.divided(4).unwrap_err().to_string();
-        assert_eq!(error(job("a", 3)), "3 client threads for 4 workers: expected one for each at least");
+        assert_eq!(error(job("a", 3)), "3 client threads for 4 workers: expected at least one for each");
         let few = Job { operation_limit: Some(3), ..job("a", 8) };
-        assert_eq!(error(few), "3 operations for 4 workers: expected one for each at least");
+        assert_eq!(error(few), "3 operations for 4 workers: expected at least one for each");
         let mut few = job("load", 8);
         few.properties.push(("insertcount".to_owned(), "2".to_owned()));
-        assert_eq!(error(few), "2 records for 4 workers: expected one for each at least");
+        assert_eq!(error(few), "2 records for 4 workers: expected at least one for each");
         assert!(error(job("d", 8)).contains("mix d adds or deletes records"), "{}", error(job("d", 8)));
         assert!(error(job("x", 8)).starts_with("there is no mix 'x'"));
         let mut same = job("c", 8);
@@ -261,7 +261,7 @@ mod tests {
         assert!(error(same).contains("the same records"));
         let mut of_file = job("a", 8);
         of_file.properties.push(("fieldlengthhistogram".to_owned(), "/dev/zero".to_owned()));
-        assert!(error(of_file).contains("a file is not sent to workers"));
+        assert!(error(of_file).contains("files are not sent to workers"));
         let mut wrong = job("a", 8);
         wrong.properties.push(("fieldcount".to_owned(), "many".to_owned()));
         assert!(error(wrong).contains("fieldcount"));

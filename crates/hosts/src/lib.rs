@@ -1,20 +1,21 @@
-//! One load from several hosts: a coordinator divides it, workers generate their parts, and what they measured is put
-//! together.
+//! One load from several hosts: a coordinator divides it, workers generate their parts, and the results are merged.
 //!
-//! The coordinator asks and a worker answers, one frame each way. Over the network they speak TLS 1.3, by a key made of a
-//! token that both know or by certificates of one authority: before the handshake is done a worker reads nothing else, and
-//! says nothing. A worker that was started over ssh speaks through ssh. Clocks are never compared by their time of day: the
-//! coordinator learns by how much a worker's monotonic clock is ahead of its own, as exactly as the way between them allows,
-//! and says when to begin in the worker's own time.
+//! The coordinator sends requests and a worker answers, one frame each. Over the network they use TLS 1.3, with a key derived from a
+//! shared token or with certificates of the same authority. Until the handshake is done, a worker reads and sends nothing else. A
+//! worker that was started over ssh communicates through ssh. The time of day is never compared: the coordinator measures how far a
+//! worker's monotonic clock is ahead of its own, as precisely as the round trip allows, and tells it when to start by the worker's
+//! own clock.
 
 mod clock_offset;
 mod coordinator;
 pub mod frame;
+mod generator;
 mod host;
 mod job;
 mod merge;
 pub mod message;
 mod particulars;
+mod secret_file;
 mod session;
 mod ssh;
 mod stream;
@@ -24,6 +25,7 @@ mod worker;
 
 pub use clock_offset::ClockOffset;
 pub use coordinator::{Coordinator, HostReport, LostHost, Together};
+pub use generator::{Connect, Connector};
 pub use host::HostAddress;
 pub use job::{Job, RateChange};
 pub use merge::merge;
@@ -31,27 +33,27 @@ pub use message::Report;
 pub use ssh::SshHost;
 pub use token::Token;
 pub use trust::{Certificates, Trust};
-pub use worker::{Connect, ConnectionEvent, Connector, Listener, Worker};
+pub use worker::{ConnectionEvent, Listener, Worker};
 
-/// Why a load from several hosts did not come about.
+/// Why a load could not be run on several hosts.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error("worker {worker} can't be reached: {problem}")]
     Unreachable { worker: String, problem: String },
-    /// One of the two does not trust the other, or they don't understand each other.
+    /// One of the two does not trust the other, or they speak different protocols.
     #[error("worker {worker} and this host don't agree: {problem}")]
     Refused { worker: String, problem: String },
-    /// It stopped responding. What it had measured is gone with it.
+    /// It stopped responding. Its results are lost.
     #[error("worker {worker} was lost: {problem}")]
     Lost { worker: String, problem: String },
-    /// It answered that it can't.
+    /// It reported an error.
     #[error("worker {worker} failed: {problem}")]
     Failed { worker: String, problem: String },
     #[error("{0}")]
     Job(String),
     #[error("cannot listen on {address}: {problem}")]
     Listen { address: String, problem: String },
-    /// A token or a certificate is no good.
+    /// A token or a certificate can't be used.
     #[error("{0}")]
     Trust(String),
     #[error("the run was stopped")]

@@ -1,14 +1,14 @@
-//! What several hosts measured, as one.
+//! Merging the results of several hosts.
 
 use underlay_record::{Generator, IntegrityRecord, Latency, Measured, OperationStats, SeriesPoint};
 
-/// Errors that are kept word for word, and wrong values that are kept.
+/// How many error messages, and how many wrong values, are kept.
 const MAX_SAMPLES: usize = 10;
-/// No host's time series is longer.
+/// The longest time series of a host.
 const MAX_POINTS: usize = 20_000;
 
-/// Counts add up, histograms are those of all operations, and rates are those of all operations over the longest time. In
-/// the time series, percentiles are the highest of all hosts', since those of parts don't tell the whole's.
+/// Counts are summed, histograms are merged, and rates are those of all operations over the longest time. In the time series,
+/// percentiles are the highest of all hosts, since those of the whole can't be computed from those of its parts.
 pub fn merge(parts: &[Measured]) -> Measured {
     let mut whole = Measured::default();
     for part in parts {
@@ -71,8 +71,8 @@ struct Interval {
     sum_us: f64,
 }
 
-/// Intervals as wide as those of the host that has the widest ones. Hosts begin together, and where the widths differ they
-/// do by powers of two, so that each narrow interval lies within a wide one.
+/// Intervals as wide as those of the host with the widest ones. Hosts start together, and widths differ only by powers of two, so that
+/// each narrow interval lies within a wide one.
 fn series(parts: &[Measured]) -> Vec<SeriesPoint> {
     let all = |least: usize| {
         let long_enough = parts.iter().filter(move |part| part.series.len() >= least);
@@ -104,7 +104,7 @@ fn series(parts: &[Measured]) -> Vec<SeriesPoint> {
     let mut begin_s = 0.0;
     for (number, interval) in (1..).zip(&mut intervals) {
         let point = &mut interval.point;
-        // The last one ends when the last host did.
+        // The last interval ends when the last host did.
         if number < count || point.t_s <= begin_s {
             point.t_s = number as f64 * width_s;
         }

@@ -1,4 +1,4 @@
-//! What coordinator and worker say to each other.
+//! The messages between coordinator and workers.
 
 use serde::{Deserialize, Serialize};
 use underlay_record::Measured;
@@ -6,7 +6,7 @@ use underlay_record::Measured;
 use crate::job::Job;
 use crate::particulars::SentParticulars;
 
-/// A worker's first bytes, before any frame. Another number would be another way of speaking.
+/// A worker's first bytes, before any frame. The number is the version of the protocol.
 pub const PREFACE: [u8; 18] = *b"underlay-worker 1\n";
 
 /// A worker's first message.
@@ -14,28 +14,28 @@ pub const PREFACE: [u8; 18] = *b"underlay-worker 1\n";
 pub struct Welcome {
     pub version: String,
     pub cores: u32,
-    /// Another coordinator is there: nothing else will be answered.
+    /// The worker is busy with another coordinator and won't answer any requests.
     pub is_taken: bool,
 }
 
-/// What a coordinator asks for.
+/// A coordinator's requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// What does your clock say?
+    /// Report the time of your clock.
     Time,
-    /// Connect to the system, and wait.
+    /// Connect to the system and wait.
     Prepare(Box<Job>),
-    /// Begin at this instant of your clock.
+    /// Start at this instant of your clock.
     Start {
         at_ns: u64,
     },
     Report,
-    /// Hand over what was measured.
+    /// Return the results.
     Collect,
     Stop,
 }
 
-/// What a worker answers.
+/// A worker's answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     Time { now_ns: u64 },
@@ -49,29 +49,29 @@ impl Answer {
     pub(crate) fn in_words(&self) -> &'static str {
         match self {
             Answer::Time { .. } => "a time",
-            Answer::Done => "that it is done",
+            Answer::Done => "'done'",
             Answer::Report(_) => "a report",
             Answer::Measured(_) => "a measurement",
-            Answer::Failed(_) => "that it failed",
+            Answer::Failed(_) => "a failure",
         }
     }
 }
 
-/// How far a worker is, or all of them are.
+/// The progress of one worker, or of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Answered since the run began, warm-up included.
+    /// Operations answered since the run started, including the warm-up.
     pub operations: u64,
     pub errors: u64,
     /// Over the last second.
     pub throughput_per_s: f64,
-    /// Over the last second; of several workers, the highest.
+    /// Over the last second; the highest of several workers.
     pub p99_us: f64,
     pub has_ended: bool,
 }
 
 impl Report {
-    /// With those of another worker.
+    /// Adds those of another worker.
     pub fn add(&mut self, other: &Report) {
         self.operations = self.operations.saturating_add(other.operations);
         self.errors = self.errors.saturating_add(other.errors);
@@ -81,7 +81,7 @@ impl Report {
     }
 }
 
-/// What a worker brings back.
+/// A worker's results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     pub measured: Measured,
@@ -89,6 +89,6 @@ pub struct Part {
     pub unstarted: u64,
     pub reconnections: u32,
     pub lost_threads: u32,
-    /// How much later than it was told its threads were sent off, by its own clock.
+    /// How much later than requested its threads started, by its own clock.
     pub start_lateness_ns: u64,
 }

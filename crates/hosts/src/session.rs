@@ -1,42 +1,43 @@
-//! One coordinator's visit to a worker.
+//! The session of one coordinator with a worker.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use underlay_record::Measured;
+use underlay_sync::Mutex;
 use underlay_workload::{Control, RunError, run};
 
 use crate::frame::{FrameError, FrameReader, MAX_BYTES, send};
+use crate::generator::Generator;
 use crate::job::Job;
 use crate::message::{Answer, PREFACE, Part, Report, Request, Welcome};
 use crate::stream::Stream;
-use crate::worker::Worker;
 
-/// A coordinator asks several times a second: one that is silent for so long is gone, and its run is stopped.
+/// A coordinator sends several requests per second. If it is silent for this long it counts as gone, and its run is stopped.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
-/// Connecting to a system takes this long at most.
+/// The limit for connecting to a system.
 const MAX_CONNECT: Duration = Duration::from_secs(180);
-/// How often it looks whether it shall stop, and whether a run is connected.
+/// How often it checks whether it should stop, and whether a run is connected.
 const TICK: Duration = Duration::from_millis(50);
-/// No begin is further ahead.
+/// The start of a run can't be further ahead than this.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// From the word to begin until a run's threads are awake.
+/// How long it takes to wake the threads of a run.
 const GATE_TIME: Duration = Duration::from_millis(2);
 
-/// A run of this worker's.
+/// A run of this worker.
 struct Running {
     control: Arc<Control<'static>>,
-    /// `None` sends everybody home.
+    /// `None` cancels the run.
     start: SyncSender<Option<Instant>>,
     lateness_ns: Arc<AtomicU64>,
     handle: JoinHandle<Result<Measured, RunError>>,
 }
 
 pub(crate) struct Session<'a> {
-    worker: &'a Worker,
+    generator: &'a Generator,
     stream: Stream,
     reader: FrameReader,
     running: Option<Running>,
@@ -49,7 +50,7 @@ impl Drop for Session<'_> {
     }
 }
 
-/// A worker's first words.
+/// Sends a worker's first message.
 pub(crate) fn send_welcome(stream: &mut Stream, is_taken: bool) -> Result<(), FrameError> {
     stream.wait_at_most(MAX_SILENCE);
     std::io::Write::write_all(stream, &PREFACE)?;
@@ -58,12 +59,12 @@ pub(crate) fn send_welcome(stream: &mut Stream, is_taken: bool) -> Result<(), Fr
 }
 
 impl<'a> Session<'a> {
-    pub fn new(worker: &'a Worker, stream: Stream, stop: &'a AtomicBool) -> Self {
-        Session { worker, stream, reader: FrameReader::new(), running: None, stop }
+    pub(crate) fn new(generator: &'a Generator, stream: Stream, stop: &'a AtomicBool) -> Self {
+        Session { generator, stream, reader: FrameReader::new(), running: None, stop }
     }
 
-    /// Answers until the coordinator is gone, or the worker shall stop.
-    pub fn serve(mut self) -> Result<(), FrameError> {
+    /// Answers until the coordinator is gone or the worker should stop.
+    pub(crate) fn serve(mut self) -> Result<(), FrameError> {
         send_welcome(&mut self.stream, false)?;
         let mut heard = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
@@ -89,7 +90,7 @@ impl<'a> Session<'a> {
     fn answer(&mut self, request: Request) -> Answer {
         let done = |result: Result<(), String>| result.map_or_else(Answer::Failed, |()| Answer::Done);
         match request {
-            Request::Time => Answer::Time { now_ns: self.worker.now_ns() },
+            Request::Time => Answer::Time { now_ns: self.generator.now_ns() },
             Request::Prepare(job) => done(self.prepare(&job)),
             Request::Start { at_ns } => done(self.start(at_ns)),
             Request::Report => self.report().map_or_else(Answer::Failed, Answer::Report),
@@ -106,7 +107,7 @@ impl<'a> Session<'a> {
     fn prepare(&mut self, job: &Job) -> Result<(), String> {
         self.end_run();
         let spec = job.spec()?;
-        let connect = self.worker.connect(job)?;
+        let connect = self.generator.connect(job)?;
         let (connected, is_connected) = mpsc::sync_channel(1);
         let (start, starts) = mpsc::sync_channel(1);
         let lateness_ns = Arc::new(AtomicU64::new(0));
@@ -122,16 +123,19 @@ impl<'a> Session<'a> {
         self.running = Some(Running { control, start, lateness_ns, handle });
         let latest = Instant::now() + MAX_CONNECT;
         while is_connected.recv_timeout(TICK).is_err() {
-            // It may end before it was connected, and then says why.
+            // If the run has ended without connecting, it has an error.
             if self.running.as_ref().is_some_and(|running| running.handle.is_finished()) {
-                return Err(self.collect().err().unwrap_or_else(|| "it ended before it began".to_owned()));
+                return Err(self
+                    .collect()
+                    .err()
+                    .unwrap_or_else(|| "the run ended before it started".to_owned()));
             }
             if self.stop.load(Ordering::Relaxed) {
                 return Err("it was told to stop".to_owned());
             }
             if Instant::now() > latest {
                 self.end_run();
-                return Err(format!("its connections took longer than {} s", MAX_CONNECT.as_secs()));
+                return Err(format!("connecting took longer than {} s", MAX_CONNECT.as_secs()));
             }
         }
         Ok(())
@@ -139,21 +143,21 @@ impl<'a> Session<'a> {
 
     fn start(&mut self, at_ns: u64) -> Result<(), String> {
         let running = self.running.as_ref().ok_or("nothing was prepared")?;
-        let now_ns = self.worker.now_ns();
+        let now_ns = self.generator.now_ns();
         let wait = Duration::from_nanos(at_ns.saturating_sub(now_ns));
         if wait < GATE_TIME {
             let late_ms = now_ns.saturating_sub(at_ns) / 1_000_000;
             self.end_run();
             return Err(format!(
-                "it heard {late_ms} ms too late when to begin: is the network or that host overloaded?"
+                "it was told {late_ms} ms too late when to start: is the network or that host overloaded?"
             ));
         }
         if wait > MAX_WAIT {
             self.end_run();
-            return Err(format!("it was told to begin in {} s", wait.as_secs()));
+            return Err(format!("it was told to start only in {} s", wait.as_secs()));
         }
-        let at = self.worker.instant(now_ns) + wait;
-        running.start.try_send(Some(at)).map_err(|_| "it has begun already".to_owned())
+        let at = self.generator.instant(now_ns) + wait;
+        running.start.try_send(Some(at)).map_err(|_| "it has already started".to_owned())
     }
 
     fn report(&self) -> Result<Report, String> {
@@ -173,7 +177,7 @@ impl<'a> Session<'a> {
             None => return Err("nothing was prepared".to_owned()),
             Some(running) if !running.handle.is_finished() => {
                 self.running = Some(running);
-                return Err("its run goes on".to_owned());
+                return Err("its run is not finished".to_owned());
             }
             Some(running) => running,
         };
@@ -203,12 +207,12 @@ impl<'a> Session<'a> {
     }
 }
 
-/// JSON has no other numbers.
+/// JSON has no infinities and NaNs.
 fn finite(number: f64) -> f64 {
     if number.is_finite() { number } else { 0.0 }
 }
 
-/// What a run calls when it is connected: tells so, and waits to hear when it begins.
+/// The function that a run calls when it is connected: it reports that, and waits for the time to start.
 fn starter(
     connected: SyncSender<()>,
     starts: Receiver<Option<Instant>>,
@@ -216,9 +220,9 @@ fn starter(
 ) -> Box<dyn Fn() -> Option<Instant> + Send + Sync> {
     let starts = Mutex::new(starts);
     Box::new(move || {
-        // Whoever prepared it may be gone: then nobody starts it either.
+        // Fails if the session is gone, and then there is no start either.
         let _ = connected.send(());
-        let at = starts.lock().unwrap_or_else(PoisonError::into_inner).recv().ok().flatten()?;
+        let at = starts.lock().recv().ok().flatten()?;
         let earliest = Instant::now() + GATE_TIME;
         let lateness = earliest.saturating_duration_since(at);
         lateness_ns.store(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);

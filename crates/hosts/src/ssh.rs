@@ -1,26 +1,28 @@
-//! Workers that are started over ssh, and spoken with through it: nothing listens, and ssh says who is who.
+//! Workers that are started over ssh and communicate through it: nothing listens, and ssh does the authentication.
 
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use underlay_sync::Mutex;
+
 use crate::HostError;
 
-/// What the program may say of a failure.
+/// How much of the error output is kept.
 const MAX_WORDS_BYTES: usize = 4 << 10;
-/// After the connection ended, its last words come within this time.
+/// How long to wait for error output after the connection has ended.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A host that ssh reaches, and the program there.
+/// A host that is reached by ssh, and the program there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshHost {
-    /// As ssh takes it: `host`, `user@host`, or a name of its configuration.
+    /// The destination for ssh: `host`, `user@host`, or a name from its configuration.
     destination: String,
     program: String,
 }
@@ -29,7 +31,7 @@ impl SshHost {
     /// `program` is the path of `underlay` there.
     ///
     /// # Errors
-    /// When it is no name of a host: ssh would take it for an option, or a shell for several words.
+    /// When it is not the name of a host: ssh could take it for an option, or a shell for several words.
     pub fn new(destination: &str, program: &str) -> Result<Self, HostError> {
         let is_name = |text: &str| {
             !text.is_empty()
@@ -38,24 +40,24 @@ impl SshHost {
         };
         if !is_name(destination) {
             return Err(HostError::Job(format!(
-                "'ssh:{destination}' is no host: expected ssh:HOST or ssh:USER@HOST"
+                "'ssh:{destination}' is not a host: expected ssh:HOST or ssh:USER@HOST"
             )));
         }
         if program.is_empty() || program.starts_with('-') || program.contains(['\0', '\n']) {
             return Err(HostError::Job(format!(
-                "'{program}' is no program on {destination}: expected a path"
+                "'{program}' is not a program on {destination}: expected a path"
             )));
         }
         Ok(SshHost { destination: destination.to_owned(), program: program.to_owned() })
     }
 
-    pub fn destination(&self) -> &str {
+    pub(crate) fn destination(&self) -> &str {
         &self.destination
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new("ssh");
-        // No terminal, no questions, and a host that is gone is noticed.
+        // No terminal, no prompts, and connections to hosts that are gone time out.
         for option in ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"]
         {
             command.args(["-o", option]);
@@ -64,15 +66,15 @@ impl SshHost {
         command
     }
 
-    /// Starts the worker there. What is written to the stream it reads, and the other way round.
+    /// Starts the worker there. The stream is connected to its input and output.
     pub(crate) fn start(&self) -> io::Result<(UnixStream, Started)> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = self.command();
         command.stdin(OwnedFd::from(theirs.try_clone()?));
         command.stdout(OwnedFd::from(theirs));
-        // Ctrl-C at a terminal is for the coordinator, which ends the run in order: ssh by itself would just be gone.
+        // In its own process group: Ctrl-C at a terminal is for the coordinator, which then ends the run cleanly.
         let mut child = command.process_group(0).stderr(Stdio::piped()).spawn()?;
-        // It holds the other end, which has to close when ssh does.
+        // It holds a copy of the other end of the stream, which must close when ssh ends.
         drop(command);
         let words = Arc::new(Mutex::new(Vec::new()));
         let listening = child.stderr.take().map(|mut errors| {
@@ -80,7 +82,7 @@ impl SshHost {
             std::thread::spawn(move || {
                 let mut buffer = [0; 512];
                 while let Ok(count @ 1..) = errors.read(&mut buffer) {
-                    let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut words = words.lock();
                     words.extend_from_slice(&buffer[..count]);
                     let surplus = words.len().saturating_sub(MAX_WORDS_BYTES);
                     words.drain(..surplus);
@@ -91,12 +93,12 @@ impl SshHost {
     }
 }
 
-/// One word to the shell there.
+/// Quotes a word for the remote shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// An ssh that runs. It ends with this.
+/// A running ssh. Dropping this kills it.
 #[derive(Debug)]
 pub(crate) struct Started {
     child: Child,
@@ -105,13 +107,13 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// What ssh, or the worker through it, said last; waits a moment for it.
-    pub fn last_words(&self) -> Option<String> {
+    /// The end of the error output of ssh and the worker. Waits a moment for it.
+    pub(crate) fn last_words(&self) -> Option<String> {
         let latest = Instant::now() + LAST_WORDS_TIME;
         while self.listening.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < latest {
             std::thread::sleep(LOOK_INTERVAL);
         }
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = self.words.lock();
         let text = String::from_utf8_lossy(&words).trim().to_owned();
         (!text.is_empty()).then_some(text)
     }
@@ -119,7 +121,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Its input has ended already, so the worker ends by itself.
+        // Its input has ended, so the worker ends as well.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -146,7 +148,7 @@ mod tests {
             assert!(error.contains("expected ssh:HOST"), "{error}");
         }
         for wrong in ["", "-v", "a\nb"] {
-            assert!(SshHost::new("host", wrong).unwrap_err().to_string().contains("is no program"));
+            assert!(SshHost::new("host", wrong).unwrap_err().to_string().contains("is not a program"));
         }
         for right in ["loads", "me@10.0.0.1", "me@[fe80::1%eth0]", "a_b.c"] {
             assert_eq!(SshHost::new(right, "underlay").unwrap().destination(), right);

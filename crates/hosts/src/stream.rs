@@ -1,4 +1,4 @@
-//! The way between a coordinator and a worker: a socket, or TLS on one. Nothing on it is waited for longer than was said.
+//! The connection between a coordinator and a worker: a socket, or TLS over one, on which every wait has a limit.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use openssl::ssl::{Ssl, SslStream};
 use openssl::x509::X509VerifyResult;
 
-/// A socket's timeout must not be zero, which stands for none.
+/// A timeout of zero would be an error for a socket.
 const MIN_WAIT: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ enum Socket {
     Unix(UnixStream),
 }
 
-/// A socket with an instant at which its reads and writes give up, however many of them there are.
+/// A socket with a deadline for all of its reads and writes together.
 #[derive(Debug)]
 pub(crate) struct Wire {
     socket: Socket,
@@ -25,12 +25,12 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub fn tcp(stream: TcpStream, deadline: Instant) -> io::Result<Self> {
+    pub(crate) fn tcp(stream: TcpStream, deadline: Instant) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Wire { socket: Socket::Tcp(stream), deadline })
     }
 
-    pub fn unix(stream: UnixStream, deadline: Instant) -> Self {
+    pub(crate) fn unix(stream: UnixStream, deadline: Instant) -> Self {
         Wire { socket: Socket::Unix(stream), deadline }
     }
 
@@ -64,21 +64,21 @@ impl Write for Wire {
     }
 }
 
-/// A connection whose other end is known.
+/// A connection to an authenticated peer.
 pub(crate) enum Stream {
-    /// Within this machine, or within ssh.
+    /// Within this machine or through ssh.
     Plain(Wire),
     Encrypted(Box<SslStream<Wire>>),
 }
 
 impl Stream {
-    /// Does the handshake of the side that connects, until the wire's deadline.
-    pub fn connect(ssl: Ssl, wire: Wire) -> io::Result<Self> {
+    /// Performs the handshake of the client, until the deadline of the wire.
+    pub(crate) fn connect(ssl: Ssl, wire: Wire) -> io::Result<Self> {
         Stream::shake_hands(ssl, wire, SslStream::connect)
     }
 
-    /// Does the handshake of the side that is connected to, until the wire's deadline.
-    pub fn accept(ssl: Ssl, wire: Wire) -> io::Result<Self> {
+    /// Performs the handshake of the server, until the deadline of the wire.
+    pub(crate) fn accept(ssl: Ssl, wire: Wire) -> io::Result<Self> {
         Stream::shake_hands(ssl, wire, SslStream::accept)
     }
 
@@ -90,9 +90,9 @@ impl Stream {
         let mut stream = SslStream::new(ssl, wire)?;
         let Err(error) = with(&mut stream) else { return Ok(Stream::Encrypted(Box::new(stream))) };
         if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake in time"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake timed out"));
         }
-        let mut problem = format!("no TLS handshake: {}", in_words(&error));
+        let mut problem = format!("the TLS handshake failed: {}", in_words(&error));
         let verified = stream.ssl().verify_result();
         if verified != X509VerifyResult::OK {
             problem = format!("{problem}: {}", verified.error_string());
@@ -100,8 +100,8 @@ impl Stream {
         Err(io::Error::other(problem))
     }
 
-    /// Reads and writes give up so long from now on.
-    pub fn wait_at_most(&mut self, wait: Duration) {
+    /// Sets the deadline for reads and writes.
+    pub(crate) fn wait_at_most(&mut self, wait: Duration) {
         let wire = match self {
             Stream::Plain(wire) => wire,
             Stream::Encrypted(stream) => stream.get_mut(),
@@ -135,11 +135,11 @@ impl Write for Stream {
     }
 }
 
-/// OpenSSL's reasons without the places in its source, nor the names of older protocols that it gives to alerts.
+/// OpenSSL's reasons without locations in its source, and without the names of older protocols in its alerts.
 fn in_words(error: &openssl::ssl::Error) -> String {
     let Some(stack) = error.ssl_error() else { return error.to_string() };
     let reason = |error: &openssl::error::Error| {
-        let reason = error.reason().unwrap_or("for no reason that OpenSSL tells");
+        let reason = error.reason().unwrap_or("for an unknown reason");
         match reason.split_once(" alert ") {
             Some((_, alert)) => format!("the other side refused: {alert}"),
             None => reason.to_owned(),
@@ -148,7 +148,7 @@ fn in_words(error: &openssl::ssl::Error) -> String {
     stack.errors().iter().map(reason).collect::<Vec<_>>().join(", ")
 }
 
-/// TLS's errors in words. Those of the socket stay as they are.
+/// Replaces TLS errors with their reasons. Errors of the socket stay as they are.
 fn said(error: io::Error) -> io::Error {
     let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<openssl::ssl::Error>());
     of_tls.map(in_words).map_or(error, io::Error::other)
@@ -158,7 +158,7 @@ fn said(error: io::Error) -> io::Error {
 mod tests {
     use super::*;
 
-    /// Whoever sends a byte now and then must not keep the other side for longer than was said.
+    /// A peer that sends a byte now and then must not be able to extend the deadline.
     #[test]
     fn many_small_pieces_do_not_put_the_deadline_off() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

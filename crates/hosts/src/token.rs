@@ -1,4 +1,4 @@
-//! A token that coordinator and workers share.
+//! The secret token of coordinator and workers.
 
 use std::fmt;
 use std::path::Path;
@@ -7,14 +7,14 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::HostError;
-use crate::trust::{check_private, read_some};
+use crate::secret_file::{check_private, read_some};
 
-/// A shorter one could be found by trying.
-const FEWEST_BYTES: usize = 16;
-/// What the key is for. Another protocol with the same token has another key.
+/// A shorter one could be found by brute force.
+const MIN_BYTES: usize = 16;
+/// The purpose of the key. Another protocol with the same token would derive another key.
 const PURPOSE: &[u8] = b"underlay worker, TLS 1.3 pre-shared key, SHA-256";
 
-/// Words that workers and their coordinator share.
+/// A secret that workers and their coordinator share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Vec<u8>);
 
@@ -29,28 +29,28 @@ impl Token {
     /// When it is too short.
     pub fn new(text: &str) -> Result<Self, HostError> {
         let text = text.trim();
-        if text.len() < FEWEST_BYTES {
+        if text.len() < MIN_BYTES {
             return Err(HostError::Trust(format!(
-                "a token of {} bytes: expected {FEWEST_BYTES} at least, as `openssl rand -hex 32` makes them",
+                "a token of {} bytes: expected at least {MIN_BYTES}, such as the output of `openssl rand -hex 32`",
                 text.len()
             )));
         }
         Ok(Token(text.as_bytes().to_vec()))
     }
 
-    /// The first line of a file that is nobody else's to read.
+    /// Reads the first line of a file that others can't read.
     ///
     /// # Errors
-    /// When it can't be read, everybody can, or the token is too short.
+    /// When it can't be read, when everybody can read it, or when the token is too short.
     pub fn read(file: &Path) -> Result<Self, HostError> {
         check_private(file)?;
         let bytes = read_some(file)?;
         let said = |problem: String| HostError::Trust(format!("{}: {problem}", file.display()));
-        let text = std::str::from_utf8(&bytes).map_err(|_| said("no text: expected a token".to_owned()))?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| said("not text: expected a token".to_owned()))?;
         Token::new(text.lines().next().unwrap_or_default()).map_err(|error| said(error.to_string()))
     }
 
-    /// The key that TLS is given: whoever finds it out has not found the token.
+    /// The key for TLS. The token can't be derived from it.
     pub(crate) fn key(&self) -> [u8; 32] {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length is a key");
         mac.update(PURPOSE);
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn tokens_are_long_and_never_printed() {
         let error = Token::new(" short ").unwrap_err().to_string();
-        assert!(error.starts_with("a token of 5 bytes: expected 16 at least"), "{error}");
+        assert!(error.starts_with("a token of 5 bytes: expected at least 16"), "{error}");
         let token = Token::new("correct horse battery").unwrap();
         assert_eq!(format!("{token:?}"), "Token(..)");
         assert_ne!(token.key(), Token::new("correct horse batterz").unwrap().key());
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(Token::read(&file).unwrap(), Token::new("correct horse battery").unwrap());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(&file, [0xff; 40]).unwrap();
-        assert!(Token::read(&file).unwrap_err().to_string().ends_with("no text: expected a token"));
+        assert!(Token::read(&file).unwrap_err().to_string().ends_with("not text: expected a token"));
         std::fs::write(&file, "").unwrap();
         assert!(Token::read(&file).unwrap_err().to_string().contains("a token of 0 bytes"));
     }

@@ -1,12 +1,9 @@
-//! How coordinator and workers know each other: TLS 1.3, by a key of a token or by certificates.
+//! How coordinator and workers authenticate each other: TLS 1.3, with a key derived from a token or with certificates.
 //!
-//! With a token the handshake is done with a pre-shared key: whoever does not know it gets no further, and neither side has
-//! a certificate that it could show instead. OpenSSL ties such a key to SHA-256, so there is one cipher suite.
+//! With a token, the handshake uses a pre-shared key and fails without it: neither side has a certificate to present instead. OpenSSL
+//! requires SHA-256 for such a key, so there is only one cipher suite.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
@@ -20,20 +17,19 @@ use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::verify::X509CheckFlags;
 
 use crate::HostError;
+use crate::secret_file::{check_private, read_some};
 use crate::token::Token;
 
-/// The name of the key. There is no other.
+/// The identity of the key. There is only one.
 const IDENTITY: &[u8] = b"underlay";
 const SUITES_WITH_TOKEN: &str = "TLS_AES_128_GCM_SHA256";
 const SUITES_WITH_CERTIFICATES: &str =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
-/// Tokens, certificates and keys are small.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// How coordinator and workers know each other.
+/// How coordinator and workers authenticate each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Both know the same words.
+    /// Both know the same secret.
     Token(Token),
     /// Both hold a certificate of the same authority.
     Certificates(Certificates),
@@ -42,9 +38,9 @@ pub enum Trust {
 /// Files in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificates {
-    /// Whose certificates are taken, and no others.
+    /// The only authority whose certificates are accepted.
     pub authority: PathBuf,
-    /// Our own, with those between it and the authority, and its key.
+    /// Our own certificate, followed by any intermediate ones.
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
@@ -56,7 +52,7 @@ pub(crate) enum Side {
 }
 
 impl Trust {
-    /// What a side's handshakes are made of.
+    /// The TLS context of a side.
     pub(crate) fn context(&self, side: Side) -> Result<SslContext, HostError> {
         match self {
             Trust::Token(token) => with_token(token, side)
@@ -65,12 +61,12 @@ impl Trust {
         }
     }
 
-    /// What to look at when a handshake fails.
+    /// What to check when a handshake fails.
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             Trust::Token(_) => "is the token the same on both sides?",
             Trust::Certificates(_) => {
-                "are both certificates of the same authority, and is the worker's made out for the name that it is called by here?"
+                "are both certificates of the same authority, and is the worker's issued for the name that is used here?"
             }
         }
     }
@@ -100,11 +96,11 @@ fn builder(side: Side, suites: &str) -> Result<SslContextBuilder, ErrorStack> {
     })?;
     builder.set_min_proto_version(Some(SslVersion::TLS1_3))?;
     builder.set_ciphersuites(suites)?;
-    // Frames say where they end: a connection that is cut is noticed without TLS's own good-bye.
+    // Frames have a length, so a truncated connection is detected without TLS's close_notify.
     builder.set_options(SslOptions::IGNORE_UNEXPECTED_EOF);
     builder
         .set_mode(SslMode::AUTO_RETRY | SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::ENABLE_PARTIAL_WRITE);
-    // Every connection is proven anew.
+    // No resumption: every connection authenticates again.
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_num_tickets(0)?;
     Ok(builder)
@@ -130,7 +126,7 @@ fn with_token(token: &Token, side: Side) -> Result<SslContext, ErrorStack> {
                 into.copy_from_slice(&key);
                 Ok(key.len())
             });
-            // A worker that does not know the token could go on with a certificate: there is no authority whose one is taken.
+            // A server that doesn't know the token could continue with a certificate. With no trusted authority, none is accepted.
             builder.set_verify(SslVerifyMode::PEER);
         }
     }
@@ -144,19 +140,19 @@ impl Certificates {
             [&self.authority, &self.certificate, &self.key].map(|file| read_some(file));
         let (authority, certificate, key) = (authority?, certificate?, key?);
         let of = |file: &Path, problem: &str| HostError::Trust(format!("{}: {problem}", file.display()));
-        let no_certificate = "no certificate in PEM form";
+        let no_certificate = "not a certificate in PEM format";
         let authorities = X509::stack_from_pem(&authority).unwrap_or_default();
         let mut chain = X509::stack_from_pem(&certificate).unwrap_or_default().into_iter();
         let own = chain.next().ok_or_else(|| of(&self.certificate, no_certificate))?;
         if authorities.is_empty() {
             return Err(of(&self.authority, no_certificate));
         }
-        // Without this, OpenSSL would ask the terminal for the password of a key that has one.
+        // Without this, OpenSSL would prompt for the password of an encrypted key.
         let key = PKey::private_key_from_pem_callback(&key, |_| Ok(0))
-            .map_err(|_| of(&self.key, "no private key in PEM form without a password"))?;
+            .map_err(|_| of(&self.key, "not an unencrypted private key in PEM format"))?;
         let build = || -> Result<SslContext, ErrorStack> {
             let mut builder = builder(side, SUITES_WITH_CERTIFICATES)?;
-            // In place of the authorities that the system trusts.
+            // Replaces the authorities that the host trusts.
             let mut store = X509StoreBuilder::new()?;
             for authority in authorities {
                 store.add_cert(authority)?;
@@ -177,35 +173,10 @@ impl Certificates {
     }
 }
 
-/// A secret that everybody can read is none.
-pub(crate) fn check_private(file: &Path) -> Result<(), HostError> {
-    let metadata = std::fs::metadata(file).map_err(|error| unreadable(file, &error))?;
-    if metadata.is_dir() {
-        return Err(HostError::Trust(format!("{} is a directory: expected a file", file.display())));
-    }
-    let mode = metadata.permissions().mode();
-    if mode & 0o007 != 0 {
-        let file = file.display();
-        return Err(HostError::Trust(format!("{file}: everybody can read it: chmod 600 {file}")));
-    }
-    Ok(())
-}
-
-/// A small file.
-pub(crate) fn read_some(file: &Path) -> Result<Vec<u8>, HostError> {
-    let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|opened| opened.take(MAX_FILE_BYTES).read_to_end(&mut bytes))
-        .map_err(|error| unreadable(file, &error))?;
-    Ok(bytes)
-}
-
-fn unreadable(file: &Path, error: &std::io::Error) -> HostError {
-    HostError::Trust(format!("{} can't be read: {error}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -226,7 +197,7 @@ mod tests {
             Ok(_) => panic!("it was taken"),
             Err(error) => error.to_string(),
         };
-        assert!(context(&certificates).ends_with("own.pem: no certificate in PEM form"));
+        assert!(context(&certificates).ends_with("own.pem: not a certificate in PEM format"));
         std::fs::set_permissions(&certificates.key, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(context(&certificates).contains("everybody can read it"));
         let missing = Certificates { key: folder.path().join("none"), ..certificates };

@@ -1,51 +1,43 @@
-//! A worker: what it can do, and the address that it listens on.
+//! A worker, and the address that it listens on.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use openssl::ssl::{Ssl, SslContext};
-use underlay_workload::client::{Client, ClientError};
+use underlay_sync::Mutex;
 
 use crate::HostError;
 use crate::frame::FrameError;
-use crate::job::Job;
+use crate::generator::{Connector, Generator};
 use crate::session::{Session, send_welcome};
 use crate::stream::{Stream, Wire};
 use crate::trust::{Side, Trust};
 
-/// A stranger has this long for a handshake.
+/// The limit for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections that have not proven who they are, at most. When another one comes, the one that has been there longest is turned away: whoever
-/// says nothing keeps nobody out.
+/// The maximum number of unauthenticated connections. When there are more, the oldest is closed, so that silent connections can't keep
+/// others out.
 const MAX_PENDING_HANDSHAKES: usize = 16;
-/// The coordinator before may take so long to go.
+/// How long to wait for the previous coordinator to leave.
 const TURN_TIME: Duration = Duration::from_secs(1);
-/// How often it looks for a connection.
+/// How often it checks for a connection.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 const COPY_BYTES: usize = 64 << 10;
 
-/// Makes a job's connections: called once a thread, at the same time.
-pub type Connect = Box<dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Send + Sync>;
-/// Finds out how a job's system is reached.
-pub type Connector = Box<dyn Fn(&Job) -> Result<Connect, String> + Send + Sync>;
-
-/// What generates a part of a load.
+/// Serves coordinators, one after another.
 pub struct Worker {
-    connector: Connector,
-    /// Its clock counts from here.
-    origin: Instant,
-    is_taken: AtomicBool,
+    generator: Generator,
+    is_busy: AtomicBool,
 }
 
-/// What became of a connection to a worker.
+/// What happened to a connection to a worker.
 #[derive(Clone, Copy, Debug)]
 pub enum ConnectionEvent<'a> {
-    /// Anybody can cause this as often as they like.
+    /// Anyone on the network can cause this at any rate.
     Refused {
         from: SocketAddr,
         why: &'a str,
@@ -66,30 +58,26 @@ pub struct Listener {
     waiting: Waiting,
 }
 
-/// Connections that wait for their handshake, by a number, in the order in which they came.
+/// Connections that wait for their handshake, each with a number, in order of arrival.
 #[derive(Default)]
 struct Waiting(Mutex<VecDeque<(u64, TcpStream)>>);
 
 impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets one more wait, and gives up on those that have waited longest where there are too many.
+    /// Adds one, and closes the oldest if there are too many.
     fn add(&self, number: u64, stream: TcpStream) {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         waiting.push_back((number, stream));
         while waiting.len() > MAX_PENDING_HANDSHAKES {
             if let Some((_, longest)) = waiting.pop_front() {
-                // Its handshake fails, and so its thread ends.
+                // Its handshake fails, and its thread ends.
                 let _ = longest.shutdown(Shutdown::Both);
             }
         }
     }
 
-    /// Whether it was still there.
+    /// Removes one. Returns whether it was still waiting.
     fn remove(&self, number: u64) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         let place = waiting.iter().position(|(one, _)| *one == number);
         place.and_then(|place| waiting.remove(place)).is_some()
     }
@@ -107,8 +95,8 @@ impl Listener {
         let said = |error: std::io::Error| HostError::Listen {
             address: address.to_owned(),
             problem: match error.kind() {
-                std::io::ErrorKind::AddrInUse => format!("{error}: expected a port that nobody has"),
-                std::io::ErrorKind::AddrNotAvailable => format!("{error}: expected one of this host's"),
+                std::io::ErrorKind::AddrInUse => format!("{error}: expected a port that is not in use"),
+                std::io::ErrorKind::AddrNotAvailable => format!("{error}: expected an address of this host"),
                 _ => error.to_string(),
             },
         };
@@ -118,15 +106,15 @@ impl Listener {
         Ok(Listener { listener, context, waiting: Waiting::default() })
     }
 
-    /// Where it is.
+    /// The address that it listens on.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the operating system can't tell.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Takes whoever proves to be trusted. Until then nothing but the handshake is read.
+    /// Performs the handshake. Until it succeeds, nothing else is read.
     fn welcome(&self, stream: TcpStream) -> std::io::Result<Stream> {
         let wire = Wire::tcp(stream, Instant::now() + HANDSHAKE_TIMEOUT)?;
         Stream::accept(Ssl::new(&self.context)?, wire)
@@ -135,24 +123,11 @@ impl Listener {
 
 impl Worker {
     pub fn new(connector: Connector) -> Self {
-        Worker { connector, origin: Instant::now(), is_taken: AtomicBool::new(false) }
+        Worker { generator: Generator::new(connector), is_busy: AtomicBool::new(false) }
     }
 
-    pub(crate) fn now_ns(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// An instant that [`Worker::now_ns`] gave.
-    pub(crate) fn instant(&self, now_ns: u64) -> Instant {
-        self.origin + Duration::from_nanos(now_ns)
-    }
-
-    pub(crate) fn connect(&self, job: &Job) -> Result<Connect, String> {
-        (self.connector)(job)
-    }
-
-    /// Serves one coordinator at a time until `stop` is set, or until nobody came for so long. `said` is told what happens, in
-    /// words.
+    /// Serves one coordinator at a time until `stop` is set, or until there was none for `idle_limit`. `tell` is called with what
+    /// happens.
     pub fn serve(
         &self,
         listener: &Listener,
@@ -164,10 +139,10 @@ impl Worker {
         let mut number = 0;
         std::thread::scope(|scope| {
             while !stop.load(Ordering::Relaxed) {
-                if self.is_taken.load(Ordering::SeqCst) {
+                if self.is_busy.load(Ordering::SeqCst) {
                     busy = Instant::now();
                 }
-                // A connection that waits at that time is still served.
+                // A connection that is already waiting is still served, because this is checked before accepting.
                 if idle_limit.is_some_and(|limit| busy.elapsed() > limit) {
                     return;
                 }
@@ -183,7 +158,7 @@ impl Worker {
                     let welcomed = listener.welcome(stream);
                     let refused = |why: &str| tell(ConnectionEvent::Refused { from, why });
                     if !listener.waiting.remove(number) {
-                        return refused("too many other connections wait for their handshake");
+                        return refused("too many other connections are waiting for their handshake");
                     }
                     match welcomed {
                         Ok(stream) => self.serve_connection(stream, from, stop, tell),
@@ -193,42 +168,46 @@ impl Worker {
                 let named = std::thread::Builder::new().name("visit".to_owned());
                 if let Err(error) = named.spawn_scoped(scope, visit) {
                     listener.waiting.remove(number);
-                    tell(ConnectionEvent::Refused { from, why: &format!("no thread for it: {error}") });
+                    tell(ConnectionEvent::Refused {
+                        from,
+                        why: &format!("can't start a thread for it: {error}"),
+                    });
                 }
             }
         });
     }
 
-    /// Serves the coordinator at the other end of two streams, such as those that ssh gives a program, until it is gone.
+    /// Serves the coordinator at the other end of two streams, such as the standard streams of a program under ssh, until it is gone.
     ///
     /// # Errors
-    /// When the streams can't be used, or something came by them that is not understood.
+    /// When the streams fail, or a message can't be parsed.
     pub fn serve_streams(
         &self,
         input: impl Read + Send + 'static,
         mut output: impl Write + Send,
         stop: &AtomicBool,
     ) -> Result<(), FrameError> {
-        // A socket between, since waiting for one can be limited.
+        // Copied through a socket, because these streams have no timeouts.
         let (inner, outer) = UnixStream::pair()?;
         let (mut to_session, mut from_session) = (outer.try_clone()?, outer);
-        // It can't be woken while it waits for input, and ends with the program.
+        // This thread can't be interrupted while it waits for input. It ends with the program.
         std::thread::Builder::new().name("input".to_owned()).spawn(move || {
             let _ = copy(input, &mut to_session);
             let _ = to_session.shutdown(Shutdown::Write);
         })?;
         std::thread::scope(|scope| {
             let copying = scope.spawn(move || copy(&mut from_session, &mut output));
-            let ended = Session::new(self, Stream::Plain(Wire::unix(inner, Instant::now())), stop).serve();
+            let ended =
+                Session::new(&self.generator, Stream::Plain(Wire::unix(inner, Instant::now())), stop).serve();
             let _ = copying.join();
             ended
         })
     }
 
-    /// Whether there is no other coordinator, now or in a moment.
+    /// Waits a moment for the previous coordinator to leave. Returns whether this one may go on.
     fn take_turn(&self) -> bool {
         let latest = Instant::now() + TURN_TIME;
-        while self.is_taken.swap(true, Ordering::SeqCst) {
+        while self.is_busy.swap(true, Ordering::SeqCst) {
             if Instant::now() > latest {
                 return false;
             }
@@ -245,18 +224,18 @@ impl Worker {
         tell: &(dyn Fn(ConnectionEvent<'_>) + Sync),
     ) {
         if !self.take_turn() {
-            tell(ConnectionEvent::Refused { from, why: "another one coordinates" });
+            tell(ConnectionEvent::Refused { from, why: "another coordinator is active" });
             let _ = send_welcome(&mut stream, true);
             return;
         }
         tell(ConnectionEvent::Coordinates { from });
-        let ended = Session::new(self, stream, stop).serve();
-        self.is_taken.store(false, Ordering::SeqCst);
+        let ended = Session::new(&self.generator, stream, stop).serve();
+        self.is_busy.store(false, Ordering::SeqCst);
         tell(ConnectionEvent::Gone { from, error: ended.as_ref().err() });
     }
 }
 
-/// Passes on what comes as soon as it comes.
+/// Copies data without delay.
 fn copy(mut from: impl Read, to: &mut impl Write) -> std::io::Result<()> {
     let mut buffer = vec![0; COPY_BYTES];
     loop {

@@ -220,15 +220,15 @@ fn a_worker_has_one_coordinator_at_a_time() {
     let first = Coordinator::connect(&at(&[&worker.address]), Some(&trust)).unwrap();
     let error = Coordinator::connect(&at(&[&worker.address]), Some(&trust)).map(drop).unwrap_err();
     assert!(
-        error.to_string().ends_with("it works for another coordinator: wait until that is done"),
+        error.to_string().ends_with("it is working for another coordinator: wait until that has finished"),
         "{error}"
     );
     first.run(&job("load"), &AtomicBool::new(false), &|_| ()).unwrap();
     let twice = at(&[&worker.address, &worker.address]);
     let error = Coordinator::connect(&twice, Some(&trust)).map(drop).unwrap_err();
-    assert!(error.to_string().contains("is there twice"), "{error}");
+    assert!(error.to_string().contains("is listed twice"), "{error}");
     let error = Coordinator::connect(&at(&[&worker.address]), None).map(drop).unwrap_err();
-    assert!(error.to_string().contains("expected a token, or certificates"), "{error}");
+    assert!(error.to_string().contains("give a token or certificates"), "{error}");
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn a_worker_answers_on_its_standard_streams() {
     assert_eq!(ask(Request::Report), Answer::Failed("nothing was prepared".to_owned()));
     let part = job("load").divided(1).unwrap().remove(0);
     assert_eq!(ask(Request::Prepare(Box::new(part))), Answer::Done);
-    assert_eq!(ask(Request::Collect), Answer::Failed("its run goes on".to_owned()));
+    assert_eq!(ask(Request::Collect), Answer::Failed("its run is not finished".to_owned()));
     // A begin that is over, or years ahead, is no begin.
     assert!(matches!(ask(Request::Start { at_ns: 0 }), Answer::Failed(_)));
     assert!(matches!(ask(Request::Start { at_ns: u64::MAX }), Answer::Failed(_)));

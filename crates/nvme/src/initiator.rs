@@ -6,7 +6,6 @@
 
 mod association;
 mod controller;
-mod device;
 mod dialer;
 mod discovery;
 mod error;
@@ -21,8 +20,7 @@ mod repetition;
 mod stats;
 mod unflushed;
 
-pub use controller::Controller;
-pub use device::RemoteDevice;
+pub use controller::{Controller, RemoteDevice};
 pub use dialer::Dialer;
 pub use discovery::discover;
 pub use error::InitiatorError;

@@ -3,17 +3,12 @@
 //! Every connection is a queue and has a thread of its own, which takes commands and hands them to devices. Devices answer on
 //! any thread; an answer is sent by whoever has it, without waiting for the host.
 
-mod admin;
 mod buffers;
 mod connection;
-mod controller;
 mod counters;
-mod fabric;
 mod housekeeper;
-mod io;
 mod lease;
 mod outbox;
-mod queue;
 mod subsystems;
 mod transfer;
 
@@ -33,7 +28,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::stream::{ByteStream, Recorded, Socket};
 use connection::Connection;
 use housekeeper::Housekeeper;
-use queue::Queue;
+use subsystems::controller::queue::Queue;
 
 pub use counters::{ConnectionSnapshot, NamespaceCounters, QueueSnapshot};
 pub use lease::{HostIdentity, LEASE_GRACE, LeaseStore, Writers};

@@ -1,8 +1,8 @@
-//! Every operation of a run in a Parquet file, for whoever wants to work out figures anew.
+//! Every operation of a run in a Parquet file, for computing other figures from it.
 //!
-//! One row an operation: `operation` and `answer` as words, `thread`, and three times in nanoseconds of modelled time
-//! from the begin of the measured time, `intended_ns`, `start_ns` and `end_ns`. What was due, sent or answered within
-//! that time is there; times before its begin are below zero.
+//! It has one row per operation: `operation` and `answer` as words, `thread`, and `intended_ns`, `start_ns` and `end_ns` in nanoseconds
+//! of modelled time since the start of the measured time. It contains every operation that was due, sent or answered in that time;
+//! times before its start are negative.
 
 mod reader;
 mod schema;
@@ -13,13 +13,13 @@ use std::path::PathBuf;
 pub use reader::read;
 pub use writer::write;
 
-/// Why a raw log was not written or read.
+/// Why a raw log could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum RawLogError {
     #[error("cannot write the raw log {}: {source}", .path.display())]
     Write { path: PathBuf, source: parquet::errors::ParquetError },
     #[error("cannot read the raw log {}: {source}", .path.display())]
     Read { path: PathBuf, source: parquet::errors::ParquetError },
-    #[error("{} is a Parquet file and no raw log: {problem}", .path.display())]
+    #[error("{} is a Parquet file but not a raw log: {problem}", .path.display())]
     Content { path: PathBuf, problem: String },
 }

@@ -13,11 +13,11 @@ use underlay_workload::{OperationKind, RawAnswer, RawOperation};
 use crate::RawLogError;
 use crate::schema::{COLUMNS, schema};
 
-/// Hands every operation of the file to `take`, in the file's order.
+/// Calls `visit` with every operation of the file, in the file's order.
 ///
 /// # Errors
 /// When the file can't be read, or holds something else.
-pub fn read(path: &Path, mut take: impl FnMut(RawOperation)) -> std::result::Result<(), RawLogError> {
+pub fn read(path: &Path, mut visit: impl FnMut(RawOperation)) -> std::result::Result<(), RawLogError> {
     let failed = |source: ParquetError| RawLogError::Read { path: path.to_owned(), source };
     let content = |problem: String| RawLogError::Content { path: path.to_owned(), problem };
     let file = File::open(path).map_err(|error| failed(error.into()))?;
@@ -37,7 +37,7 @@ pub fn read(path: &Path, mut take: impl FnMut(RawOperation)) -> std::result::Res
         let group = reader.get_row_group(group).map_err(failed)?;
         let columns = Columns::of(group.as_ref()).map_err(failed)?;
         for row in 0..columns.threads.len() {
-            take(columns.operation(row).map_err(content)?);
+            visit(columns.operation(row).map_err(content)?);
         }
     }
     Ok(())
@@ -69,7 +69,7 @@ impl Columns {
         let kind = kind.ok().and_then(|name| OperationKind::ALL.into_iter().find(|kind| kind.name() == name));
         let answer = answer.ok().and_then(|name| RawAnswer::ALL.into_iter().find(|one| one.name() == name));
         let (Some(kind), Some(answer)) = (kind, answer) else {
-            return Err(format!("row {row} of a group has an operation or an answer that is not known"));
+            return Err(format!("row {row} of a group has an unknown operation or answer"));
         };
         Ok(RawOperation {
             kind,

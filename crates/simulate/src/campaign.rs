@@ -1,8 +1,8 @@
 //! As many seeds as there is time for.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use underlay_sync::UnsimulatedMutex;
 
 use crate::child::Player;
 use crate::problem::Problem;
@@ -71,7 +71,7 @@ pub fn run(
     let began = Instant::now();
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
-    let summary = Mutex::new(Summary::default());
+    let summary = UnsimulatedMutex::new(Summary::default());
     let play = || -> Result<(), Problem> {
         loop {
             let mut player = start(plan.bug.as_deref())?;
@@ -87,7 +87,7 @@ pub fn run(
                 let script = generate(seed, plan.subject);
                 let report = player.play(&script)?;
                 let has_failed = report.failure.is_some();
-                let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut summary = summary.lock();
                 summary.add(&script, &report);
                 summary.took = began.elapsed();
                 tell(&summary, &script, &report)?;
@@ -113,7 +113,7 @@ pub fn run(
             worker.join().unwrap_or_else(|_| Err(Problem::Bug("a campaign's thread has panicked".into())))
         })
     });
-    let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut summary = summary.into_inner();
     summary.took = began.elapsed();
     match outcome {
         Err(Problem::Interrupted) => summary.was_interrupted = true,

@@ -93,9 +93,9 @@ impl Player {
     /// When it can't be played, and when the user wants no answer any more.
     pub fn play(&mut self, script: &Script) -> Result<Report, Problem> {
         let fail = |words: String| Ok(Report { failure: Some(words), ..Report::default() });
-        let asked = serde_json::to_string(script)
+        let text = serde_json::to_string(script)
             .map_err(|error| Problem::Bug(format!("a script can't be written down: {error}")))?;
-        if !self.child.stdin.as_mut().is_some_and(|input| writeln!(input, "{asked}").is_ok()) {
+        if !self.child.stdin.as_mut().is_some_and(|input| writeln!(input, "{text}").is_ok()) {
             return self.ended();
         }
         let deadline = Instant::now() + PATIENCE;

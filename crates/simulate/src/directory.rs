@@ -8,9 +8,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use underlay_attach::directory::core::{Core, Kind, NewNode, ROOT, RenameMode, WriteOptions};
 use underlay_storage::device::{BlockDevice, DeviceError, Done, Geometry, Request};
-use underlay_storage::failed_sync::BelievableSync;
 use underlay_sync::simulation::{Group, World};
-use underlay_sync::thread;
+use underlay_sync::{UnsimulatedMutex, thread};
 
 use crate::content::BLOCK_BYTES;
 use crate::disk::Disk;
@@ -92,7 +91,7 @@ struct Rig {
     opened: Slot<Result<Arc<Core>, String>>,
     /// In this life of the file system. Each is open while it has a name: a failed flush is not forgotten then.
     inodes: BTreeMap<String, u64>,
-    names: Arc<std::sync::Mutex<Vec<Name>>>,
+    names: Arc<UnsimulatedMutex<Vec<Name>>>,
     has_taken_stock: bool,
     files: u32,
 }
@@ -111,7 +110,7 @@ pub fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc<Events
         process: world.new_group(),
         opened: Slot::default(),
         inodes: BTreeMap::new(),
-        names: Arc::new(std::sync::Mutex::new((0..setup.files).map(|_| nothing()).collect())),
+        names: Arc::new(UnsimulatedMutex::new((0..setup.files).map(|_| nothing()).collect())),
         has_taken_stock: true,
         files: 0,
     };
@@ -127,7 +126,7 @@ pub fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc<Events
 
 impl Rig {
     fn names(&self) -> std::sync::MutexGuard<'_, Vec<Name>> {
-        self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.names.lock()
     }
 
     fn open(&mut self, is_new: bool) {
@@ -135,12 +134,7 @@ impl Rig {
         self.process = self.world.new_group();
         self.opened = Slot::default();
         // As whatever writes through a page cache does.
-        let as_device = |disk: &Disk| -> Arc<dyn BlockDevice> {
-            match self.setup.forgets_failed_flush {
-                true => Arc::new(BelievableSync::new(disk.handle(self.process))),
-                false => Arc::new(disk.handle(self.process)),
-            }
-        };
+        let as_device = |disk: &Disk| -> Arc<dyn BlockDevice> { disk.device(self.process) };
         let handles: Vec<_> = self.disks.iter().map(as_device).collect();
         let (tree, slot) = (self.setup.tree.clone(), self.opened.clone());
         let begin = move || {
@@ -292,7 +286,7 @@ impl Rig {
                 return;
             }
             // The name that it had then, and what came later: older ones are over.
-            for bindings in names.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter_mut() {
+            for bindings in names.lock().iter_mut() {
                 let durable = bindings.iter().rposition(|binding| {
                     binding.since < began
                         && binding.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, &synced))

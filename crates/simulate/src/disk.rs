@@ -4,10 +4,12 @@
 //! happens, in part or whole, before anybody else sees the disk; its answers reach nobody.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+use underlay_sync::UnsimulatedMutex;
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::failed_sync::BelievableSync;
 use underlay_sync::simulation::{Group, Random, World};
 
 use crate::content::BLOCK_BYTES;
@@ -27,7 +29,7 @@ struct Shared {
     capacity_bytes: u64,
     /// A flush that fails has lost what it was to write, as the page cache of Linux does: the next one succeeds.
     forgets_failed_flush: bool,
-    state: Mutex<State>,
+    state: UnsimulatedMutex<State>,
 }
 
 /// A part of a request's life that may fail.
@@ -82,17 +84,25 @@ impl Disk {
                 hardware: world.own_group(),
                 capacity_bytes,
                 forgets_failed_flush,
-                state: Mutex::new(state),
+                state: UnsimulatedMutex::new(state),
             }),
         }
     }
 
-    pub fn handle(&self, user: Group) -> Handle {
+    /// As a process opens it. One behind a page cache forgets what a failed flush was to write, so that is remembered.
+    pub fn device(&self, user: Group) -> Arc<dyn BlockDevice> {
+        match self.shared.forgets_failed_flush {
+            true => Arc::new(BelievableSync::new(self.handle(user))),
+            false => Arc::new(self.handle(user)),
+        }
+    }
+
+    fn handle(&self, user: Group) -> Handle {
         Handle { disk: self.clone(), user }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     /// The next so many requests of this kind fail.

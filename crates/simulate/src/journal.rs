@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use underlay_storage::device::{BlockDevice, DeviceError};
+use underlay_storage::device::DeviceError;
 use underlay_storage::journal::{Journal, Recovered, Snapshot};
 use underlay_sync::simulation::{Group, World};
 use underlay_sync::{Mutex, MutexGuard, thread};
@@ -121,7 +121,7 @@ impl Rig {
     fn open(&mut self) {
         self.process = self.world.new_group();
         self.opened = Slot::default();
-        let device: Arc<dyn BlockDevice> = Arc::new(self.disk.handle(self.process));
+        let device = self.disk.device(self.process);
         let range = 0..device.geometry().capacity_bytes / 8192 * 8192;
         let (slot, owner, events) = (self.opened.clone(), Arc::clone(&self.owner), Arc::clone(&self.events));
         let bytes = self.setup.snapshot_mib * MIB;
@@ -169,7 +169,7 @@ impl Rig {
     fn commit(&mut self) {
         let Some(journal) = self.journal() else { return };
         let (owner, events) = (Arc::clone(&self.owner), Arc::clone(&self.events));
-        let asked = {
+        let requested = {
             let mut owner = lock(&owner);
             owner.commits_under_way += 1;
             owner.appended
@@ -181,7 +181,7 @@ impl Rig {
             let mut owner = lock(&owner);
             owner.commits_under_way = owner.commits_under_way.saturating_sub(1);
             if outcome.is_ok() && !is_void {
-                owner.committed = owner.committed.max(asked);
+                owner.committed = owner.committed.max(requested);
             }
         };
         self.small(move || journal.commit(Box::new(done)));

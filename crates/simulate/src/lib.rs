@@ -19,11 +19,11 @@ pub mod model;
 mod network;
 pub mod problem;
 mod run;
-mod scenes;
 pub mod script;
 pub mod shrink;
 mod slot;
 mod stop;
+mod tree;
 mod user;
 mod volumes;
 

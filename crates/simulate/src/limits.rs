@@ -5,9 +5,9 @@ use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use crate::layers::Tree;
 use crate::problem::Problem;
 use crate::script::{Script, Setup, Step};
+use crate::tree::Tree;
 
 const MAX_SCRIPT_BYTES: u64 = 4 << 20;
 /// Each crash leaves threads behind until the process ends.

@@ -107,6 +107,17 @@ impl VolumeModel {
         self.snapshots.insert(moment);
     }
 
+    /// A snapshot that the server takes of what it has: where an earlier server `has_lost` something, the host may have yet to
+    /// write that again.
+    pub fn snapshot_at_server(&self, began: Moment, ended: Moment, has_lost: bool) -> VolumeModel {
+        if !has_lost {
+            return self.snapshot(began, ended);
+        }
+        let mut of_server = self.clone();
+        of_server.lose_what_was_not_durable(began, ended);
+        of_server.snapshot(began, ended)
+    }
+
     pub fn end_snapshot(&mut self, moment: Moment) {
         self.snapshots.remove(&moment);
     }

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use underlay_nvme::initiator::Dialer;
 use underlay_nvme::stream::{ByteStream, Readiness};
 use underlay_nvme::target::Target;
 use underlay_sync::simulation::{Group, World};
-use underlay_sync::{Condvar, Instant, Mutex, thread};
+use underlay_sync::{Condvar, Instant, Mutex, UnsimulatedMutex, thread};
 
 /// One way, in virtual time.
 const LATENCY_US: u64 = 40;
@@ -25,7 +25,7 @@ pub struct Network {
 struct Shared {
     world: World,
     hardware: Group,
-    state: StdMutex<State>,
+    state: UnsimulatedMutex<State>,
 }
 
 #[derive(Default)]
@@ -76,12 +76,12 @@ struct End {
 
 impl Network {
     pub fn new(world: &World) -> Network {
-        let (hardware, state) = (world.own_group(), StdMutex::default());
+        let (hardware, state) = (world.own_group(), UnsimulatedMutex::default());
         Network { shared: Arc::new(Shared { world: world.clone(), hardware, state }) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     pub fn listen(&self, server: Group, target: Arc<Target>) {

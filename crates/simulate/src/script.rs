@@ -1,11 +1,12 @@
 //! What happens in a simulation, as a text that can be shortened and kept.
 
+mod scenes;
+
 use serde::{Deserialize, Serialize};
 use underlay_sync::simulation::Random;
 
 use crate::disk::What;
-use crate::layers::Tree;
-use crate::scenes;
+use crate::tree::Tree;
 
 /// A run, to the last detail: the same script does the same each time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
 //! A place for what a task brings.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
+use underlay_sync::UnsimulatedMutex;
 
-pub struct Slot<T>(Arc<Mutex<Option<T>>>);
+pub struct Slot<T>(Arc<UnsimulatedMutex<Option<T>>>);
 
 impl<T> Default for Slot<T> {
     fn default() -> Slot<T> {
@@ -18,7 +19,7 @@ impl<T> Clone for Slot<T> {
 
 impl<T> Slot<T> {
     fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub fn fill(&self, item: T) {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+use underlay_sync::UnsimulatedMutex;
 
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
 use underlay_sync::simulation::{Group, World};
@@ -30,7 +31,7 @@ pub struct Events {
     pub anything_goes: AtomicBool,
     pub acknowledged: AtomicU64,
     pub refused: AtomicU64,
-    unfit: Mutex<Option<String>>,
+    unfit: UnsimulatedMutex<Option<String>>,
 }
 
 impl Events {
@@ -44,11 +45,11 @@ impl Events {
 
     /// The set-up can't be played, which is nobody's failure.
     pub fn refuse_setup(&self, why: String) {
-        *self.unfit.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        *self.unfit.lock() = Some(why);
     }
 
     pub fn unfit(&self) -> Option<String> {
-        self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.unfit.lock().clone()
     }
 }
 
@@ -56,7 +57,7 @@ impl Events {
 pub struct User {
     pub name: String,
     pub events: Arc<Events>,
-    state: Mutex<State>,
+    state: UnsimulatedMutex<State>,
 }
 
 struct State {
@@ -68,11 +69,15 @@ struct State {
 impl User {
     pub fn new(name: &str, events: &Arc<Events>, model: VolumeModel) -> Arc<User> {
         let state = State { model, under_way: BTreeMap::new() };
-        Arc::new(User { name: name.to_owned(), events: Arc::clone(events), state: Mutex::new(state) })
+        Arc::new(User {
+            name: name.to_owned(),
+            events: Arc::clone(events),
+            state: UnsimulatedMutex::new(state),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub fn with_model<T>(&self, act: impl FnOnce(&mut VolumeModel) -> T) -> T {
@@ -325,10 +330,10 @@ pub fn await_answer<T: Send + 'static>(
     what: &str,
     ask: impl FnOnce(Box<dyn FnOnce(T) + Send>),
 ) -> T {
-    let slot = Arc::new(Mutex::new(None));
+    let slot = Arc::new(UnsimulatedMutex::new(None));
     let filled = Arc::clone(&slot);
-    ask(Box::new(move |answer| *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer)));
-    wait_until(world, || what.to_owned(), || slot.lock().unwrap_or_else(PoisonError::into_inner).is_some());
-    let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    ask(Box::new(move |answer| *filled.lock() = Some(answer)));
+    wait_until(world, || what.to_owned(), || slot.lock().is_some());
+    let answer = slot.lock().take();
     answer.expect("it was just there")
 }

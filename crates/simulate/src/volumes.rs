@@ -8,9 +8,10 @@ mod unfinished;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use underlay_sync::UnsimulatedMutex;
 
 use underlay_storage::device::BlockDevice;
 use underlay_sync::simulation::World;
@@ -37,7 +38,7 @@ const BLOCK: u64 = 4096;
 const HOST: &str = "a";
 
 /// Volumes by name, as the model has them.
-type Known = Arc<Mutex<BTreeMap<String, Arc<User>>>>;
+type Known = Arc<UnsimulatedMutex<BTreeMap<String, Arc<User>>>>;
 
 struct Rig {
     world: World,
@@ -55,7 +56,7 @@ struct Rig {
     server: Server,
     host: Option<Host>,
     known: Known,
-    unfinished: Arc<Mutex<Vec<Unfinished>>>,
+    unfinished: Arc<UnsimulatedMutex<Vec<Unfinished>>>,
     snapshots: u32,
     /// The last one that went when everything was there twice.
     pulled_out: Option<usize>,
@@ -102,7 +103,7 @@ pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>)
         serves_other: false,
         server,
         host: None,
-        known: Arc::new(Mutex::new(known)),
+        known: Arc::new(UnsimulatedMutex::new(known)),
         unfinished: Arc::default(),
         snapshots: 0,
         pulled_out: None,
@@ -120,11 +121,11 @@ pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>)
 
 impl Rig {
     fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<User>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn unfinished(&self) -> std::sync::MutexGuard<'_, Vec<Unfinished>> {
-        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unfinished.lock()
     }
 
     /// The volumes that a script uses, snapshots that are not exported left out.
@@ -178,7 +179,7 @@ impl Rig {
         self.check_members(pool);
         let there = pool.list();
         let now = self.events.next();
-        let missed: Vec<Unfinished> = std::mem::take(&mut *self.server.missed.lock().unwrap());
+        let missed: Vec<Unfinished> = std::mem::take(&mut *self.server.missed.lock());
         let mut known = self.known();
         for one in missed {
             match one {
@@ -324,7 +325,7 @@ impl Rig {
             false,
         );
         let missed = std::mem::take(&mut *self.unfinished());
-        self.server.missed.lock().unwrap().extend(missed);
+        self.server.missed.lock().extend(missed);
     }
 
     fn stop_server(&mut self, takes_power: bool) {
@@ -336,7 +337,7 @@ impl Rig {
             self.network.process_ended(self.server.process);
         }
         // What an earlier server left to be found out stays to be found out.
-        let missed = std::mem::take(&mut *self.server.missed.lock().unwrap());
+        let missed = std::mem::take(&mut *self.server.missed.lock());
         self.unfinished().extend(missed);
         if self.setup.is_remote {
             let has_lost = self.has_lost.load(Ordering::Relaxed);
@@ -414,7 +415,7 @@ impl Rig {
         let _ = std::fs::create_dir(self.other_folder());
         self.start_other_server();
         let missed = std::mem::take(&mut *self.unfinished());
-        self.server.missed.lock().unwrap().extend(missed);
+        self.server.missed.lock().extend(missed);
     }
 
     /// Only there once the other pool was served.

@@ -1,28 +1,28 @@
 //! The catalogue: media as data, one TOML file each, every number with its source.
 
 mod curves;
+mod factory;
 mod files;
-mod kinds;
 mod layouts;
 pub mod parameters;
-mod plain_text;
-mod reader;
+mod quantity;
+mod read;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
+use underlay_config::{Diagnostics, nearest};
 
 pub use curves::{Curve, Distribution};
-pub use kinds::{MediumKind, ModelParameters};
 pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
 pub use parameters::{
-    CloudParameters, Entry, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredDevice,
-    MeasuredLoad, MeasuredOrder, MeasuredParameters, NetworkParameters, OrderProperty, PmemParameters,
-    Property, Quantity, Service, Tail, TailDistributions, TailMeasure,
+    CloudParameters, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredDevice, MeasuredLoad,
+    MeasuredOrder, MeasuredParameters, MediumKind, ModelParameters, NetworkParameters, OrderProperty,
+    PmemParameters, Service, Tail, TailDistributions, TailMeasure,
 };
-pub use plain_text::control_character;
-pub use reader::{CatalogueError, Mistake};
+pub use quantity::{Entry, Property, Quantity};
 
 use crate::medium::MediumModel;
 use crate::stack::InitialState;
@@ -207,8 +207,8 @@ impl Medium {
     ///
     /// # Errors
     /// Lists every mistake with its line and column; `file_name` serves these messages only.
-    pub fn parse(file_name: &str, text: &str) -> Result<Medium, CatalogueError> {
-        reader::parse(file_name, text)
+    pub fn parse(file_name: &str, text: &str) -> Result<Medium, Diagnostics> {
+        read::parse(file_name, text)
     }
 
     /// As sold.
@@ -261,7 +261,7 @@ impl Medium {
     pub fn model(&self, capacity_bytes: u64, seed: u64, initial: InitialState) -> Box<dyn MediumModel> {
         assert!(capacity_bytes > 0, "a device of no bytes");
         let scale = (capacity_bytes as f64 / self.capacity.value).min(1.0);
-        kinds::model(&self.model, self.tail.as_ref(), capacity_bytes, scale, seed, initial)
+        factory::model(&self.model, self.tail.as_ref(), capacity_bytes, scale, seed, initial)
     }
 
     /// One line for a list: title, capacity, price.
@@ -369,38 +369,4 @@ pub fn find(name: &str) -> Result<Medium, UnknownMedium> {
     let suggestions =
         nearest(name, known.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
     Err(UnknownMedium { name: name.to_owned(), suggestions, known })
-}
-
-/// Those of `candidates` that `word` may have been meant to be, nearest first, two at the most.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    // Long words are no typing mistakes, and the comparison is quadratic.
-    if word.len() > 64 {
-        return Vec::new();
-    }
-    let mut near: Vec<(bool, usize, &str)> = candidates
-        .filter_map(|candidate| {
-            let distance = edit_distance(word, candidate);
-            let contained = word.len() >= 3 && candidate.contains(word);
-            // What was left off says more than letters that happen to be alike: names share their patterns.
-            (distance <= 1 + candidate.len() / 4 || contained).then_some((!contained, distance, candidate))
-        })
-        .collect();
-    near.sort_unstable();
-    near.into_iter().take(2).map(|(_, _, candidate)| candidate).collect()
-}
-
-/// Levenshtein's distance in characters.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let cost = if from == *to { diagonal } else { 1 + diagonal.min(row[j]).min(row[j + 1]) };
-            diagonal = row[j + 1];
-            row[j + 1] = cost;
-        }
-    }
-    row[b.len()]
 }

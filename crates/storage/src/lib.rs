@@ -19,3 +19,4 @@ pub mod pacer;
 pub mod predict;
 pub mod stack;
 pub mod time;
+mod waker;

@@ -73,3 +73,14 @@ pub trait MediumModel: Send {
         Vec::new()
     }
 }
+
+/// What a device went through before it is first used. It matters to flash, whose free space is spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InitialState {
+    /// As it left the factory, or was wholly discarded: nothing is mapped.
+    #[default]
+    Fresh,
+    /// Written over at random until write amplification no longer changes.
+    Steady,
+}

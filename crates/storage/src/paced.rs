@@ -16,15 +16,23 @@ use crate::backing::Backing;
 use crate::clock::{Clock, VirtualClock};
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use crate::pacer::Waker;
-use crate::stack::Pace;
 use crate::time::Time;
+use crate::waker::Waker;
 
 /// Every modelled device is addressed in blocks of this size.
 pub const BLOCK_BYTES: u32 = 4096;
 
 /// "No event": further away than any clock gets.
 pub(crate) const NEVER: u64 = u64::MAX;
+
+/// Whether requests take their modelled time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    Modelled,
+    /// Fast-forward: requests complete at once while the models' state goes on.
+    Immediate,
+}
 
 /// What a program's request waits outside of the device, on its way there and its answer's way back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,39 +2,22 @@
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use underlay_sync::{Condvar, Mutex};
 
 use crate::clock::Clock;
 use crate::device::DeviceError;
 use crate::paced::{Core, NEVER, Paced};
 use crate::time::Time;
+use crate::waker::Waker;
 
 /// A sleeping thread is woken this late, or less: the rest of the way to an event it spins. Measured on
 /// virtual machines, where timers are 50 us late at the median.
 const SPIN: Duration = Duration::from_micros(60);
-
-/// What a device calls when its next event may be earlier than the one the pacer sleeps for.
-pub(crate) struct Waker {
-    /// Until when the pacer sleeps, in the model's nanoseconds; 0 while it is awake and looks by itself.
-    sleeping_until_ns: AtomicU64,
-    stop: AtomicBool,
-    lock: Mutex<()>,
-    changed: Condvar,
-}
-
-impl Waker {
-    pub(crate) fn wake(&self, next_ns: u64) {
-        // The pacer announces its sleep before it looks at the devices a last time, and a device publishes
-        // its event before it looks here: one of the two sees the other.
-        if next_ns < self.sleeping_until_ns.load(Ordering::SeqCst) {
-            let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            self.changed.notify_one();
-        }
-    }
-}
 
 /// Completes the requests of its devices in real time: sleeps until shortly before the earliest event and
 /// spins for the rest. Idle devices cost nothing. Stops with the value; requests still under way are
@@ -75,7 +58,7 @@ impl Drop for Pacer {
     fn drop(&mut self) {
         self.waker.stop.store(true, Ordering::SeqCst);
         {
-            let _guard = self.waker.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _guard = self.waker.lock.lock();
             self.waker.changed.notify_one();
         }
         if let Some(thread) = self.thread.take() {
@@ -128,7 +111,7 @@ fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
 }
 
 fn sleep(cores: &[Arc<Core>], waker: &Waker, until_ns: u64, wait: Option<Duration>) {
-    let guard = waker.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let guard = waker.lock.lock();
     waker.sleeping_until_ns.store(until_ns, Ordering::SeqCst);
     if earliest(cores).0 == until_ns && !waker.stop.load(Ordering::SeqCst) {
         // Woken early or for nothing, the caller looks again.

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use underlay_record::{DeviceActivity, DeviceDescription};
 
 use crate::backing::{Backing, Durability, FileBacking, MemoryBacking, NullBacking};
@@ -20,6 +19,8 @@ use crate::device::BlockDevice;
 use crate::faults::{Arming, FaultyDevice};
 use crate::layers::Mirror;
 use crate::layers::workers::Workers;
+pub use crate::medium::InitialState;
+pub use crate::paced::Pace;
 use crate::paced::{self, BLOCK_BYTES, Paced, PathCost};
 use crate::pacer::Pacer;
 use crate::time::Time;
@@ -27,16 +28,7 @@ use layers::Layer;
 pub use remote::{Figure, OpenedRemote, Opener, RemoteConnection};
 use remote::{NoOpener, Remote};
 pub use secret_places::SecretPlaces;
-pub use spec::{BackingSpec, DeviceSpec, InitialState, Node, RemoteSpec, StackSpec, VolumeSpec};
-
-/// Whether requests take their modelled time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pace {
-    Modelled,
-    /// Fast-forward: requests complete at once while the models' state goes on.
-    Immediate,
-}
+pub use spec::{BackingSpec, DeviceSpec, Node, RemoteSpec, StackSpec, VolumeSpec};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {

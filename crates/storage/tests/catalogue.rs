@@ -161,40 +161,37 @@ fn all_mistakes_are_shown_at_once_and_in_place() {
         .replace("price = \"Our", "cost = \"Our")
         .replace("figure = \"random-read-iops\"", "figure = \"random-read\"");
     let found = mistakes(&text);
-    let kind = format!("disk.toml:{}:8: `kind` is \"disk\"", line_of(&text, "kind ="));
-    assert!(found.iter().any(|line| line.starts_with(&kind)), "{found:#?}");
+    let kind = format!("disk.toml:{}:8", line_of(&text, "kind ="));
+    assert!(found.iter().any(|line| line.ends_with(&kind)), "{found:#?}");
+    assert!(found.iter().any(|line| line.contains("unknown value \"disk\" for `kind`")), "{found:#?}");
     assert!(
         found.iter().any(|line| line.contains("there is no source \"price\" in [sources]")),
         "{found:#?}"
     );
     assert!(found.iter().any(|line| line.contains("no entry refers to the source \"cost\"")), "{found:#?}");
-    let figure = format!("disk.toml:{}:10: `figure` is", line_of(&text, "figure = \"random-read\""));
-    assert!(found.iter().any(|line| line.starts_with(&figure)), "{found:#?}");
+    let figure = format!("disk.toml:{}:10", line_of(&text, "figure = \"random-read\""));
+    assert!(found.iter().any(|line| line.ends_with(&figure)), "{found:#?}");
 }
 
 #[test]
 fn each_kind_of_mistake_is_found() {
     for (from, to, expected) in [
-        ("heads = { value = 8", "heads = { value = \"8\"", "`value` must be a number from 1 to 64"),
-        ("heads = { value = 8", "heads = { value = 99", "`value` must be a number from 1 to 64"),
-        (
-            "heads = { value = 8, source",
-            "heads = { value = 8, sauce",
-            "has no `sauce`: did you mean `source`?",
-        ),
+        ("heads = { value = 8", "heads = { value = \"8\"", "expected a number from 1 to 64"),
+        ("heads = { value = 8", "heads = { value = 99", "expected a number from 1 to 64"),
+        ("heads = { value = 8, source", "heads = { value = 8, sauce", "did you mean `source`?"),
         (
             "heads = { value = 8, source = \"manual\" }",
             "heads = 8",
-            "`heads` must be { value = .., source = \"..\" }",
+            "expected { value = .., source = \"..\" }",
         ),
-        ("zones = ", "zone = ", "[model] has no `zone`: did you mean `zones`?"),
-        ("zones = ", "zone = ", "[model] lacks `zones`"),
+        ("zones = ", "zone = ", "did you mean `zones`?"),
+        ("zones = ", "zone = ", "`zones` is missing in [model]"),
         ("value = 17.06", "value = 7.06", "an average read seek of 7.5 ms does not go with"),
         ("value = 61.6", "value = 161.6", "the inner tracks are faster"),
-        ("usd = 300", "usd = -1", "`usd` must be a number from 0.01"),
-        ("name = \"hdd-7200-sas\"", "name = \"HDD 7200\"", "`name` may hold small letters"),
+        ("usd = 300", "usd = -1", "expected a number from 0.01"),
+        ("name = \"hdd-7200-sas\"", "name = \"HDD 7200\"", "expected small letters, digits and dashes"),
         ("label = \"datasheet\"\nnote", "label = \"proxy\"\nremark", "a proxy needs a `note`"),
-        ("[model]", "[modell]", "a medium lacks `model`"),
+        ("[model]", "[modell]", "`model` is missing in a medium"),
         ("year = 2010", "year = 2010 2011", "disk.toml:4"),
     ] {
         assert!(GOOD.contains(from), "{from}");

@@ -136,7 +136,7 @@ fn the_virtual_prober_agrees_with_predictions() {
             seed: 3,
         };
         let predicted = predict::closed_loop(&mut *model(), &load);
-        let asked = fit::Load {
+        let load = fit::Load {
             pattern: load.pattern,
             block_bytes: load.block_bytes,
             queue_depth: load.queue_depth,
@@ -148,7 +148,7 @@ fn the_virtual_prober_agrees_with_predictions() {
             most_requests: load.requests,
             seed: load.seed,
         };
-        let probed = VirtualTarget::new(model()).run(&asked).unwrap();
+        let probed = VirtualTarget::new(model()).run(&load).unwrap();
         let relative = probed.latency.mean_us() / predicted.latency.mean_us() - 1.0;
         assert!(relative.abs() < 0.01, "{name}: {relative}");
     }

@@ -452,9 +452,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// As many as PROPTEST_CASES says, if it does.
 fn cases(count: u32) -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { asked.cases } else { count };
-    ProptestConfig { cases, failure_persistence: None, ..asked }
+    let configured = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { configured.cases } else { count };
+    ProptestConfig { cases, failure_persistence: None, ..configured }
 }
 
 proptest! {

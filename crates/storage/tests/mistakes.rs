@@ -38,11 +38,11 @@ fn of_distributions_and_curves() {
         ),
         ("read_latency_us = { quantiles = [[50, 600]]", "50 is no share"),
         ("read_latency_us = { quantiles = [[0.5, -1]]", "-1 lies outside 0 to 100000000"),
-        ("read_latency_us = { quantiles = [[0.5, 1, 2]]", "`quantiles` must be pairs of a share and a value"),
-        ("read_latency_us = { quantiles = [0.5, 1]", "`quantiles` must be pairs"),
+        ("read_latency_us = { quantiles = [[0.5, 1, 2]]", "expected pairs of a share and a value"),
+        ("read_latency_us = { quantiles = [0.5, 1]", "expected pairs"),
         ("read_latency_us = { quantiles = []", "needs 1 to 1000 quantiles"),
-        ("read_latency_us = { quantile = [[0.5, 1]]", "has no `quantile`: did you mean `quantiles`?"),
-        ("read_latency_us = { value = 1, quantiles = [[0.5, 1]]", "has no `quantiles`"),
+        ("read_latency_us = { quantile = [[0.5, 1]]", "did you mean `quantiles`?"),
+        ("read_latency_us = { value = 1, quantiles = [[0.5, 1]]", "unknown key `quantiles`"),
     ] {
         found(CLOUD, read, to, expected);
     }
@@ -50,7 +50,7 @@ fn of_distributions_and_curves() {
     for (to, expected) in [
         ("read_mb_s_by_requests = { points = [[4, 1900], [1, 5200]]", "must go from left to right"),
         ("read_mb_s_by_requests = { points = [[1, 0]]", "lies outside 1 to 1000000"),
-        ("read_mb_s_by_requests = { value = 3", "lacks `points`"),
+        ("read_mb_s_by_requests = { value = 3", "`points` is missing"),
     ] {
         found(PMEM, curve, to, expected);
     }
@@ -69,7 +69,7 @@ fn of_volumes() {
         (
             "degraded_factor = { value = 0.5",
             "degraded_factor = { value = 5",
-            "must be a number from 0.001 to 1",
+            "expected a number from 0.001 to 1",
         ),
         ("cold_block_bytes = { value = 524_288", "cold_block_bytes = { value = 5000", "a multiple of 4096"),
         (
@@ -92,7 +92,11 @@ fn of_volumes() {
             "figure = \"burst-read-iops\"\npercentile = 99",
             "only latencies have a `percentile`",
         ),
-        ("io_unit_bytes = { value = 262_144, source = \"test\" }\n", "", "[model] lacks `io_unit_bytes`"),
+        (
+            "io_unit_bytes = { value = 262_144, source = \"test\" }\n",
+            "",
+            "`io_unit_bytes` is missing in [model]",
+        ),
     ] {
         found(CLOUD, from, to, expected);
     }
@@ -102,14 +106,14 @@ fn of_volumes() {
 fn of_memory() {
     found(PMEM, "granule_bytes = { value = 256", "granule_bytes = { value = 300", "must be a power of two");
     let persistent = "write_queue_is_persistent = { value = false";
-    found(PMEM, persistent, "write_queue_is_persistent = { value = 0", "`value` must be true or false");
+    found(PMEM, persistent, "write_queue_is_persistent = { value = 0", "expected true or false");
 }
 
 #[test]
 fn of_what_lies_behind_a_link() {
     let medium = "medium = \"ssd-sata\"";
     found(NETWORK, medium, "medium = \"ssd-stata\"", "did you mean \"ssd-sata\"?");
-    found(NETWORK, medium, "", "[model] lacks `medium`: the name of the medium behind the link");
+    found(NETWORK, medium, "", "expected the name of the medium behind the link");
     let both = NETWORK.replace("[tail]", "[model.inner]\nkind = \"hdd\"\n\n[tail]");
     assert!(mistakes(&both).iter().any(|mistake| mistake.contains("not both")));
     let twice = NETWORK.replace(medium, "").replace(
@@ -122,7 +126,7 @@ fn of_what_lies_behind_a_link() {
         twice.replace("kind = \"network\"\ncapacity_bytes = 1_0", "kind = \"pmem\"\ncapacity_bytes = 1_0");
     let said = mistakes(&empty);
     assert!(
-        said.iter().any(|mistake| mistake.contains("[model.inner.model] lacks `granule_bytes`")),
+        said.iter().any(|mistake| mistake.contains("`granule_bytes` is missing in [model.inner.model]")),
         "{said:#?}"
     );
 }
@@ -145,7 +149,7 @@ fn a_medium_may_be_described_behind_its_link() {
 
 #[test]
 fn of_tails() {
-    found(NETWORK, "measure = \"extra\"", "measure = \"more\"", "it must be one of \"extra\", \"total\"");
+    found(NETWORK, "measure = \"extra\"", "measure = \"more\"", "expected one of \"extra\", \"total\"");
     let read = "read_us = { quantiles = [[0.5, 0], [0.9, 1000], [0.99, 20000]], source = \"test\" }\n";
     found(NETWORK, read, "", "a tail needs `read_us`, `write_us` or both");
 }
@@ -153,8 +157,8 @@ fn of_tails() {
 #[test]
 fn of_profiles() {
     for (from, to, expected) in [
-        ("order = { value = \"any\"", "order = { value = \"lifo\"", "it must be one of \"fifo\", \"any\""),
-        ("load = \"random-read\"", "load = \"reads\"", "`load` is \"reads\""),
+        ("order = { value = \"any\"", "order = { value = \"lifo\"", "expected one of \"fifo\", \"any\""),
+        ("load = \"random-read\"", "load = \"reads\"", "unknown value \"reads\" for `load`"),
         ("block_bytes = 65536", "block_bytes = 4096", "random-read of 4096 bytes twice"),
         ("iops = { points = [[1, 120]", "iops = { points = [[2, 120]", "`iops` begins at queue depth 1"),
         (
@@ -167,7 +171,7 @@ fn of_profiles() {
         found(MEASURED, from, to, expected);
     }
     let none = &MEASURED[..MEASURED.find("[[model.service]]").unwrap()];
-    assert!(mistakes(none).iter().any(|mistake| mistake.contains("lacks `service`: one [[model.service]]")));
+    assert!(mistakes(none).iter().any(|mistake| mistake.contains("expected one [[model.service]]")));
 }
 
 /// Where the numbers of a text are.

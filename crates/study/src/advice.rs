@@ -4,7 +4,7 @@
 //! it can take in the time holds the others up: a storage is as fast as `min(bandwidth of a device / share of the bytes that it gets)`. With
 //! a directory a device that is the slowest device times the number of devices, whatever the fast ones could do.
 
-use crate::units::{self, QuantityError};
+use underlay_config::units::{self, QuantityError};
 
 /// No device is split into more directories than this: each costs the system threads and scans.
 pub const MAX_DIRECTORIES: u32 = 128;

@@ -1,10 +1,10 @@
 //! A study: read from TOML, expanded into cells, run one by one, recorded.
 
 pub mod advice;
-pub mod diagnostics;
+
 pub mod plan;
 pub mod reference;
 pub mod run;
+pub mod session;
 mod shortened;
 pub mod spec;
-pub mod units;

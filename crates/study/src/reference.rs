@@ -11,7 +11,7 @@ use serde::Deserialize;
 use underlay_record::{Claim, ClaimCheck, DevicePrice, Expectation, Figure, ReferenceTable};
 use underlay_storage::catalogue;
 
-use crate::units::parse_bytes;
+use underlay_config::units::parse_bytes;
 
 const FILES: [(&str, &str); 5] = [
     ("accumulo-flash", include_str!("../../../studies/references/accumulo-flash.toml")),

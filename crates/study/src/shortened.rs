@@ -3,7 +3,7 @@
 use underlay_record::Shortened;
 
 use crate::spec::{Study, WorkloadSpec};
-use crate::units::parse_bytes;
+use underlay_config::units::parse_bytes;
 
 /// None where the study is no short form, and unless one amount, that of all workloads, gives way to another: of several,
 /// nothing tells which stands for which.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use underlay_study::diagnostics::Severity;
+use underlay_config::Severity;
 use underlay_study::spec::Study;
 
 #[test]

@@ -4,9 +4,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use underlay_config::Diagnostics;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::InitialState;
-use underlay_study::diagnostics::Diagnostics;
 use underlay_study::spec::read_pool_file;
 use underlay_volume::pool_file::{Devices, PoolFile};
 

@@ -1,25 +1,26 @@
 //! Waiting for a condition.
 
-use std::sync::{self, PoisonError};
+use std::sync;
 use std::time::Duration;
 
 use crate::mutex::MutexGuard;
 use crate::simulation::{Waker, current};
+use crate::unsimulated::{UnsimulatedMutex, recovered};
 
 #[derive(Debug, Default)]
 pub struct Condvar {
     inner: sync::Condvar,
     /// Threads of a simulation that wait.
-    simulated: sync::Mutex<Vec<Waker>>,
+    simulated: UnsimulatedMutex<Vec<Waker>>,
 }
 
 impl Condvar {
     pub const fn new() -> Condvar {
-        Condvar { inner: sync::Condvar::new(), simulated: sync::Mutex::new(Vec::new()) }
+        Condvar { inner: sync::Condvar::new(), simulated: UnsimulatedMutex::new(Vec::new()) }
     }
 
     fn waiters(&self) -> sync::MutexGuard<'_, Vec<Waker>> {
-        self.simulated.lock().unwrap_or_else(PoisonError::into_inner)
+        self.simulated.lock()
     }
 
     /// May return without a reason, as `std`'s.
@@ -43,10 +44,8 @@ impl Condvar {
             return mutex.lock();
         }
         let inner = match timeout {
-            None => self.inner.wait(inner).unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => {
-                self.inner.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner).0
-            }
+            None => recovered(self.inner.wait(inner)),
+            Some(timeout) => recovered(self.inner.wait_timeout(inner, timeout)).0,
         };
         MutexGuard::from_parts(mutex, inner)
     }

@@ -4,9 +4,10 @@
 //! branch on top. On a thread of a [`simulation::World`] the same calls run one thread at a time in virtual time, in an
 //! order that a seed decides: so the code that is simulated is the code that is shipped.
 //!
-//! Locks do not poison: a thread that panicked has said so, and what it guarded is checked elsewhere.
+//! Locks do not poison (`unsimulated` says why).
 
 mod channel;
+pub mod claims;
 mod condvar;
 mod mutex;
 pub mod planted;
@@ -16,6 +17,7 @@ pub mod seldom;
 pub mod simulation;
 pub mod thread;
 mod time;
+mod unsimulated;
 
 pub use channel::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, channel};
 pub use condvar::Condvar;
@@ -23,3 +25,4 @@ pub use mutex::{Mutex, MutexGuard};
 pub use random::random_u64;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use time::Instant;
+pub use unsimulated::UnsimulatedMutex;

@@ -1,9 +1,10 @@
 //! Mutual exclusion.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{self, PoisonError, TryLockError};
+use std::sync;
 
 use crate::simulation::{current, is_ordinary};
+use crate::unsimulated::{attempted, recovered};
 
 #[derive(Debug, Default)]
 pub struct Mutex<T: ?Sized> {
@@ -23,7 +24,7 @@ impl<T> Mutex<T> {
     }
 
     pub fn into_inner(self) -> T {
-        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
+        recovered(self.inner.into_inner())
     }
 }
 
@@ -31,7 +32,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let inner = match is_ordinary() {
-            true => self.inner.lock().unwrap_or_else(PoisonError::into_inner),
+            true => recovered(self.inner.lock()),
             false => self.lock_beside_worlds(),
         };
         MutexGuard { mutex: self, inner: Some(inner) }
@@ -39,13 +40,12 @@ impl<T: ?Sized> Mutex<T> {
 
     #[cold]
     fn lock_beside_worlds(&self) -> sync::MutexGuard<'_, T> {
-        let Some(task) = current() else { return self.inner.lock().unwrap_or_else(PoisonError::into_inner) };
+        let Some(task) = current() else { return recovered(self.inner.lock()) };
         task.may_yield();
         loop {
-            match self.inner.try_lock() {
-                Ok(guard) => return guard,
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => task.wait_for_lock(self.address()),
+            match attempted(self.inner.try_lock()) {
+                Some(guard) => return guard,
+                None => task.wait_for_lock(self.address()),
             }
         }
     }
@@ -58,7 +58,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+        recovered(self.inner.get_mut())
     }
 
     fn address(&self) -> usize {

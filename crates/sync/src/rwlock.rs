@@ -1,9 +1,10 @@
 //! Many readers or one writer.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{self, PoisonError, TryLockError};
+use std::sync;
 
 use crate::simulation::current;
+use crate::unsimulated::{attempted, recovered};
 
 #[derive(Debug, Default)]
 pub struct RwLock<T: ?Sized> {
@@ -45,13 +46,12 @@ impl<T: ?Sized> RwLock<T> {
         wait: fn(&'a sync::RwLock<T>) -> sync::LockResult<G>,
         attempt: fn(&'a sync::RwLock<T>) -> sync::TryLockResult<G>,
     ) -> G {
-        let Some(task) = current() else { return wait(&self.inner).unwrap_or_else(PoisonError::into_inner) };
+        let Some(task) = current() else { return recovered(wait(&self.inner)) };
         task.may_yield();
         loop {
-            match attempt(&self.inner) {
-                Ok(guard) => return guard,
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => task.wait_for_lock(self.address()),
+            match attempted(attempt(&self.inner)) {
+                Some(guard) => return guard,
+                None => task.wait_for_lock(self.address()),
             }
         }
     }

@@ -18,9 +18,7 @@
 
 mod random;
 mod scheduler;
-mod task;
 
 pub use random::Random;
-pub use scheduler::{Failure, Group, Statistics, World};
-pub(crate) use task::is_ordinary;
-pub use task::{Task, TaskId, Waker, current};
+pub(crate) use scheduler::is_ordinary;
+pub use scheduler::{Failure, Group, Statistics, Task, TaskId, Waker, World, current};

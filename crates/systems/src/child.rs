@@ -1,36 +1,39 @@
-//! A child process that runs a data system: started inside the memory budget, never outliving us, its end explained.
+//! A child process that runs a data system. It starts inside the memory budget, never outlives this process, and how it ended is
+//! part of every error that it causes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid,
 };
+use underlay_sync::{Condvar, Mutex};
 
 use crate::system::{Memory, SystemError};
 
 /// How much of the log goes into an error.
 const LOG_TAIL_BYTES: u64 = 2 << 10;
 const LOG_TAIL_LINES: usize = 15;
-/// A process whose socket broke is given this long to be seen dead, so that the error can say how it died.
+/// How long an error about a broken socket waits for the process to be reaped, so that it can say how the process died. The
+/// kernel closes the sockets of a killed process first.
 pub(crate) const OBITUARY_WAIT: Duration = Duration::from_millis(500);
-/// Java's own status for a program that was asked to end (SIGTERM), and did.
+/// The exit status of a Java program that ended because of SIGTERM: 128 plus the signal's number.
 const JAVA_ENDED_AS_ASKED: i32 = 128 + 15;
 
-/// What the thread that forks does first.
+/// Runs first on the thread that forks.
 type Prepare = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// What is known of the process, shared with everyone who may have to explain its silence.
+/// What is known about the process. Everything that may have to explain its silence shares this.
 #[derive(Debug)]
 pub struct ChildState {
     system: &'static str,
-    /// What the process is called in messages: the system's name, or one of its own where a system has several.
+    /// The name of the process in messages: that of the system, or its own where a system has several processes.
     name: String,
     pid: Pid,
     log: PathBuf,
@@ -43,7 +46,7 @@ pub struct ChildState {
 #[derive(Debug, Default)]
 struct End {
     over: bool,
-    /// Stays unknown where someone else reaped the process.
+    /// Unknown if something else reaped the process.
     status: Option<ExitStatus>,
     killed_by_us: bool,
     killed_by_budget: bool,
@@ -57,9 +60,12 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` in a process group of its own, so that a Ctrl-C in the terminal is ours to handle, with its
-    /// output in the new file `log`. Before it runs it has joined every cgroup of `memory`. The kernel kills it
-    /// should we die first.
+    /// Starts `command` with its output in the new file `log`. It has a process group of its own, so that Ctrl-C in the terminal
+    /// reaches this process alone. It joins every cgroup of `memory` before it runs, and the kernel kills it if this process
+    /// dies first.
+    ///
+    /// # Errors
+    /// When the log or the cgroups can't be written to, or the program can't be run.
     pub fn spawn(
         system: &'static str,
         command: Command,
@@ -69,8 +75,8 @@ impl Child {
         Self::spawn_as(system, system, command, log, memory)
     }
 
-    /// [`spawn`](Self::spawn) for one of several processes of `system`, which messages call `name`.
-    pub fn spawn_as(
+    /// Like [`spawn`](Self::spawn), for one of several processes of `system`, which messages call `name`.
+    pub(crate) fn spawn_as(
         system: &'static str,
         name: &str,
         mut command: Command,
@@ -81,8 +87,8 @@ impl Child {
         Self::spawn_by(system, name, command, log, memory, None)
     }
 
-    /// [`spawn`](Self::spawn) for a program that makes a session of its own. What it leaves behind there ends with it. `prepare` runs on the thread
-    /// that forks, which does nothing else: the namespaces that it enters are the child's.
+    /// Like [`spawn`](Self::spawn), for a program that creates its own session: whatever it leaves behind there is killed when it
+    /// ends. `prepare` runs on the thread that forks, which does nothing else, so the child inherits the namespaces it enters.
     pub(crate) fn spawn_apart(
         system: &'static str,
         command: Command,
@@ -123,7 +129,7 @@ impl Child {
         unsafe {
             command.pre_exec(move || {
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                // In a table of processes of its own the first one has no parent.
+                // The first process of a PID namespace has no parent that it can see.
                 if getppid().is_some_and(|now| now != parent) {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
@@ -137,7 +143,7 @@ impl Child {
         let oom_kills_before = oom_kills(memory);
         let (name, memory, log) = (name.to_owned(), memory.clone(), log.to_owned());
         let (sender, receiver) = mpsc::channel();
-        // The death signal is bound to the thread that forks: this one stays until the child has ended.
+        // PR_SET_PDEATHSIG fires when the thread that forked ends, not the process: this thread stays until the child has ended.
         let keeper = std::thread::Builder::new().name(format!("{system}-keeper")).spawn(move || {
             let is_apart = prepare.is_some();
             let mut child = match prepare.map_or(Ok(()), |prepare| prepare()).and_then(|()| command.spawn()) {
@@ -160,12 +166,12 @@ impl Child {
                 ended: Condvar::new(),
             });
             drop(sender.send(Ok(Arc::clone(&state))));
-            // Reaped only under the lock: until then the pid is surely the child's, and may be sent a signal.
+            // Reap only under the lock. Until then the pid can't have been reused, so it is safe to signal.
             let waited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), waited) {}
-            let mut end = state.lock();
+            let mut end = state.end.lock();
             if is_apart {
-                // As long as it has not been reaped, the group is surely its own. Fails only if there is nobody else.
+                // Until the child is reaped, its pid and so the group can't have been reused. Fails only if the group is empty.
                 let _ = kill_process_group(pid, Signal::KILL);
             }
             end.status = child.wait().ok();
@@ -177,7 +183,7 @@ impl Child {
         match receiver.recv() {
             Ok(Ok(state)) => Ok(Child { state, keeper: Some(keeper) }),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(failed("the thread that starts it ended early".to_owned())),
+            Err(_) => Err(failed("the thread that starts it panicked".to_owned())),
         }
     }
 
@@ -185,27 +191,29 @@ impl Child {
         &self.state
     }
 
-    /// Ends the process group at once and waits until it is gone.
+    /// Kills the process group and waits until it is gone.
     pub fn kill(&self) {
-        let mut end = self.state.lock();
+        let mut end = self.state.end.lock();
         if !end.over {
             end.killed_by_us = true;
-            // Fails only if the group is gone, which is what is wanted.
+            // Fails only if the group is gone already.
             let _ = kill_process_group(self.state.pid, Signal::KILL);
         }
         drop(end);
         self.state.wait(Duration::MAX);
     }
 
-    /// Waits for the end of a process that has been asked to end. By force after `limit`, which is an error, and so is a
-    /// status that tells of a failure.
+    /// Waits for a process that has been asked to end, and kills it after `limit`.
+    ///
+    /// # Errors
+    /// When it had to be killed, or its exit status is a failure.
     pub fn wait_for_end(&self, limit: Duration) -> Result<(), SystemError> {
         const DURING: &str = "stopping";
         let state = self.state();
         if !state.wait(limit) {
             self.kill();
             let problem =
-                format!("{} took longer than {:.0} s to end", state.describe(), limit.as_secs_f64());
+                format!("{} did not end within {:.0} s and was killed", state.name(), limit.as_secs_f64());
             return Err(state.failed(DURING, problem));
         }
         match state.exit_code() {
@@ -219,17 +227,13 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
         if let Some(keeper) = self.keeper.take() {
-            // It panics nowhere; and a drop is no place to report it.
+            // A panic of that thread has been printed already, and a drop can't return it.
             let _ = keeper.join();
         }
     }
 }
 
 impl ChildState {
-    fn lock(&self) -> MutexGuard<'_, End> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn system(&self) -> &'static str {
         self.system
     }
@@ -245,68 +249,92 @@ impl ChildState {
     /// Waits up to `limit` for the process to end, and says whether it has.
     pub fn wait(&self, limit: Duration) -> bool {
         let deadline = Instant::now().checked_add(limit);
-        let mut end = self.lock();
+        let mut end = self.end.lock();
         while !end.over {
             end = match deadline {
-                None => self.ended.wait(end).unwrap_or_else(PoisonError::into_inner),
+                None => self.ended.wait(end),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return false;
                     }
-                    self.ended.wait_timeout(end, left).unwrap_or_else(PoisonError::into_inner).0
+                    self.ended.wait_timeout(end, left)
                 }
             };
         }
         true
     }
 
-    pub fn is_running(&self) -> bool {
-        !self.lock().over
+    /// Looks every `poll` whether it is `ready`. An error says that the process ended before, or is not yet `what` (`listening`)
+    /// after `limit`.
+    pub(crate) fn wait_until(
+        &self,
+        during: &'static str,
+        what: &str,
+        limit: Duration,
+        poll: Duration,
+        ready: &dyn Fn() -> Result<bool, SystemError>,
+    ) -> Result<(), SystemError> {
+        let started = Instant::now();
+        while !ready()? {
+            if self.wait(poll) {
+                return Err(self.failed(during, self.describe()));
+            }
+            if started.elapsed() > limit {
+                let problem =
+                    format!("{} and not yet {what} after {:.0} s", self.describe(), limit.as_secs_f64());
+                return Err(self.failed(during, problem));
+            }
+        }
+        Ok(())
     }
 
-    /// Asks the process, and nothing else of its group, to end in order (SIGTERM).
-    pub fn terminate(&self) {
-        let end = self.lock();
+    pub fn is_running(&self) -> bool {
+        !self.end.lock().over
+    }
+
+    /// Asks the process to shut down (SIGTERM), and nothing else in its group.
+    pub(crate) fn terminate(&self) {
+        let end = self.end.lock();
         if !end.over {
-            // Fails only if it has ended, which is what is wanted.
+            // Fails only if it has ended already.
             let _ = kill_process(self.pid, Signal::TERM);
         }
     }
 
-    /// The status that it exited with; `None` while it runs, and for one that a signal ended.
-    pub fn exit_code(&self) -> Option<i32> {
-        self.lock().status?.code()
+    /// Its exit status; `None` while it runs, and if a signal ended it.
+    pub(crate) fn exit_code(&self) -> Option<i32> {
+        self.end.lock().status?.code()
     }
 
-    /// It ended by itself, with status 0.
+    /// Whether it exited with status 0.
     pub fn ended_well(&self) -> bool {
-        self.lock().status.is_some_and(|status| status.success())
+        self.end.lock().status.is_some_and(|status| status.success())
     }
 
-    /// How the process ended, in words that name it; for one that lives, that it does.
+    /// How the process ended, or that it is still running, as a clause that names it.
     pub fn describe(&self) -> String {
         let process = format!("{} (process {})", self.name, self.pid());
-        let end = self.lock();
+        let end = self.end.lock();
         if !end.over {
             return format!("{process} is still running");
         }
-        let Some(status) = end.status else { return format!("{process} has ended, nobody knows how") };
+        let Some(status) = end.status else { return format!("{process} has ended in an unknown way") };
         match status.signal() {
-            Some(_) if end.killed_by_us => format!("{process} was ended by underlay"),
+            Some(_) if end.killed_by_us => format!("{process} was killed by underlay"),
             Some(9) if end.killed_by_budget => format!(
-                "{process} was killed by the kernel for want of memory: is its memory budget of {} too small?",
+                "{process} was killed by the kernel because it ran out of memory: is its memory budget of {} too small?",
                 mebibytes(self.memory.budget_bytes)
             ),
             Some(9) => format!(
-                "{process} was killed (SIGKILL), but not by underlay: by hand, or because the machine ran out of memory"
+                "{process} was killed (SIGKILL), but not by underlay: either by hand, or because the machine ran out of memory"
             ),
             Some(signal) => format!("{process} was killed by signal {signal}"),
             None => format!("{process} exited with status {}", status.code().unwrap_or_default()),
         }
     }
 
-    /// [`describe`](Self::describe) for a connection that broke: gives the process a moment to be seen dead.
+    /// Like [`describe`](Self::describe), for a broken connection: waits a moment for the process to be reaped.
     pub fn describe_loss(&self) -> String {
         match self.wait(OBITUARY_WAIT) {
             true => self.describe(),

@@ -1,6 +1,6 @@
-//! Java sources of ours, compiled by the user's `javac` where they are needed: an installed program carries its sources in
-//! itself and needs no checkout. What was compiled stays in the cache that artifacts are in, a folder for each state of the
-//! sources and of what they were compiled against.
+//! Our own Java sources, compiled by the user's `javac` when they are needed. The sources are embedded in the program, so that an
+//! installed one needs no checkout. The classes stay in the cache of artifacts, in a folder for each version of the sources and
+//! of the libraries that they were compiled against.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,29 +9,28 @@ use std::process::Command;
 use crate::artifacts::ArtifactError;
 use crate::artifacts::cache::{self, make_once};
 use crate::child::Child;
-use crate::java::{ClassPath, Java, VERSION};
+use crate::java::{ClassPath, Java, VERSION, without_options_of_the_user};
 use crate::system::{Memory, Progress, SystemError};
 
 const DURING: &str = "compiling its Java part";
-/// The compiler runs beside whatever else the machine does, and before any budget is measured.
+/// The compiler runs before anything is measured. It is kept small, because other runs may be measuring on this machine.
 const MACHINE: [&str; 3] = ["-J-Xmx384m", "-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1"];
-/// No annotation processor that happens to lie on the class path runs.
+/// `-proc:none` keeps annotation processors that happen to be on the class path from running.
 const OPTIONS: [&str; 5] =
     ["-g", "-proc:none", "-Xlint:all,-processing,-classfile,-path", "-encoding", "UTF-8"];
 
 /// Sources that are compiled together.
 #[derive(Clone, Copy, Debug)]
-pub struct JavaSources {
-    /// For the folder's name and messages: `jvm-child`.
+pub(crate) struct JavaSources {
+    /// The name of the folder, also used in messages: `jvm-child`.
     pub name: &'static str,
-    /// Each file's path below the sources' root (`underlay/jvm/Server.java`), and its text.
+    /// The path of each file below the root of the sources (`underlay/jvm/Server.java`), and its text.
     pub files: &'static [(&'static str, &'static str)],
 }
 
 impl JavaSources {
-    /// The folder of the compiled classes, which are made now if they are not there: for a [`ClassPath`]. An error is of
-    /// `system`, which can't run without.
-    pub fn classes(
+    /// The folder of the compiled classes, for a [`ClassPath`]. They are compiled if they aren't in the cache.
+    pub(crate) fn classes(
         &self,
         system: &'static str,
         class_path: &ClassPath,
@@ -41,8 +40,8 @@ impl JavaSources {
         self.classes_in(&cache, system, class_path, progress)
     }
 
-    /// [`classes`](Self::classes) in a cache other than the user's.
-    pub fn classes_in(
+    /// Like [`classes`](Self::classes), in a cache other than the user's.
+    pub(crate) fn classes_in(
         &self,
         cache: &Path,
         system: &'static str,
@@ -56,7 +55,7 @@ impl JavaSources {
         let (folder, name) = (cache.join("classes"), format!("{}-{}", self.name, self.digest(&contents)));
         let directory = folder.join(&name);
         cache::check(&folder).map_err(|error| error.of_system(system))?;
-        // It has this name only since everything in it was written out.
+        // It gets this name only after everything in it has been synced.
         if directory.is_dir() {
             return Ok(directory);
         }
@@ -76,7 +75,7 @@ impl JavaSources {
         cache::digest(files.chain(["class path"]).chain(class_path.iter().map(String::as_str)))
     }
 
-    /// Compiles into a folder of `staging`, and sees to it that all of it is on the disk.
+    /// Compiles into a folder of `staging` and syncs all of it to disk.
     fn compile(
         &self,
         compiler: &Java,
@@ -92,7 +91,7 @@ impl JavaSources {
         std::fs::create_dir_all(&classes).map_err(io("make", &classes))?;
         let mut command = Command::new(&compiler.program);
         command.args(MACHINE).args(OPTIONS).arg("--release").arg(VERSION.to_string());
-        // Else whatever CLASSPATH names, or the directory that the user happens to be in, would be searched.
+        // Without -cp, javac would search what CLASSPATH names, or the current directory.
         let path = if class_path.is_empty() { classes.clone().into() } else { class_path.to_argument() };
         command.arg("-cp").arg(path).arg("-d").arg(&classes);
         for (name, text) in self.files {
@@ -102,7 +101,7 @@ impl JavaSources {
             std::fs::write(&file, text).map_err(io("write", &file))?;
             command.arg(&file);
         }
-        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS").env_remove("JDK_JAVAC_OPTIONS");
+        without_options_of_the_user(&mut command);
         let javac = Child::spawn(system, command, &staging.join("javac.log"), &Memory::unlimited())?;
         javac.state().wait(std::time::Duration::MAX);
         if !javac.state().ended_well() {
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compile_is_told_in_the_compilers_words_and_leaves_nothing() {
+    fn compiler_errors_are_reported_and_leave_nothing_behind() {
         const WRONG: JavaSources =
             JavaSources { name: "wrong", files: &[("A.java", "class A { int a = \"x\"; }")] };
         let cache = tempfile::TempDir::new().unwrap();

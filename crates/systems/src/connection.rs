@@ -1,4 +1,4 @@
-//! The generator's end of a socket to a child process.
+//! The load generator's end of a socket to a child process.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -13,11 +13,11 @@ use underlay_workload::client::{ClientError, FieldValues, Fields};
 use crate::child::ChildState;
 use crate::wire::{FrameBuffer, Opcode, Reply, Request, Status, encode_request};
 
-/// The longest path of a Unix socket: `sun_path` has 108 bytes with its closing zero.
+/// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero.
 const SOCKET_PATH_BYTES: usize = 107;
 
-/// One connection: sends a request with one write and takes the reply with one read; allocates nothing once its
-/// buffers have grown to the messages' size.
+/// A connection that sends a request with one write and receives the reply with one read. It stops allocating once its buffers
+/// have grown to the size of the messages.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
@@ -26,12 +26,15 @@ pub struct Connection {
     last_id: u32,
     timeout: Duration,
     child: Arc<ChildState>,
-    /// Why no later call can succeed.
+    /// Why every further call fails.
     lost: Option<String>,
 }
 
 impl Connection {
-    /// Connects to a child that listens on `socket`. A call waits `timeout` for its answer.
+    /// Connects to a child that listens on `socket`. A call waits up to `timeout` for its answer.
+    ///
+    /// # Errors
+    /// When nothing listens there.
     pub fn open(socket: &Path, timeout: Duration, child: Arc<ChildState>) -> std::io::Result<Connection> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(timeout))?;
@@ -49,6 +52,10 @@ impl Connection {
 
     /// Sends a request and waits for its reply, skipping late replies to requests that timed out. The wait is at
     /// most twice the timeout. A reply of [`Status::Failed`] is an error of kind `System`.
+    ///
+    /// # Errors
+    /// When the request is too long, the answer does not arrive in time or can't be read, the child reports a failure, or the connection
+    /// is lost.
     pub fn call(
         &mut self,
         opcode: Opcode,
@@ -64,10 +71,11 @@ impl Connection {
         encode_request(&mut self.out, self.last_id, opcode, fields, number, key, values)
             .map_err(|error| ClientError::System(format!("the request can't be sent: {error}")))?;
         if let Err(error) = self.stream.write_all(&self.out) {
-            // Half a request may be on its way: whatever follows would be read as its other half.
+            // Part of the request may have been sent: whatever followed would be read as the rest of it.
             return Err(match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => self
-                    .lose(|child| format!("{} (process {}) takes no requests", child.system(), child.pid())),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => self.lose(|child| {
+                    format!("{} (process {}) accepts no requests", child.system(), child.pid())
+                }),
                 _ => self.lose(ChildState::describe_loss),
             });
         }
@@ -110,7 +118,7 @@ impl Connection {
     }
 }
 
-/// Where a child listens. The socket, and the directory made for it if any, go away with it.
+/// The socket that a child listens on. Dropping this removes the socket and the directory that was made for it, if any.
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
@@ -120,6 +128,9 @@ pub struct SocketPath {
 
 impl SocketPath {
     /// A new path in `scratch`, or in a private temporary directory if that would be too long for a socket.
+    ///
+    /// # Errors
+    /// When no directory with a short enough path can be created.
     pub fn new(scratch: &Path, system: &str) -> std::io::Result<SocketPath> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{system}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -141,7 +152,7 @@ impl SocketPath {
         &self.path
     }
 
-    /// A name that no other socket of this machine has now: for the files of whoever listens on it.
+    /// A name that is unique on this machine, for the files of the process that listens.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -149,7 +160,7 @@ impl SocketPath {
 
 impl Drop for SocketPath {
     fn drop(&mut self) {
-        // Either may be gone already: the child unlinks its socket when it stops.
+        // Either may be gone already, since the child unlinks its socket when it stops.
         let _ = std::fs::remove_file(&self.path);
         if let Some(directory) = &self.directory {
             let _ = std::fs::remove_dir(directory);

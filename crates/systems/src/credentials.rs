@@ -1,10 +1,9 @@
-//! User and password of a cluster that runs already, from two variables of the environment.
+//! User and password of an existing cluster, from two environment variables, and random passwords for what is started here.
 
 use crate::system::SystemError;
 
-/// The values of the variables of these two `names`, or `None` where neither is set. `Err` is the name of the one that is
-/// missing.
-pub fn read(
+/// The values of the two variables, or `None` if neither is set. If only one is set, the error is the name of the other.
+pub(crate) fn read(
     variable: impl Fn(&str) -> Option<String>,
     names: [&'static str; 2],
 ) -> Result<Option<(String, String)>, &'static str> {
@@ -15,9 +14,16 @@ pub fn read(
     }
 }
 
-/// `system` can't do without the environment variable `name`.
-pub fn missing(system: &'static str, name: &str, remedy: String) -> SystemError {
+/// The error that `system` needs the environment variable `name`.
+pub(crate) fn missing(system: &'static str, name: &str, remedy: String) -> SystemError {
     SystemError::Missing { system, missing: format!("the environment variable {name}"), remedy }
+}
+
+/// 128 random bits in hexadecimal digits.
+pub(crate) fn random_password() -> std::io::Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random)?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

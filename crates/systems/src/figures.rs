@@ -1,12 +1,12 @@
-//! A system's figures: running totals, and the state of the moment.
+//! A system's figures: running totals and current states.
 
 use std::collections::BTreeMap;
 
-/// Names that begin so tell the state of the moment (`current_resident_bytes`); all others are running totals.
+/// The prefix of figures that are a current state (`current_resident_bytes`). All others are running totals.
 pub const CURRENT: &str = "current_";
 
-/// What happened between two readings: totals by their difference, states as they were at the end. A total that
-/// became smaller started anew (its process did), and counts from zero.
+/// What happened between two readings: the difference of totals, and states as of the second reading. A total that has become
+/// smaller was reset, because its process restarted, and counts from zero.
 pub fn between(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     for (name, &end) in after {

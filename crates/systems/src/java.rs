@@ -1,4 +1,4 @@
-//! The Java machine that servers, tools and drivers written in Java run on, and what it finds its classes on.
+//! The Java runtime for servers, tools and drivers, and their class paths.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 
 use crate::system::SystemError;
 
-/// Cassandra 5.0, Hadoop 3.4 and Accumulo 2.1 all run on this version, and each of them fails on some other.
+/// The version that Cassandra 5.0, Hadoop 3.4 and Accumulo 2.1 all run on. Each of them fails on some other.
 pub const VERSION: u32 = 17;
 const REMEDY: &str =
     "install Java 17 (Debian: apt install openjdk-17-jdk-headless), or name its directory in JAVA_HOME";
 
-/// A Java machine of the right version.
+/// A Java program of the right version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Java {
     pub program: PathBuf,
@@ -20,15 +20,20 @@ pub struct Java {
 }
 
 impl Java {
-    /// The one of `JAVA_HOME`, or else the first on the `PATH`. It is asked for its version once. An error is of `system`,
-    /// which can't run without.
+    /// The `java` of `JAVA_HOME`, or the first on the `PATH`. Its version is checked once per process.
+    ///
+    /// # Errors
+    /// When there is none of the right version: what `system` lacks.
     pub fn find(system: &'static str) -> Result<Java, SystemError> {
         static FOUND: OnceLock<Result<Java, String>> = OnceLock::new();
         let found = FOUND.get_or_init(|| look("java", java_home()));
         found.clone().map_err(|missing| SystemError::Missing { system, missing, remedy: REMEDY.to_owned() })
     }
 
-    /// The compiler of the same version, found in the same way.
+    /// The compiler `javac`, found in the same way.
+    ///
+    /// # Errors
+    /// When there is none of the right version: what `system` lacks.
     pub fn compiler(system: &'static str) -> Result<Java, SystemError> {
         static FOUND: OnceLock<Result<Java, String>> = OnceLock::new();
         let found = FOUND.get_or_init(|| look("javac", java_home()));
@@ -40,6 +45,20 @@ impl Java {
     }
 }
 
+/// Variables by which users give options, or classes, to every Java program that they start. A system is measured with its own
+/// options alone.
+const VARIABLES_OF_THE_USER: [&str; 5] =
+    ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "JDK_JAVAC_OPTIONS", "CLASSPATH"];
+
+/// Keeps the user's own options away from a Java program that `command` starts. Its C library allocates from two arenas: by
+/// default every few of its many threads would get one of their own, which is memory outside of every limit of Java's.
+pub(crate) fn without_options_of_the_user(command: &mut Command) {
+    for variable in VARIABLES_OF_THE_USER {
+        command.env_remove(variable);
+    }
+    command.env("MALLOC_ARENA_MAX", "2");
+}
+
 fn java_home() -> Option<OsString> {
     std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty())
 }
@@ -49,11 +68,11 @@ fn look(name: &str, home: Option<OsString>) -> Result<Java, String> {
     let output = Command::new(&program).arg("-version").stdin(Stdio::null()).output();
     let output =
         output.map_err(|error| format!("Java {VERSION} ({} can't be run: {error})", program.display()))?;
-    // The machine writes its version to one of them, the compiler to the other.
+    // `java` prints its version on the standard error, `javac` on the standard output.
     let text = [output.stderr, output.stdout].concat();
     let text = String::from_utf8_lossy(&text);
     let version = version_in(&text)
-        .ok_or_else(|| format!("Java {VERSION} ({} tells no version)", program.display()))?;
+        .ok_or_else(|| format!("Java {VERSION} ({} does not print its version)", program.display()))?;
     match major(version) {
         Some(VERSION) => Ok(Java { program, version: version.to_owned() }),
         _ => Err(format!("Java {VERSION} ({} is version {version})", program.display())),
@@ -78,7 +97,7 @@ fn major(version: &str) -> Option<u32> {
     }
 }
 
-/// Where classes are looked for: folders of jars, and folders of classes, in this order.
+/// A class path: folders of jars and folders of classes, searched in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassPath {
     entries: Vec<Entry>,
@@ -95,14 +114,14 @@ impl ClassPath {
         ClassPath::default()
     }
 
-    /// With every jar of `folder` at the end.
+    /// Appends every jar in `folder`.
     pub fn with_jars(mut self, folder: impl Into<PathBuf>) -> ClassPath {
         self.entries.push(Entry::Jars(folder.into()));
         self
     }
 
-    /// With a folder of class files and resources at the end: compiled sources, a configuration.
-    pub fn with_classes(mut self, folder: impl Into<PathBuf>) -> ClassPath {
+    /// Appends a folder of class files and resources, such as compiled sources or a configuration.
+    pub(crate) fn with_classes(mut self, folder: impl Into<PathBuf>) -> ClassPath {
         self.entries.push(Entry::Classes(folder.into()));
         self
     }
@@ -111,7 +130,7 @@ impl ClassPath {
         self.entries.is_empty()
     }
 
-    /// As Java's option `-cp` takes it.
+    /// The value of Java's option `-cp`.
     pub fn to_argument(&self) -> OsString {
         let mut argument = OsString::new();
         for entry in &self.entries {
@@ -126,7 +145,7 @@ impl ClassPath {
         argument
     }
 
-    /// What is there, for telling one class path from another: names and sizes of the jars, names of the folders of classes.
+    /// What identifies this class path: names and sizes of the jars, names of the folders of classes.
     pub(crate) fn contents(&self) -> std::io::Result<Vec<String>> {
         let mut contents = Vec::new();
         for entry in &self.entries {

@@ -1,5 +1,5 @@
-//! A server, or a tool, that is a Java program: started by the name of its class with what all of them need, and ended in
-//! order.
+//! Servers and tools written in Java: started by the name of their class with the options that all of them need, and shut down
+//! cleanly.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::child::{Child, ChildState};
-use crate::java::{ClassPath, Java};
+use crate::java::{ClassPath, Java, without_options_of_the_user};
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{Memory, SystemError};
 
@@ -18,39 +18,39 @@ const MIB: u64 = 1 << 20;
 const POLL: Duration = Duration::from_millis(50);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Compiled code of one server; Java would set 240 MiB aside.
+/// Space for compiled code. Java would reserve 240 MiB; these servers use less than this.
 const CODE_CACHE_MIB: u64 = 64;
-/// Programs find their own address by looking their host's name up, which must not ask any network.
+/// Servers look up the name of their host to find their own address, which must not go to any network.
 const HOSTS: &str = "hosts";
 
-/// A Java program, before it is started.
+/// A Java program that can be started.
 #[derive(Clone, Debug)]
-pub struct JavaServer {
-    /// The system that an error is of.
+pub(crate) struct JavaServer {
+    /// The system that errors name.
     pub system: &'static str,
-    /// What messages and files call the process: `NameNode`, `DataNode 2`.
+    /// The name of the process in messages and files: `NameNode`, `DataNode 2`.
     pub name: String,
     pub class: String,
     pub arguments: Vec<String>,
     pub class_path: ClassPath,
-    /// The largest heap. It is the serial collector's, which takes no threads of its own.
+    /// The largest heap. The collector is the serial one, which has no threads that compete for the cores.
     pub heap_bytes: u64,
-    /// The most that buffers outside of the heap may take; Java's own rule, which is as much as the heap, when absent.
+    /// The limit for buffers outside of the heap. By default Java allows as much as the heap.
     pub direct_bytes: Option<u64>,
-    /// Further options of the Java machine: `-Dhadoop.log.dir=/tmp/x`, `--add-opens=java.base/java.lang=ALL-UNNAMED`.
+    /// Further options of Java: `-Dhadoop.log.dir=/tmp/x`, `--add-opens=java.base/java.lang=ALL-UNNAMED`.
     pub options: Vec<String>,
     pub environment: Vec<(String, String)>,
-    /// Compile with the first compiler alone: quicker to start and smaller, slower at its best. For what no measurement is of.
+    /// Use only Java's first compiler: starts faster and needs less memory, but runs slower. For programs whose speed is not measured.
     pub quick_start: bool,
-    /// Its working and temporary directory, with its arguments and its log. Off the storage under test; it is made.
+    /// Its working and temporary directory, which also holds its arguments and log. Created here, not on the storage under test.
     pub folder: PathBuf,
-    /// The network that it is in; the host's when absent.
+    /// The network that it runs in; by default that of the host.
     pub namespace: Option<Arc<NetworkNamespace>>,
 }
 
 impl JavaServer {
-    /// Starts it inside `memory`. It is not ready yet when this returns.
-    pub fn start(&self, java: &Java, memory: &Memory) -> Result<JavaProcess, SystemError> {
+    /// Starts it inside `memory`. It need not be ready yet when this returns.
+    pub(crate) fn start(&self, java: &Java, memory: &Memory) -> Result<JavaProcess, SystemError> {
         let log = self.log();
         let command = self.command(java).map_err(|error| {
             self.failed("starting", format!("can't prepare {}: {error}", self.folder.display()), None)
@@ -59,13 +59,18 @@ impl JavaServer {
         Ok(JavaProcess { child, namespace: self.namespace.clone(), killed: AtomicBool::new(false) })
     }
 
-    /// Runs a tool to its end, outside of any memory budget, and gives what it printed. It fails when the tool takes longer
-    /// than `limit` or ends with another status than 0.
-    pub fn run(&self, java: &Java, during: &'static str, limit: Duration) -> Result<String, SystemError> {
+    /// Runs a tool outside of any memory budget and returns what it printed. Fails if the tool takes longer than `limit` or exits
+    /// with a status other than 0.
+    pub(crate) fn run(
+        &self,
+        java: &Java,
+        during: &'static str,
+        limit: Duration,
+    ) -> Result<String, SystemError> {
         let process = self.start(java, &Memory::unlimited())?;
         let state = process.state();
         if !state.wait(limit) {
-            let problem = format!("{} is not done after {:.0} s", self.name, limit.as_secs_f64());
+            let problem = format!("{} did not finish within {:.0} s", self.name, limit.as_secs_f64());
             return Err(self.failed(during, problem, state.log_tail()));
         }
         if !state.ended_well() {
@@ -77,7 +82,7 @@ impl JavaServer {
     }
 
     /// Where its output goes.
-    pub fn log(&self) -> PathBuf {
+    pub(crate) fn log(&self) -> PathBuf {
         self.folder.join(format!("{}.log", self.file_name()))
     }
 
@@ -97,11 +102,7 @@ impl JavaServer {
         std::fs::write(&arguments, argument_file(&self.java_arguments(&temporary)))?;
         let mut command = Command::new(&java.program);
         command.arg(format!("@{}", arguments.display())).current_dir(&self.folder);
-        // Each of many threads would keep a heap of its own in the C library.
-        command.env("MALLOC_ARENA_MAX", "2");
-        for variable in ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH"] {
-            command.env_remove(variable);
-        }
+        without_options_of_the_user(&mut command);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(namespace) = &self.namespace {
             namespace.enter(&mut command);
@@ -115,17 +116,17 @@ impl JavaServer {
             "-XX:+UseSerialGC".to_owned(),
             "-Xss256k".to_owned(),
             format!("-XX:ReservedCodeCacheSize={CODE_CACHE_MIB}m"),
-            // One that has lost a thread to it would do half of its work.
+            // After an OutOfMemoryError a server would go on without the thread that got it, and do half of its work.
             "-XX:+ExitOnOutOfMemoryError".to_owned(),
-            // Its shared file would be on whatever disk the temporary directory is.
+            // Java would map its performance counters to a file in /tmp, whose disk could stall it.
             "-XX:-UsePerfData".to_owned(),
             "-Djava.net.preferIPv4Stack=true".to_owned(),
             format!("-Djava.io.tmpdir={}", temporary.display()),
-            // What it keeps for its user belongs to this run.
+            // Tools keep files in the user's home directory; here these belong to the run.
             format!("-Duser.home={}", temporary.display()),
         ];
         if self.namespace.is_some() {
-            lines.push(format!("-Djdk.net.hosts.file={}", self.folder.join(HOSTS).display()));
+            lines.push(hosts_option(&self.folder.join(HOSTS)));
         }
         if let Some(direct_bytes) = self.direct_bytes {
             lines.push(format!("-XX:MaxDirectMemorySize={}m", (direct_bytes / MIB).max(1)));
@@ -141,21 +142,21 @@ impl JavaServer {
     }
 }
 
-/// A Java program that was started. Dropping it ends it at once.
+/// A running Java program. Dropping it kills it.
 #[derive(Debug)]
-pub struct JavaProcess {
+pub(crate) struct JavaProcess {
     child: Child,
     namespace: Option<Arc<NetworkNamespace>>,
     killed: AtomicBool,
 }
 
 impl JavaProcess {
-    pub fn state(&self) -> &Arc<ChildState> {
+    pub(crate) fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
 
-    /// Waits until something listens at `address` in its network. Fails when the process ends before.
-    pub fn wait_for_listener(&self, address: SocketAddr, limit: Duration) -> Result<(), SystemError> {
+    /// Waits until something listens at `address` in its network. Fails if the process ends first.
+    pub(crate) fn wait_for_listener(&self, address: SocketAddr, limit: Duration) -> Result<(), SystemError> {
         let connects = || TcpStream::connect_timeout(&address, CONNECT_LIMIT).is_ok();
         self.wait_until("starting", &format!("listening at {address}"), limit, &|| {
             Ok(match &self.namespace {
@@ -165,60 +166,48 @@ impl JavaProcess {
         })
     }
 
-    /// Waits until `ready` says so. Fails with it, when the process ends before, and after `limit`: then it says that it is
-    /// not yet `what`.
-    pub fn wait_until(
+    /// Waits until `ready` returns true. Fails if `ready` does, if the process ends first, and after `limit`: then the error says
+    /// that it is not yet `what`.
+    pub(crate) fn wait_until(
         &self,
         during: &'static str,
         what: &str,
         limit: Duration,
         ready: &dyn Fn() -> Result<bool, SystemError>,
     ) -> Result<(), SystemError> {
-        let started = Instant::now();
-        let state = self.state();
-        while !ready()? {
-            if state.wait(POLL) {
-                return Err(state.failed(during, state.describe()));
-            }
-            if started.elapsed() > limit {
-                let problem =
-                    format!("{} and not yet {what} after {:.0} s", state.describe(), limit.as_secs_f64());
-                return Err(state.failed(during, problem));
-            }
-        }
-        Ok(())
+        self.state().wait_until(during, what, limit, POLL, ready)
     }
 
-    /// `Err` with its last words when it has ended.
-    pub fn check(&self, during: &'static str) -> Result<(), SystemError> {
+    /// Fails with the end of its log if it has ended.
+    pub(crate) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         let state = self.state();
         if state.is_running() { Ok(()) } else { Err(state.failed(during, state.describe())) }
     }
 
-    /// Ends it at once. That is no failure of its own afterwards.
-    pub fn kill(&self) {
+    /// Kills it. It doesn't count as failed afterwards.
+    pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Relaxed);
         self.child.kill();
     }
 
-    pub fn was_killed(&self) -> bool {
+    pub(crate) fn was_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
     }
 
-    /// Asks it to end and waits; by force after `limit`, which is an error.
-    pub fn end(&self, limit: Duration) -> Result<(), SystemError> {
+    /// Asks it to end and waits. After `limit` it is killed, which is an error.
+    pub(crate) fn end(&self, limit: Duration) -> Result<(), SystemError> {
         self.state().terminate();
         self.wait_for_end(limit)
     }
 
-    /// [`end`](Self::end) for one that has been asked already.
-    pub fn wait_for_end(&self, limit: Duration) -> Result<(), SystemError> {
+    /// Like [`end`](Self::end), if it has been asked already.
+    pub(crate) fn wait_for_end(&self, limit: Duration) -> Result<(), SystemError> {
         if self.was_killed() { Ok(()) } else { self.child.wait_for_end(limit) }
     }
 }
 
-/// Asks all of them to end, then waits for each; whoever takes longer than `limit` is ended by force. The first error.
-pub fn end_all<'a>(
+/// Asks all of them to end, then waits for each. Those that take longer than `limit` are killed. Returns the first error.
+pub(crate) fn end_all<'a>(
     processes: impl IntoIterator<Item = &'a JavaProcess>,
     limit: Duration,
 ) -> Result<(), SystemError> {
@@ -234,14 +223,19 @@ pub fn end_all<'a>(
     outcome
 }
 
-/// This host's name, as programs look it up, is on loopback.
+/// A file of hosts in which the name of this host is a loopback address.
 pub(crate) fn hosts() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("127.0.0.1 localhost {}\n", host.trim())
 }
 
-/// One argument a line, in quotes: a path may hold spaces, and in quotes a backslash escapes.
-pub fn argument_file(lines: &[String]) -> String {
+/// Makes a Java program look names up in this file alone: in a network of its own nobody answers for names.
+pub(crate) fn hosts_option(file: &Path) -> String {
+    format!("-Djdk.net.hosts.file={}", file.display())
+}
+
+/// The content of a file of arguments: one a line, in quotes since a path may hold spaces. In quotes a backslash escapes.
+pub(crate) fn argument_file(lines: &[String]) -> String {
     lines.iter().map(|line| format!("\"{}\"\n", line.replace('\\', "\\\\").replace('"', "\\\""))).collect()
 }
 

@@ -1,28 +1,34 @@
-//! Data systems, one folder each, all of one shape: `start` (how it comes up and goes down), `client` (how the
-//! generator talks to it), `config` (its settings and how it divides its memory), `docs.md` (what a user must know).
+//! Data systems, a folder each, all of the same shape: `start` (how it is started and stopped), `client` (how the load generator
+//! talks to it), `config` (its settings and how it divides its memory), `docs.md` (what a user must know).
 //!
-//! Systems that run in a process of ours are children ([`child`]) and speak framed messages ([`wire`]) over a
-//! Unix socket ([`connection`]).
+//! Systems that run in our own child process ([`child`]) exchange framed messages ([`wire`]) with it over a Unix socket
+//! ([`connection`]).
+
+#![warn(unreachable_pub)]
 
 pub mod accumulo;
 pub mod artifacts;
 pub mod cassandra;
 pub mod child;
-pub mod compiled;
+mod compiled;
 pub mod connection;
 mod credentials;
+mod error;
 pub mod figures;
 pub mod hadoop;
 pub mod hdfs;
 pub mod java;
-pub mod java_server;
+mod java_server;
 pub mod jvm;
 pub mod may_connect;
 mod mount_namespace;
 pub mod network_namespace;
 pub mod null;
+mod private_file;
+mod process_memory;
+mod program;
 pub mod rocksdb;
-pub mod setting;
+mod setting;
 pub mod system;
 mod unprivileged;
 pub mod wire;

@@ -1,28 +1,28 @@
-//! What a worker may connect to. Whoever coordinates it names the endpoints, and the password is of the worker's environment: without a
-//! list of the worker's own, it would go to whatever address the coordinator names.
+//! What a worker may connect to. The coordinator names the endpoints, but the password comes from the worker's environment. Without
+//! a list of its own, the worker would send it to whatever address the coordinator names.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-use crate::system::SystemError;
+use crate::error::SystemError;
 
-/// Where the list comes from.
-pub const OPTION: &str = "--may-connect";
+/// The option and the environment variable that the list comes from.
+pub(crate) const OPTION: &str = "--may-connect";
 pub const VARIABLE: &str = "UNDERLAY_MAY_CONNECT";
 
-/// Which systems that run already may be connected to.
+/// Which existing clusters may be connected to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MayConnect {
-    /// Whoever names the endpoints has started this process, too.
+    /// The endpoints are named by the user who started this process.
     #[default]
     Anywhere,
-    /// Somebody else names them, and there is no list: any, as long as there are no user and password.
+    /// Somebody else names them and there is no list: any may be connected to, but only without user and password.
     WithoutCredentials,
     Listed(Vec<Place>),
 }
 
-/// An entry of the list: a host, with a port or with all of its ports.
+/// An entry of the list: a host, with one port or all of its ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     host: Host,
@@ -35,7 +35,7 @@ enum Host {
     Name(String),
 }
 
-/// The list as addresses: names are looked up once, when a run begins.
+/// The list as addresses. Names are looked up once, when a run starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed(Vec<(IpAddr, Option<u16>)>);
 
@@ -44,7 +44,7 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self, String> {
         place(text).ok_or_else(|| {
-            format!("'{text}' is no host: expected HOST or HOST:PORT, such as 10.0.0.1:9042, [::1]:9042 or db.example")
+            format!("'{text}' is not a host: expected HOST or HOST:PORT, such as 10.0.0.1:9042, [::1]:9042 or db.example")
         })
     }
 }
@@ -72,13 +72,16 @@ fn place(text: &str) -> Option<Place> {
     let letters = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     let name = host.strip_suffix('.').unwrap_or(host);
     let is_name = name.split('.').all(|label| !label.is_empty() && label.chars().all(letters));
-    // `10.0.0.256` and `10.1` are mistakes, which some resolvers would make addresses of.
+    // `10.0.0.256` and `10.1` are mistakes that some resolvers would accept as addresses.
     let is_number =
         name.rsplit('.').next().is_some_and(|last| last.starts_with(|first: char| first.is_ascii_digit()));
     (is_name && !is_number).then(|| Place { host: Host::Name(name.to_ascii_lowercase()), port })
 }
 
 /// Entries separated by commas. An error names the one that is wrong.
+///
+/// # Errors
+/// The first entry that is not a host, with or without a port.
 pub fn parse(text: &str) -> Result<Vec<Place>, String> {
     text.split(',').map(|word| word.trim().parse()).collect()
 }
@@ -89,7 +92,7 @@ impl Allowed {
         for Place { host, port } in places {
             match host {
                 Host::Address(address) => all.push((*address, *port)),
-                // One that has no address allows none; the error of a run that needs it names what is missing.
+                // A name without an address allows nothing; a run that needs it fails with an error that names it.
                 Host::Name(name) => {
                     let found = (name.as_str(), 0).to_socket_addrs().into_iter().flatten();
                     all.extend(found.map(|address| (address.ip().to_canonical(), *port)));
@@ -104,16 +107,16 @@ impl Allowed {
         self.0.iter().any(|&(listed, only)| listed == address && only.is_none_or(|only| only == port))
     }
 
-    /// For another process: `ADDRESS PORT` separated by commas, with port 0 for all of them.
-    pub fn to_words(&self) -> String {
+    /// For another process: `ADDRESS PORT`, separated by commas, where port 0 means all ports.
+    pub(crate) fn to_words(&self) -> String {
         let words = self.0.iter().map(|(address, port)| format!("{address} {}", port.unwrap_or(0)));
         words.collect::<Vec<_>>().join(",")
     }
 }
 
 impl MayConnect {
-    /// The list to hold every connection to, and those addresses of `endpoints` that are on it; nothing where there is no list. `credentials` are the
-    /// variables that user and password of `system` come from, where they are set.
+    /// The list that every connection must be on, and the addresses of `endpoints` that are on it; `None` without a list.
+    /// `credentials` are the variables that user and password of `system` come from, if they are set.
     ///
     /// # Errors
     /// When one of the `endpoints`, which the setting `key` names, may not be connected to.
@@ -128,7 +131,7 @@ impl MayConnect {
             (MayConnect::Anywhere, _) | (MayConnect::WithoutCredentials, None) => return Ok(None),
             (MayConnect::WithoutCredentials, Some([user, password])) => {
                 let problem = format!(
-                    "this worker has a user and a password, and no list of where it may send them: start it with {} (or set {VARIABLE}), \
+                    "this worker has a user and a password but no list of hosts that it may send them to: start it with {} (or set {VARIABLE}), \
                      or without {user} and {password}",
                     options(endpoints)
                 );
@@ -140,7 +143,7 @@ impl MayConnect {
         let mut addresses = Vec::new();
         for endpoint in endpoints {
             let found = endpoint.to_socket_addrs();
-            let found = found.map_err(|error| refused(format!("'{endpoint}' has no address: {error}")))?;
+            let found = found.map_err(|error| refused(format!("can't resolve '{endpoint}': {error}")))?;
             let before = addresses.len();
             addresses.extend(found.filter(|address| allowed.has(address.ip(), address.port())));
             if addresses.len() == before {
@@ -151,8 +154,8 @@ impl MayConnect {
     }
 }
 
-/// Why there is no connection to these endpoints.
-pub fn not_listed(endpoints: &[String]) -> String {
+/// Why these endpoints are not connected to.
+pub(crate) fn not_listed(endpoints: &[String]) -> String {
     format!(
         "this worker may not connect to {}: start it with {} as well (or name it in {VARIABLE})",
         endpoints.join(", "),
@@ -164,7 +167,7 @@ fn options(endpoints: &[String]) -> String {
     endpoints.iter().map(|endpoint| format!("{OPTION} {endpoint}")).collect::<Vec<_>>().join(" ")
 }
 
-/// The nodes of a cluster, by what they are called, that are not on the list.
+/// The nodes of a cluster that are not on the list.
 pub fn strangers(allowed: &Allowed, nodes: impl IntoIterator<Item = (IpAddr, u16)>) -> Vec<String> {
     let strange = nodes.into_iter().filter(|&(address, port)| !allowed.has(address, port));
     let named: BTreeMap<SocketAddr, ()> =
@@ -228,7 +231,7 @@ mod tests {
             "10.0.0.0/8",
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(&format!("'{text}' is no host")), "{error}");
+            assert!(error.contains(&format!("'{text}' is not a host")), "{error}");
         }
         assert_eq!(parse("10.0.0.1, [::1]:9042").unwrap().len(), 2);
         assert!(parse("10.0.0.1,,b").is_err());
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_goes_nowhere_without_a_list() {
+    fn without_a_list_no_password_is_sent() {
         let error = check(&MayConnect::WithoutCredentials, "10.0.0.9:9042", true).unwrap_err();
         for word in ["--may-connect 10.0.0.9:9042", VARIABLE, "DB_USER and DB_PASSWORD"] {
             assert!(error.contains(word), "{word}: {error}");

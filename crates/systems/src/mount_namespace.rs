@@ -1,21 +1,19 @@
-//! What a process took with it when it got a mount namespace of its own: a copy of every mount of this machine, those of
-//! other runs among them. A device that is mounted anywhere is in use, so a run's device could not be detached before the
-//! last such process of another run has ended.
+//! A new mount namespace starts with a copy of every mount on this machine, including those of other runs. A device is in use as
+//! long as it is mounted anywhere, so a run's device could not be detached until the last such process of another run has ended.
 //!
-//! Where mounts are shared, as on most machines, what is unmounted outside is unmounted in the copy. Where they are private, as
-//! in most containers, nobody tells the copy; there the process has to let go of what isn't its own.
+//! If mounts are shared, as on most machines, unmounting outside unmounts the copy as well. If they are private, as in most
+//! containers, it does not: then the process must unmount what isn't its own.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use underlay_files::mountinfo::{self, Mount};
 
 /// How an attached directory shows in the table of mounts,
 const DIRECTORY: &str = "fuse.underlay";
@@ -26,19 +24,9 @@ const SERVED_BY_A_USER: &str = "/dev/ublkb";
 const LOOP: &str = "/dev/loop";
 const POLL: Duration = Duration::from_millis(5);
 
-/// A line of the table of mounts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
-    place: PathBuf,
-    kind: String,
-    source: PathBuf,
-    /// Nobody else's unmounting reaches it, and its own reaches nobody else.
-    private: bool,
-}
-
-/// Unmounts in the namespace of `process` what other runs have attached. `own` are the directories that it works in: what
-/// they stand on stays. It waits up to `limit` for a process that was just started to have its namespace.
-pub fn let_go_of_others(process: u32, own: &[&Path], limit: Duration) -> io::Result<()> {
+/// Unmounts, in the namespace of `process`, what other runs have attached. The mounts that its own directories `own` are on stay.
+/// Waits up to `limit` for a process that has just started to enter its namespace.
+pub(crate) fn let_go_of_others(process: u32, own: &[&Path], limit: Duration) -> io::Result<()> {
     let_go(process, limit, |mounts| others(mounts, own, &backing_file))
 }
 
@@ -48,25 +36,25 @@ fn let_go(process: u32, limit: Duration, chosen: impl Fn(&[Mount]) -> Vec<PathBu
     let started = Instant::now();
     while std::fs::metadata(&link)?.ino() == ours {
         if started.elapsed() > limit {
-            let problem = format!("process {process} has no mount namespace of its own");
+            let problem = format!("process {process} did not get a mount namespace of its own");
             return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
         }
         std::thread::sleep(POLL);
     }
     let link = File::open(link)?;
-    // In there `/proc` may tell of other processes.
+    // Opened before entering: in the namespace, `/proc` may be that of other processes.
     let mut table = File::open(format!("/proc/{process}/mountinfo"))?;
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("in-namespace".to_owned());
         let thread = thread.spawn_scoped(scope, || -> io::Result<()> {
-            // SAFETY: this flag gives the calling thread a working directory of its own, which a change of mounts asks for.
+            // SAFETY: this flag gives the calling thread a working directory of its own, which setns(2) requires for mounts.
             unsafe { unshare_unsafe(UnshareFlags::FS) }?;
             move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Mount))?;
             let mut text = Vec::new();
             table.read_to_end(&mut text)?;
-            // The latest lies on top.
-            for place in chosen(&mounts_in(&text)).iter().rev() {
-                // One that went by itself is what is wanted too.
+            // In reverse order, since later mounts are on top of earlier ones.
+            for place in chosen(&mountinfo::parse(&text)).iter().rev() {
+                // Fails only if it is no longer mounted.
                 let _ = unmount(place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
             }
             Ok(())
@@ -75,25 +63,26 @@ fn let_go(process: u32, limit: Duration, chosen: impl Fn(&[Mount]) -> Vec<PathBu
     })
 }
 
-/// Where the mounts are that Underlay made for others than `own`, in the order of the table.
+/// The mounts that Underlay made for directories other than `own`, in the order of the table.
 fn others(mounts: &[Mount], own: &[&Path], backing: &dyn Fn(&Path) -> Option<PathBuf>) -> Vec<PathBuf> {
     let is_export =
-        |mount: &Mount| mount.kind == "fuse" && mount.source.to_string_lossy().starts_with(EXPORT);
+        |mount: &Mount| mount.filesystem == "fuse" && mount.source.to_string_lossy().starts_with(EXPORT);
     let exports: Vec<&Path> =
-        mounts.iter().filter(|mount| is_export(mount)).map(|mount| mount.place.as_path()).collect();
+        mounts.iter().filter(|mount| is_export(mount)).map(|mount| mount.mount_point.as_path()).collect();
     let attached = |mount: &Mount| {
         let source = mount.source.to_string_lossy();
         let on_export = || {
             backing(&mount.source).is_some_and(|file| exports.iter().any(|export| file.starts_with(export)))
         };
-        mount.kind == DIRECTORY
+        mount.filesystem == DIRECTORY
             || is_export(mount)
             || source.starts_with(SERVED_BY_A_USER)
             || (source.starts_with(LOOP) && on_export())
     };
     let needed = |place: &Path| own.iter().any(|own| own.starts_with(place) || place.starts_with(own));
-    let others = mounts.iter().filter(|mount| mount.private && attached(mount) && !needed(&mount.place));
-    others.map(|mount| mount.place.clone()).collect()
+    let others =
+        mounts.iter().filter(|mount| mount.is_private && attached(mount) && !needed(&mount.mount_point));
+    others.map(|mount| mount.mount_point.clone()).collect()
 }
 
 /// The file behind a loop device.
@@ -102,45 +91,6 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
     let file = Path::new("/sys/class/block").join(name).join("loop/backing_file");
     let text = std::fs::read_to_string(file).ok()?;
     Some(PathBuf::from(text.trim_end_matches('\n')))
-}
-
-/// The lines of a `/proc/*/mountinfo` that say where a mount is; proc_pid_mountinfo(5) has their columns.
-fn mounts_in(table: &[u8]) -> Vec<Mount> {
-    table.split(|&byte| byte == b'\n').filter_map(mount_in).collect()
-}
-
-fn mount_in(line: &[u8]) -> Option<Mount> {
-    let mut columns = line.split(|&byte| byte == b' ');
-    let place = path_of(columns.nth(4)?);
-    // Then the options, and any number of tags up to a dash.
-    columns.next()?;
-    let tags = columns.by_ref().take_while(|&tag| tag != b"-").count();
-    let kind = String::from_utf8_lossy(columns.next()?).into_owned();
-    Some(Mount { place, kind, source: path_of(columns.next()?), private: tags == 0 })
-}
-
-/// Blanks and backslashes are written as a backslash and three octal digits.
-fn path_of(column: &[u8]) -> PathBuf {
-    let mut path = Vec::with_capacity(column.len());
-    let mut rest = column;
-    while let Some((&first, after)) = rest.split_first() {
-        let code = after.get(..3).filter(|_| first == b'\\').and_then(|digits| {
-            digits.iter().try_fold(0_u32, |code, &digit| {
-                matches!(digit, b'0'..=b'7').then(|| code * 8 + u32::from(digit - b'0'))
-            })
-        });
-        match code.and_then(|code| u8::try_from(code).ok()) {
-            Some(byte) => {
-                path.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                path.push(first);
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(path))
 }
 
 #[cfg(test)]
@@ -177,9 +127,9 @@ mod tests {
 
     #[test]
     fn what_others_attached_is_told_from_ones_own_and_from_the_machines() {
-        let mounts = mounts_in(TABLE);
+        let mounts = mountinfo::parse(TABLE);
         assert_eq!(mounts.len(), 11);
-        assert_eq!(mounts[2].place, Path::new("/run/a/data 0"));
+        assert_eq!(mounts[2].mount_point, Path::new("/run/a/data 0"));
         let found = |own: &str| others(&mounts, &[Path::new(own)], &behind);
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(
@@ -195,10 +145,8 @@ mod tests {
         for line in
             ["", "1 2 3", "22 1 254:0 / / rw", "22 1 254:0 / / rw shared:1 -", "22 1 254:0 / / rw - ext4"]
         {
-            assert_eq!(mount_in(line.as_bytes()), None, "{line}");
+            assert_eq!(mountinfo::parse(line.as_bytes()), [], "{line}");
         }
-        assert_eq!(path_of(br"a\04"), Path::new(r"a\04"));
-        assert_eq!(path_of(br"a\777b\134"), Path::new(r"a\777b\"));
     }
 
     #[test]
@@ -207,7 +155,7 @@ mod tests {
         let place = std::fs::canonicalize(folder.path()).unwrap();
         let seen_by = |process: &str| {
             let table = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap();
-            mounts_in(&table).iter().any(|mount| mount.place == place)
+            mountinfo::parse(&table).iter().any(|mount| mount.mount_point == place)
         };
         // In a namespace that goes with this thread, so that nothing stays behind however the test ends.
         let thread = || {
@@ -220,7 +168,11 @@ mod tests {
                 .spawn()
                 .unwrap();
             let chosen = |mounts: &[Mount]| {
-                mounts.iter().filter(|mount| mount.place == place).map(|mount| mount.place.clone()).collect()
+                mounts
+                    .iter()
+                    .filter(|mount| mount.mount_point == place)
+                    .map(|mount| mount.mount_point.clone())
+                    .collect()
             };
             let let_go = let_go(inside.id(), Duration::from_secs(20), chosen);
             let seen = (seen_by(&inside.id().to_string()), seen_by("thread-self"));

@@ -1,8 +1,8 @@
-//! A network of one's own for a system: a loopback device, and nothing that leads out of it.
+//! A private network for a system: a loopback device and nothing else.
 //!
-//! Servers that bind every address are contained by it, ports are the same in every run and never taken by anyone else's,
-//! so that addresses which a system writes into its data stay right when the data are copied. The namespace has no name
-//! and no mount: it is gone with the last process and the last file descriptor that holds it.
+//! It contains servers that bind every address, and lets every run use the same ports without conflicts, so that addresses that a
+//! system writes into its data stay valid when the data are copied. The namespace has no name and no mount: it disappears with
+//! the last process and file descriptor that refer to it.
 
 use std::fs::File;
 use std::io;
@@ -18,28 +18,30 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 
 use crate::system::SystemError;
 
-/// The state of a TCP socket that takes connections, in the kernel's tables.
+/// The state of a listening TCP socket in the kernel's tables.
 const LISTENING: &str = "0A";
 
-/// An anonymous network namespace whose loopback device is up: 127.0.0.0/8 is all there is.
+/// An anonymous network namespace in which only the loopback device is up.
 #[derive(Debug)]
 pub struct NetworkNamespace {
-    /// Shared with commands that shall enter it.
+    /// Shared with the commands that will enter it.
     link: Arc<OwnedFd>,
 }
 
 impl NetworkNamespace {
-    /// Makes one for `system`. Fails where the process may not administer the system (`CAP_SYS_ADMIN`).
+    /// Creates one for `system`.
+    ///
+    /// # Errors
+    /// When this process lacks `CAP_SYS_ADMIN`, or the kernel refuses.
     pub fn create(system: &'static str) -> Result<Arc<NetworkNamespace>, SystemError> {
-        // A thread of its own, since it is the thread that moves.
+        // On a new thread, because unshare(2) moves the calling thread.
         let made = std::thread::scope(|scope| scope.spawn(make).join());
         let made = made.unwrap_or_else(|_| Err(("make", io::Error::other("the thread ended early"))));
         match made {
             Ok(link) => Ok(Arc::new(NetworkNamespace { link: Arc::new(link) })),
             Err((_, error)) if error.kind() == io::ErrorKind::PermissionDenied => Err(SystemError::Missing {
                 system,
-                missing: "a network namespace of its own, so that its servers listen to nobody else"
-                    .to_owned(),
+                missing: "a private network namespace, so that nobody else can reach its servers".to_owned(),
                 remedy:
                     "run as root, or with the capability CAP_SYS_ADMIN (in a container: --cap-add SYS_ADMIN)"
                         .to_owned(),
@@ -53,7 +55,7 @@ impl NetworkNamespace {
         }
     }
 
-    /// Lets the process of `command` begin in the namespace.
+    /// Makes the process of `command` start in the namespace.
     pub fn enter(&self, command: &mut Command) {
         let link = Arc::clone(&self.link);
         // SAFETY: between fork and exec the closure makes one system call on a descriptor that it holds; it takes no
@@ -66,8 +68,11 @@ impl NetworkNamespace {
         }
     }
 
-    /// Does `work` on a thread that is in the namespace, and waits for it. Sockets made there stay in the namespace wherever
-    /// they are used later. Fails where the thread can't be started or moved.
+    /// Runs `work` on a thread in the namespace and waits for it. Sockets that it creates stay in the namespace, wherever they are
+    /// used later.
+    ///
+    /// # Errors
+    /// When the thread can't be started or can't enter the namespace.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("in-namespace".to_owned());
@@ -79,7 +84,10 @@ impl NetworkNamespace {
         })
     }
 
-    /// Every address that a TCP socket in the namespace listens on, in order.
+    /// Every address that a TCP socket in the namespace listens on, sorted.
+    ///
+    /// # Errors
+    /// When the kernel's tables can't be read.
     pub fn listeners(&self) -> io::Result<Vec<SocketAddr>> {
         self.within(|| {
             let mut all = Vec::new();
@@ -98,6 +106,9 @@ impl NetworkNamespace {
     }
 
     /// The names of its network devices.
+    ///
+    /// # Errors
+    /// When the kernel's table can't be read.
     pub fn devices(&self) -> io::Result<Vec<String>> {
         let table = self.within(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
         Ok(table
@@ -108,9 +119,9 @@ impl NetworkNamespace {
     }
 }
 
-/// Moves the calling thread into a new namespace, sets its loopback device up and gives a link to it.
+/// Moves the calling thread into a new namespace, brings its loopback device up and returns a descriptor of the namespace.
 fn make() -> Result<OwnedFd, (&'static str, io::Error)> {
-    // SAFETY: this flag changes the calling thread's network alone, and no file descriptor of anyone.
+    // SAFETY: this flag changes only the calling thread's network, and no file descriptors.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|error| ("make", error.into()))?;
     set_loopback_up().map_err(|error| ("set up the loopback device of", error.into()))?;
     let link = File::open("/proc/thread-self/ns/net").map_err(|error| ("hold", error))?;
@@ -125,7 +136,7 @@ fn set_loopback_up() -> rustix::io::Result<()> {
         *place = letter as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the request names a device and holds flags, as this call wants it, and outlives the call.
+    // SAFETY: the request holds a device's name and flags, as SIOCSIFFLAGS requires, and outlives the call.
     match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) } {
         0 => Ok(()),
         _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
@@ -141,7 +152,7 @@ fn listener_in(line: &str) -> Option<SocketAddr> {
     }
     let (address, port) = local.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    // Words of 32 bits, each printed as this machine's number of the bytes in network order.
+    // Words of 32 bits in network order, each printed as a number in this machine's byte order.
     let mut bytes = Vec::new();
     let mut rest = address;
     while !rest.is_empty() {

@@ -7,19 +7,20 @@ use std::time::Duration;
 use underlay_record::JobRecord;
 use underlay_workload::client::Client;
 
+pub use crate::error::SystemError;
 use crate::may_connect::MayConnect;
 
-/// Where a system may keep its data: one directory for each volume of the cell's storage.
+/// Where a system may keep its data: one directory per volume of the cell's storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoragePaths {
     pub data: Vec<PathBuf>,
-    /// A directory of its own for a part of what it stores, by the role's name in [`Capabilities::roles`]. A role that is
-    /// not here lies on the first data directory.
+    /// Separate directories for parts of what it stores, by the role's name in [`Capabilities::roles`]. A role that is missing
+    /// here goes to the first data directory.
     pub roles: BTreeMap<String, PathBuf>,
     /// The storage of the second and each later node, for a system of several nodes. Empty: the nodes share `data` and
     /// `roles`, with a directory each.
     pub further_nodes: Vec<NodePaths>,
-    /// For what is not data: logs, sockets, configuration. Not on the storage under test.
+    /// For everything that isn't data, such as logs, sockets and configuration. Not on the storage under test.
     pub scratch: PathBuf,
 }
 
@@ -30,13 +31,17 @@ pub struct NodePaths {
     pub roles: BTreeMap<String, PathBuf>,
 }
 
-/// The first of `system`'s data directories, of which there must be one.
-pub fn first_data_directory<'a, T>(system: &'static str, data: &'a [T]) -> Result<&'a T, SystemError> {
+/// The first of `system`'s data directories.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn first_data_directory<'a, T>(system: &'static str, data: &'a [T]) -> Result<&'a T, SystemError> {
     data.first().ok_or_else(|| SystemError::starting(system, "there is no data directory"))
 }
 
-/// `directory` must be there: made by a system, one that is missing would lie on whatever is under the missing mount.
-pub fn check_attached(system: &'static str, directory: &Path) -> Result<(), SystemError> {
+/// Checks that `directory` exists. Systems must not create a missing one: it would end up on whatever is below the mount that is
+/// missing.
+pub(crate) fn check_attached(system: &'static str, directory: &Path) -> Result<(), SystemError> {
     if directory.is_dir() {
         return Ok(());
     }
@@ -44,8 +49,9 @@ pub fn check_attached(system: &'static str, directory: &Path) -> Result<(), Syst
     Err(SystemError::starting(system, problem))
 }
 
-/// Makes the directory `folder` of `system` on a storage: its file system's root may hold other things (`lost+found`).
-pub fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
+/// Creates the directory `folder` of `system` on a storage. The root of a file system is not used, since it may hold other
+/// things (`lost+found`).
+pub(crate) fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
     check_attached(system, storage)?;
     let folder = storage.join(folder);
     std::fs::create_dir_all(&folder).map_err(|error| {
@@ -55,16 +61,17 @@ pub fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Result<Pa
     Ok(folder)
 }
 
-/// Every role that was `given` a storage must be one of those that the system `knows`.
+/// Checks that the system `knows` every role that was `given` a storage.
+///
+/// # Errors
+/// The first role that it does not know.
 pub fn check_roles<'a>(
     system: &'static str,
     knows: &[(&str, &str)],
     given: impl IntoIterator<Item = &'a String>,
 ) -> Result<(), SystemError> {
     match given.into_iter().find(|role| knows.iter().all(|(name, _)| name != role)) {
-        Some(unknown) => {
-            Err(SystemError::starting(system, format!("it keeps nothing that is called '{unknown}'")))
-        }
+        Some(unknown) => Err(SystemError::starting(system, format!("it has no role called '{unknown}'"))),
         None => Ok(()),
     }
 }
@@ -78,52 +85,52 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// For what is no part of the system under test: a tool, a client's process.
+    /// For processes that aren't part of the system under test, such as tools and clients.
     pub fn unlimited() -> Memory {
         Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() }
     }
 }
 
-/// What a system can do, so that a study that asks for more is refused before it runs.
+/// What a system can do. A study that asks for more is rejected before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// It forgets what is written, so there is nothing to check.
+    /// It doesn't store what is written, so there is nothing to verify.
     pub keeps_nothing: bool,
     pub scan: bool,
-    /// Scans in an order of its own, a hash of the key, and not in key order.
+    /// Scans in the order of the keys' hashes, not in key order.
     pub scans_by_hash: bool,
     pub delete: bool,
-    /// Uses several data directories by itself.
+    /// Can use several data directories.
     pub many_directories: bool,
-    /// May be started as several nodes, by its setting `nodes`.
+    /// Can be started as several nodes by its setting `nodes`.
     pub many_nodes: bool,
-    /// What it can keep on a storage of its own, each role with what it holds.
+    /// What it can keep on a separate storage: each role, with what it holds.
     pub roles: &'static [(&'static str, &'static str)],
-    /// The setting names that a study may give it, each with what it means.
+    /// The settings that a study may use, each with what it means.
     pub settings: &'static [(&'static str, &'static str)],
-    /// The setting that makes it a cluster that runs already, by saying where: nothing is started, then.
+    /// The setting that says where an existing cluster is. With it, nothing is started.
     pub elsewhere: Option<&'static str>,
-    /// The batch jobs that it runs, each with what it does, in an order in which each finds what earlier ones made. A
-    /// system with jobs has no [`Client`]s.
+    /// The batch jobs that it can run, each with what it does, ordered so that each finds the output of earlier ones. A system
+    /// with jobs has no [`Client`]s.
     pub jobs: &'static [(&'static str, &'static str)],
-    /// It spreads one data set over all of its directories and roles, so data are loaded by a system that stands on the
-    /// very storage that shall hold them.
+    /// It spreads one data set over all of its directories and roles, so that data must be loaded by a system that runs on the
+    /// storage under test.
     pub spreads_data: bool,
-    /// Marks each field with a visibility and lets readers see what their authorisations allow: [`Settings::visibility`].
+    /// Marks each field with a visibility, and readers see what their authorisations allow: [`Settings::visibility`].
     pub cell_visibility: bool,
-    /// Leaves out of scans, on its servers, what a pattern does not match: [`Settings::scan_filter`].
+    /// Its servers can filter scans by a pattern: [`Settings::scan_filter`].
     pub scan_filter: bool,
 }
 
 impl Capabilities {
-    /// Whether these settings make it a cluster that runs already.
+    /// Whether these settings refer to an existing cluster.
     pub fn runs_elsewhere(&self, settings: &BTreeMap<String, String>) -> bool {
         let place = self.elsewhere.and_then(|key| settings.get(key));
         place.is_some_and(|place| !place.trim().is_empty())
     }
 }
 
-/// How a system shall be set up: the study's `[system.NAME]` after scaling.
+/// How to set a system up: the study's `[system.NAME]` after scaling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The system's own settings, by the names in its [`Capabilities`].
@@ -131,25 +138,25 @@ pub struct Settings {
     /// Fields in a record and bytes in a field.
     pub fields: u32,
     pub field_bytes: u32,
-    /// How long a client waits for an answer, stretched under slow motion already.
+    /// How long a client waits for an answer, already stretched by slow motion.
     pub timeout: Duration,
     /// How many times slower than its model the storage is here; 1 undilated. A system's own timeouts follow it.
     pub slow_motion: f64,
     pub visibility: Option<Visibility>,
-    /// A regular expression: scans give those records alone of which a field's value matches.
+    /// A regular expression: scans return only records with a field whose value matches.
     pub scan_filter: Option<String>,
-    /// Of a system that runs already.
+    /// For an existing cluster: what may be connected to.
     pub may_connect: MayConnect,
 }
 
 /// Who may read the fields of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Visibility {
-    /// What every field is written with: `secret&(a|b)`.
+    /// The expression that every field is written with: `secret&(a|b)`.
     pub expression: String,
-    /// What readers are authorised for.
+    /// The authorisations of readers.
     pub authorizations: Vec<String>,
-    /// The share of clients, 0 to 1, that read without any authorisation.
+    /// The share of clients, from 0 to 1, that read without any authorisation.
     pub unauthorized_share: f64,
 }
 
@@ -168,41 +175,10 @@ impl Default for Settings {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum SystemError {
-    /// A mistake in the settings: the user's to mend.
-    #[error("{system}: setting '{key}': {problem}")]
-    Setting { system: &'static str, key: String, problem: String },
-    /// Not to be had on this host.
-    #[error("{system} needs {missing}: {remedy}")]
-    Missing { system: &'static str, missing: String, remedy: String },
-    /// It did not start, or stopped by itself.
-    #[error("{system} failed while {during}: {problem}{}", log_tail.as_deref().map(|log| format!("\nits last words:\n{log}")).unwrap_or_default())]
-    Failed { system: &'static str, during: &'static str, problem: String, log_tail: Option<String> },
-}
-
-impl SystemError {
-    /// `system` failed, and has no last words.
-    pub fn failed(system: &'static str, during: &'static str, problem: impl Into<String>) -> SystemError {
-        SystemError::Failed { system, during, problem: problem.into(), log_tail: None }
-    }
-
-    /// `system` can't be started, or a process of it can't.
-    pub fn starting(system: &'static str, problem: impl Into<String>) -> SystemError {
-        SystemError::failed(system, "starting", problem)
-    }
-
-    /// The first of the mistakes that were found in a system's settings: (setting, what was expected).
-    pub fn first_mistake(system: &'static str, mistakes: Vec<(String, String)>) -> SystemError {
-        let (key, problem) = mistakes.into_iter().next().unwrap_or_default();
-        SystemError::Setting { system, key, problem }
-    }
-}
-
 /// How far a preparation has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// In words: `fetching cassandra, 100 files`.
+    /// A phrase such as `fetching cassandra, 100 files`.
     pub what: String,
     pub done_bytes: u64,
     pub total_bytes: u64,
@@ -210,29 +186,29 @@ pub struct Progress {
 
 /// A system that a study can name.
 pub trait System: Send + Sync {
-    /// As a study names it: `rocksdb`.
+    /// Its name in studies: `rocksdb`.
     fn name(&self) -> &'static str;
     fn capabilities(&self) -> Capabilities;
     /// Versions for the record, by program.
     fn versions(&self) -> BTreeMap<String, String>;
     /// Finds every mistake in the settings without starting anything: (setting, what was expected).
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)>;
-    /// Gets what it needs from outside this host, such as its programs: nothing for most. [`System::start`] does so too,
-    /// without a word meanwhile.
+    /// Fetches what it needs from outside this host, such as its programs. Most need nothing. [`System::start`] does this as well,
+    /// but without reporting progress.
     fn prepare(&self, _progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         Ok(())
     }
-    /// About how long it takes to start, settle and stop on a small machine: a cell is so much longer than it measures. For
-    /// estimates alone.
+    /// Roughly how long it takes to start, settle and stop on a small machine, which a cell takes in addition to its measured
+    /// time. Only used for estimates.
     fn start_and_stop(&self) -> Duration {
         Duration::from_secs(2)
     }
-    /// Settings that data are loaded with where a study does not write them: after them the files are to depend on the data
-    /// alone, and not on when background work ran. None for most.
+    /// Settings for loading data, unless the study sets them itself. They should make the files depend only on the data and not
+    /// on when background work ran. Most have none.
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
-    /// Starts it on storage that is empty or that it used before.
+    /// Starts it on storage that is empty or that it has used before.
     fn start(
         &self,
         paths: &StoragePaths,
@@ -246,7 +222,7 @@ pub trait System: Send + Sync {
 pub struct JobRequest {
     /// One of [`Capabilities::jobs`].
     pub name: String,
-    /// How much data it makes, moves or reads on this machine.
+    /// How much data it generates, moves or reads on this machine.
     pub data_bytes: u64,
     /// Map tasks and reduce tasks; the system's own choice when absent.
     pub maps: Option<u32>,
@@ -254,11 +230,11 @@ pub struct JobRequest {
     /// The share of generated values that repeats, 0 to 1.
     pub compressibility: f64,
     pub seed: u64,
-    /// A job that takes longer has failed.
+    /// A job that takes longer counts as failed.
     pub limit: Duration,
 }
 
-/// A look at a job that runs.
+/// How far a running job is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobProgress {
     /// `map`, `reduce`.
@@ -267,19 +243,19 @@ pub struct JobProgress {
     pub done: f64,
 }
 
-/// What watches a job: it is told how far it is, and says whether to go on. `false` ends the job.
+/// Called with a job's progress; returns whether the job should continue.
 pub type JobWatch<'a> = &'a (dyn Fn(&JobProgress) -> bool + Sync);
 
-/// A started system. Dropping it ends its processes at once; `stop` ends them in order.
+/// A started system. Dropping it kills its processes; `stop` shuts them down cleanly.
 pub trait Running: Send + Sync {
     /// A new connection, for one thread.
     fn connect(&self) -> Result<Box<dyn Client>, SystemError>;
-    /// Makes what a batch job reads and no earlier job has made, so that it counts as no part of the job. Nothing for most.
+    /// Generates what a batch job reads if no earlier job has, so that this is not counted as part of the job. Most do nothing.
     fn prepare_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Result<(), SystemError> {
         Ok(())
     }
-    /// Runs a batch job from its submission to its end. All times of the record are of this machine's clock: who divides
-    /// by slow motion is the study. `None` for a system that has no jobs.
+    /// Runs a batch job from submission to completion. All times in the record are by this machine's clock: the study divides
+    /// them by slow motion. `None` for a system that has no jobs.
     fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         None
     }
@@ -287,24 +263,28 @@ pub trait Running: Send + Sync {
     fn processes(&self) -> Vec<u32>;
     /// The settings in force, for the record.
     fn applied_settings(&self) -> BTreeMap<String, String>;
-    /// `Err` when it has failed, with its last words.
+    /// Checks that it is still working.
+    ///
+    /// # Errors
+    /// When it has failed, with the end of its log.
     fn health(&self) -> Result<(), SystemError>;
     /// The system's own running totals, by name.
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError>;
-    /// Those of the figures that are shown over time: how much runs in the background (`current_compactions_running`). They are
-    /// asked for again and again while the system is measured, so telling them must cost it next to nothing. None for many.
+    /// The figures that are shown over time, such as how much runs in the background (`current_compactions_running`). They are
+    /// sampled while the system is measured, so reading them must cost it next to nothing. Many have none.
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         Ok(BTreeMap::new())
     }
-    /// Brings the data to the state that measurements start from: written out, background work at rest.
+    /// Brings the data to the state that measurements start from: everything flushed, no background work left.
     fn settle(&self, limit: Duration) -> Result<(), SystemError>;
-    /// Has everything compacted while clients go on, as an operator would. It may be over when this returns, or just have begun.
+    /// Starts compacting everything while clients continue, as an operator would. The compaction may or may not be finished when this
+    /// returns.
     fn compact(&self, limit: Duration) -> Result<(), SystemError> {
         self.settle(limit)
     }
-    /// Ends at once the processes that answers come from, so that whoever waits for one gets an error. Others of its processes
-    /// may live until it is dropped; a cluster that ran before goes on.
+    /// Kills the processes that answer requests, so that everyone who waits for an answer gets an error. Its other processes may
+    /// live until it is dropped, and an existing cluster keeps running.
     fn abort(&self);
-    /// Shuts down in order; everything acknowledged is on the storage when it returns.
+    /// Shuts down cleanly: everything acknowledged is on the storage when this returns.
     fn stop(self: Box<Self>) -> Result<(), SystemError>;
 }

@@ -1,5 +1,6 @@
-//! Programs of others that root starts and that must not have root's rights: they run as the user `nobody`, in a room of their own. The room
-//! is their `/tmp`, they see no process but theirs, all of them end with the first, and what they made is taken by descriptor.
+//! Third-party programs that root starts without giving them root's rights. They run as the user `nobody`, in a room of their own: it
+//! is their `/tmp`, they see no processes but their own, all of them end with the first, and their results are read through a
+//! descriptor of the room.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,12 +23,12 @@ use crate::child::Child;
 use crate::mount_namespace::let_go_of_others;
 use crate::system::SystemError;
 
-pub const USER: &str = "nobody";
-/// What it is on Linux where the table of users has none.
+pub(crate) const USER: &str = "nobody";
+/// Its usual id on Linux, for hosts without an entry in /etc/passwd.
 const NOBODY: u32 = 65534;
 const SHARED: &str = fleeting::SHARED;
-/// What a program of others may know of our environment: how to reach a network, and nothing that is secret. A proxy's address may hold a
-/// password, and without it there is no network.
+/// The part of our environment that such a program gets: what it needs to reach a network, and no secrets. A proxy's address may hold
+/// a password, but without it there is no network.
 const VARIABLES: [&str; 15] = [
     "PATH",
     "LANG",
@@ -49,28 +50,28 @@ const OTHERS: u32 = 0o007;
 const EXECUTE: u32 = 0o001;
 const NAMESPACE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Where a program of others works.
+/// Where a third-party program works.
 #[derive(Debug)]
-pub struct Room {
-    /// As this process sees it.
+pub(crate) struct Room {
+    /// Its path as seen by this process.
     path: PathBuf,
     descriptor: OwnedFd,
     user: (Uid, Gid),
-    /// Whether it has namespaces, in which it is `/tmp`.
+    /// Whether the program runs in its own namespaces, in which the room is `/tmp`.
     is_apart: bool,
-    /// To be removed with the room.
+    /// A directory to remove with the room.
     outer: Option<PathBuf>,
 }
 
-/// Whether this process has rights that programs of others shall not have.
-pub fn is_root() -> bool {
+/// Whether this process has rights that third-party programs must not get.
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 impl Room {
-    /// Makes one, in the folder `work` if that can be made `/tmp` for the program. Where there are no namespaces to be had, it is made in the host's
-    /// `/tmp`, which the user can reach.
-    pub fn make(work: &Path) -> io::Result<Room> {
+    /// Creates one in the folder `work` if that can become the program's `/tmp`. On hosts without namespaces it is created in the
+    /// host's `/tmp` instead, which that user can reach.
+    pub(crate) fn make(work: &Path) -> io::Result<Room> {
         let user = user();
         let path = work.join("room");
         make_private(&path)?;
@@ -78,7 +79,7 @@ impl Room {
         let (path, outer) = match is_apart {
             true => (path, None),
             false => {
-                // Nobody else can exchange the room, since it is in a folder of ours.
+                // Inside a folder of ours, so that nobody else can replace it.
                 let outer = fleeting::make_shared()?.path().to_path_buf();
                 std::fs::set_permissions(&outer, std::fs::Permissions::from_mode(0o711))?;
                 let path = outer.join("room");
@@ -91,38 +92,38 @@ impl Room {
         Ok(Room { path, descriptor, user, is_apart, outer })
     }
 
-    /// Where this process finds what is called `name` there.
-    pub fn path(&self, name: &str) -> PathBuf {
+    /// The path of `name` for this process.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Where the program finds it.
-    pub fn inside(&self, name: &str) -> PathBuf {
+    /// The path of `name` for the program.
+    pub(crate) fn inside(&self, name: &str) -> PathBuf {
         self.folder_inside().join(name)
     }
 
-    /// The room itself, where the program finds it.
-    pub fn folder_inside(&self) -> &Path {
+    /// The path of the room for the program.
+    pub(crate) fn folder_inside(&self) -> &Path {
         if self.is_apart { Path::new(SHARED) } else { &self.path }
     }
 
-    /// In words, for who watches.
-    pub fn describe(&self) -> &'static str {
+    /// How the program runs, as a phrase for progress messages.
+    pub(crate) fn describe(&self) -> &'static str {
         if self.is_apart {
             "as nobody"
         } else {
-            "as nobody, without namespaces, which this host does not give"
+            "as nobody, without namespaces, which this host does not allow"
         }
     }
 
-    /// Makes a folder for the program. Only before the program runs.
-    pub fn make_folder(&self, name: &str) -> io::Result<()> {
+    /// Creates a folder for the program. Must not be called once the program runs.
+    pub(crate) fn make_folder(&self, name: &str) -> io::Result<()> {
         make_private(&self.path(name))?;
         self.give(name)
     }
 
-    /// Makes a file for the program, which nobody else can read. Only before the program runs.
-    pub fn make_file(&self, name: &str, content: &[u8]) -> io::Result<()> {
+    /// Creates a file that only the program can read. Must not be called once the program runs.
+    pub(crate) fn make_file(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let mut file = underlay_files::plain_file::for_writing().create_new(true).open(self.path(name))?;
         io::Write::write_all(&mut file, content)?;
         self.give(name)
@@ -132,14 +133,16 @@ impl Room {
         lchown(self.path(name), Some(self.user.0.as_raw()), Some(self.user.1.as_raw()))
     }
 
-    /// Starts the program, whose own environment has been set, and gives it the room.
-    pub fn spawn(
+    /// Starts the program, whose environment has been set, and hands the room over to it.
+    pub(crate) fn spawn(
         &self,
         system: &'static str,
         mut command: Command,
         log: &Path,
     ) -> Result<Child, SystemError> {
-        let failed = |error: io::Error| SystemError::starting(system, format!("no room for it: {error}"));
+        let failed = |error: io::Error| {
+            SystemError::starting(system, format!("can't hand its working directory over: {error}"))
+        };
         self.give("").map_err(failed)?;
         for name in VARIABLES {
             if let Some(value) = std::env::var_os(name) {
@@ -148,15 +151,15 @@ impl Room {
         }
         command.current_dir(self.folder_inside());
         let (user, is_apart, room) = (self.user, self.is_apart, self.path.clone());
-        // SAFETY: between fork and exec the closure makes system calls on data that it owns; it takes no lock, and paths as short as these
-        // are not allocated.
+        // SAFETY: between fork and exec the closure makes system calls on data that it owns. It takes no lock, and rustix doesn't
+        // allocate for paths as short as these.
         unsafe {
             command.pre_exec(move || {
-                // Away from our terminal: what is written to that as input would be a command of root's.
+                // Detach from our terminal: the program could inject input into it (TIOCSTI), which root's shell would execute.
                 rustix::process::setsid()?;
                 if is_apart {
                     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-                    // Some containers don't let it; then others' processes are seen, and still not reached.
+                    // Some containers forbid this. Then it sees other processes, but still can't signal them.
                     let _ = mount("proc", "/proc", "proc", flags, None);
                 }
                 set_no_new_privs(true)?;
@@ -169,18 +172,19 @@ impl Room {
             false => Ok(()),
         })?;
         if is_apart {
-            // One that has ended by now holds nothing.
+            // Fails if it has ended by now, and then it holds no mounts.
             let _ = let_go_of_others(child.state().pid(), &[&own], NAMESPACE_LIMIT);
         }
         Ok(child)
     }
 
-    /// Copies files that the program left in `folder`, and that nobody writes to any more, into the folder `into` of this user: regular ones alone,
-    /// by descriptor, of each no more than its bytes. Whoever compares the copies knows what is used. Files that are missing are left out.
+    /// Copies the `wanted` files (name and size) that the program left in `folder` to `into`, once nothing writes to them any more. Only
+    /// regular files are copied, through descriptors, and at most as many bytes as wanted. Since the copies are ours, the caller can
+    /// verify exactly what is used later. Missing files are skipped.
     ///
     /// # Errors
-    /// When something else lies there: says what.
-    pub fn collect<'a>(
+    /// When there is anything else in the folder: says what.
+    pub(crate) fn collect<'a>(
         &self,
         folder: &str,
         wanted: impl IntoIterator<Item = (&'a str, u64)> + Clone,
@@ -207,7 +211,7 @@ impl Room {
             };
             let found = file.metadata().map_err(|error| unreadable(name, error))?;
             if !found.is_file() || found.uid() != self.user.0.as_raw() {
-                return Err(format!("{name} is no regular file of the user {USER}"));
+                return Err(format!("{name} is not a regular file of the user {USER}"));
             }
             let written = File::create_new(into.join(name));
             let copied =
@@ -224,7 +228,7 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         if let Some(outer) = &self.outer {
-            // What can't be removed is in /tmp, and of no use to anybody.
+            // If this fails, what is left is in /tmp and harmless.
             let _ = std::fs::remove_dir_all(outer);
         }
     }
@@ -234,7 +238,7 @@ fn make_private(path: &Path) -> io::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(path)
 }
 
-/// As the table of users has it.
+/// The ids of the user in /etc/passwd.
 fn user() -> (Uid, Gid) {
     let table = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let numbers = table.lines().find_map(|line| {
@@ -245,19 +249,19 @@ fn user() -> (Uid, Gid) {
     (Uid::from_raw(user), Gid::from_raw(group))
 }
 
-/// Gives up every right of the calling thread, for good.
+/// Permanently gives up all rights of the calling thread.
 fn become_user((user, group): (Uid, Gid)) -> io::Result<()> {
     set_thread_groups(&[])?;
     set_thread_res_gid(group, group, group)?;
     Ok(set_thread_res_uid(user, user, user)?)
 }
 
-/// Gives the calling thread mounts of its own, in which `/tmp` is this room, and a new table of processes to those that it forks.
+/// Gives the calling thread its own mounts, in which `/tmp` is this room, and its children a new PID namespace.
 fn enter_namespaces(room: &Path) -> io::Result<()> {
     let flags = UnshareFlags::FS | UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
-    // SAFETY: these flags change what the calling thread sees, and no file descriptor of anyone.
+    // SAFETY: these flags change only what the calling thread sees, and no file descriptors.
     unsafe { unshare_unsafe(flags) }?;
-    // What others unmount goes here, too, and nothing of ours goes out.
+    // Unmounts outside propagate into the namespace, and nothing propagates out.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let wanted = std::fs::metadata(room)?;
     mount_bind(room, SHARED)?;
@@ -269,7 +273,7 @@ fn enter_namespaces(room: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether there are namespaces to be had, tried on a thread that ends at once. An error when not even the user is.
+/// Whether namespaces are available, tried on a short-lived thread. Fails if that thread can't even become the user.
 fn can_be_apart(room: &Path, user: (Uid, Gid)) -> io::Result<bool> {
     std::thread::scope(|scope| {
         let tried = scope.spawn(|| {
@@ -280,8 +284,8 @@ fn can_be_apart(room: &Path, user: (Uid, Gid)) -> io::Result<bool> {
     })
 }
 
-/// Finds `program` in the folders of `path`, where the user can run it, or says why that can't be.
-pub fn program(path: &OsStr, program: &str) -> Option<Result<PathBuf, String>> {
+/// Finds a `program` in the folders of `path` that the user can run, or says why the user can't. `None` if there is none.
+pub(crate) fn program(path: &OsStr, program: &str) -> Option<Result<PathBuf, String>> {
     let mut closed = None;
     for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
         let found = folder.join(program);
@@ -300,7 +304,7 @@ pub fn program(path: &OsStr, program: &str) -> Option<Result<PathBuf, String>> {
 }
 
 /// Why the user can't run the program at this path.
-pub fn closed_to_others(program: &Path) -> Option<String> {
+pub(crate) fn closed_to_others(program: &Path) -> Option<String> {
     let path = match std::fs::canonicalize(program) {
         Ok(path) => path,
         Err(error) => return Some(error.to_string()),
@@ -319,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_behind_a_closed_door_is_none() {
+    fn only_programs_that_others_can_run_are_found() {
         let folder = tempfile::Builder::new().prefix("underlay-test-").tempdir_in("/var/tmp").unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let (closed, open) = (folder.path().join("closed"), folder.path().join("open"));

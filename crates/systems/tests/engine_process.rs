@@ -182,7 +182,7 @@ fn a_stuck_engine_times_out_and_its_late_answer_is_not_taken_for_another() {
     let mut values = FieldValues::default();
     assert!(matches!(client.read(b"a", Fields::All, &mut values), Err(ClientError::Timeout(_))));
     let text = running.health().unwrap_err().to_string();
-    assert!(text.contains("rocksdb") && text.contains("no answer"), "{text}");
+    assert!(text.contains("rocksdb") && text.contains("did not answer"), "{text}");
     signal(running.as_ref(), Signal::CONT);
     // A busy machine may take longer than the timeout to wake it up.
     while client.read(b"b", Fields::All, &mut values).is_err() {}

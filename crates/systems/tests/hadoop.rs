@@ -92,7 +92,7 @@ fn a_cluster_runs_every_job() {
     let cluster = INSTALLED.start_cluster(&paths, &memory(), &settings).unwrap();
     cluster.health().unwrap();
     assert!(own("metadata").join("hdfs/namenode/current").is_dir());
-    assert!(cluster.connect().err().unwrap().to_string().contains("takes no clients"));
+    assert!(cluster.connect().err().unwrap().to_string().contains("has no clients"));
     let servers = lasting_processes(&cluster).len();
 
     teragen_fills_directories_in_turn(&cluster);

@@ -346,7 +346,7 @@ fn a_stuck_child_times_out_by_name_and_its_late_answer_is_not_taken_for_another(
     assert!(matches!(client.read(b"a", Fields::All, &mut values), Err(ClientError::Timeout(_))));
     let text = bench.child.health().unwrap_err().to_string();
     assert!(
-        text.contains("memory failed while running") && text.contains("gives no answer within 0.5 s"),
+        text.contains("memory failed while running") && text.contains("did not answer within 0.5 s"),
         "{text}"
     );
     assert!(text.contains(&bench.child.state().pid().to_string()), "{text}");

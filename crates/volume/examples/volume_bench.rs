@@ -11,9 +11,10 @@
 
 use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use underlay_sync::{Condvar, Mutex};
 
 use hdrhistogram::Histogram;
 use underlay_nvme::initiator::{Controller, Options, RemoteDevice};
@@ -94,7 +95,7 @@ impl NullMember {
     fn carry_out(&self, request: Request) -> Completion {
         request.check(&self.geometry())?;
         let (offset_bytes, length_bytes) = request.extent();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let end = (offset_bytes + length_bytes).min(kept.len() as u64);
         let range = offset_bytes.min(end) as usize..end as usize;
         Ok(match request {
@@ -219,7 +220,7 @@ impl Run {
     fn record(&self, began: Instant, now: Instant) {
         if began >= self.counts_from && now < self.until {
             let ns = u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX);
-            self.latencies_ns.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(ns);
+            self.latencies_ns.lock().saturating_record(ns);
         }
     }
 
@@ -236,10 +237,10 @@ impl Run {
     }
 
     fn tell(&self) -> Result<(), Failure> {
-        if let Some(error) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(error) = self.failed.lock().take() {
             return Err(error.into());
         }
-        let latencies = self.latencies_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        let latencies = self.latencies_ns.lock();
         let (requests, seconds) = (latencies.len(), self.load.duration.as_secs_f64());
         let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
         println!(
@@ -276,13 +277,13 @@ fn load(address: &str, nqn: &str, load: &Load) -> Result<(), Failure> {
             run.record(began, Instant::now());
         }
     } else {
-        *run.under_way.lock().unwrap_or_else(PoisonError::into_inner) = load.depth;
+        *run.under_way.lock() = load.depth;
         for _ in 0..load.depth {
             step(&run, &device, Vec::new());
         }
-        let mut under_way = run.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = run.under_way.lock();
         while *under_way > 0 {
-            under_way = run.over.wait(under_way).unwrap_or_else(PoisonError::into_inner);
+            under_way = run.over.wait(under_way);
         }
     }
     run.tell()
@@ -301,7 +302,7 @@ fn step(run: &Arc<Run>, device: &RemoteDevice, buffer: Vec<u8>) {
             step(&again, &next, buffer);
         }
         Err(error) => {
-            *again.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *again.failed.lock() = Some(error);
             finish(&again);
         }
     };
@@ -309,7 +310,7 @@ fn step(run: &Arc<Run>, device: &RemoteDevice, buffer: Vec<u8>) {
 }
 
 fn finish(run: &Run) {
-    *run.under_way.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+    *run.under_way.lock() -= 1;
     run.over.notify_all();
 }
 

@@ -3,14 +3,14 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `label`, `opening` | where things are on the members; making a pool, opening one |
-//! | `extent`, `map` | what a volume's map says, and which of it the journal does not know yet |
+//! | `extent`, `extents`, `map` | what a volume's map says, and which of it the journal does not know yet |
 //! | `record`, `log` | what the journal keeps |
-//! | `unflushed`, `replay` | what was answered and is not in the journal, over the end of a process |
-//! | `space`, `discards` | which slabs and units are free, and how many maps share one; what members may forget |
+//! | `unflushed`, `replay`, `host_memory` | what was answered and is not in the journal, over the end of a process |
+//! | `space`, `discards`, `release` | which slabs and units are free, and how many maps share one; what members may forget |
 //! | `member`, `unread`, `resync` | reading and writing one or two copies; members that fail and come back |
 //! | `volume`, `plain`, `packed` | requests, on volumes that are stored as they are or compressed |
-//! | `doubt` | members whose last flush failed, over the end of a process |
-//! | `claims`, `gate`, `intents` | who may touch what at the same time |
+//! | `doubt`, `witness`, `settle` | members whose last flush failed, over the end of a process |
+//! | `claims`, `gate`, `intents`, `overwrite` | who may touch what at the same time |
 //! | `flush` | what becomes durable when |
 
 mod check;
@@ -20,23 +20,29 @@ mod description;
 mod discards;
 mod doubt;
 pub mod extent;
+mod extents;
 mod flush;
 mod gate;
+mod host_memory;
 mod intents;
 pub mod label;
 mod log;
 mod map;
 mod member;
 mod opening;
+mod overwrite;
 mod packed;
 mod plain;
 pub mod record;
+mod release;
 mod replay;
 mod resync;
+mod settle;
 mod space;
 pub mod unflushed;
 mod unread;
 mod volume;
+mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,8 +56,9 @@ pub use description::{
     Access, CheckReport, MemberInfo, MemberState, PoolError, PoolInfo, PoolSettings, VolumeInfo, VolumeSpec,
 };
 use extent::{BLOCK_BYTES, EXTENT_BYTES};
+use extents::Extents;
+pub use host_memory::HostMemory;
 use record::{Header, Record};
-pub use unflushed::HostMemory;
 pub use volume::Volume;
 
 /// A pool has so many volumes at most, snapshots included.
@@ -114,7 +121,7 @@ impl Pool {
         self.check_new(name, VOLUME_MAP_BYTES)?;
         let header = Header { name: name.into(), spec: *spec, access: Access::Writable, origin: None };
         let number = self.core.log.with_tables(|tables| tables.next_volume);
-        let volume = self.core.new_volume(number, &header, &map::Extents::default());
+        let volume = self.core.new_volume(number, &header, &Extents::default());
         self.core.log.append([Record::Volume { volume: number, header: Box::new(header) }]);
         self.insert(&volume);
         self.commit()?;
@@ -196,7 +203,7 @@ impl Pool {
     pub fn snapshot(&self, source: &str, name: &str, access: Access) -> Result<Volume, PoolError> {
         let _admin = self.admin()?;
         let source = self.find(source)?;
-        self.check_new(name, source.map.taken().map_bytes + VOLUME_MAP_BYTES)?;
+        self.check_new(name, source.map.usage().map_bytes + VOLUME_MAP_BYTES)?;
         self.quietly(&source, || {
             // The journal's map of the source must be the one that is copied.
             wait(|done| self.core.flush(Some(Arc::clone(&source)), done))?;

@@ -32,15 +32,15 @@ use crate::pool_file::PoolFile;
 pub use connection::Connection;
 pub use error::ServerError;
 use exports::Exports;
-use listener::Listener;
 pub use opened::OpenPool;
 use protocol::{Command, FailureKind, PoolState, Reply};
+use underlay_files::control_socket::ControlSocket;
 use writers::KnownWriters;
 
 /// A pool that is being served. Dropping it stops it as [`Server::stop`] does, but tells no errors.
 pub struct Server {
     service: Arc<Service>,
-    listener: Option<Listener>,
+    listener: Option<ControlSocket>,
 }
 
 struct Service {
@@ -92,7 +92,7 @@ impl Server {
             Arc::new(Service { pool, exports, changing: Mutex::default(), shutdown: AtomicBool::new(false) });
         let control = file.control_socket();
         let obeying = Arc::clone(&service);
-        let listener = Listener::start(&control, Arc::new(move |command| obeying.obey(command)))
+        let listener = listener::listen(&control, move |command| obeying.obey(command))
             .map_err(|error| ServerError::io("listen on", control, error))?;
         Ok(Server { service, listener: Some(listener) })
     }

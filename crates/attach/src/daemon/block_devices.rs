@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use underlay_storage::device::Request;
-use underlay_storage::stack::{Pace, Stack};
+use underlay_storage::stack::{Pace, Stack, VolumeSpec};
 
 use super::export::Files;
 use super::{DaemonConfig, obey};
-use crate::attachment::AttachError;
-use crate::fuse_loop::is_rotational;
+use crate::error::AttachError;
 use crate::mounts;
 use crate::ublk::Serving;
 
@@ -16,7 +15,7 @@ use crate::ublk::Serving;
 pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {
     let names: Vec<&str> = config.stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
     let volumes = Files::new(names.iter().copied().zip(stack.volumes().iter().cloned())).infos();
-    let turning: Vec<bool> = config.stack.volumes.iter().map(is_rotational).collect();
+    let turning: Vec<bool> = config.stack.volumes.iter().map(VolumeSpec::is_rotational).collect();
     let devices = names.into_iter().zip(stack.volumes().iter().cloned()).zip(turning);
     let serving =
         Serving::start(&config.export, devices.map(|((name, device), turns)| (name, device, turns)))?;

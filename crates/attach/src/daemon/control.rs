@@ -18,28 +18,23 @@
 //! Whatever can't be understood is answered by `{"reply":"failed","problem":"…"}` and the connection goes on; only
 //! a line of more than [`MAX_LINE_BYTES`] ends it.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use underlay_files::control_socket::{Answer, ControlSocket};
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultError, FaultId, PowerCut, Survival};
 use underlay_storage::stack::{Pace, Stack};
 
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 
 /// The longest command, in bytes with its newline.
 pub const MAX_LINE_BYTES: u64 = 4096;
 
 /// A week.
 const MAX_FAULT_S: f64 = 604_800.0;
-
-/// Connections served at once; the launcher needs one.
-const MAX_CONNECTIONS: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
@@ -132,33 +127,21 @@ pub(super) fn listen(
     power_cut: impl Fn() + Send + Sync + 'static,
     shutdown: impl Fn() + Send + Sync + 'static,
 ) -> Result<(), AttachError> {
-    let listener = underlay_files::listen(path).map_err(|error| AttachError::io("listen on", path, error))?;
-    let connections = Arc::new(AtomicUsize::new(0));
-    let (power_cut, shutdown) = (Box::new(power_cut), Box::new(shutdown));
-    let service = Arc::new(Service { stack, dilation, volumes, power_cut, shutdown });
-    let accept = move || {
-        for stream in listener.incoming().flatten() {
-            let (service, connections) = (Arc::clone(&service), Arc::clone(&connections));
-            if connections.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
-                connections.fetch_sub(1, Ordering::SeqCst);
-                continue;
-            }
-            let counter = Arc::clone(&connections);
-            let serve = move || {
-                // A peer that went away is no concern of the devices.
-                let _ = service.serve(stream);
-                connections.fetch_sub(1, Ordering::SeqCst);
-            };
-            if std::thread::Builder::new().name("control".into()).spawn(serve).is_err() {
-                counter.fetch_sub(1, Ordering::SeqCst);
-            }
+    let (power_cut, shutdown) = (Box::new(power_cut), Arc::new(shutdown));
+    let service = Service { stack, dilation, volumes, power_cut };
+    let answer = move |line: &[u8]| {
+        let command = parse(line);
+        let ends = matches!(command, Ok(Command::Shutdown));
+        let shutdown = Arc::clone(&shutdown);
+        Answer {
+            reply: command.map_or_else(|problem| Reply::Failed { problem }, |command| service.obey(command)),
+            afterwards: ends.then(|| Box::new(move || shutdown()) as Box<dyn FnOnce()>),
         }
     };
-    std::thread::Builder::new()
-        .name("control-accept".into())
-        .spawn(accept)
-        .map(|_| ())
-        .map_err(|error| AttachError::failed(format!("could not start the control thread: {error}")))
+    let socket = ControlSocket::listen(path, MAX_LINE_BYTES, answer)
+        .map_err(|error| AttachError::io("listen on", path, error))?;
+    socket.keep();
+    Ok(())
 }
 
 struct Service {
@@ -167,37 +150,9 @@ struct Service {
     dilation: f64,
     volumes: Vec<VolumeInfo>,
     power_cut: Box<dyn Fn() + Send + Sync>,
-    shutdown: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Service {
-    fn serve(&self, stream: UnixStream) -> io::Result<()> {
-        let mut writer = stream.try_clone()?;
-        let mut reader = BufReader::new(stream);
-        loop {
-            let mut line = Vec::new();
-            // One byte more than allowed tells a line that is too long from one that just fits.
-            (&mut reader).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line)?;
-            if line.is_empty() {
-                return Ok(());
-            }
-            let too_long = line.len() as u64 > MAX_LINE_BYTES;
-            let command = parse(&line);
-            let ends = matches!(command, Ok(Command::Shutdown));
-            let reply =
-                command.map_or_else(|problem| Reply::Failed { problem }, |command| self.obey(command));
-            let mut text = serde_json::to_vec(&reply)?;
-            text.push(b'\n');
-            writer.write_all(&text)?;
-            if ends {
-                (self.shutdown)();
-            }
-            if too_long {
-                return Ok(());
-            }
-        }
-    }
-
     fn obey(&self, command: Command) -> Reply {
         match command {
             Command::Ping => return Reply::Pong { volumes: self.volumes.clone() },

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use underlay_storage::stack::{Pace, Stack};
 
 use super::{DaemonConfig, obey};
-use crate::attachment::AttachError;
 use crate::directory::Serving;
+use crate::error::AttachError;
 
 /// Serves them until told to end, or until all are unmounted.
 pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {

@@ -6,9 +6,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
+use underlay_sync::{Mutex, MutexGuard};
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -454,7 +455,7 @@ impl Buffers {
             _ if bytes <= MAX_KEPT_BYTES => (&self.large, MAX_LARGE_BUFFERS),
             _ => return None,
         };
-        Some((shelf.lock().unwrap_or_else(|poisoned| poisoned.into_inner()), most))
+        Some((shelf.lock(), most))
     }
 
     pub(crate) fn take(&self, length: usize) -> Vec<u8> {
@@ -523,7 +524,7 @@ mod tests {
         buffers.put(vec![7; 1 << 20]);
         assert!(buffers.take(4096).capacity() < 1 << 20, "a large one serves no small read");
         buffers.put(vec![7; 2 << 20]);
-        assert_eq!(buffers.large.lock().unwrap().len(), 1);
+        assert_eq!(buffers.large.lock().len(), 1);
         assert_eq!(buffers.take(1 << 20), [7; 1 << 20]);
     }
 }

@@ -63,6 +63,8 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 pub type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 
+type Outcome = Result<(), Errno>;
+
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]
@@ -87,7 +89,7 @@ pub struct Core {
     device: Arc<dyn BlockDevice>,
     journal: Journal,
     state: Mutex<State>,
-    ranges: Ranges,
+    ranges: Arc<Ranges>,
     /// Held by the one commit that is under way.
     committing: Mutex<()>,
     /// Signalled when a commit or a discard is over.
@@ -184,7 +186,7 @@ fn now() -> Timestamp {
     Timestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() }
 }
 
-/// Whether a volume that begins so is one.
+/// Whether a volume that begins so holds a directory of ours, which no kernel knows.
 pub fn is_beginning(block: &[u8]) -> bool {
     matches!(Header::decode(block), HeaderBlock::Valid(header) if header.kind == JOURNAL_KIND)
 }
@@ -281,7 +283,7 @@ impl Core {
             device,
             journal,
             state: Mutex::new(state),
-            ranges: Ranges::default(),
+            ranges: Arc::default(),
             committing: Mutex::new(()),
             committed: Condvar::new(),
             jobs: Mutex::new(Some(jobs)),
@@ -579,12 +581,12 @@ fn work(core: &Weak<Core>, jobs: &Receiver<Job>) {
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let Some(core) = core.upgrade() else { return };
-        let asked: Vec<Job> = first.into_iter().chain(jobs.try_iter()).collect();
-        if asked.is_empty() && core.state().transaction.is_empty() {
+        let waiting: Vec<Job> = first.into_iter().chain(jobs.try_iter()).collect();
+        if waiting.is_empty() && core.state().transaction.is_empty() {
             continue;
         }
         let outcome = core.commit();
-        for job in asked {
+        for job in waiting {
             match job {
                 Job::Commit(done) => done(outcome),
                 Job::Reclaim(then) => {

@@ -14,8 +14,10 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::attachment::AttachError;
-use crate::{host, mounts};
+use crate::error::AttachError;
+use crate::mounts;
+use crate::privileges::probe_privileges;
+use crate::programs::find_program;
 
 /// What shows in the table of mounts behind `fuse.`.
 const SUBTYPE: &str = "underlay";
@@ -25,7 +27,7 @@ const HELPER_SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 /// Mounts an empty FUSE and returns the connection to the kernel, on which the session is to be served.
 pub(super) fn mount(mount_point: &Path, source: &str) -> Result<OwnedFd, AttachError> {
-    if host::probe_privileges().is_err() {
+    if probe_privileges().is_err() {
         return mount_as_user(mount_point, source);
     }
     let connection = File::options()
@@ -60,7 +62,7 @@ fn behave_like_a_disk(mount_point: &Path) {
 fn mount_as_user(mount_point: &Path, source: &str) -> Result<OwnedFd, AttachError> {
     let cannot = |what: &str, error: io::Error| AttachError::failed(format!("could not {what}: {error}"));
     let (ours, theirs) = UnixStream::pair().map_err(|error| cannot("make a socket pair", error))?;
-    let helper = host::find_program(HELPER).unwrap_or_else(|| HELPER.into());
+    let helper = find_program(HELPER).unwrap_or_else(|| HELPER.into());
     let mut command = Command::new(helper);
     command
         .arg("-o")

@@ -13,8 +13,8 @@ use underlay_storage::stack::{Pace, Stack};
 use super::core::Core;
 use super::fuse::Directory;
 use super::mount;
-use crate::attachment::AttachError;
 use crate::daemon::control::VolumeInfo;
+use crate::error::AttachError;
 use crate::mounts;
 
 /// A volume that is to be shown as a directory.

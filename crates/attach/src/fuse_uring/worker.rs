@@ -5,19 +5,17 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::{Errno, FopenFlags, INodeNo};
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use io_uring::{opcode, squeue, types};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use underlay_storage::device::{Completion, Request};
 
 use super::protocol::{self, Arguments, Call, EntryHeader, FuseRequest};
 use crate::daemon::export::{self, Cover, Files, MAX_REQUEST_BYTES, REPORTED_BLOCK_BYTES, VALID};
-
-type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+use crate::ring::{self, Answers, Mapping, Slots};
 
 // From <linux/fuse.h>.
 const REGISTER: u32 = 1;
@@ -26,85 +24,32 @@ const COMMIT_AND_FETCH: u32 = 2;
 const PAYLOAD_BYTES: usize = MAX_REQUEST_BYTES as usize;
 const PAGE_BYTES: usize = 4096;
 
-/// Marks the completion that says: another thread has written a reply.
-const WOKEN: u64 = u64::MAX;
-
-/// Whether a ring as the workers need it can be had.
-pub(super) fn probe_ring() -> io::Result<()> {
-    build_ring(1).map(|_| ())
-}
-
-fn build_ring(entries: usize) -> io::Result<Ring> {
-    // Only its thread submits, and nothing interrupts that thread: the kernel's work is done while it waits.
-    let entries = u32::try_from(entries).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(entries)
-}
-
 /// What a worker shares with the replies that are not written yet.
 struct Shared {
     area: Area,
     /// Entries whose reply is written.
-    ready: Mutex<Vec<u32>>,
-    /// Set while the worker may be asleep, so that whoever adds to `ready` must wake it.
-    is_sleeping: AtomicBool,
-    wake: OwnedFd,
+    answers: Arc<Answers<u32>>,
 }
 
-/// The memory of a worker's entries: their headers, and after them their payloads.
+/// The memory of a worker's entries: their headers, and after them their payloads. An entry belongs to one owner at a time:
+/// while its request is under way that is the reply (`Reply`), otherwise the worker or the kernel.
 struct Area {
-    start: *mut u8,
-    length_bytes: usize,
+    memory: Mapping,
     payloads_at: usize,
 }
-
-// SAFETY: an entry belongs to one owner at a time. While its request is under way that is the reply (`Reply`),
-// otherwise the worker or the kernel.
-unsafe impl Send for Area {}
-// SAFETY: as above.
-unsafe impl Sync for Area {}
 
 impl Area {
     fn new(entries: usize) -> io::Result<Area> {
         let payloads_at = (entries * size_of::<EntryHeader>()).next_multiple_of(PAGE_BYTES);
-        let length_bytes = payloads_at + entries * PAYLOAD_BYTES;
-        // SAFETY: a new mapping; nothing else is touched. Memory is taken only where a request needed it.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                length_bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Area { start: start.cast(), length_bytes, payloads_at })
+        Ok(Area { memory: Mapping::anonymous(payloads_at + entries * PAYLOAD_BYTES)?, payloads_at })
     }
 
     fn header(&self, entry: u32) -> *mut EntryHeader {
-        // SAFETY: `entry` is below the number that the area was made for, so this lies inside.
-        unsafe { self.start.cast::<EntryHeader>().add(entry as usize) }
+        self.memory.part(0, entry, size_of::<EntryHeader>()).cast()
     }
 
     fn payload(&self, entry: u32) -> *mut u8 {
-        // SAFETY: as above.
-        unsafe { self.start.add(self.payloads_at + entry as usize * PAYLOAD_BYTES) }
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new`; the last reply and the worker are gone.
-        unsafe { libc::munmap(self.start.cast(), self.length_bytes) };
-    }
-}
-
-impl Shared {
-    fn ready(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.part(self.payloads_at, entry, PAYLOAD_BYTES)
     }
 }
 
@@ -149,11 +94,7 @@ impl Reply {
         let header = unsafe { &mut *self.shared.area.header(self.entry) };
         protocol::put_reply(&mut header.in_out, self.unique, error, payload_bytes);
         header.payload_bytes = payload_bytes;
-        self.shared.ready().push(self.entry);
-        if self.shared.is_sleeping.swap(false, Ordering::SeqCst) {
-            // It can only fail when the counter is full, and then the worker is being woken already.
-            let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
-        }
+        self.shared.answers.give(self.entry);
     }
 }
 
@@ -171,9 +112,6 @@ pub(super) struct Worker {
     queues: Vec<u16>,
     files: Arc<Files>,
     shared: Arc<Shared>,
-    /// Where the kernel puts the count of wake-ups. Boxed: it must stay where it is.
-    wakes: Box<u64>,
-    under_way: usize,
 }
 
 impl Worker {
@@ -188,39 +126,18 @@ impl Worker {
     ) -> io::Result<()> {
         let queues: Vec<u16> =
             queues.into_iter().flat_map(|queue| std::iter::repeat_n(queue, entries_per_queue)).collect();
-        let shared = Shared {
-            area: Area::new(queues.len())?,
-            ready: Mutex::new(Vec::with_capacity(queues.len())),
-            is_sleeping: AtomicBool::new(false),
-            wake: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?,
-        };
-        let under_way = queues.len();
-        let worker =
-            Worker { device, queues, files, shared: Arc::new(shared), wakes: Box::new(0), under_way };
+        let shared =
+            Shared { area: Area::new(queues.len())?, answers: Arc::new(Answers::new(queues.len())?) };
+        let worker = Worker { device, queues, files, shared: Arc::new(shared) };
         std::thread::Builder::new()
             .name(format!("fuse-uring-{index}"))
             .spawn(move || worker.run(&started))?;
         Ok(())
     }
 
-    fn run(mut self, started: &Sender<io::Result<()>>) {
+    fn run(self, started: &Sender<io::Result<()>>) {
         self.stay_close();
-        let mut ring = match build_ring(self.queues.len() + 1).and_then(|mut ring| {
-            self.register(&mut ring)?;
-            Ok(ring)
-        }) {
-            Ok(ring) => ring,
-            Err(error) => {
-                let _ = started.send(Err(error));
-                return;
-            }
-        };
-        let _ = started.send(Ok(()));
-        if let Err(error) = self.serve(&mut ring) {
-            // Without it, requests would wait for ever; without the process, the kernel fails them.
-            tracing::error!("io_uring failed: {error}");
-            std::process::abort();
-        }
+        ring::serve(&self, &self.shared.answers, started);
     }
 
     /// Keeps the thread on the processors whose queues it serves: woken on the one where the request was made, it runs
@@ -238,29 +155,6 @@ impl Worker {
         }
     }
 
-    /// Offers every entry to its queue.
-    fn register(&mut self, ring: &mut Ring) -> io::Result<()> {
-        let areas: Vec<[libc::iovec; 2]> = (0..self.queues.len() as u32)
-            .map(|entry| {
-                let header = self.shared.area.header(entry).cast();
-                let payload = self.shared.area.payload(entry).cast();
-                [
-                    libc::iovec { iov_base: header, iov_len: size_of::<EntryHeader>() },
-                    libc::iovec { iov_base: payload, iov_len: PAYLOAD_BYTES },
-                ]
-            })
-            .collect();
-        for (entry, area) in areas.iter().enumerate() {
-            let command = self.command(REGISTER, entry as u32, 0, area.as_ptr() as u64);
-            push(ring, &with_length(command, area.len() as u32))?;
-        }
-        self.await_wake(ring)?;
-        // Entries are taken while this call lasts, and a refusal is there when it returns.
-        ring.submit()?;
-        let refused = ring.completion().find(|completion| completion.result() < 0);
-        refused.map_or(Ok(()), |refused| Err(io::Error::from_raw_os_error(-refused.result())))
-    }
-
     /// A command of `struct fuse_uring_cmd_req`.
     fn command(&self, operation: u32, entry: u32, commit_id: u64, address: u64) -> squeue::Entry128 {
         let mut request = [0; 80];
@@ -273,68 +167,14 @@ impl Worker {
             .user_data(u64::from(entry))
     }
 
-    fn await_wake(&mut self, ring: &mut Ring) -> io::Result<()> {
-        let counter: *mut u64 = &raw mut *self.wakes;
-        let read = opcode::Read::new(types::Fd(self.shared.wake.as_raw_fd()), counter.cast(), 8);
-        push(ring, &read.build().user_data(WOKEN).into())
-    }
-
-    fn serve(&mut self, ring: &mut Ring) -> io::Result<()> {
-        let mut ready = Vec::with_capacity(self.queues.len());
-        let mut completed = Vec::with_capacity(self.queues.len());
-        // None is under way once the connection has ended: the kernel has given every entry back.
-        while self.under_way > 0 {
-            self.shared.is_sleeping.store(true, Ordering::SeqCst);
-            std::mem::swap(&mut *self.shared.ready(), &mut ready);
-            for entry in ready.drain(..) {
-                // SAFETY: its reply is written, so the entry is the worker's.
-                let commit_id = unsafe { (*self.shared.area.header(entry)).commit_id };
-                push(ring, &self.command(COMMIT_AND_FETCH, entry, commit_id, 0))?;
-            }
-            match ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            self.shared.is_sleeping.store(false, Ordering::SeqCst);
-            completed
-                .extend(ring.completion().map(|completion| (completion.user_data(), completion.result())));
-            for (entry, result) in completed.drain(..) {
-                match u32::try_from(entry) {
-                    Err(_) => self.await_wake(ring)?,
-                    Ok(entry) if result == 0 => self.handle(entry),
-                    // The connection has ended.
-                    Ok(_) => self.under_way -= 1,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn handle(&self, entry: u32) {
-        // SAFETY: the kernel has filled the entry and waits for the reply, which doesn't exist yet.
-        let (header, payload) = unsafe {
-            let header = &*self.shared.area.header(entry);
-            let length = (header.payload_bytes as usize).min(PAYLOAD_BYTES);
-            (header, std::slice::from_raw_parts(self.shared.area.payload(entry), length))
-        };
-        let asked = protocol::parse(&header.in_out, &header.arguments, payload);
-        let unique = asked.as_ref().map_or(0, |asked| asked.unique);
-        let reply = Reply { shared: Arc::clone(&self.shared), entry, unique, is_given: false };
-        match asked {
-            Some(asked) => self.answer(&asked, reply),
-            None => reply.error(Errno::EINVAL),
-        }
-    }
-
     /// As `Export` answers the same questions.
-    fn answer(&self, asked: &FuseRequest<'_>, reply: Reply) {
-        let inode = INodeNo(asked.inode);
+    fn answer(&self, request: &FuseRequest<'_>, reply: Reply) {
+        let inode = INodeNo(request.inode);
         let attributes = |reply: Reply| match self.files.attributes(inode) {
             Some(attributes) => reply.bytes(&Arguments::attributes_reply(VALID, &attributes)),
             None => reply.error(Errno::ENOENT),
         };
-        match asked.call {
+        match request.call {
             Call::Read { offset, length } => self.read(inode, offset, length, reply),
             Call::Write { offset, data, is_synchronous } => {
                 // Copied before the request is begun: an answer that comes at once is written where the data lies.
@@ -414,17 +254,59 @@ impl Worker {
     }
 }
 
+impl Slots for Worker {
+    /// The entry whose reply is written.
+    type Answer = u32;
+
+    fn count(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Offers every entry to its queue.
+    fn offer(&self, submit: &mut dyn FnMut(&[squeue::Entry128]) -> io::Result<()>) -> io::Result<()> {
+        let area = |entry: u32| {
+            let header = self.shared.area.header(entry).cast();
+            let payload = self.shared.area.payload(entry).cast();
+            [
+                libc::iovec { iov_base: header, iov_len: size_of::<EntryHeader>() },
+                libc::iovec { iov_base: payload, iov_len: PAYLOAD_BYTES },
+            ]
+        };
+        let areas: Vec<[libc::iovec; 2]> = (0..self.queues.len() as u32).map(area).collect();
+        let register = |(entry, area): (u32, &[libc::iovec; 2])| {
+            with_length(self.command(REGISTER, entry, 0, area.as_ptr() as u64), area.len() as u32)
+        };
+        let commands: Vec<squeue::Entry128> = (0..).zip(&areas).map(register).collect();
+        submit(&commands)
+    }
+
+    fn give_back(&self, entry: u32) -> squeue::Entry128 {
+        // SAFETY: its reply is written, so the entry is the worker's.
+        let commit_id = unsafe { (*self.shared.area.header(entry)).commit_id };
+        self.command(COMMIT_AND_FETCH, entry, commit_id, 0)
+    }
+
+    fn handle(&self, entry: u32) {
+        // SAFETY: the kernel has filled the entry and waits for the reply, which doesn't exist yet.
+        let (header, payload) = unsafe {
+            let header = &*self.shared.area.header(entry);
+            let length = (header.payload_bytes as usize).min(PAYLOAD_BYTES);
+            (header, std::slice::from_raw_parts(self.shared.area.payload(entry), length))
+        };
+        let request = protocol::parse(&header.in_out, &header.arguments, payload);
+        let unique = request.as_ref().map_or(0, |request| request.unique);
+        let reply = Reply { shared: Arc::clone(&self.shared), entry, unique, is_given: false };
+        match request {
+            Some(request) => self.answer(&request, reply),
+            None => reply.error(Errno::EINVAL),
+        }
+    }
+}
+
 /// Without the second flag writes would take turns on the file's lock.
 const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO
     .union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
     .union(FopenFlags::FOPEN_NOFLUSH);
-
-fn push(ring: &mut Ring, command: &squeue::Entry128) -> io::Result<()> {
-    // SAFETY: what a command points to, the entries' memory and the wake-up counter, outlives the ring's thread;
-    // the list of areas outlives the call that submits it, in which the kernel reads it.
-    unsafe { ring.submission().push(command) }
-        .map_err(|_| io::Error::other("the ring has fewer places than entries"))
-}
 
 /// The crate knows no length for commands; the kernel wants the number of areas there.
 fn with_length(mut command: squeue::Entry128, length: u32) -> squeue::Entry128 {

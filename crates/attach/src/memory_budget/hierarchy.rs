@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::missing::Missing;
-use crate::mounts::{self, Mount};
+use underlay_files::mountinfo::{self, Mount};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
@@ -60,7 +60,7 @@ impl Hierarchy {
         let mount_table = fs::read(proc.join("mountinfo")).unwrap_or_default();
         let own = fs::read_to_string(proc.join("cgroup")).unwrap_or_default();
         let options = fs::read_to_string(proc.join("mounts")).unwrap_or_default();
-        let mounted = mounts::parse_mountinfo(&mount_table);
+        let mounted = mountinfo::parse(&mount_table);
         let v1 =
             own_group(&own, Some("memory")).zip(mounted.iter().find(|mount| is_v1_memory(mount, &options)));
         if let Some((group, mount)) = v1 {

@@ -12,7 +12,7 @@ use underlay_storage::fit::TargetError;
 use underlay_storage::{contents, exclusive};
 
 use super::disk::Disk;
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::mounts;
 use crate::registry::{Note, Registry, Resource};
 

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use underlay_files::{Access, Folder};
 
 use super::{Note, Registry, Resource};
-use crate::attachment::AttachError;
+use crate::error::AttachError;
 use crate::mounts;
 
 /// A folder that is removed with everything in it when this value is dropped. It is noted before it is made; what can't
-/// be removed stays noted, for [`Registry::clean`].
+/// be removed stays noted, for [`crate::cleanup::clean`].
 #[derive(Debug)]
 pub struct OwnFolder {
     path: PathBuf,
@@ -66,7 +66,7 @@ impl OwnFolder {
 
     /// Removes a folder of ours that no registry knows any more: the registry is in memory on most machines, and gone after a
     /// restart. Returns whether it is gone. One that is noted, or that something is mounted in, stays for
-    /// [`Registry::clean`], and so does what is no folder: a link leads to somebody else's. Only who has locked what the folder is
+    /// [`crate::cleanup::clean`], and so does what is no folder: a link leads to somebody else's. Only who has locked what the folder is
     /// for may ask.
     ///
     /// # Errors
@@ -78,9 +78,9 @@ impl OwnFolder {
         }
         // Of this user, and on no way that others can change.
         let path = &Folder::open(path).map_err(cannot)?.path().to_path_buf();
-        let is_in = |thing: &Resource| thing.made_path().is_some_and(|made| made.starts_with(path));
-        let is_noted = registry.living().iter().any(|(_, thing)| is_in(thing))
-            || registry.leftovers().iter().any(|leftover| is_in(&leftover.thing));
+        let is_in = |resource: &Resource| resource.made_path().is_some_and(|made| made.starts_with(path));
+        let is_noted = registry.living().iter().any(|(_, resource)| is_in(resource))
+            || registry.leftovers().iter().any(|leftover| is_in(&leftover.resource));
         if is_noted || mounts::all().iter().any(|mount| mount.mount_point.starts_with(path)) {
             return Ok(false);
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use underlay_files::plain_file;
 
-use super::Resource;
+use super::resource::Resource;
 use crate::processes::{self, ProcessId};
 
 /// The process that made the things of a journal.
@@ -25,7 +25,7 @@ impl Owner {
         self.is_of_this_boot() && self.process.is_alive()
     }
 
-    pub(super) fn is_of_this_boot(&self) -> bool {
+    pub(crate) fn is_of_this_boot(&self) -> bool {
         self.boot_id.is_empty() || self.boot_id == processes::boot_id()
     }
 }
@@ -34,8 +34,15 @@ impl Owner {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Line {
     Owner(Owner),
-    Note { id: u64, thing: Resource },
-    Forget { id: u64 },
+    Note {
+        id: u64,
+        /// Journals of earlier versions have it by this name.
+        #[serde(rename = "thing")]
+        resource: Resource,
+    },
+    Forget {
+        id: u64,
+    },
 }
 
 /// A journal as far as it could be read.
@@ -43,7 +50,7 @@ pub(super) enum Line {
 pub struct Journal {
     pub owner: Owner,
     /// What is outstanding, in the order in which it was noted.
-    pub things: Vec<(u64, Resource)>,
+    pub resources: Vec<(u64, Resource)>,
     /// Lines that were cut short or damaged.
     pub unreadable_lines: usize,
 }
@@ -71,20 +78,20 @@ fn parse_file_name(name: &str) -> Option<ProcessId> {
 /// Reads a journal of `process` (by its file name, which holds even if the first line is damaged).
 pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> Journal {
     let mut owner = Owner { process, boot_id: String::new(), command: "?".to_owned() };
-    let mut things = BTreeMap::new();
+    let mut resources = BTreeMap::new();
     let mut unreadable_lines = 0;
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         match serde_json::from_slice(line) {
             // A journal copied under another name speaks of another process: the name decides.
             Ok(Line::Owner(found)) if found.process == process => owner = found,
-            Ok(Line::Note { id, thing }) => {
-                things.insert(id, thing);
+            Ok(Line::Note { id, resource }) => {
+                resources.insert(id, resource);
             }
             Ok(Line::Forget { id }) => {
-                things.remove(&id);
+                resources.remove(&id);
             }
             Ok(Line::Owner(_)) | Err(_) => unreadable_lines += 1,
         }
     }
-    Journal { owner, things: things.into_iter().collect(), unreadable_lines }
+    Journal { owner, resources: resources.into_iter().collect(), unreadable_lines }
 }

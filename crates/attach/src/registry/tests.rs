@@ -2,14 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn registry() -> (tempfile::TempDir, Registry) {
+pub(crate) fn registry() -> (tempfile::TempDir, Registry) {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(&directory.path().join("run")).unwrap();
     (directory, registry)
 }
 
 /// A process that has ended: its number may be taken again, its start time not.
-fn dead_process() -> ProcessId {
+pub(crate) fn dead_process() -> ProcessId {
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let id = ProcessId::of(child.id()).unwrap();
     child.kill().unwrap();
@@ -17,21 +17,20 @@ fn dead_process() -> ProcessId {
     id
 }
 
-fn journal_of(registry: &Registry, process: ProcessId, boot_id: &str, things: &[Resource]) -> PathBuf {
+pub(crate) fn journal_of(
+    registry: &Registry,
+    process: ProcessId,
+    boot_id: &str,
+    resources: &[Resource],
+) -> PathBuf {
     let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
     let mut file = File::create(&path).unwrap();
     let owner = Owner { process, boot_id: boot_id.to_owned(), command: "test".to_owned() };
     append(&mut file, &journal::Line::Owner(owner)).unwrap();
-    for (id, thing) in (1..).zip(things) {
-        append(&mut file, &journal::Line::Note { id, thing: thing.clone() }).unwrap();
+    for (id, resource) in (1..).zip(resources) {
+        append(&mut file, &journal::Line::Note { id, resource: resource.clone() }).unwrap();
     }
     path
-}
-
-fn clean(registry: &Registry) -> (Result<Cleaned, String>, Vec<String>) {
-    let mut said = Vec::new();
-    let outcome = registry.clean(&mut |line| said.push(line.to_owned())).map_err(|error| error.to_string());
-    (outcome, said)
 }
 
 #[test]
@@ -41,43 +40,13 @@ fn the_journal_goes_with_the_last_thing() {
     let second = registry.note(Resource::Loop { backing: "/b".into() }).unwrap();
     assert_eq!(registry.journals().len(), 1);
     registry.forget(first);
-    assert_eq!(registry.journals()[0].1.things.len(), 1);
+    assert_eq!(registry.journals()[0].1.resources.len(), 1);
     registry.forget(second);
     assert!(registry.journals().is_empty());
     // And it starts anew.
     let third = registry.note(Resource::Loop { backing: "/c".into() }).unwrap();
     assert_eq!(registry.journals()[0].1.owner.process, ProcessId::current());
     registry.forget(third);
-}
-
-#[test]
-fn what_a_living_process_made_is_no_leftover() {
-    let (_keep, registry) = registry();
-    let (session, note) = registry.session().unwrap();
-    assert!(registry.leftovers().is_empty());
-    let (outcome, said) = clean(&registry);
-    assert_eq!(outcome, Ok(Cleaned { removed: 0, in_use: 1 }));
-    assert!(said[0].contains("left alone"), "{said:?}");
-    assert!(session.is_dir());
-    fs::remove_dir(&session).unwrap();
-    registry.forget(note);
-}
-
-/// Its user removed the dead one's by hand, and began again.
-#[test]
-fn what_a_living_process_made_at_the_same_place_stays() {
-    let (keep, registry) = registry();
-    let made_again = keep.path().join("run/work");
-    let things = [&made_again, &keep.path().join("run")].map(|path| Resource::Tree { path: path.clone() });
-    journal_of(&registry, dead_process(), &crate::processes::boot_id(), &things);
-    let note = registry.note(Resource::Tree { path: made_again.clone() }).unwrap();
-    fs::create_dir_all(&made_again).unwrap();
-    fs::write(made_again.join("file"), "x").unwrap();
-    let (outcome, said) = clean(&registry);
-    assert_eq!(outcome, Ok(Cleaned { removed: 0, in_use: 1 }), "{said:?}");
-    assert!(made_again.join("file").is_file());
-    fs::remove_dir_all(&made_again).unwrap();
-    registry.forget(note);
 }
 
 #[test]
@@ -99,8 +68,8 @@ fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap());
     assert!(precious.join("file").is_file());
     fs::remove_file(&path).unwrap();
-    let things = [Resource::Tree { path: path.clone() }];
-    let journal = journal_of(&registry, dead_process(), &crate::processes::boot_id(), &things);
+    let resources = [Resource::Tree { path: path.clone() }];
+    let journal = journal_of(&registry, dead_process(), &crate::processes::boot_id(), &resources);
     make();
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "`clean` knows of it");
     fs::remove_file(journal).unwrap();
@@ -109,59 +78,6 @@ fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
     make();
     assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "a living process has something in it");
     registry.forget(note);
-}
-
-#[test]
-fn what_a_dead_process_made_is_removed_and_nothing_else() {
-    let (keep, registry) = registry();
-    let tree = keep.path().join("tree");
-    fs::create_dir_all(tree.join("below")).unwrap();
-    fs::write(tree.join("below/file"), "x").unwrap();
-    let file = keep.path().join("file");
-    fs::write(&file, "x").unwrap();
-    let filled = keep.path().join("filled");
-    fs::create_dir(&filled).unwrap();
-    fs::write(filled.join("theirs"), "x").unwrap();
-    let link = keep.path().join("link");
-    std::os::unix::fs::symlink(&filled, &link).unwrap();
-    let things = [
-        Resource::Tree { path: tree.clone() },
-        Resource::File { path: file.clone() },
-        Resource::EmptyDirectory { path: filled.clone() },
-        Resource::Tree { path: link.clone() },
-        Resource::Mount { mount_point: keep.path().to_owned(), backing: "/no/such/volume".into() },
-        Resource::FuseMount { mount_point: "/".into(), source: "underlay:none".into() },
-        Resource::Directory { mount_point: "/".into(), source: "underlay:none".into() },
-        Resource::Daemon { config: "/no/such/config".into(), control: "/no/such/socket".into() },
-        Resource::Cgroup { directory: keep.path().join("no-such-group") },
-    ];
-    let journal = journal_of(&registry, dead_process(), &processes::boot_id(), &things);
-    assert_eq!(registry.leftovers().len(), things.len());
-    let (outcome, said) = clean(&registry);
-    assert!(outcome.is_ok(), "{outcome:?} {said:?}");
-    assert!(!tree.exists() && !file.exists() && !journal.exists());
-    assert!(filled.join("theirs").exists() && fs::symlink_metadata(&link).is_ok());
-    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
-}
-
-#[test]
-fn a_process_is_ended_unless_its_number_means_someone_else() {
-    let (_keep, registry) = registry();
-    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    let process = ProcessId::of(child.id()).unwrap();
-    let owner = dead_process();
-    let before = ProcessId { start_ticks: process.start_ticks - 1, ..process };
-    let boot = processes::boot_id();
-    journal_of(&registry, owner, &boot, &[Resource::Process { process: before, what: "an engine".into() }]);
-    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
-    assert!(process.is_alive());
-    journal_of(&registry, owner, "another boot", &[Resource::Process { process, what: "an engine".into() }]);
-    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
-    assert!(process.is_alive());
-    journal_of(&registry, owner, &boot, &[Resource::Process { process, what: "an engine".into() }]);
-    assert_eq!(clean(&registry).0, Ok(Cleaned { removed: 1, in_use: 0 }));
-    assert!(!process.is_alive());
-    child.wait().unwrap();
 }
 
 #[test]
@@ -193,10 +109,11 @@ fn a_line_after_a_torn_one_is_read() {
     // What a full disk lets through of a line.
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"{\"note\":{\"id\":2,\"thi").unwrap();
-    let thing = Resource::Loop { backing: "/whole".into() };
-    append(&mut file, &journal::Line::Note { id: 3, thing: thing.clone() }).unwrap();
-    let things: Vec<Resource> = registry.leftovers().into_iter().map(|leftover| leftover.thing).collect();
-    assert_eq!(things, [Resource::Loop { backing: "/torn".into() }, thing]);
+    let resource = Resource::Loop { backing: "/whole".into() };
+    append(&mut file, &journal::Line::Note { id: 3, resource: resource.clone() }).unwrap();
+    let resources: Vec<Resource> =
+        registry.leftovers().into_iter().map(|leftover| leftover.resource).collect();
+    assert_eq!(resources, [Resource::Loop { backing: "/torn".into() }, resource]);
     assert_eq!(journal::read(&path).unwrap().unreadable_lines, 1);
 }
 
@@ -225,11 +142,11 @@ proptest! {
         let owner = Owner { process, boot_id: "b".into(), command: "c".into() };
         let mut lines = vec![journal::Line::Owner(owner.clone())];
         let mut model: Vec<Vec<(u64, Resource)>> = vec![Vec::new()];
-        for (id, (thing, forget)) in (1..).zip(actions) {
+        for (id, (resource, forget)) in (1..).zip(actions) {
             let mut now = model.last().unwrap().clone();
-            now.push((id, thing.clone()));
+            now.push((id, resource.clone()));
             model.push(now.clone());
-            lines.push(journal::Line::Note { id, thing });
+            lines.push(journal::Line::Note { id, resource });
             if forget {
                 now.pop();
                 model.push(now);
@@ -245,13 +162,13 @@ proptest! {
         }
         let whole = parse_journal(process, &bytes);
         prop_assert_eq!(&whole.owner, &owner);
-        prop_assert_eq!(&whole.things, model.last().unwrap());
+        prop_assert_eq!(&whole.resources, model.last().unwrap());
         let cut = cut.index(bytes.len() + 1);
         let torn = parse_journal(process, &bytes[..cut]);
         let complete = ends.iter().filter(|end| **end <= cut).count();
         // An owner line that is cut off is no line at all.
         let expected = complete.checked_sub(1).map_or_else(Vec::new, |last| model[last].clone());
-        prop_assert_eq!(torn.things, expected);
+        prop_assert_eq!(torn.resources, expected);
         prop_assert!(torn.unreadable_lines <= 1);
     }
 
@@ -259,21 +176,6 @@ proptest! {
     fn damage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         parse_journal(ProcessId { pid: 1, start_ticks: 1 }, &bytes);
     }
-}
-
-#[test]
-fn a_socket_goes_when_nobody_listens_on_it_any_more() {
-    use std::os::unix::net::UnixListener;
-    let (keep, registry) = registry();
-    let (left, taken) = (keep.path().join("left"), keep.path().join("taken"));
-    drop(UnixListener::bind(&left).unwrap());
-    // Somebody else has bound the place of the dead owner anew.
-    let _listener = UnixListener::bind(&taken).unwrap();
-    let things = [Resource::Socket { path: left.clone() }, Resource::Socket { path: taken.clone() }];
-    journal_of(&registry, dead_process(), &processes::boot_id(), &things);
-    let (outcome, said) = clean(&registry);
-    assert_eq!(outcome, Ok(Cleaned { removed: 1, in_use: 0 }), "{said:?}");
-    assert!(!left.exists() && taken.exists());
 }
 
 /// Nobody may have put a link there between a look and the making, and nobody else looks in.
@@ -294,27 +196,6 @@ fn a_folder_of_our_own_is_new_and_private() {
     let made = [folder.path(), temporary.path(), unique[0].path()].map(Path::to_path_buf);
     drop((folder, temporary, unique));
     assert!(made.iter().all(|path| !path.exists()) && registry.journals().is_empty());
-}
-
-#[test]
-fn nothing_is_removed_behind_a_parent_that_someone_exchanged() {
-    let (keep, registry) = registry();
-    let at = |name: &str| keep.path().canonicalize().unwrap().join(name);
-    fs::create_dir_all(at("victim/tree/inner")).unwrap();
-    fs::write(at("victim/file"), "theirs").unwrap();
-    fs::create_dir(at("ours")).unwrap();
-    let folder = OwnFolder::make(&at("ours/tree"), &registry).unwrap();
-    fs::rename(at("ours"), at("away")).unwrap();
-    std::os::unix::fs::symlink(at("victim"), at("ours")).unwrap();
-    drop(folder);
-    assert!(at("victim/tree/inner").exists());
-    assert_eq!(registry.living().len(), 1, "what is left stays noted");
-
-    let things = [Resource::Tree { path: at("ours/tree") }, Resource::File { path: at("ours/file") }];
-    journal_of(&registry, dead_process(), &processes::boot_id(), &things);
-    let (outcome, _) = clean(&registry);
-    assert!(outcome.unwrap_err().contains("a directory no more"));
-    assert!(at("victim/tree/inner").exists() && at("victim/file").exists());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use io_uring::{opcode, types};
 
 use super::protocol::{self, INFO_BYTES, Info};
-use super::{Ring, build_ring};
+use crate::ring::{self, Ring};
 
 pub(super) const PATH: &str = "/dev/ublk-control";
 
@@ -19,7 +19,7 @@ pub(super) struct Control {
 impl Control {
     pub(super) fn open() -> io::Result<Control> {
         let file = File::options().read(true).write(true).open(PATH)?;
-        Ok(Control { file, ring: build_ring(1)? })
+        Ok(Control { file, ring: ring::build(1)? })
     }
 
     /// Makes a device that has no block device yet; gives its number.

@@ -2,93 +2,50 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use io_uring::{opcode, squeue, types};
 use underlay_storage::device::{BlockDevice, Completion, Request};
 
 use super::protocol::{self, COMMIT_AND_FETCH, Call, DESCRIPTOR_BYTES, FETCH};
-use super::{MAX_REQUEST_BYTES, Ring, SLOTS, build_ring};
+use super::{MAX_REQUEST_BYTES, SLOTS};
 use crate::daemon::export::{self, Buffers};
+use crate::ring::{self, Answers, Mapping, Slots};
 
 const PAYLOAD_BYTES: usize = MAX_REQUEST_BYTES as usize;
-
-/// Marks the completion that says: another thread has reported a result.
-const WOKEN: u64 = u64::MAX;
-
-struct Mapping {
-    start: *mut u8,
-    length_bytes: usize,
-}
-
-// SAFETY: a slot's part belongs to one owner at a time: while its request is under way to the reply (`Reply`),
-// otherwise to the worker or the kernel. The descriptors are only read, by the worker.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Memory of our own. It is taken only where a request needed it.
-    fn anonymous(length_bytes: usize) -> io::Result<Mapping> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        Mapping::new(length_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
-    }
-
-    /// The descriptors of a device's first queue, which the kernel writes.
-    fn descriptors(device: &File) -> io::Result<Mapping> {
-        const PAGE_BYTES: usize = 4096;
-        let length_bytes = (SLOTS * DESCRIPTOR_BYTES).next_multiple_of(PAGE_BYTES);
-        Mapping::new(length_bytes, libc::PROT_READ, libc::MAP_SHARED | libc::MAP_POPULATE, device.as_raw_fd())
-    }
-
-    fn new(length_bytes: usize, protection: i32, flags: i32, file: i32) -> io::Result<Mapping> {
-        // SAFETY: a new mapping; nothing else is touched.
-        let start = unsafe { libc::mmap(ptr::null_mut(), length_bytes, protection, flags, file, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Mapping { start: start.cast(), length_bytes })
-    }
-
-    fn part(&self, slot: u16, bytes: usize) -> *mut u8 {
-        let at = usize::from(slot) * bytes;
-        assert!(at + bytes <= self.length_bytes, "slot {slot} lies outside");
-        // SAFETY: inside, as was just looked at.
-        unsafe { self.start.add(at) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new`; nobody uses it any more.
-        unsafe { libc::munmap(self.start.cast(), self.length_bytes) };
-    }
-}
 
 /// What the worker shares with the replies that are owed.
 struct Shared {
     payloads: Mapping,
-    ready: Mutex<Vec<(u16, i32)>>,
-    /// Set while the worker may be asleep, so that whoever adds to `ready` must wake it.
-    is_sleeping: AtomicBool,
-    wake: OwnedFd,
+    answers: Arc<Answers<Answer>>,
 }
 
 impl Shared {
-    fn ready(&self) -> MutexGuard<'_, Vec<(u16, i32)>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    fn payload(&self, slot: u32) -> *mut u8 {
+        self.payloads.part(0, slot, PAYLOAD_BYTES)
     }
+}
+
+/// What came of the request in a slot: bytes, or a negative error number.
+pub(super) struct Answer {
+    slot: u32,
+    result: i32,
+}
+
+/// The descriptors of a device's first queue, which the kernel writes.
+fn descriptors_of(device: &File) -> io::Result<Mapping> {
+    const PAGE_BYTES: usize = 4096;
+    Mapping::of_kernel(device, (SLOTS * DESCRIPTOR_BYTES).next_multiple_of(PAGE_BYTES))
 }
 
 /// The answer to one request, owed. Dropped without one, as by a device that vanished, it is an I/O error.
 struct Reply {
     shared: Arc<Shared>,
-    slot: u16,
+    slot: u32,
     is_given: bool,
 }
 
@@ -101,7 +58,7 @@ impl Reply {
         if bytes.len() > PAYLOAD_BYTES {
             return self.give(-libc::EIO);
         }
-        let payload = self.shared.payloads.part(self.slot, PAYLOAD_BYTES);
+        let payload = self.shared.payload(self.slot);
         // SAFETY: the slot is this reply's, its payload has room, and the two don't overlap.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), payload, bytes.len()) };
         self.give(bytes.len() as i32);
@@ -120,11 +77,7 @@ impl Reply {
 
     fn give(&mut self, result: i32) {
         self.is_given = true;
-        self.shared.ready().push((self.slot, result));
-        if self.shared.is_sleeping.swap(false, Ordering::SeqCst) {
-            // It can only fail when the counter is full, and then the worker is being woken already.
-            let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
-        }
+        self.shared.answers.give(Answer { slot: self.slot, result });
     }
 }
 
@@ -142,9 +95,6 @@ pub(super) struct Worker {
     volume: Arc<dyn BlockDevice>,
     buffers: Arc<Buffers>,
     shared: Arc<Shared>,
-    /// Where the kernel puts the count of wake-ups. Boxed: it must stay where it is.
-    wakes: Box<u64>,
-    under_way: usize,
 }
 
 impl Worker {
@@ -157,116 +107,26 @@ impl Worker {
     ) -> io::Result<JoinHandle<()>> {
         let shared = Shared {
             payloads: Mapping::anonymous(SLOTS * PAYLOAD_BYTES)?,
-            ready: Mutex::new(Vec::with_capacity(SLOTS)),
-            is_sleeping: AtomicBool::new(false),
-            wake: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?,
+            answers: Arc::new(Answers::new(SLOTS)?),
         };
         let worker = Worker {
-            descriptors: Mapping::descriptors(&device)?,
+            descriptors: descriptors_of(&device)?,
             device,
             volume,
             buffers: Arc::default(),
             shared: Arc::new(shared),
-            wakes: Box::new(0),
-            under_way: SLOTS,
         };
-        std::thread::Builder::new().name(format!("ublk-{number}")).spawn(move || worker.run(&started))
+        std::thread::Builder::new()
+            .name(format!("ublk-{number}"))
+            .spawn(move || ring::serve(&worker, &worker.shared.answers, &started))
     }
 
-    fn run(mut self, started: &Sender<io::Result<()>>) {
-        let mut ring = match build_ring(SLOTS + 1).and_then(|mut ring| {
-            self.fetch_all(&mut ring)?;
-            Ok(ring)
-        }) {
-            Ok(ring) => ring,
-            Err(error) => {
-                let _ = started.send(Err(error));
-                return;
-            }
-        };
-        let _ = started.send(Ok(()));
-        if let Err(error) = self.serve(&mut ring) {
-            // Without it, requests would wait for ever; without the process, the kernel fails them.
-            tracing::error!("io_uring failed: {error}");
-            std::process::abort();
-        }
-    }
-
-    fn fetch_all(&mut self, ring: &mut Ring) -> io::Result<()> {
-        for slot in 0..SLOTS as u16 {
-            push(ring, &self.command(FETCH, slot, -1))?;
-        }
-        self.await_wake(ring)?;
-        // A refusal is there when this call returns.
-        ring.submit()?;
-        let refused = ring.completion().find(|completion| completion.result() < 0);
-        refused.map_or(Ok(()), |refused| Err(io::Error::from_raw_os_error(-refused.result())))
-    }
-
-    fn command(&self, operation: u32, slot: u16, result: i32) -> squeue::Entry128 {
-        let payload = self.shared.payloads.part(slot, PAYLOAD_BYTES) as u64;
+    fn command(&self, operation: u32, slot: u32, result: i32) -> squeue::Entry128 {
+        let payload = self.shared.payload(slot) as u64;
         opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), operation)
-            .cmd(protocol::queue_command(slot, result, payload))
+            .cmd(protocol::queue_command(slot as u16, result, payload))
             .build()
             .user_data(u64::from(slot))
-    }
-
-    fn await_wake(&mut self, ring: &mut Ring) -> io::Result<()> {
-        let counter: *mut u64 = &raw mut *self.wakes;
-        let read = opcode::Read::new(types::Fd(self.shared.wake.as_raw_fd()), counter.cast(), 8);
-        push(ring, &read.build().user_data(WOKEN).into())
-    }
-
-    fn serve(&mut self, ring: &mut Ring) -> io::Result<()> {
-        let mut ready = Vec::with_capacity(SLOTS);
-        let mut completed = Vec::with_capacity(SLOTS);
-        // None is under way once the device is stopped: the kernel has given every slot back.
-        while self.under_way > 0 {
-            self.shared.is_sleeping.store(true, Ordering::SeqCst);
-            std::mem::swap(&mut *self.shared.ready(), &mut ready);
-            for (slot, result) in ready.drain(..) {
-                push(ring, &self.command(COMMIT_AND_FETCH, slot, result))?;
-            }
-            match ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            self.shared.is_sleeping.store(false, Ordering::SeqCst);
-            completed
-                .extend(ring.completion().map(|completion| (completion.user_data(), completion.result())));
-            for (slot, result) in completed.drain(..) {
-                match u16::try_from(slot) {
-                    Err(_) => self.await_wake(ring)?,
-                    Ok(slot) if result == 0 => self.handle(slot),
-                    Ok(_) => self.under_way -= 1,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn handle(&self, slot: u16) {
-        let reply = Reply { shared: Arc::clone(&self.shared), slot, is_given: false };
-        // SAFETY: the kernel has written this descriptor and leaves it alone until the result is there.
-        let descriptor = unsafe {
-            ptr::read_volatile(self.descriptors.part(slot, DESCRIPTOR_BYTES).cast::<[u8; DESCRIPTOR_BYTES]>())
-        };
-        match protocol::parse(&descriptor, PAYLOAD_BYTES) {
-            Some(Call::Read { offset_bytes, length_bytes }) => self.read(offset_bytes, length_bytes, reply),
-            Some(Call::Write { offset_bytes, length_bytes, fua }) => {
-                let payload = self.shared.payloads.part(slot, PAYLOAD_BYTES);
-                // SAFETY: the kernel has filled so much of the slot's payload, and the slot is ours.
-                let data = unsafe { std::slice::from_raw_parts(payload, length_bytes) }.to_vec();
-                self.submit(Request::Write { offset_bytes, data, fua }, length_bytes, reply);
-            }
-            Some(Call::Flush) => self.submit(Request::Flush, 0, reply),
-            Some(Call::Discard { offset_bytes, length_bytes }) => {
-                self.submit(Request::Discard { offset_bytes, length_bytes }, 0, reply);
-            }
-            Some(Call::Other(_)) => reply.error(libc::EOPNOTSUPP),
-            None => reply.error(libc::EINVAL),
-        }
     }
 
     fn read(&self, offset_bytes: u64, length_bytes: usize, reply: Reply) {
@@ -287,8 +147,45 @@ impl Worker {
     }
 }
 
-fn push(ring: &mut Ring, command: &squeue::Entry128) -> io::Result<()> {
-    // SAFETY: what a command points to, the slots' memory and the wake-up counter, outlives the ring.
-    unsafe { ring.submission().push(command) }
-        .map_err(|_| io::Error::other("the ring has fewer places than slots"))
+impl Slots for Worker {
+    type Answer = Answer;
+
+    fn count(&self) -> usize {
+        SLOTS
+    }
+
+    fn offer(&self, submit: &mut dyn FnMut(&[squeue::Entry128]) -> io::Result<()>) -> io::Result<()> {
+        let commands: Vec<squeue::Entry128> =
+            (0..SLOTS as u32).map(|slot| self.command(FETCH, slot, -1)).collect();
+        submit(&commands)
+    }
+
+    fn give_back(&self, Answer { slot, result }: Answer) -> squeue::Entry128 {
+        self.command(COMMIT_AND_FETCH, slot, result)
+    }
+
+    fn handle(&self, slot: u32) {
+        let reply = Reply { shared: Arc::clone(&self.shared), slot, is_given: false };
+        // SAFETY: the kernel has written this descriptor and leaves it alone until the result is there.
+        let descriptor = unsafe {
+            ptr::read_volatile(
+                self.descriptors.part(0, slot, DESCRIPTOR_BYTES).cast::<[u8; DESCRIPTOR_BYTES]>(),
+            )
+        };
+        match protocol::parse(&descriptor, PAYLOAD_BYTES) {
+            Some(Call::Read { offset_bytes, length_bytes }) => self.read(offset_bytes, length_bytes, reply),
+            Some(Call::Write { offset_bytes, length_bytes, fua }) => {
+                let payload = self.shared.payload(slot);
+                // SAFETY: the kernel has filled so much of the slot's payload, and the slot is ours.
+                let data = unsafe { std::slice::from_raw_parts(payload, length_bytes) }.to_vec();
+                self.submit(Request::Write { offset_bytes, data, fua }, length_bytes, reply);
+            }
+            Some(Call::Flush) => self.submit(Request::Flush, 0, reply),
+            Some(Call::Discard { offset_bytes, length_bytes }) => {
+                self.submit(Request::Discard { offset_bytes, length_bytes }, 0, reply);
+            }
+            Some(Call::Other(_)) => reply.error(libc::EOPNOTSUPP),
+            None => reply.error(libc::EINVAL),
+        }
+    }
 }

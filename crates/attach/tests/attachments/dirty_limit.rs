@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_attach::{AttachError, Attachment, Filesystem, RealPaths};
 use underlay_storage::stack::BackingSpec;
@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack};
 /// Tests that look at a loop device after it was given back: another of them could be its next user.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock()
 }
 
 /// What the kernel shows of the page cache's way to a device.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use underlay_attach::daemon::Transport;
 use underlay_attach::{
-    AttachSpec, Attachment, Filesystem, FuseDirectory, FuseLoop, Registry, loop_device, mounts, processes,
+    AttachSpec, Attachment, BlockAttachment, Filesystem, FuseDirectory, Registry, cleanup, loop_device,
+    mounts, processes,
 };
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
@@ -54,7 +55,7 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // A failed test must not leave its killed owner's mounts to the machine.
-            let _ = self.registry.clean(&mut |line| eprintln!("{line}"));
+            let _ = cleanup::clean(&self.registry, &mut |line| eprintln!("{line}"));
         }
     }
 }
@@ -69,7 +70,7 @@ fn mentions(pid: u32, root: &Path) -> bool {
 const ATTACHMENT_VARIABLE: &str = "UNDERLAY_TEST_ATTACHMENT";
 
 /// Both transports, as far as this machine has them: for what every attachment must do.
-pub fn fuse_loops() -> Vec<FuseLoop> {
+pub fn fuse_loops() -> Vec<BlockAttachment> {
     let Some(plain) = fuse_loop() else { return Vec::new() };
     if std::env::var(ATTACHMENT_VARIABLE).is_ok_and(|name| name == "ublk") {
         return vec![plain];
@@ -85,8 +86,8 @@ pub fn fuse_loops() -> Vec<FuseLoop> {
 }
 
 /// The attachment with the daemon built for these tests. A machine that can't run it skips the test, but CI fails.
-pub fn fuse_loop() -> Option<FuseLoop> {
-    let attachment = FuseLoop::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
+pub fn fuse_loop() -> Option<BlockAttachment> {
+    let attachment = BlockAttachment::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
     let attachment = match std::env::var(ATTACHMENT_VARIABLE).as_deref() {
         Ok("fuse-uring+loop") => attachment.with_transport(Transport::Uring),
         Ok("ublk") => attachment.with_transport(Transport::Ublk),

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use underlay_attach::{
-    AttachError, AttachSpec, Attachment, Filesystem, FuseLoop, RealPaths, loop_device, mounts, overhead,
+    AttachError, AttachSpec, Attachment, BlockAttachment, Filesystem, RealPaths, loop_device, mounts,
+    overhead,
 };
 use underlay_storage::stack::{BackingSpec, Pace};
 
@@ -100,7 +101,7 @@ fn a_volume_in_use_names_who_uses_it_and_detaches_later() {
 fn refusals_say_why_and_leave_nothing() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
-    let refusal = |attachment: &FuseLoop, wanted: &AttachSpec| {
+    let refusal = |attachment: &BlockAttachment, wanted: &AttachSpec| {
         let error = attachment.attach(wanted, &fixture.registry).unwrap_err();
         fixture.assert_nothing_left();
         assert!(!fixture.path("mnt").exists());
@@ -130,7 +131,7 @@ fn refusals_say_why_and_leave_nothing() {
     );
     assert!(said.contains("no/such/directory"), "{said}");
 
-    let absent = FuseLoop::with_daemon(fixture.path("no-daemon"), Vec::new());
+    let absent = BlockAttachment::with_daemon(fixture.path("no-daemon"), Vec::new());
     let said = refusal(&absent, &small);
     assert!(said.contains("no-daemon"), "{said}");
 }

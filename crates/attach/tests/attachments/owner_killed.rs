@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use underlay_attach::processes::ProcessId;
 use underlay_attach::{
-    Attachment, Filesystem, MemoryBudget, RealPaths, Registry, loop_device, memory_budget, mounts,
+    Attachment, Filesystem, MemoryBudget, RealPaths, Registry, cleanup, loop_device, memory_budget, mounts,
 };
 use underlay_storage::stack::BackingSpec;
 
@@ -100,7 +100,7 @@ fn clean(fixture: &Fixture) -> (Result<usize, String>, Vec<String>) {
     let registry = fixture.registry.clone();
     without_hanging("cleaning up", move || {
         let mut said = Vec::new();
-        let outcome = registry.clean(&mut |line| said.push(line.to_owned()));
+        let outcome = cleanup::clean(&registry, &mut |line| said.push(line.to_owned()));
         (outcome.map(|cleaned| cleaned.removed).map_err(|error| error.to_string()), said)
     })
 }

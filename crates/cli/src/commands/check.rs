@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use underlay_config::{Diagnostic, Diagnostics, Severity};
 use underlay_record::Cell;
 use underlay_report::quantity;
-use underlay_study::diagnostics::{Diagnostic, Diagnostics, Severity};
 use underlay_study::plan;
 
-use super::run::read_study;
+use super::read_study::read_study;
 use crate::arguments::CheckArguments;
 use crate::exit_codes::Failure;
 use crate::output;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use underlay_attach::Registry;
+use underlay_attach::{Registry, cleanup};
 
 use crate::exit_codes::Failure;
 use crate::output;
@@ -10,7 +10,7 @@ use crate::output;
 pub fn clean() -> Result<ExitCode, Failure> {
     let registry = Registry::open()?;
     let mut said = 0;
-    let result = registry.clean(&mut |line| {
+    let result = cleanup::clean(&registry, &mut |line| {
         said += 1;
         output::print(line);
     });

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use underlay_attach::registry::closed_to_us;
 use underlay_attach::{Registry, Served};
+use underlay_config::units;
 use underlay_report::quantity;
 use underlay_storage::faults::{DeviceFaults, Extent, Fault, PowerCut};
 use underlay_storage::medium::Operation;
-use underlay_study::units;
 
 use crate::arguments::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
 use crate::exit_codes::Failure;

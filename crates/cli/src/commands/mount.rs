@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachSpec, Attached, Filesystem, Registry, choice};
+use underlay_config::units;
 use underlay_report::quantity;
 use underlay_storage::catalogue::{self, LayoutPreset};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
 use underlay_study::run::storage;
 use underlay_study::spec::StorageSpec;
-use underlay_study::units;
 
 use crate::arguments::{Initial, MountArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
@@ -63,6 +63,7 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     if let Some(file) = &arguments.activity {
         underlay_files::check_writable(file).map_err(|error| not_written(file, &error))?;
     }
+    check_mount_point(&arguments.dir)?;
     let registry = Registry::open()?;
     let mut disk = Disk::open(arguments, &registry)?;
     let Wanted { title, mut stack, filesystem, attachment, is_blank } = match &arguments.storage {
@@ -136,6 +137,23 @@ pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
+/// Said before anything is made: a directory that is not there is made by the attachment.
+fn check_mount_point(dir: &Path) -> Result<(), Failure> {
+    let cannot = |why: &str| Failure::Mistake(format!("cannot mount on {}: {why}", dir.display()));
+    match std::fs::metadata(dir) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(cannot("it is no directory")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let exists = dir.ancestors().skip(1).find(|above| above.exists()).unwrap_or(Path::new("."));
+            match exists.starts_with("/proc") || exists.starts_with("/sys") {
+                true => Err(cannot(&format!("no directory can be made in {}", exists.display()))),
+                false => Ok(()),
+            }
+        }
+        Err(error) => Err(cannot(&error.to_string())),
+    }
+}
+
 fn not_written(file: &Path, error: &std::io::Error) -> Failure {
     Failure::of_place(format!("cannot write {}: {error}", file.display()), error)
 }
@@ -150,7 +168,7 @@ fn storage_of_study(arguments: &MountArguments, name: &str, images: &Path) -> Re
             arguments.medium
         )));
     }
-    let study = super::run::read_study(file, false)?;
+    let study = super::read_study::read_study(file, false)?;
     let Some(storage) = study.storages.iter().find(|storage| storage.name == name) else {
         let names: Vec<&str> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
         return Err(Failure::Mistake(format!(
@@ -255,7 +273,7 @@ fn striped_medium(arguments: &MountArguments, disk: &Disk) -> Result<Wanted, Fai
 /// `hdd-7200-sata`, `hdd-7200-satax6` or `my-disk.toml`: a medium and how many of it.
 fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
     if text.ends_with(".toml") {
-        if underlay_files::read_text(Path::new(text), super::run::MAX_FILE_BYTES)
+        if underlay_files::read_text(Path::new(text), super::read_study::MAX_FILE_BYTES)
             .is_ok_and(|file| file.contains("[storage."))
         {
             return Err(Failure::Mistake(format!(

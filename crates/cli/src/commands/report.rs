@@ -8,7 +8,7 @@ use underlay_files::{Access, Folder};
 use underlay_report::ab::AbComparison;
 use underlay_report::load::{LoadError, LoadedRun, RunDirectory};
 
-use super::run::newest_run;
+use super::newest_run::newest_run;
 use crate::arguments::ReportArguments;
 use crate::exit_codes::Failure;
 use crate::output;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use underlay_files::Folder;
 use underlay_study::run::{RunOptions, RunOutcome};
-use underlay_study::spec::Study;
 
+use super::newest_run::newest_run;
+use super::read_study::{read, read_study};
 use crate::arguments::RunArguments;
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED, MISSING};
 use crate::progress::Terminal;
@@ -28,6 +28,11 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         underlay_study::run::resume(&options, &terminal, &stop)
     } else {
         let file = arguments.study.as_deref().unwrap_or(Path::new(QUICKSTART));
+        if arguments.study.is_none() && !file.exists() {
+            return Err(Failure::Mistake(
+                "name a study, as in `underlay run my-disks.toml`; `underlay new my-disks` writes one to start from".into(),
+            ));
+        }
         let study = read_study(file, arguments.short)?;
         if !study.notes.is_empty() {
             output::say(&study.notes);
@@ -41,9 +46,6 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     conclude(&outcome)
 }
 
-/// Of a study, a pool's file, and what they name. The longest in the world have some thousand lines.
-pub const MAX_FILE_BYTES: u64 = 4 << 20;
-
 /// A run goes on with the study that it holds: one that is named beside it must be the same.
 fn refuse_another_study(path: &Path, run: &Path) -> Result<(), Failure> {
     let text = read(path)?;
@@ -56,25 +58,6 @@ fn refuse_another_study(path: &Path, run: &Path) -> Result<(), Failure> {
         path.display(),
         run.display()
     )))
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    underlay_files::read_text(path, MAX_FILE_BYTES)
-        .map_err(|error| Failure::Mistake(format!("cannot read the study {}: {error}", path.display())))
-}
-
-/// Reads a study, or says all its mistakes.
-pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
-    let text = read(path)?;
-    // A study names files as seen from its own directory.
-    let beside = path.parent().unwrap_or(Path::new(""));
-    let read_file = |name: &str| {
-        let file = beside.join(name);
-        underlay_files::read_text(&file, MAX_FILE_BYTES)
-            .map_err(|error| format!("{}: {error}", file.display()))
-    };
-    Study::parse_with_media(&path.display().to_string(), &text, short, &read_file)
-        .map_err(|mistakes| Failure::Findings(Box::new(mistakes)))
 }
 
 fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
@@ -108,19 +91,4 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
 fn fresh_directory(name: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     PathBuf::from("runs").join(format!("{name}-{now}"))
-}
-
-/// The run of this user below `runs/` that was begun last. What another user put there is none.
-pub fn newest_run() -> Result<PathBuf, Failure> {
-    let entries = std::fs::read_dir("runs").map_err(|error| {
-        Failure::Mistake(format!("there is no run below runs/ ({error}): name its directory"))
-    })?;
-    entries
-        .filter_map(Result::ok)
-        .map(|entry| entry.path())
-        .filter(|path| Folder::open(path).is_ok())
-        .filter_map(|path| Some((std::fs::metadata(path.join("run.json")).ok()?.modified().ok()?, path)))
-        .max()
-        .map(|(_, path)| path)
-        .ok_or_else(|| Failure::Mistake("there is no run of yours below runs/: name its directory".into()))
 }

@@ -1,5 +1,7 @@
 //! `underlay schema`: what scripts may rely on. `docs/schemas` holds each, and `make schema` renews them.
 
+mod study;
+
 use std::process::ExitCode;
 
 use schemars::generate::SchemaSettings;
@@ -14,6 +16,10 @@ use crate::output;
 
 pub fn schema(of: SchemaOf) -> Result<ExitCode, Failure> {
     let schema = match of {
+        SchemaOf::Study => {
+            output::print(&serde_json::to_string_pretty(&study::schema()).expect("a schema is plain JSON"));
+            return Ok(ExitCode::SUCCESS);
+        }
         SchemaOf::Record => schemars::schema_for!(RunRecord),
         SchemaOf::Report => printed::<Export>(),
         SchemaOf::Comparison => printed::<AbExport<'_>>(),

@@ -6,17 +6,17 @@ mod serve;
 use std::path::Path;
 use std::process::ExitCode;
 
+use underlay_config::units;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::SecretPlaces;
 use underlay_study::spec::read_pool_file;
-use underlay_study::units;
 use underlay_volume::pool::VolumeSpec;
 use underlay_volume::pool_file::{Admission, PoolFile, VolumeFile};
 use underlay_volume::rate::Limits;
 use underlay_volume::server::protocol::{Command, FailureKind, Reply};
 use underlay_volume::server::{self, ServerError};
 
-use super::run::MAX_FILE_BYTES;
+use super::read_study::MAX_FILE_BYTES;
 use crate::arguments::{CreateVolumeArguments, VolumeArguments, VolumeCodec, VolumeCommand};
 use crate::exit_codes::Failure;
 use crate::output;

@@ -1,35 +1,38 @@
 //! `underlay ycsb`: one workload on one system, without a study.
 
-mod cautions;
+pub(super) mod cautions;
+pub(super) mod rates;
 pub(super) mod results;
 mod search;
+pub(super) mod summary;
 pub mod words;
-
-pub(super) use cautions::Circumstances;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use underlay_attach::{MemoryBudget, OwnFolder, Registry};
+use underlay_attach::{OwnFolder, Registry};
+use underlay_config::units;
 use underlay_files::{Access, Folder};
 use underlay_record::Measured;
 use underlay_report::quantity;
-use underlay_study::units;
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System};
-use underlay_workload::client::ClientError;
+use underlay_study::session::{Enforcement, Outcome, Place, Session, SessionError};
+use underlay_systems::system::{Settings, StoragePaths, System};
 use underlay_workload::ycsb::{OutputOptions, RunFacts};
 use underlay_workload::{
-    Arrivals, Control, Mix, Origin, Properties, PropertyErrors, RatePart, RateProfile, RawLog, RunError,
-    RunSpec, Workload,
+    Arrivals, Control, Mix, Origin, Properties, PropertyErrors, RatePart, RateProfile, RunError, RunSpec,
+    Workload,
 };
 
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
+use cautions::{Circumstances, asked, caution};
+use rates::rate_parts;
+use summary::sum_up;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(60);
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -92,22 +95,24 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let memory = arguments.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
     let budget_bytes = units::parse_bytes(memory)
         .map_err(|problem| Failure::Mistake(format!("--memory {memory}: {problem}")))?;
-    let mut budget = if runs_elsewhere { None } else { budget(budget_bytes, &registry)? };
     let budget_of_data = (!data.is_empty()).then_some(budget_bytes);
     let paths = StoragePaths { data, scratch: scratch.path().to_path_buf(), ..StoragePaths::default() };
-    let cgroup_procs = budget.as_ref().map(MemoryBudget::procs_files).unwrap_or_default();
-    // Pages of its files that others have read are not charged to the budget.
-    underlay_attach::memory_budget::drop_file_caches(&paths.data)?;
-    let running = system.start(&paths, &Memory { budget_bytes, cgroup_procs }, &settings)?;
+    let enforcement = match runs_elsewhere {
+        true => Enforcement::None,
+        false => Enforcement::Kernel { name: "ycsb", registry: &registry },
+    };
+    let session = Session::start(system, vec![Place { paths, budget_bytes }], enforcement, &settings)?;
+    if let Some(missing) = session.unenforced() {
+        output::say(format_args!("note: the memory budget is not enforced: {missing}"));
+    }
 
-    let connect = |_thread: u32| running.connect().map_err(|error| ClientError::Lost(error.to_string()));
     if let Some(wanted) = wanted {
-        let outcome = search::search(&spec, wanted, &connect, &stop);
+        let outcome = search::search(&spec, wanted, &|thread| session.connect(thread), &stop);
         let found = match outcome {
             Ok(found) => found,
-            Err(error) => return ended(error, running.as_ref()),
+            Err(error) => return ended(error, &session),
         };
-        let finished = finish(arguments, running, budget.as_mut());
+        let finished = finish(arguments, session, &stop);
         let mut printed = Ok(());
         if let Some(measured) = &found.measured {
             printed = results::print(measured, RunFacts::default(), SystemTime::now(), &options);
@@ -129,23 +134,16 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     control.on_measurement_started = Some(Box::new(|| {
         began.get_or_init(SystemTime::now);
     }));
-    let raw = arguments.raw.clone().map(|file| {
-        let (log, operations) = RawLog::new();
-        control.log_operations(log);
-        std::thread::spawn(move || underlay_rawlog::write(operations, &file))
-    });
     let points = results::gather_points(&control, &options, spec.duration);
-    let outcome =
-        results::with_status(&control, &options, || underlay_workload::run(&spec, &connect, &control));
-    let written = raw.map(JoinHandle::join).transpose();
-    let written = written.map_err(|_| Failure::Failed("the raw log's writer panicked".to_owned()))?;
+    let Outcome { measured: outcome, raw_problem } =
+        results::with_status(&control, &options, || session.run(&spec, &control, arguments.raw.as_deref()));
     let points = points.map(JoinHandle::join).transpose();
     let points = points.map_err(|_| Failure::Failed("the reader of single latencies panicked".to_owned()))?;
     let mut measured = match outcome {
         Ok(measured) => measured,
-        Err(error) => return ended(error, running.as_ref()),
+        Err(error) => return ended(error, &session),
     };
-    let finished = finish(arguments, running, budget.as_mut());
+    let finished = finish(arguments, session, &stop);
     let intervals = control.intervals();
     let began = began.get().copied().unwrap_or_else(SystemTime::now);
     if !system.capabilities().keeps_nothing {
@@ -164,8 +162,8 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     caution(&measured, &Circumstances { budget_bytes: budget_of_data, unstarted, ..asked(&spec, &options) });
     // What was measured is not lost with a file: all are tried, and the first error is told last.
     let logged = results::write_logs(&intervals, began, &options, arguments.hlog.as_deref());
-    let written = written.transpose().map_err(|error| Failure::Failed(error.to_string()));
-    printed.and(logged).and(written.map(drop)).and(finished)?;
+    let written = raw_problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)));
+    printed.and(logged).and(written).and(finished)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(INTERRUPTED));
     }
@@ -174,18 +172,6 @@ pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::SUCCESS
     })
-}
-
-/// None, with a note, where this host can't hold anything to one.
-fn budget(bytes: u64, registry: &Registry) -> Result<Option<MemoryBudget>, Failure> {
-    match MemoryBudget::create("ycsb", bytes, registry) {
-        Ok(budget) => Ok(Some(budget)),
-        Err(underlay_attach::AttachError::Missing(missing)) => {
-            output::say(format_args!("note: the memory budget is not enforced: {missing}"));
-            Ok(None)
-        }
-        Err(other) => Err(other.into()),
-    }
 }
 
 /// Where a cluster that runs already keeps its data, and in how much memory, is its own matter.
@@ -234,12 +220,12 @@ fn refuse_what_does_not_go_together(
 }
 
 /// A run that brought nothing back.
-fn ended(error: RunError, running: &dyn Running) -> Result<ExitCode, Failure> {
+fn ended(error: RunError, session: &Session) -> Result<ExitCode, Failure> {
     match error {
         RunError::Stopped => Ok(ExitCode::from(INTERRUPTED)),
         RunError::Spec { problems } => Err(Failure::Mistake(problems.join("; "))),
         error => {
-            running.health()?;
+            session.servers().health()?;
             Err(Failure::Failed(error.to_string()))
         }
     }
@@ -325,36 +311,6 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
     })
 }
 
-/// A rate that changes over the measured time; the warm-up has the first one.
-pub(super) fn rate_parts(
-    rate: &RateArgument,
-    warmup: Duration,
-    duration: Duration,
-) -> Result<Vec<RatePart>, Failure> {
-    if duration == Duration::MAX {
-        return Err(Failure::Mistake(
-            "--rate has several rates: expected --duration, over which they are spread".to_owned(),
-        ));
-    }
-    let mut parts = Vec::new();
-    if !warmup.is_zero() {
-        parts.push(RatePart::Steady { rate_per_s: rate.first_per_s(), length: warmup });
-    }
-    match rate {
-        RateArgument::Constant(rate_per_s) => {
-            parts.push(RatePart::Steady { rate_per_s: *rate_per_s, length: duration });
-        }
-        RateArgument::Ramp(from_per_s, to_per_s) => {
-            parts.push(RatePart::Ramp { from_per_s: *from_per_s, to_per_s: *to_per_s, length: duration });
-        }
-        RateArgument::Steps(rates) => {
-            let length = duration.div_f64(rates.len().max(1) as f64);
-            parts.extend(rates.iter().map(|&rate_per_s| RatePart::Steady { rate_per_s, length }));
-        }
-    }
-    Ok(parts)
-}
-
 fn settings(
     arguments: &YcsbArguments,
     system: &dyn System,
@@ -416,64 +372,21 @@ fn directory(
 
 /// After a load the data is written out and compacted, so that a run begins from a defined state. What was measured is to be said
 /// even where the system fails on its way out.
-fn finish(
-    arguments: &YcsbArguments,
-    running: Box<dyn Running>,
-    budget: Option<&mut MemoryBudget>,
-) -> Result<(), Failure> {
-    running.health()?;
-    if arguments.phase == YcsbPhase::Load {
-        running.settle(SETTLE_LIMIT)?;
+fn finish(arguments: &YcsbArguments, session: Session, stop: &AtomicBool) -> Result<(), Failure> {
+    session.servers().health()?;
+    // What a stopped load has written is not brought to anything.
+    if arguments.phase == YcsbPhase::Load && !stop.load(Ordering::Relaxed) {
+        match session.settle(SETTLE_LIMIT, stop) {
+            // The exit code says so; the servers have ended.
+            Err(SessionError::Stopped) => return Ok(()),
+            settled => settled?,
+        }
     }
-    running.stop()?;
-    match budget {
-        Some(budget) => Ok(budget.remove()?),
-        None => Ok(()),
-    }
-}
-
-/// What a measurement was asked for, before it is known what came of it.
-pub(super) fn asked<'a>(spec: &'a RunSpec, options: &'a OutputOptions) -> Circumstances<'a> {
-    Circumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0 }
-}
-
-/// Says where the measurement is weak.
-pub(super) fn caution(measured: &Measured, circumstances: &Circumstances<'_>) {
-    for caution in cautions::about(measured, circumstances) {
-        output::say(format_args!("note: {caution}"));
-    }
+    session.finish()?;
+    Ok(())
 }
 
 /// Records that were not what was written.
 fn mismatches(measured: &Measured) -> u64 {
     measured.integrity.as_ref().map_or(0, |integrity| integrity.mismatches)
-}
-
-pub(super) fn sum_up(measured: &Measured) {
-    output::say(format_args!(
-        "{} operations in {}: {}/s, mean {}, p99 {}",
-        measured.operations,
-        quantity::duration(measured.wall_s),
-        quantity::rate(measured.throughput_per_s),
-        quantity::latency(measured.latency.us.mean),
-        quantity::latency(measured.latency.us.p99)
-    ));
-    if let Some(integrity) = measured.integrity.as_ref().filter(|integrity| integrity.mismatches > 0) {
-        let (wrong, checked) = (integrity.mismatches, integrity.checked);
-        output::say(format_args!(
-            "wrong values: {wrong} of {checked} records that were read are not what was written"
-        ));
-        if wrong > checked / 2 {
-            output::say(format_args!(
-                "so many: were they loaded with dataintegrity=true and the same fieldcount, fieldlength and \
-                 compressibility?"
-            ));
-        }
-    }
-    for wrong in measured.integrity.iter().flat_map(|integrity| &integrity.wrong_values) {
-        output::say(format_args!("wrong value: {wrong}"));
-    }
-    for error in &measured.error_samples {
-        output::say(format_args!("error: {error}"));
-    }
 }

@@ -349,9 +349,9 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], MessageError> {
-        let taken = self.bytes.get(self.at..self.at + length);
+        let field = self.bytes.get(self.at..self.at + length);
         self.at += length;
-        taken.ok_or(MessageError::Truncated(self.bytes.len()))
+        field.ok_or(MessageError::Truncated(self.bytes.len()))
     }
 
     fn byte(&mut self) -> Result<u8, MessageError> {

@@ -294,11 +294,11 @@ fn enable(options: &Options, admin: &Queue) -> Result<(), InitiatorError> {
 pub(super) fn identify_page(
     admin: &Queue,
     limit: Duration,
-    asked: Identify,
+    command: Identify,
     what: &'static str,
 ) -> Result<Box<[u8; IDENTIFY_BYTES]>, InitiatorError> {
     let place = Payload::Receive(vec![0; IDENTIFY_BYTES]);
-    let answer = succeed(admin, asked.to_command(0), place, limit, what)?;
+    let answer = succeed(admin, command.to_command(0), place, limit, what)?;
     let page = answer.received.into_boxed_slice().try_into();
     page.map_err(|_| InitiatorError::Lost { what, reason: "its data is too short".into() })
 }
@@ -308,8 +308,8 @@ fn identify(options: &Options, admin: &Queue) -> Result<Limits, InitiatorError> 
     let page = identify_page(admin, limit, Identify::new(cns::CONTROLLER, 0), "identifying the controller")?;
     let identify = ControllerData::decode(&page);
     let transfer_bytes = identify.max_transfer_bytes().unwrap_or(u64::MAX).min(MAX_TRANSFER_BYTES);
-    let asked = Identify::new(cns::COMMAND_SET_CONTROLLER, 0);
-    let nvm = match identify_page(admin, limit, asked, "identifying the command set") {
+    let command = Identify::new(cns::COMMAND_SET_CONTROLLER, 0);
+    let nvm = match identify_page(admin, limit, command, "identifying the command set") {
         Ok(page) => Some(NvmControllerData::decode(&page)),
         // Controllers of older versions don't know the page.
         Err(InitiatorError::Command { .. }) => None,

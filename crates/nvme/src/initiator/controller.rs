@@ -1,5 +1,6 @@
 //! A controller and whoever keeps the connection to it: keep-alive, events, and finding it again when it is lost.
 
+pub(super) mod device;
 mod resumption;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,6 @@ use underlay_sync::thread::{self, JoinHandle};
 use underlay_sync::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::association::{Association, identify_page, succeed};
-use super::device::{Namespace, RemoteDevice};
 use super::error::InitiatorError;
 use super::exchange::{Answer, Exchange, Lost, Payload};
 use super::identity::Identity;
@@ -21,6 +21,8 @@ use super::stats::{Figures, Stats};
 use crate::command::{Command, Sgl, admin};
 use crate::identify::{Identify, NamespaceData, NamespaceDescriptors, cns, decode_namespace_list};
 use crate::log_page::{CHANGED_NAMESPACES, Event, GetLogPage};
+use device::Namespace;
+pub use device::RemoteDevice;
 
 /// How often the way to the target is measured, where the keep-alive timeout does not ask for more.
 const MAX_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
@@ -283,8 +285,8 @@ impl Shared {
     }
 
     fn namespace_list(&self, association: &Association) -> Result<Vec<u32>, InitiatorError> {
-        let asked = Identify::new(cns::ACTIVE_NAMESPACES, 0);
-        let page = identify_page(association.admin(), ADMIN_LIMIT, asked, "listing the namespaces")?;
+        let identify = Identify::new(cns::ACTIVE_NAMESPACES, 0);
+        let page = identify_page(association.admin(), ADMIN_LIMIT, identify, "listing the namespaces")?;
         Ok(decode_namespace_list(&page))
     }
 
@@ -293,8 +295,8 @@ impl Shared {
         association: &Association,
         nsid: u32,
     ) -> Result<(NamespaceData, Identity), InitiatorError> {
-        let asked = Identify::new(cns::NAMESPACE, nsid);
-        let page = identify_page(association.admin(), ADMIN_LIMIT, asked, "identifying a namespace");
+        let identify = Identify::new(cns::NAMESPACE, nsid);
+        let page = identify_page(association.admin(), ADMIN_LIMIT, identify, "identifying a namespace");
         let found = match page {
             Ok(page) => NamespaceData::decode(&page).filter(|data| data.size_blocks > 0),
             Err(InitiatorError::Command { .. }) => None,
@@ -315,8 +317,8 @@ impl Shared {
         association: &Association,
         nsid: u32,
     ) -> Result<NamespaceDescriptors, InitiatorError> {
-        let asked = Identify::new(cns::NAMESPACE_DESCRIPTORS, nsid);
-        match identify_page(association.admin(), ADMIN_LIMIT, asked, "asking who a namespace is") {
+        let identify = Identify::new(cns::NAMESPACE_DESCRIPTORS, nsid);
+        match identify_page(association.admin(), ADMIN_LIMIT, identify, "asking who a namespace is") {
             Ok(page) => Ok(NamespaceDescriptors::decode(&page)),
             // Controllers of older versions don't know the page.
             Err(InitiatorError::Command { .. }) => Ok(NamespaceDescriptors::default()),
@@ -490,8 +492,7 @@ impl Shared {
                 state.keep_alive_sent = None;
             }
         };
-        let command = Command::new(admin::KEEP_ALIVE, 0, 0, Sgl::none());
-        let _ = association.admin().submit(Exchange::new(command, Payload::None, false, Box::new(done)));
+        let _ = association.admin().submit(Exchange::keep_alive(Box::new(done)));
     }
 
     fn look(self: &Arc<Shared>, event: Event) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use underlay_sync::Instant;
 use underlay_sync::{Receiver, RecvTimeoutError, channel};
 
-use crate::command::{Command, Completion};
+use crate::command::{Command, Completion, Sgl, admin};
 
 /// Part of a buffer that several commands may share.
 #[derive(Clone, Debug)]
@@ -92,6 +92,11 @@ pub(super) struct Exchange {
 impl Exchange {
     pub(super) fn new(command: Command, payload: Payload, resend: bool, done: Answered) -> Exchange {
         Exchange { command, payload, resend, began: Instant::now(), done }
+    }
+
+    /// Tells the target that this host is there. Not sent again: the next connection begins anew.
+    pub(super) fn keep_alive(done: Answered) -> Exchange {
+        Exchange::new(Command::new(admin::KEEP_ALIVE, 0, 0, Sgl::none()), Payload::None, false, done)
     }
 
     /// One whose answer is waited for.

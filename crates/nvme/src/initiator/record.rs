@@ -8,14 +8,11 @@ use underlay_sync::planted::{Bug, is_planted};
 
 use super::lost::LostRanges;
 use super::options::UnflushedLimits;
-use super::unflushed::{Kept, Unflushed};
+use super::unflushed::{Blocks, Kept, Unflushed};
 use crate::status::Status;
 
 /// With so many times as much as the limits, kept or under way, further writes wait for the flush.
 const WAITING_FACTOR: usize = 2;
-
-/// First block and the one behind the last.
-pub(super) type Blocks = (u64, u64);
 
 /// `W` is what waits: a write with whom to answer.
 pub(super) struct WriteRecord<W> {

@@ -4,11 +4,10 @@ use std::time::Duration;
 use underlay_sync::Instant;
 
 use super::association::Association;
-use super::device::Namespace;
+use super::controller::device::Namespace;
 use super::error::InitiatorError;
 use super::exchange::{Answer, Exchange, Lost, Payload, Waiting};
 use super::queue::may_pass;
-use crate::command::{Command, Sgl, admin};
 
 /// For each answer.
 pub(super) const REPEAT_LIMIT: Duration = Duration::from_secs(120);
@@ -27,10 +26,8 @@ impl Patience {
 
     pub(super) fn keep_alive(&self, association: &Association) {
         if self.interval.is_some() {
-            let command = Command::new(admin::KEEP_ALIVE, 0, 0, Sgl::none());
             // One that ends meanwhile says so to whoever waits.
-            let exchange = Exchange::new(command, Payload::None, false, Box::new(drop));
-            let _ = association.admin().submit(exchange);
+            let _ = association.admin().submit(Exchange::keep_alive(Box::new(drop)));
         }
     }
 

@@ -14,9 +14,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::exchange::Data;
-use super::record::Blocks;
 use crate::command::{Command, DatasetRange, nvm};
 use underlay_sync::planted::{Bug, is_planted};
+
+/// First block and the one behind the last.
+pub(super) type Blocks = (u64, u64);
 
 /// A write, or what empties blocks.
 #[derive(Clone, Debug)]

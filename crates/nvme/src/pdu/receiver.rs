@@ -150,10 +150,10 @@ impl<S: Read> Receiver<S> {
         first.copy_from_slice(&self.buffer[self.start..self.start + here]);
         self.start += here;
         self.read_behind(rest)?;
-        self.taken(into)
+        self.consumed(into)
     }
 
-    fn taken(&mut self, data: &[u8]) -> Result<DataState, ReceiveError> {
+    fn consumed(&mut self, data: &[u8]) -> Result<DataState, ReceiveError> {
         if self.has_data_digest {
             self.digest = crc32c::crc32c_append(self.digest, data);
         }
@@ -176,7 +176,7 @@ impl<S: Read> Receiver<S> {
         self.start += here;
         into.resize(before + bytes, 0);
         self.read_behind(&mut into[before + here..])?;
-        self.taken(&into[before..])
+        self.consumed(&into[before..])
     }
 
     /// Receives straight into `into`, and into the buffer what is there behind. The buffer is empty if anything is missing.

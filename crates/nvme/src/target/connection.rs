@@ -3,25 +3,29 @@
 //! One thread runs it. It takes all that was received at once, answers what can be answered, and waits again. Data that a host sends
 //! goes from the socket into the buffer that the device gets.
 
+mod admin;
+mod fabric;
+mod io_commands;
+
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, Read};
 use std::sync::Arc;
 use std::time::Duration;
 use underlay_sync::Instant;
 
-use super::fabric::Authenticating;
+use super::Shared;
 use super::lease::Admission;
 use super::outbox::Sent;
-use super::queue::{Agreed, Opened, Queue, Reply, STRANGER_BUDGET_BYTES};
 use super::subsystems::Namespace;
+use super::subsystems::controller::queue::{Agreed, Opened, Queue, Reply, STRANGER_BUDGET_BYTES};
 use super::transfer::Transfers;
-use super::{Shared, admin, io as io_commands};
 use crate::command::{Command, Direction, FABRICS, FLAGS_FUSED, FLAGS_SGL};
 use crate::pdu::{
     Arriving, DataState, DataTransfer, FatalStatus, Framing, IcReq, IcResp, Pdu, ProtocolError, R2t,
     ReceiveError, Receiver, Side,
 };
 use crate::status::Status;
+use fabric::Authenticating;
 
 /// What one call receives at most, unless it is data.
 const RECEIVE_BUFFER_BYTES: usize = 128 << 10;

@@ -74,7 +74,7 @@ pub(super) enum Denied {
 struct State {
     holder: Option<HostIdentity>,
     /// The one that wrote before the holder does, or last where nobody holds it.
-    former: Option<HostIdentity>,
+    previous_writer: Option<HostIdentity>,
     /// Since when the holder has no controller.
     absent_since: Option<Instant>,
     /// The holder may write: it is stored, and nothing of the former one is under way.
@@ -87,7 +87,7 @@ pub(super) trait Surroundings {
     /// Whether the one has given a sign of life since the other one connected.
     fn was_heard_since(&self, host: &HostIdentity, newcomer: &HostIdentity) -> bool;
     /// Waits until devices have nothing more of this host's connections, and of any that are gone.
-    fn await_last_commands(&self, former: Option<&HostIdentity>) -> bool;
+    fn await_last_commands(&self, previous_writer: Option<&HostIdentity>) -> bool;
 }
 
 /// That a connection may write, for as long as nothing has changed since.
@@ -112,14 +112,14 @@ impl Lease {
             Writers::OneStored(store) => store.load(),
             Writers::One | Writers::All => None,
         };
-        let (holder, former) = match stored {
+        let (holder, previous_writer) = match stored {
             Some((host, true)) => (Some(host), None),
             Some((host, false)) => (None, Some(host)),
             None => (None, None),
         };
         // It may be on its way back.
         let absent_since = holder.is_some().then(Instant::now);
-        let state = State { holder, former, absent_since, is_settled: true };
+        let state = State { holder, previous_writer, absent_since, is_settled: true };
         Lease { writers, state: RwLock::new(state), generation: AtomicU64::new(0), changing: Mutex::new(()) }
     }
 
@@ -139,7 +139,7 @@ impl Lease {
     pub(super) fn last_writer_but(&self, host: &HostIdentity) -> Option<HostIdentity> {
         let state = self.state.read();
         let holder = state.holder.as_ref().filter(|_| state.is_settled);
-        holder.or(state.former.as_ref()).filter(|last| *last != host).cloned()
+        holder.or(state.previous_writer.as_ref()).filter(|last| *last != host).cloned()
     }
 
     /// As [`Lease::admit`], for a connection that remembers the `last` time: mostly nothing has changed since, and one look tells.
@@ -195,23 +195,24 @@ impl Lease {
             }
             deny(&state, host, surroundings)?;
             // From here on the former holder is refused; what passed before is counted, and waited for.
-            let former = state.holder.clone().or(state.former.clone());
-            let next = State { holder: Some(host.clone()), former, absent_since: None, is_settled: false };
+            let previous_writer = state.holder.clone().or(state.previous_writer.clone());
+            let next =
+                State { holder: Some(host.clone()), previous_writer, absent_since: None, is_settled: false };
             std::mem::replace(&mut *state, next)
         };
         let settled = self.settle(host, &before, surroundings);
         let mut state = self.change();
         if state.holder.as_ref() != Some(host) {
             // It took leave meanwhile, or the lease was ended. What it was to write is not admitted.
-            self.store_last_writer(state.former.as_ref().unwrap_or(host));
+            self.store_last_writer(state.previous_writer.as_ref().unwrap_or(host));
             return Err(Denied::Busy);
         }
         match settled {
-            Ok(()) => (state.is_settled, state.former) = (true, None),
+            Ok(()) => (state.is_settled, state.previous_writer) = (true, None),
             // The stored holder may be either one by now: it is nobody's, and whoever is next stores anew.
             Err(Denied::NotStored) => {
-                let former = before.holder.or(before.former);
-                *state = State { former, is_settled: true, ..State::default() };
+                let previous_writer = before.holder.or(before.previous_writer);
+                *state = State { previous_writer, is_settled: true, ..State::default() };
             }
             Err(_) => {
                 *state = before;
@@ -231,8 +232,12 @@ impl Lease {
         before: &State,
         surroundings: &dyn Surroundings,
     ) -> Result<(), Denied> {
-        let former = before.holder.as_ref().or(before.former.as_ref()).filter(|former| *former != host);
-        if !is_planted(Bug::LateWriteLands) && !surroundings.await_last_commands(former) {
+        let previous_writer = before
+            .holder
+            .as_ref()
+            .or(before.previous_writer.as_ref())
+            .filter(|previous_writer| *previous_writer != host);
+        if !is_planted(Bug::LateWriteLands) && !surroundings.await_last_commands(previous_writer) {
             return Err(Denied::Busy);
         }
         if let Writers::OneStored(store) = &self.writers
@@ -271,15 +276,15 @@ impl Lease {
 
     fn free(&self, state: &mut State) {
         let Some(host) = state.holder.take() else { return };
-        let former = match state.is_settled {
+        let previous_writer = match state.is_settled {
             true => {
                 self.store_last_writer(&host);
                 Some(host)
             }
             // It has not written yet; whoever has it settled stores who did.
-            false => state.former.take(),
+            false => state.previous_writer.take(),
         };
-        *state = State { former, is_settled: true, ..State::default() };
+        *state = State { previous_writer, is_settled: true, ..State::default() };
     }
 
     /// Nobody holds the lease.

@@ -1,5 +1,7 @@
 //! Subsystems and their namespaces, which may come, go and change while the target runs.
 
+pub(super) mod controller;
+
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,19 +13,19 @@ use underlay_sync::{Mutex, MutexGuard, RwLock};
 
 use underlay_storage::device::{BlockDevice, Geometry};
 
-use super::controller::Controller;
 use super::counters::{Counting, NamespaceCounters, QueueSnapshot};
 use super::lease::{HostIdentity, Lease, Surroundings, Writers};
-use super::queue::Queue;
 use crate::auth::ControllerSecrets;
 use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, NQN_BYTES};
+use controller::Controller;
+use controller::queue::Queue;
 
 /// Namespace IDs of a subsystem are at most this.
 pub const MAX_NSID: u32 = 1024;
 /// Controller IDs above this have other uses.
 const MAX_CONTROLLER_ID: u16 = 0xffef;
 /// How long a host waits for what it, or the one that wrote before it, had under way.
-const FORMER_PATIENCE: Duration = Duration::from_secs(10);
+const LAST_COMMANDS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a subsystem or a namespace can't be there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,16 +162,16 @@ pub struct Subsystem {
     generation: AtomicU64,
     controllers: Mutex<Controllers>,
     /// Queues that ended, of which a device may still have commands.
-    former: Mutex<Vec<FormerQueue>>,
+    ended_queues: Mutex<Vec<EndedQueue>>,
     discovery: Arc<Discovery>,
 }
 
-struct FormerQueue {
+struct EndedQueue {
     host: HostIdentity,
     queue: Weak<Queue>,
 }
 
-impl FormerQueue {
+impl EndedQueue {
     fn has_commands(&self) -> bool {
         self.queue.upgrade().is_some_and(|queue| queue.may_reach_device())
     }
@@ -192,7 +194,7 @@ impl Subsystem {
             namespaces: RwLock::default(),
             generation: AtomicU64::new(0),
             controllers: Mutex::default(),
-            former: Mutex::default(),
+            ended_queues: Mutex::default(),
             discovery,
         }
     }
@@ -367,15 +369,15 @@ impl Subsystem {
         Some(controller)
     }
 
-    fn former(&self) -> MutexGuard<'_, Vec<FormerQueue>> {
-        self.former.lock()
+    fn ended_queues(&self) -> MutexGuard<'_, Vec<EndedQueue>> {
+        self.ended_queues.lock()
     }
 
     /// For as long as a device may have commands of this queue, which ends.
-    pub(super) fn remember_former(&self, host: HostIdentity, queue: &Arc<Queue>) {
-        let mut former = self.former();
-        former.retain(FormerQueue::has_commands);
-        former.push(FormerQueue { host, queue: Arc::downgrade(queue) });
+    pub(super) fn remember_ended(&self, host: HostIdentity, queue: &Arc<Queue>) {
+        let mut queues = self.ended_queues();
+        queues.retain(EndedQueue::has_commands);
+        queues.push(EndedQueue { host, queue: Arc::downgrade(queue) });
     }
 
     /// Waits until devices have nothing more of a host's connections that are gone, and says whether that is so now.
@@ -383,8 +385,8 @@ impl Subsystem {
         let is_of_host = |controller: &Controller| controller.is_of(host_nqn, host_id);
         // What such a connection has received and not looked at may not reach a device any more.
         self.controllers_that(is_of_host).iter().for_each(|controller| controller.end_hung_up());
-        let is_former = |one: &FormerQueue| one.host.nqn == host_nqn && one.host.id == *host_id;
-        let is_free = || !self.former().iter().any(|one| is_former(one) && one.has_commands());
+        let is_of_host = |one: &EndedQueue| one.host.nqn == host_nqn && one.host.id == *host_id;
+        let is_free = || !self.ended_queues().iter().any(|one| is_of_host(one) && one.has_commands());
         is_planted(Bug::LateWriteLands) || wait_for(is_free)
     }
 
@@ -488,7 +490,7 @@ pub(super) enum Replaced {
 
 fn wait_for(is_so: impl Fn() -> bool) -> bool {
     const INTERVAL: Duration = Duration::from_millis(1);
-    let deadline = Instant::now() + FORMER_PATIENCE;
+    let deadline = Instant::now() + LAST_COMMANDS_PATIENCE;
     loop {
         let is_so = is_so();
         if is_so || Instant::now() >= deadline {
@@ -509,10 +511,10 @@ impl Surroundings for Subsystem {
         came.zip(heard).is_some_and(|(came, heard)| heard > came)
     }
 
-    fn await_last_commands(&self, former: Option<&HostIdentity>) -> bool {
-        let left = former.map_or_else(Vec::new, |host| self.controllers_of(host));
+    fn await_last_commands(&self, previous_writer: Option<&HostIdentity>) -> bool {
+        let left = previous_writer.map_or_else(Vec::new, |host| self.controllers_of(host));
         wait_for(|| {
-            !self.former().iter().any(FormerQueue::has_commands)
+            !self.ended_queues().iter().any(EndedQueue::has_commands)
                 && !left.iter().any(|controller| controller.has_commands_at_device())
         })
     }

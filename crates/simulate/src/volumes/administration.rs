@@ -1,7 +1,7 @@
 //! What an administrator does to a pool that is in use.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use underlay_volume::Pool;
 use underlay_volume::pool::{Access, MemberState};
@@ -51,7 +51,7 @@ impl Rig {
         };
         self.unfinished().push(what);
         let unfinished = Arc::clone(&self.unfinished);
-        move || unfinished.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !is_same(one))
+        move || unfinished.lock().retain(|one| !is_same(one))
     }
 
     fn is_being_changed(&self, name: &str) -> bool {
@@ -84,7 +84,7 @@ impl Rig {
                 // It is there, and may be gone when the pool is opened again: nobody uses it until then. What it holds is
                 // what its source may have held by now.
                 let failed = events.next();
-                let mut all = unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = unfinished.lock();
                 if let Some(one) = all.iter_mut().find(|one| one.name() == name) {
                     one.stays_as_of(failed, has_lost.load(Ordering::Relaxed));
                 }
@@ -92,16 +92,10 @@ impl Rig {
             }
             if outcome.is_ok() {
                 let ended = events.next();
-                let model = source.with_model(|model| {
-                    let mut model = model.clone();
-                    if has_lost.load(Ordering::Relaxed) {
-                        // What the host was told may have to be written again by it: the server may not have it yet.
-                        model.lose_what_was_not_durable(began, ended);
-                    }
-                    model.snapshot(began, ended)
-                });
+                let has_lost = has_lost.load(Ordering::Relaxed);
+                let model = source.with_model(|model| model.snapshot_at_server(began, ended, has_lost));
                 let user = User::new(&name, &events, model);
-                known.lock().unwrap_or_else(PoisonError::into_inner).insert(name, user);
+                known.lock().insert(name, user);
             }
             source.with_model(|model| model.end_snapshot(began));
             end();
@@ -121,7 +115,7 @@ impl Rig {
         let known = Arc::clone(&self.known);
         self.administer(move |pool, _| {
             if pool.delete(&name).is_ok() {
-                known.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                known.lock().remove(&name);
                 end();
             }
             // Else it is gone until the pool is opened again, and nobody knows whether for good.

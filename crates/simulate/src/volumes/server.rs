@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use underlay_sync::UnsimulatedMutex;
 
 use underlay_nvme::target::{
     HostIdentity, Hosts, LeaseStore, NamespaceConfig, SubsystemConfig, Subsystems, Target, TargetConfig,
     Writers,
 };
 use underlay_storage::device::BlockDevice;
-use underlay_storage::failed_sync::BelievableSync;
 use underlay_storage::layers::compress::Codec;
 use underlay_sync::simulation::{Group, World};
 use underlay_volume::Pool;
@@ -27,7 +27,7 @@ const LONG_BYTES: u64 = 8 << 10;
 
 /// Who may write to which volume, beside the pool: it outlives the server.
 #[derive(Clone, Default)]
-pub struct Leases(Arc<Mutex<BTreeMap<String, (HostIdentity, bool)>>>);
+pub struct Leases(Arc<UnsimulatedMutex<BTreeMap<String, (HostIdentity, bool)>>>);
 
 struct StoredLease {
     volume: String,
@@ -36,11 +36,11 @@ struct StoredLease {
 
 impl LeaseStore for StoredLease {
     fn load(&self) -> Option<(HostIdentity, bool)> {
-        self.leases.0.lock().unwrap_or_else(PoisonError::into_inner).get(&self.volume).cloned()
+        self.leases.0.lock().get(&self.volume).cloned()
     }
 
     fn store(&self, writer: &HostIdentity, is_held: bool) -> io::Result<()> {
-        let mut leases = self.leases.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leases = self.leases.0.lock();
         leases.insert(self.volume.clone(), (writer.clone(), is_held));
         Ok(())
     }
@@ -50,7 +50,7 @@ pub struct Server {
     pub process: Group,
     pub opened: Slot<Result<Pool, String>>,
     /// What the server before it had been asked for and had not answered.
-    pub missed: Arc<Mutex<Vec<Unfinished>>>,
+    pub missed: Arc<UnsimulatedMutex<Vec<Unfinished>>>,
     pub has_taken_stock: bool,
 }
 
@@ -69,7 +69,7 @@ impl Server {
     ) -> Server {
         let process = world.new_group();
         let opened = Slot::default();
-        let handles = disks.iter().map(|disk| device(disk, process, setup)).collect();
+        let handles = disks.iter().map(|disk| disk.device(process)).collect();
         let host_memory = setup.has_host_memory.then(|| HostMemory {
             directory: directory.to_owned(),
             boot: format!("boot {boot}"),
@@ -89,14 +89,6 @@ impl Server {
         };
         world.spawn(process, open).expect("a thread can be had");
         Server { process, opened, missed: Arc::default(), has_taken_stock: is_new }
-    }
-}
-
-/// A disk as the server opens it. One behind a page cache forgets what a failed flush was to write, so that is remembered.
-fn device(disk: &Disk, process: Group, setup: &Volumes) -> Arc<dyn BlockDevice> {
-    match setup.forgets_failed_flush {
-        true => Arc::new(BelievableSync::new(disk.handle(process))),
-        false => Arc::new(disk.handle(process)),
     }
 }
 

@@ -30,11 +30,8 @@ impl Unfinished {
         if let Unfinished::Snapshot { began, source, model, .. } = self
             && model.is_none()
         {
-            let mut of_source = source.with_model(|model| model.clone());
-            if has_lost {
-                of_source.lose_what_was_not_durable(*began, moment);
-            }
-            *model = Some(of_source.snapshot(*began, moment));
+            *model =
+                Some(source.with_model(|of_source| of_source.snapshot_at_server(*began, moment, has_lost)));
         }
     }
 

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
-use toml_edit::TableLike;
+use underlay_config::{Diagnostics, nearest};
 
-use super::reader::{self, Ledger, TableReader};
-use super::{CatalogueError, Medium, files};
+use super::table::{TableReader, parse_with};
+use super::{Medium, files};
 
 /// As many as a study takes in one storage.
-const DEVICES_MAX: f64 = 64.0;
-const DIRECTORIES_MAX: f64 = 64.0;
+const MAX_DEVICES: f64 = 64.0;
+const MAX_DIRECTORIES: f64 = 64.0;
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=16 << 20;
 
 /// How the devices of a preset are put together.
@@ -78,8 +78,8 @@ impl LayoutPreset {
     ///
     /// # Errors
     /// Lists every mistake with its line and column; `file_name` serves these messages only.
-    pub fn parse(file_name: &str, text: &str) -> Result<LayoutPreset, CatalogueError> {
-        reader::parse_with(file_name, text, read)
+    pub fn parse(file_name: &str, text: &str) -> Result<LayoutPreset, Diagnostics> {
+        parse_with(file_name, "a layout", text, read)
     }
 
     /// Its devices with their media.
@@ -146,7 +146,7 @@ pub fn find_layout(name: &str) -> Result<LayoutPreset, UnknownLayout> {
     }
     let known: Vec<String> = layouts().iter().map(|layout| layout.name.clone()).collect();
     let suggestions =
-        super::nearest(name, known.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+        nearest(name, known.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
     Err(UnknownLayout { name: name.to_owned(), suggestions, known })
 }
 
@@ -161,11 +161,8 @@ enum Word {
 const WORDS: &[(&str, Word)] =
     &[("stripe", Word::Stripe), ("jbod", Word::Jbod), ("mirror", Word::Mirror), ("split", Word::Split)];
 
-fn read<'a>(ledger: &'a Ledger<'a>, table: &'a dyn TableLike) -> Option<LayoutPreset> {
-    let mut root = TableReader::new(ledger, table, "a layout", 0);
-    // First, since every other entry refers to them.
-    reader::read_sources(&mut root);
-    let name = reader::read_name(&mut root);
+fn read(mut root: TableReader<'_>) -> Option<LayoutPreset> {
+    let name = root.name();
     let title = root.text("title", "the set-up in words");
     let note = root.optional_text("note", "a text");
     let word = root.choice("layout", WORDS);
@@ -173,13 +170,12 @@ fn read<'a>(ledger: &'a Ledger<'a>, table: &'a dyn TableLike) -> Option<LayoutPr
     let devices = read_devices(&mut root, word);
     let source = root.source();
     let estimate = root.flag("estimate");
-    root.reject_unknown();
-    reader::reject_unused_sources(&root);
+    let sources = root.finish_file();
     Some(LayoutPreset {
         name: name?,
-        title: title?.0,
+        title: title?.value,
         note,
-        sources: ledger.sources(),
+        sources,
         devices: devices?,
         layout: layout?,
         source: source?,
@@ -189,20 +185,20 @@ fn read<'a>(ledger: &'a Ledger<'a>, table: &'a dyn TableLike) -> Option<LayoutPr
 
 fn read_layout(root: &mut TableReader<'_>, word: Word) -> Option<PresetLayout> {
     let striped = matches!(word, Word::Stripe | Word::Split);
-    let chunk_bytes = match root.entry("chunk", None) {
-        Some((_, at)) if !striped => {
-            root.ledger.mistake(at, "`chunk` goes with layout \"stripe\" or \"split\" only");
+    let chunk_bytes = match root.optional("chunk") {
+        Some(field) if !striped => {
+            root.mistake_at(field.span, "`chunk` goes with layout \"stripe\" or \"split\" only");
             return None;
         }
         Some(_) => read_chunk(root)?,
         None => 512 << 10,
     };
-    let directories = match (root.entry("directories", None), word) {
-        (Some((_, at)), Word::Stripe | Word::Jbod | Word::Mirror) => {
-            root.ledger.mistake(at, "`directories` goes with layout \"split\" only");
+    let directories = match (root.optional("directories"), word) {
+        (Some(field), Word::Stripe | Word::Jbod | Word::Mirror) => {
+            root.mistake_at(field.span, "`directories` goes with layout \"split\" only");
             return None;
         }
-        (_, Word::Split) => root.whole("directories", 1.0, DIRECTORIES_MAX)?,
+        (_, Word::Split) => root.whole("directories", 1.0, MAX_DIRECTORIES)?,
         (None, _) => 0,
     };
     Some(match word {
@@ -215,18 +211,14 @@ fn read_layout(root: &mut TableReader<'_>, word: Word) -> Option<PresetLayout> {
 
 fn read_chunk(root: &mut TableReader<'_>) -> Option<u64> {
     const EXPECTED: &str = "a power of two from \"4 KiB\" to \"16 MiB\"";
-    let (text, at) = root.text("chunk", EXPECTED)?;
-    let bytes = text.split_once(' ').and_then(|(number, unit)| {
-        let factor: u64 = match unit.trim() {
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            _ => return None,
-        };
-        number.parse::<u64>().ok()?.checked_mul(factor)
-    });
+    let field = root.required("chunk", EXPECTED)?;
+    let bytes = field.as_text().and_then(|text| underlay_config::units::parse_bytes(text).ok());
     let sound = bytes.filter(|bytes| bytes.is_power_of_two() && CHUNK_BYTES.contains(bytes));
     if sound.is_none() {
-        root.ledger.mistake(at, format!("`chunk` must be {EXPECTED}"));
+        root.read(|findings| {
+            field.invalid(format!("expected {EXPECTED}"), findings);
+            None::<()>
+        });
     }
     sound
 }
@@ -237,23 +229,23 @@ fn read_devices(root: &mut TableReader<'_>, word: Option<Word>) -> Option<Vec<Pr
     let written = tables.len();
     let mut devices: Vec<PresetDevice> = Vec::new();
     for mut table in tables {
-        let medium = table.text("medium", "the name of a medium in the catalogue").and_then(|(name, at)| {
-            super::find(&name).map_err(|unknown| table.ledger.mistake(at, unknown.to_string())).ok()
+        let medium = table.text("medium", "the name of a medium in the catalogue").and_then(|name| {
+            super::find(&name.value).map_err(|unknown| table.mistake_at(name.span, unknown.to_string())).ok()
         });
-        let count = table.whole("count", 1.0, DEVICES_MAX);
+        let count = table.whole("count", 1.0, MAX_DEVICES);
         let source = table.source();
         let estimate = table.flag("estimate");
         table.reject_unknown();
         let (Some(medium), Some(count), Some(source)) = (medium, count, source) else { continue };
         let alike = devices.first().is_none_or(|first| first.medium == medium.name);
         if !alike && word.is_some_and(|word| word != Word::Jbod) {
-            table.ledger.mistake(table.at, "only a \"jbod\" may have devices of several media");
+            table.mistake("only a \"jbod\" may have devices of several media");
         }
         devices.push(PresetDevice { medium: medium.name, count, source, estimate });
     }
     let total: u32 = devices.iter().fold(0, |sum, device| sum.saturating_add(device.count));
-    if written == 0 || f64::from(total) > DEVICES_MAX {
-        root.ledger.mistake(root.at, format!("`devices` must be 1 to {DEVICES_MAX} in all"));
+    if written == 0 || f64::from(total) > MAX_DEVICES {
+        root.mistake(format!("`devices` must be 1 to {MAX_DEVICES} in all"));
     }
     (devices.len() == written && written > 0).then_some(devices)
 }

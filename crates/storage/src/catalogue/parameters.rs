@@ -3,35 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::curves::{Curve, Distribution};
-use super::reader::TableReader;
-
-/// A number of the catalogue and where it comes from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Quantity {
-    pub value: f64,
-    /// A key of the medium's `sources`.
-    pub source: String,
-    /// The source gives no such figure: the value is reckoned or calibrated, as the source's text says.
-    #[serde(default)]
-    pub estimate: bool,
-}
-
-/// A property that a medium has or has not, and where that is known from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Property {
-    pub value: bool,
-    pub source: String,
-    #[serde(default)]
-    pub estimate: bool,
-}
-
-/// One line of a medium's parameters, for listing.
-pub struct Entry<'a> {
-    pub name: &'static str,
-    pub value: String,
-    pub source: &'a str,
-    pub estimate: bool,
-}
+use super::quantity::{Entry, Property, Quantity};
+use super::table::TableReader;
 
 /// What a parameter may be besides a number that must be there: something optional, a distribution, a curve.
 trait Field: Sized {
@@ -263,6 +236,115 @@ parameters! {
         /// Of consumer SSDs: what is written with one bit a cell first, and moved on when idle.
         slc_cache_bytes: {Option<Quantity>} in 0.0 to 1e13,
         slc_program_mb_s: {Option<Quantity>} in 0.1 to 1000000.0,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MediumKind {
+    Hdd,
+    /// Flash, and other solid-state memory behind a block interface.
+    Flash,
+    /// A volume that a cloud rents out.
+    Cloud,
+    /// Persistent memory on the memory bus.
+    Pmem,
+    /// A medium behind a link.
+    Network,
+    /// A real device as it was profiled.
+    Measured,
+}
+
+impl MediumKind {
+    pub const ALL: &'static [MediumKind] = &[
+        MediumKind::Hdd,
+        MediumKind::Flash,
+        MediumKind::Cloud,
+        MediumKind::Pmem,
+        MediumKind::Network,
+        MediumKind::Measured,
+    ];
+
+    /// As catalogue files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MediumKind::Hdd => "hdd",
+            MediumKind::Flash => "flash",
+            MediumKind::Cloud => "cloud",
+            MediumKind::Pmem => "pmem",
+            MediumKind::Network => "network",
+            MediumKind::Measured => "measured",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelParameters {
+    Hdd(HddParameters),
+    Flash(FlashParameters),
+    Cloud(CloudParameters),
+    Pmem(PmemParameters),
+    Network(NetworkParameters),
+    Measured(MeasuredParameters),
+}
+
+impl ModelParameters {
+    pub fn kind(&self) -> MediumKind {
+        match self {
+            ModelParameters::Hdd(_) => MediumKind::Hdd,
+            ModelParameters::Flash(_) => MediumKind::Flash,
+            ModelParameters::Cloud(_) => MediumKind::Cloud,
+            ModelParameters::Pmem(_) => MediumKind::Pmem,
+            ModelParameters::Network(_) => MediumKind::Network,
+            ModelParameters::Measured(_) => MediumKind::Measured,
+        }
+    }
+
+    /// Everything that would make a model of these parameters meaningless; empty when all is well.
+    pub fn problems(&self) -> Vec<String> {
+        match self {
+            ModelParameters::Hdd(parameters) => parameters.problems(),
+            ModelParameters::Flash(parameters) => parameters.problems(),
+            ModelParameters::Cloud(parameters) => parameters.problems(),
+            ModelParameters::Pmem(parameters) => parameters.problems(),
+            ModelParameters::Network(parameters) => parameters.problems(),
+            ModelParameters::Measured(parameters) => parameters.problems(),
+        }
+    }
+
+    /// Every parameter, for listing.
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        match self {
+            ModelParameters::Hdd(parameters) => parameters.entries(),
+            ModelParameters::Flash(parameters) => parameters.entries(),
+            ModelParameters::Cloud(parameters) => parameters.entries(),
+            ModelParameters::Pmem(parameters) => parameters.entries(),
+            ModelParameters::Network(parameters) => parameters.entries(),
+            ModelParameters::Measured(parameters) => parameters.entries(),
+        }
+    }
+
+    /// Whether a seek is what costs: what an operating system calls rotational.
+    pub fn is_rotational(&self) -> bool {
+        match self {
+            ModelParameters::Hdd(_) => true,
+            ModelParameters::Network(parameters) => parameters.inner.model.is_rotational(),
+            ModelParameters::Measured(parameters) => parameters.order.value == MeasuredOrder::Any,
+            ModelParameters::Flash(_) | ModelParameters::Cloud(_) | ModelParameters::Pmem(_) => false,
+        }
+    }
+
+    /// How much takes in writes before the medium shows: what must be full for a steady state.
+    pub fn write_buffer_bytes(&self) -> f64 {
+        match self {
+            ModelParameters::Hdd(parameters) => parameters.write_cache_bytes.value,
+            ModelParameters::Flash(parameters) => parameters.write_buffer_bytes.value,
+            ModelParameters::Cloud(_) => 0.0,
+            ModelParameters::Pmem(parameters) => parameters.write_queue_bytes.value,
+            ModelParameters::Network(parameters) => parameters.inner.model.write_buffer_bytes(),
+            ModelParameters::Measured(parameters) => parameters.device.write_buffer_bytes.value,
+        }
     }
 }
 

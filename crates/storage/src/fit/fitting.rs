@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use underlay_record::Histogram;
 
-use super::medium_file::{self, Identity};
+use super::medium_file::{self, Identity, PRICE, SOURCE, UNKNOWN};
 use super::profile::{BurstPoint, Point, Profile, Role};
 use super::score::score_points;
 use crate::catalogue::{
@@ -25,12 +25,6 @@ pub enum FitError {
     #[error("what was fitted is no medium: {0}")]
     Impossible(String),
 }
-
-/// The key of the source of all that was read off or fitted.
-pub(super) const SOURCE: &str = "measured";
-/// The key of the source of what nobody knows.
-pub(super) const UNKNOWN: &str = "unknown";
-pub(super) const PRICE: &str = "price";
 
 /// Shares at which a distribution is written down.
 const SHARES: [f64; 16] =

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::fitting::{PRICE, SOURCE, UNKNOWN};
 use super::profile::{Point, Profile};
 use crate::catalogue::{Curve, Distribution, Figure, MeasuredOrder, Medium, ModelParameters, Published};
 use crate::predict::Pattern;
@@ -22,6 +21,12 @@ pub struct Identity {
     /// The device, the kernel, what lies between: a sentence.
     pub conditions: String,
 }
+
+/// The key of the source of all that was read off or fitted.
+pub(super) const SOURCE: &str = "measured";
+/// The key of the source of what nobody knows.
+pub(super) const UNKNOWN: &str = "unknown";
+pub(super) const PRICE: &str = "price";
 
 /// Reads that take less than this share of the usual time came from a cache.
 const CACHED_SHARE: f64 = 0.25;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flushes::Flushes;
 use super::join::Gather;
-use super::ranges::{Claim, Ranges};
+use super::ranges::{Access, Claim, Ranges};
 use crate::device::{BlockDevice, Completion, Done, Geometry, Request};
 use crate::journal::{Journal, JournalError, Snapshot};
 use lines::{Lines, Standing};
@@ -267,7 +267,7 @@ impl Inner {
         let first = offset_bytes / BLOCK_BYTES;
         let blocks = first..first + buffer.len() as u64 / BLOCK_BYTES;
         let inner = Arc::clone(self);
-        self.ranges.claim(blocks.clone(), true, move |claim| {
+        self.ranges.claim((), blocks.clone(), Access::Shared, move |claim| {
             let places: Vec<Place> = {
                 let mut state = inner.lock();
                 let place = |block: u64| match state.lines.find(block as u32) {

@@ -12,7 +12,7 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use super::flushes::Flushes;
 use super::join::Gather;
-use super::ranges::{Claim, Ranges};
+use super::ranges::{Access, Claim, Ranges};
 use super::workers::Workers;
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use crate::journal::format::Kind;
@@ -296,7 +296,7 @@ impl Inner {
     fn read(self: &Arc<Self>, offset_bytes: u64, mut buffer: Vec<u8>, done: Done) {
         let chunks = self.chunks_of(offset_bytes, buffer.len() as u64);
         let inner = Arc::clone(self);
-        self.ranges.claim(chunks.clone(), true, move |claim| {
+        self.ranges.claim((), chunks.clone(), Access::Shared, move |claim| {
             let entries: Vec<Option<Entry>> = {
                 let state = inner.lock();
                 chunks.clone().map(|chunk| state.map.get(chunk as u32).cloned()).collect()
@@ -362,7 +362,7 @@ impl Inner {
     /// A write, or a discard where there is no data.
     fn change(self: &Arc<Self>, offset_bytes: u64, length_bytes: u64, data: Option<Vec<u8>>, done: Done) {
         let inner = Arc::clone(self);
-        self.ranges.claim(self.chunks_of(offset_bytes, length_bytes), false, move |claim| {
+        self.ranges.claim((), self.chunks_of(offset_bytes, length_bytes), Access::Exclusive, move |claim| {
             let (pieces, zeroed) = inner.pieces(offset_bytes, length_bytes, data);
             let partial = |piece: &Piece| piece.inside.len() < inner.chunk_bytes as usize;
             let entries: Vec<Option<Entry>> = {

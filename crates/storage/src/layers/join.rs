@@ -4,39 +4,65 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use underlay_sync::Mutex;
 
-/// Calls its end when every part has arrived, with what each of them brought, in the order of the parts.
+/// Adds the parts of one request up, and calls its end with the sum when every part has arrived.
+pub struct Join<A> {
+    state: Mutex<JoinState<A>>,
+}
+
+struct JoinState<A> {
+    remaining: usize,
+    /// Both are there until the last part has arrived.
+    sum_and_end: Option<(A, End<A>)>,
+}
+
+type End<A> = Box<dyn FnOnce(A) + Send>;
+
+impl<A> Join<A> {
+    /// Without parts the end comes at once.
+    pub fn new(parts: usize, start: A, end: impl FnOnce(A) + Send + 'static) -> Join<A> {
+        let sum_and_end = if parts == 0 {
+            end(start);
+            None
+        } else {
+            Some((start, Box::new(end) as End<A>))
+        };
+        Join { state: Mutex::new(JoinState { remaining: parts, sum_and_end }) }
+    }
+
+    /// Each part arrives once, and is added under a lock.
+    pub fn arrive(&self, add: impl FnOnce(&mut A)) {
+        let mut state = self.state.lock();
+        if let Some((sum, _)) = &mut state.sum_and_end {
+            add(sum);
+        }
+        state.remaining -= 1;
+        if state.remaining > 0 {
+            return;
+        }
+        let over = state.sum_and_end.take();
+        // The end may begin the next request.
+        drop(state);
+        if let Some((sum, end)) = over {
+            end(sum);
+        }
+    }
+}
+
+/// A [`Join`] that keeps what each part gave, in the order of the parts.
 pub struct Gather<T> {
-    remaining: AtomicUsize,
-    parts: Mutex<Vec<Option<T>>>,
-    #[allow(clippy::type_complexity)]
-    end: Mutex<Option<Box<dyn FnOnce(Vec<T>) + Send>>>,
+    join: Join<Vec<Option<T>>>,
 }
 
 impl<T: Send + 'static> Gather<T> {
-    /// Without parts the end comes at once.
     pub fn new(parts: usize, end: impl FnOnce(Vec<T>) + Send + 'static) -> Arc<Gather<T>> {
-        if parts == 0 {
-            end(Vec::new());
-            return Arc::new(Gather { remaining: 0.into(), parts: Mutex::default(), end: Mutex::new(None) });
-        }
-        Arc::new(Gather {
-            remaining: parts.into(),
-            parts: Mutex::new((0..parts).map(|_| None).collect()),
-            end: Mutex::new(Some(Box::new(end))),
-        })
+        let results = (0..parts).map(|_| None).collect();
+        let end = |results: Vec<Option<T>>| end(results.into_iter().flatten().collect());
+        Arc::new(Gather { join: Join::new(parts, results, end) })
     }
 
     /// Each part arrives once.
-    pub fn arrive(&self, part: usize, brought: T) {
-        self.parts.lock()[part] = Some(brought);
-        if self.remaining.fetch_sub(1, Ordering::SeqCst) > 1 {
-            return;
-        }
-        let parts = std::mem::take(&mut *self.parts.lock());
-        let end = self.end.lock().take();
-        if let Some(end) = end {
-            end(parts.into_iter().flatten().collect());
-        }
+    pub fn arrive(&self, part: usize, result: T) {
+        self.join.arrive(|results| results[part] = Some(result));
     }
 }
 

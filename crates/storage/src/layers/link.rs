@@ -102,12 +102,12 @@ impl MediumModel for LineModel {
     }
 
     fn submit(&mut self, request: ModelRequest, now: Time) {
-        let way = if request.operation == Operation::Read {
+        let direction = if request.operation == Operation::Read {
             link::LinkDirection::FromTarget
         } else {
             link::LinkDirection::ToTarget
         };
-        let arrival = self.link.send(way, request.length_bytes, now).max(now);
+        let arrival = self.link.send(direction, request.length_bytes, now).max(now);
         self.travelling.push(Reverse((arrival, request.id)));
     }
 

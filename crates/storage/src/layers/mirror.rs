@@ -11,7 +11,7 @@ use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, MutexGuard};
 
 use super::join::Gather;
-use super::ranges::Ranges;
+use super::ranges::{Access, Ranges};
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use crate::journal::{Journal, JournalError, Snapshot};
 use roles::{Persisted, Role, State};
@@ -425,7 +425,7 @@ impl Inner {
         let (offset_bytes, length_bytes) = request.extent();
         let blocks = offset_bytes / BLOCK_BYTES..(offset_bytes + length_bytes).div_ceil(BLOCK_BYTES);
         let inner = Arc::clone(self);
-        self.ranges.claim(blocks, false, move |claim| {
+        self.ranges.claim((), blocks, Access::Exclusive, move |claim| {
             let regions = inner.regions_of(offset_bytes, length_bytes);
             let version = inner.lock().mark(regions);
             let next = Arc::clone(&inner);

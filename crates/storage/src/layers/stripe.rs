@@ -1,9 +1,9 @@
 //! RAID-0: chunks dealt out over equal devices.
 
 use std::sync::Arc;
-use underlay_sync::Mutex;
 use underlay_sync::planted::{Bug, is_planted};
 
+use super::join::Join;
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
 /// Stripes over `n` devices: chunk `i` lies on device `i % n`, as its chunk `i / n`.
@@ -112,48 +112,20 @@ struct Part {
     pieces: Vec<(usize, usize)>,
 }
 
-/// Waits for the parts of one request.
-struct Join {
-    state: Mutex<JoinState>,
+/// What the parts of one request add up to: the bytes read, or the first error to arrive.
+type Sum = Result<Vec<u8>, DeviceError>;
+
+fn join(parts: usize, buffer: Vec<u8>, done: Done) -> Arc<Join<Sum>> {
+    Arc::new(Join::new(parts, Ok(buffer), done))
 }
 
-struct JoinState {
-    remaining: usize,
-    buffer: Vec<u8>,
-    error: Option<DeviceError>,
-    done: Option<Done>,
-}
-
-impl Join {
-    fn new(parts: usize, buffer: Vec<u8>, done: Done) -> Arc<Join> {
-        Arc::new(Join {
-            state: Mutex::new(JoinState { remaining: parts, buffer, error: None, done: Some(done) }),
-        })
-    }
-
-    /// Takes one part's answer; the last one answers the request.
-    fn arrive(&self, completion: Completion, place: impl FnOnce(&mut Vec<u8>, Vec<u8>)) {
-        let mut state = self.state.lock();
-        match completion {
-            Ok(bytes) => place(&mut state.buffer, bytes),
-            Err(error) => {
-                state.error.get_or_insert(error);
-            }
-        }
-        state.remaining -= 1;
-        if state.remaining > 0 {
-            return;
-        }
-        let answer = match state.error.take() {
-            Some(error) => Err(error),
-            None => Ok(std::mem::take(&mut state.buffer)),
-        };
-        let done = state.done.take();
-        drop(state);
-        if let Some(done) = done {
-            done(answer);
-        }
-    }
+/// One part's answer, with what becomes of its bytes.
+fn arrive(join: &Join<Sum>, completion: Completion, place: impl FnOnce(&mut Vec<u8>, Vec<u8>)) {
+    join.arrive(|sum| match (sum.as_mut(), completion) {
+        (Ok(whole), Ok(bytes)) => place(whole, bytes),
+        (Ok(_), Err(error)) => *sum = Err(error),
+        (Err(_), _) => {}
+    });
 }
 
 impl BlockDevice for Stripe {
@@ -175,23 +147,23 @@ impl BlockDevice for Stripe {
         match request {
             Request::Flush => {
                 let count = if is_planted(Bug::OneDeviceFlushed) { 1 } else { self.devices.len() };
-                let join = Join::new(count, Vec::new(), done);
+                let join = join(count, Vec::new(), done);
                 for device in &self.devices[..count] {
                     let join = Arc::clone(&join);
                     device.submit(
                         Request::Flush,
-                        Box::new(move |completion| join.arrive(completion, |_, _| {})),
+                        Box::new(move |completion| arrive(&join, completion, |_, _| {})),
                     );
                 }
             }
             Request::Discard { .. } => {
                 let parts = self.discard_parts(offset_bytes, length_bytes);
-                let join = Join::new(parts.len(), Vec::new(), done);
+                let join = join(parts.len(), Vec::new(), done);
                 for (device, offset_bytes, length_bytes) in parts {
                     let join = Arc::clone(&join);
                     self.devices[device].submit(
                         Request::Discard { offset_bytes, length_bytes },
-                        Box::new(move |completion| join.arrive(completion, |_, _| {})),
+                        Box::new(move |completion| arrive(&join, completion, |_, _| {})),
                     );
                 }
             }
@@ -201,7 +173,7 @@ impl BlockDevice for Stripe {
                     return self.devices[part.device]
                         .submit(Request::Read { offset_bytes: part.offset_bytes, buffer }, done);
                 }
-                let join = Join::new(parts.len(), buffer, done);
+                let join = join(parts.len(), buffer, done);
                 for part in parts.drain(..) {
                     let join = Arc::clone(&join);
                     let buffer = vec![0; part.length_bytes as usize];
@@ -209,12 +181,11 @@ impl BlockDevice for Stripe {
                     self.devices[part.device].submit(
                         Request::Read { offset_bytes: part.offset_bytes, buffer },
                         Box::new(move |completion| {
-                            join.arrive(completion, |whole, bytes| {
-                                let mut taken = 0;
+                            arrive(&join, completion, |whole, bytes| {
+                                let mut at = 0;
                                 for (offset, length) in pieces {
-                                    whole[offset..offset + length]
-                                        .copy_from_slice(&bytes[taken..taken + length]);
-                                    taken += length;
+                                    whole[offset..offset + length].copy_from_slice(&bytes[at..at + length]);
+                                    at += length;
                                 }
                             });
                         }),
@@ -227,7 +198,7 @@ impl BlockDevice for Stripe {
                     return self.devices[part.device]
                         .submit(Request::Write { offset_bytes: part.offset_bytes, data, fua }, done);
                 }
-                let join = Join::new(parts.len(), Vec::new(), done);
+                let join = join(parts.len(), Vec::new(), done);
                 for part in parts {
                     let join = Arc::clone(&join);
                     let mut bytes = Vec::with_capacity(part.length_bytes as usize);
@@ -236,7 +207,7 @@ impl BlockDevice for Stripe {
                     }
                     self.devices[part.device].submit(
                         Request::Write { offset_bytes: part.offset_bytes, data: bytes, fua },
-                        Box::new(move |completion| join.arrive(completion, |_, _| {})),
+                        Box::new(move |completion| arrive(&join, completion, |_, _| {})),
                     );
                 }
             }

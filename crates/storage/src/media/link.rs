@@ -22,7 +22,7 @@ pub enum LinkDirection {
 /// A link in virtual time.
 #[derive(Clone, Debug)]
 pub struct Link {
-    ways: [Line; 2],
+    lines: [Line; 2],
     /// There and back.
     round_trip: Quantiles,
     message_bytes: u64,
@@ -50,7 +50,7 @@ impl Link {
     pub fn plain(bandwidth_mb_s: f64, one_way: Duration) -> Link {
         assert!(bandwidth_mb_s > 0.0, "a link of {bandwidth_mb_s} MB/s");
         Link {
-            ways: [Line::new(bandwidth_mb_s); 2],
+            lines: [Line::new(bandwidth_mb_s); 2],
             round_trip: Quantiles::constant_ns(2.0 * one_way.as_nanos() as f64),
             message_bytes: 0,
             message_ns: 0,
@@ -61,7 +61,7 @@ impl Link {
     pub fn new(parameters: &LinkParameters, seed: u64) -> Link {
         let p = parameters;
         Link {
-            ways: [Line::new(p.to_target_mb_s.value), Line::new(p.from_target_mb_s.value)],
+            lines: [Line::new(p.to_target_mb_s.value), Line::new(p.from_target_mb_s.value)],
             round_trip: Quantiles::from_us(&p.round_trip_us),
             message_bytes: p.message_bytes.value as u64,
             message_ns: super::us_to_ns(p.message_us.value),
@@ -72,9 +72,9 @@ impl Link {
     /// Sends a message with so much data at `now`, which never goes back: when the last of it arrives.
     ///
     /// Messages of one way follow one another onto the line; on it they may overtake, as on several connections.
-    pub fn send(&mut self, way: LinkDirection, data_bytes: u64, now: Time) -> Time {
+    pub fn send(&mut self, direction: LinkDirection, data_bytes: u64, now: Time) -> Time {
         let travel_ns = self.round_trip.draw_ns(&mut self.random) / 2;
-        let line = &mut self.ways[way as usize];
+        let line = &mut self.lines[direction as usize];
         let sending_ns = transfer_ns(data_bytes + self.message_bytes, line.mb_s).max(self.message_ns);
         line.free_ns = now.as_ns().max(line.free_ns).saturating_add(sending_ns);
         Time::from_ns(line.free_ns.saturating_add(travel_ns))

@@ -113,7 +113,7 @@ impl Stack {
             Node::Remote(spec) => {
                 let opened = opening.opener.open(spec).map_err(|problem| invalid(&spec.name, problem))?;
                 let remote = Arc::new(Remote::new(opened.device, spec, opening.clock));
-                let (told, begun) = (Arc::clone(&opened.way), opened.way);
+                let (told, begun) = (Arc::clone(&opened.connection), opened.connection);
                 self.layers.push(Layer {
                     name: spec.name.clone(),
                     kind: "remote",

@@ -23,7 +23,7 @@ pub trait Opener {
 /// A device that is elsewhere, and what tells of the way there.
 pub struct OpenedRemote {
     pub device: Arc<dyn BlockDevice>,
-    pub way: Arc<dyn RemoteConnection>,
+    pub connection: Arc<dyn RemoteConnection>,
 }
 
 /// The way to a device that is elsewhere.

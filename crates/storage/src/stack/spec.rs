@@ -8,6 +8,7 @@ use underlay_record::{DeviceDescription, DeviceId};
 use crate::catalogue::Medium;
 use crate::layers::cache::{CacheMode, CacheSettings};
 use crate::layers::compress::Codec;
+use crate::medium::InitialState;
 use crate::stack::SecretPlaces;
 
 /// Where a modelled device keeps its bytes.
@@ -140,17 +141,6 @@ impl RemoteSpec {
             price_source: None,
         }
     }
-}
-
-/// What a device went through before it is first used. It matters to flash, whose free space is spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum InitialState {
-    /// As it left the factory, or was wholly discarded: nothing is mapped.
-    #[default]
-    Fresh,
-    /// Written over at random until write amplification no longer changes.
-    Steady,
 }
 
 /// One block device that a program will see.
@@ -320,6 +310,13 @@ impl VolumeSpec {
 
     pub fn remotes(&self) -> Vec<&RemoteSpec> {
         self.root.remotes()
+    }
+
+    /// Whether a disk below it makes it seek, whatever else it is striped over. Kernel and programs treat such a device
+    /// differently; filesystems choose their allocation by it.
+    pub fn is_rotational(&self) -> bool {
+        let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.model.is_rotational());
+        self.devices().into_iter().any(turns)
     }
 }
 

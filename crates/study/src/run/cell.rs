@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachError, MemoryBudget, Registry, choice};
+use underlay_attach::{Registry, choice};
 use underlay_record::{
     CellStatus, DirtyLimitRecord, Measured, MemoryRecord, Requests, RunRecord, SCHEMA_VERSION, SearchRecord,
 };
 use underlay_storage::stack::Pace;
-use underlay_systems::system::{Memory, System};
+use underlay_systems::system::System;
 use underlay_workload::Aftermath;
 
 use super::attached::Storages;
@@ -22,9 +22,9 @@ use super::dataset::Datasets;
 use super::drive;
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
-use super::servers::{ServerResources, Servers};
 use super::window::{Window, WindowFigures};
 use super::{CellError, Observer, check_stop, faults, rate_search, storage};
+use crate::session::{Enforcement, Place, Session};
 use crate::spec::Cache;
 
 /// Warm caches: the mix runs in fast-forward until each page of the budget could have been read this often. A record
@@ -247,21 +247,19 @@ impl Bench {
         {
             warnings.push(why.clone());
         }
-        let mut budgets = self.budgets(plan, &mut warnings)?;
         storages.set_pace(Pace::Immediate)?;
-        let grounds = self.grounds(plan, system, &storages, &budgets, folder)?;
-        let servers = Servers::start(system, &grounds, &settings(plan))?;
-        warnings.extend(self.fill_caches(plan, &servers, &budgets, &storages, observer, stop)?);
+        let session = self.start(plan, system, &storages, folder, &mut warnings)?;
+        warnings.extend(self.fill_caches(plan, &session, &storages, observer, stop)?);
         storages.set_pace(Pace::Modelled)?;
         check_stop(stop)?;
 
         let mut spec = drive::measuring_spec(plan)?;
-        let searched = rate_search::search(plan, &spec, &servers, observer, stop);
+        let searched = rate_search::search(plan, &spec, &session, observer, stop);
         if searched.is_err() {
             let _ = storages.set_pace(Pace::Immediate);
         }
         let searched = match searched {
-            Err(CellError::Failed(reason)) => return Err(explain(reason, &servers, &budgets, &storages)),
+            Err(CellError::Failed(reason)) => return Err(explain(reason, &session, &storages)),
             other => other?,
         };
         let search = searched.map(|searched| {
@@ -270,20 +268,20 @@ impl Bench {
             searched.record
         });
         let schedule = faults::Schedule::of(plan, storages.servers().first())?;
-        let window = Window::new(&servers, &storages, drive::interval_s(&spec), schedule);
+        let window = Window::new(session.servers(), &storages, drive::interval_s(&spec), schedule);
         let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));
         let driven = window.sampled(plan, || {
-            drive::drive(&spec, &servers, &window, observer, stop, "measuring", raw.as_deref())
+            drive::drive(&spec, &session, &window, observer, stop, "measuring", raw.as_deref())
         });
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
         let driven = match driven {
             Err(CellError::Failed(reason)) => {
-                return Err(explain(reason, &servers, &budgets, &storages));
+                return Err(explain(reason, &session, &storages));
             }
             other => other?,
         };
-        servers.health()?;
+        session.servers().health()?;
         storages.health()?;
         warnings.extend(driven.raw_problem);
         if driven.measured.operations < plan.records_here && plan.cell().visits_every_record() {
@@ -300,22 +298,16 @@ impl Bench {
                 driven.measured.error_samples.first().map_or("nothing", String::as_str)
             ));
         }
-        let observed_settings = servers.applied_settings();
-        servers.stop()?;
-        let memory_enforced_by = budgets.first().map(MemoryBudget::enforced_by);
-        // Of several, the one that came closest to its budget.
-        let memory_peak_bytes = budgets.iter().filter_map(MemoryBudget::peak_bytes).max();
+        let observed_settings = session.servers().applied_settings();
+        let finished = session.finish()?;
         let attachment = storages.name();
         let dirty_limits = storages.dirty_limits().to_vec();
-        for budget in &mut budgets {
-            budget.remove()?;
-        }
         storages.detach()?;
         let observed = Observed {
             taken,
             settings: observed_settings,
-            memory_enforced_by,
-            memory_peak_bytes,
+            memory_enforced_by: finished.memory_enforced_by,
+            memory_peak_bytes: finished.memory_peak_bytes,
             dirty_limits,
             attachment,
             search,
@@ -324,16 +316,17 @@ impl Bench {
         Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, observed })
     }
 
-    /// What each server is started on; no page of it is in memory.
-    pub fn grounds(
+    /// Starts the system on the cell's storages, in the budgets that the study gives it. A warning where this host can't hold
+    /// anything to one.
+    pub fn start(
         &self,
         plan: &CellPlan<'_>,
         system: &dyn System,
         storages: &Storages,
-        budgets: &[MemoryBudget],
         folder: &Path,
-    ) -> Result<Vec<ServerResources>, CellError> {
-        let mut grounds = Vec::new();
+        warnings: &mut Vec<String>,
+    ) -> Result<Session, CellError> {
+        let mut places = Vec::new();
         for server in 0..plan.system.servers as usize {
             let scratch = folder.join(format!("scratch-{server}"));
             fs::create_dir_all(&scratch)?;
@@ -345,42 +338,21 @@ impl Bench {
                     system.name(),
                 )));
             }
-            let cgroup_procs = budgets.get(server).map(MemoryBudget::procs_files).unwrap_or_default();
-            grounds.push(ServerResources {
-                paths,
-                memory: Memory { budget_bytes: plan.budget_bytes, cgroup_procs },
-            });
+            places.push(Place { paths, budget_bytes: plan.budget_bytes });
         }
-        // Pages that this process read or wrote while it put the data there are not charged to the cell.
-        underlay_attach::memory_budget::drop_file_caches(&storages.paths())?;
-        Ok(grounds)
-    }
-
-    /// A budget for each server; none, with a warning, where this host can't hold anything to one.
-    pub fn budgets(
-        &self,
-        plan: &CellPlan<'_>,
-        warnings: &mut Vec<String>,
-    ) -> Result<Vec<MemoryBudget>, CellError> {
-        let mut budgets = Vec::new();
         // The memory of a cluster that runs already is its own matter.
-        if plan.storage.is_elsewhere() {
-            return Ok(budgets);
-        }
-        for server in 0..plan.system.servers {
-            match MemoryBudget::create(&format!("cell-{server}"), plan.budget_bytes, &self.registry) {
-                Ok(budget) => budgets.push(budget),
-                Err(AttachError::Missing(missing)) => {
-                    warnings.push(format!(
-                        "the memory budget was not enforced: {}; {}. The page cache may hold all the data.",
-                        missing.what, missing.remedy
-                    ));
-                    return Ok(Vec::new());
-                }
-                Err(other) => return Err(other.into()),
-            }
-        }
-        Ok(budgets)
+        let enforcement = match plan.storage.is_elsewhere() {
+            true => Enforcement::None,
+            false => Enforcement::Kernel { name: "cell", registry: &self.registry },
+        };
+        let session = Session::start(system, places, enforcement, &settings(plan))?;
+        warnings.extend(session.unenforced().map(|missing| {
+            format!(
+                "the memory budget was not enforced: {}; {}. The page cache may hold all the data.",
+                missing.what, missing.remedy
+            )
+        }));
+        Ok(session)
     }
 
     /// Brings the caches to what the study asks for: empty, or as a long run of this mix would leave them. A warning
@@ -388,8 +360,7 @@ impl Bench {
     fn fill_caches(
         &self,
         plan: &CellPlan<'_>,
-        servers: &Servers,
-        budgets: &[MemoryBudget],
+        session: &Session,
         storages: &Storages,
         observer: &dyn Observer,
         stop: &AtomicBool,
@@ -400,9 +371,9 @@ impl Bench {
             let each = (CACHE_FILLS * cached_bytes / PAGE_BYTES).max(MIN_FILL_OPERATIONS);
             let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
-            let filled = drive::drive(&spec, servers, &(), observer, stop, "filling caches", None)?;
+            let filled = drive::drive(&spec, session, &(), observer, stop, "filling caches", None)?;
             // What the fill wrote was written faster than the device could: no storage shall begin with that debt.
-            servers.settle(SETTLE_LIMIT, stop)?;
+            session.settle(SETTLE_LIMIT, stop)?;
             if filled.measured.operations < operations {
                 return Ok(Some(format!(
                     "caches were filled by {} operations of {operations}: the storage was too slow for more",
@@ -410,9 +381,7 @@ impl Bench {
                 )));
             }
         } else {
-            for (budget, attached) in budgets.iter().zip(storages.servers()) {
-                budget.drop_caches(attached.paths(), false)?;
-            }
+            session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
         }
         Ok(None)
     }
@@ -431,23 +400,11 @@ impl Bench {
     }
 }
 
-/// A failure with what the system, the budgets and the storages say of it.
-pub fn explain(
-    reason: String,
-    servers: &Servers,
-    budgets: &[MemoryBudget],
-    storages: &Storages,
-) -> CellError {
-    let mut text = reason;
-    if let Err(error) = servers.health() {
-        text.push_str(&format!("\n{error}"));
-    }
+/// A failure with what the system, its budgets and the storages say of it.
+pub fn explain(reason: String, session: &Session, storages: &Storages) -> CellError {
+    let mut text = session.explain(reason);
     if let Err(CellError::Failed(error)) = storages.health() {
         text.push_str(&format!("\n{error}"));
-    }
-    let kills: u64 = budgets.iter().map(MemoryBudget::oom_kills).sum();
-    if kills > 0 {
-        text.push_str("\nthe kernel killed it for want of memory: give [system] more memory");
     }
     CellError::Failed(text)
 }

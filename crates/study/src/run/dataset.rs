@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use underlay_attach::{Registry, choice};
 use underlay_storage::stack::Pace;
-use underlay_systems::system::{Memory, Settings, StoragePaths, System};
+use underlay_systems::system::{Settings, StoragePaths, System};
 
 use super::attached::{Storages, images_folder};
 use super::cell_folder::CellFolder;
 use super::cell_plan::{CellPlan, settings};
 use super::prepared::{Data, Prepared};
-use super::servers::{ServerResources, Servers};
 use super::{CellError, Live, Observer, check_stop, drive, images, storage};
+use crate::session::{Enforcement, Place, Session};
 use crate::spec::StorageSource;
 
 /// Compaction of what was loaded may take this long on any machine that we know.
@@ -86,9 +86,7 @@ impl Datasets {
         ));
         let paths =
             StoragePaths { data: vec![folder.clone()], scratch: scratch.clone(), ..StoragePaths::default() };
-        // No cgroup: the budget still divides the system's own memory, only the page cache is free.
-        let memory = Memory { budget_bytes: plan.budget_bytes, cgroup_procs: Vec::new() };
-        self.load(plan, system, paths, memory, observer, stop)?;
+        self.load(plan, system, paths, observer, stop)?;
         let _ = fs::remove_dir_all(&scratch);
         check_stop(stop)?;
         self.loaded.insert(plan.dataset_key.clone(), folder.clone());
@@ -111,8 +109,7 @@ impl Datasets {
         fs::create_dir_all(&scratch)?;
         observer.preparing(&format!("loading {} records into {}", plan.records_here, plan.storage.name));
         let paths = StoragePaths { scratch: scratch.clone(), ..StoragePaths::default() };
-        let memory = Memory { budget_bytes: plan.budget_bytes, cgroup_procs: Vec::new() };
-        self.load(plan, system, paths, memory, observer, stop)?;
+        self.load(plan, system, paths, observer, stop)?;
         let _ = fs::remove_dir_all(&scratch);
         self.elsewhere.insert(key);
         Ok(())
@@ -124,7 +121,6 @@ impl Datasets {
         plan: &CellPlan<'_>,
         system: &dyn System,
         paths: StoragePaths,
-        memory: Memory,
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
@@ -135,9 +131,10 @@ impl Datasets {
                 settings.values.entry(key.to_owned()).or_insert_with(|| value.to_owned());
             }
         }
-        let servers = Servers::start(system, &[ServerResources { paths, memory }], &settings)?;
+        let place = Place { paths, budget_bytes: plan.budget_bytes };
+        let session = Session::start(system, vec![place], Enforcement::None, &settings)?;
         let spec = drive::loading_spec(plan)?;
-        let outcome = drive::drive(&spec, &servers, &(), observer, stop, "loading", None)?.measured;
+        let outcome = drive::drive(&spec, &session, &(), observer, stop, "loading", None)?.measured;
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(
                 "{} of {} records could not be loaded: {}",
@@ -153,8 +150,8 @@ impl Datasets {
             )));
         }
         observer.live(&Live { phase: "compacting".into(), ..Live::default() });
-        servers.settle(SETTLE_LIMIT, stop)?;
-        servers.stop()?;
+        session.settle(SETTLE_LIMIT, stop)?;
+        session.finish()?;
         Ok(())
     }
 
@@ -203,8 +200,7 @@ impl Datasets {
         let scratch = place.join("scratch-0");
         fs::create_dir_all(&scratch)?;
         let paths = storages.paths_of(0, scratch);
-        let memory = Memory { budget_bytes: plan.budget_bytes, cgroup_procs: Vec::new() };
-        self.load(plan, system, paths, memory, observer, stop)?;
+        self.load(plan, system, paths, observer, stop)?;
         let kept = self.root.join(format!("images-{}", self.imaged.len()));
         let _ = fs::remove_dir_all(&kept);
         fs::create_dir_all(&kept)?;

@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_record::Measured;
-use underlay_workload::client::ClientError;
 use underlay_workload::{
-    Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RatePart, RateProfile, RawLog, RunError,
-    RunSpec, Workload,
+    Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RatePart, RateProfile, RunError, RunSpec,
+    Workload,
 };
 
 use super::cell_plan::CellPlan;
-use super::servers::Servers;
 use super::{CellError, Live, Observer};
+use crate::session::{Outcome, Session};
 
 /// Into how many intervals the measured time is cut for the time series and its statistics.
 const SERIES_INTERVALS: u32 = 40;
@@ -151,7 +150,7 @@ pub fn interval_s(spec: &RunSpec) -> f64 {
 /// Runs the generator against a started system, telling the observer how it goes. Every operation is written to `raw`.
 pub fn drive(
     spec: &RunSpec,
-    servers: &Servers,
+    session: &Session,
     hooks: &dyn Hooks,
     observer: &dyn Observer,
     stop: &AtomicBool,
@@ -163,23 +162,11 @@ pub fn drive(
     control.on_measurement_ended = Some(Box::new(|| hooks.measuring_ended()));
     let control = control;
     let ended = AtomicBool::new(false);
-    let connect = |thread: u32| servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()));
-    let operations = raw.map(|file| {
-        let (log, operations) = RawLog::new();
-        control.log_operations(log);
-        (operations, file)
-    });
-    let (outcome, raw_problem) = std::thread::scope(|scope| {
+    let Outcome { measured: outcome, raw_problem } = std::thread::scope(|scope| {
         scope.spawn(|| watch(&control, observer, stop, &ended, phase));
-        let writer = operations
-            .map(|(operations, file)| scope.spawn(move || underlay_rawlog::write(operations, file)));
-        let outcome = underlay_workload::run(spec, &connect, &control);
+        let outcome = session.run(spec, &control, raw);
         ended.store(true, Ordering::Relaxed);
-        let written = writer.map(|writer| match writer.join() {
-            Ok(written) => written.map(drop).map_err(|error| error.to_string()),
-            Err(_) => Err("the raw log's writer panicked".to_owned()),
-        });
-        (outcome, written.and_then(Result::err))
+        outcome
     });
     if let (Some(file), Err(_)) = (raw, &outcome) {
         // Operations of a cell that has no figures.

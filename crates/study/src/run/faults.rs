@@ -10,7 +10,7 @@ use underlay_storage::faults::{Extent, Fault, PowerCut};
 use super::cell_plan::CellPlan;
 use super::{CellError, storage};
 use crate::spec::{FaultAct, FaultSpec, StorageSource, StorageSpec, Study};
-use crate::units::format_duration;
+use underlay_config::units::format_duration;
 
 /// The faults of a study that concern a storage; none for a real one, which takes no commands.
 pub fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a FaultSpec> {

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::MemoryBudget;
 use underlay_record::{CellStatus, DeviceId, DeviceSample, JobRecord, RunRecord};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{JobProgress, JobRequest};
@@ -16,12 +15,12 @@ use underlay_workload::machine_use::MachineSnapshot;
 use super::attached::Storages;
 use super::cell::{Bench, Observed, explain, find_system, prepare};
 use super::cell_folder::CellFolder;
-use super::cell_plan::{CellPlan, settings};
+use super::cell_plan::CellPlan;
 use super::certificate::{Evidence, certify};
 use super::drive::Hooks as _;
-use super::servers::Servers;
 use super::window::Window;
 use super::{CellError, Live, Observer, check_stop, faults, storage};
+use crate::session::Session;
 use crate::spec::{Cache, JobSpec};
 
 /// What devices do is sampled so often, on this machine's clock; nobody knows how long a job will take.
@@ -55,16 +54,14 @@ impl Bench {
         let _folder = CellFolder::make(&folder)?;
         let storages = Storages::attach(first, None, &folder, self.registry())?;
         let mut warnings = Vec::new();
-        let mut budgets = self.budgets(first, &mut warnings)?;
         storages.set_pace(Pace::Immediate)?;
-        let grounds = self.grounds(first, system, &storages, &budgets, &folder)?;
-        let servers = Servers::start(system, &grounds, &settings(first))?;
-        let ground = Started { servers, storages, warnings };
+        let session = self.start(first, system, &storages, &folder, &mut warnings)?;
+        let started = Started { session, storages, warnings };
         for plan in group {
             check_stop(stop)?;
             observer.cell_started(plan.planned, plan.position as usize + 1);
             let begun = Instant::now();
-            let record = match self.run_job(plan, &ground, &budgets, observer, stop) {
+            let record = match self.run_job(plan, &started, observer, stop) {
                 Ok(record) => record,
                 Err(CellError::Failed(reason)) => {
                     check_stop(stop)?;
@@ -75,18 +72,15 @@ impl Bench {
             let failed = matches!(record.status, CellStatus::Failed { .. });
             keep(plan, record)?;
             if failed {
-                ground.is_well().map_err(|why| {
+                started.is_well().map_err(|why| {
                     let job = plan.cell().mix_or_job();
                     CellError::Failed(format!("the system did not survive an earlier job, {job}: {why}"))
                 })?;
             }
         }
-        let Started { servers, storages, .. } = ground;
+        let Started { session, storages, .. } = started;
         // The figures are written down: what goes wrong from here on is told, and no finding.
-        let mut cleared = servers.stop().map_err(CellError::from);
-        for budget in &mut budgets {
-            cleared = cleared.and(budget.remove().map_err(CellError::from));
-        }
+        let cleared = session.finish().map(drop).map_err(CellError::from);
         if let Err(CellError::Failed(problem)) = cleared.and(storages.detach()) {
             observer.preparing(&format!("after the jobs of {}: {problem}", first.system.name));
         }
@@ -97,12 +91,12 @@ impl Bench {
     fn run_job(
         &self,
         plan: &CellPlan<'_>,
-        ground: &Started,
-        budgets: &[MemoryBudget],
+        started: &Started,
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<RunRecord, CellError> {
-        let Started { servers, storages, warnings } = ground;
+        let Started { session, storages, warnings } = started;
+        let servers = session.servers();
         let job = plan.job.expect("only jobs are run as such");
         let request = request(plan, job);
         let watch = |progress: &JobProgress| {
@@ -115,14 +109,12 @@ impl Bench {
         };
         let prepared = servers.prepare_job(&request, &watch);
         check_stop(stop)?;
-        prepared.map_err(|error| explain(error.to_string(), servers, budgets, storages))?;
+        prepared.map_err(|error| explain(error.to_string(), session, storages))?;
         // No job pays for what its predecessor left to be written.
         write_out(&storages.paths())?;
         if plan.study.run.cache == Cache::Cold {
             underlay_attach::memory_budget::drop_file_caches(&storages.paths())?;
-            for (budget, attached) in budgets.iter().zip(storages.servers()) {
-                budget.drop_caches(attached.paths(), false)?;
-            }
+            session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
         }
         storages.set_pace(Pace::Modelled)?;
         let interval_s = SAMPLE_INTERVAL.as_secs_f64() / plan.scale.time;
@@ -142,7 +134,7 @@ impl Bench {
             Some(Ok(job)) => job,
             Some(Err(error)) => {
                 let told = faults.map_or_else(String::new, |faults| format!("\n{faults}"));
-                return Err(explain(error.to_string() + &told, servers, budgets, storages));
+                return Err(explain(error.to_string() + &told, session, storages));
             }
             None => {
                 return Err(CellError::Failed(format!("{} runs no batch jobs", plan.system.kind)));
@@ -159,7 +151,7 @@ impl Bench {
             measured: None,
             floor_us: self.floor_us(plan),
             aftermath: &aftermath,
-            memory_enforced: (!plan.storage.is_elsewhere()).then_some(!budgets.is_empty()),
+            memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),
             ceiling_per_s: None,
             open_loop: false,
             hides_records: false,
@@ -168,8 +160,8 @@ impl Bench {
         let observed = Observed {
             taken,
             settings: servers.applied_settings(),
-            memory_enforced_by: budgets.first().map(MemoryBudget::enforced_by),
-            memory_peak_bytes: budgets.iter().filter_map(MemoryBudget::peak_bytes).max(),
+            memory_enforced_by: session.memory_enforced_by(),
+            memory_peak_bytes: session.memory_peak_bytes(),
             dirty_limits: storages.dirty_limits().to_vec(),
             attachment: storages.name(),
             search: None,
@@ -184,7 +176,7 @@ impl Bench {
 
 /// What the jobs of a group run on. The system goes before its storage.
 struct Started {
-    servers: Servers,
+    session: Session,
     storages: Storages,
     /// For every record.
     warnings: Vec<String>,
@@ -193,7 +185,7 @@ struct Started {
 impl Started {
     /// Whether another job may run on it, and else what is wrong.
     fn is_well(&self) -> Result<(), String> {
-        self.servers.health().map_err(|error| error.to_string())?;
+        self.session.servers().health().map_err(|error| error.to_string())?;
         match self.storages.health() {
             Err(CellError::Failed(reason)) => Err(reason),
             _ => Ok(()),

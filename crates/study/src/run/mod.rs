@@ -16,7 +16,6 @@ mod machine;
 mod prepared;
 mod rate_search;
 mod schedule;
-mod servers;
 mod space;
 pub mod storage;
 mod volume_server;
@@ -27,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::session::SessionError;
 use underlay_attach::{AttachError, Missing};
 use underlay_record::{PlannedCell, RunRecord, SearchRecord};
 use underlay_systems::system::SystemError;
@@ -122,6 +122,16 @@ impl CellError {
             CellError::Failed(reason) => CellError::Failed(reason + told),
             CellError::NoRate { reason, search } => CellError::NoRate { reason: reason + told, search },
             other => other,
+        }
+    }
+}
+
+impl From<SessionError> for CellError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Stopped => CellError::Interrupted,
+            SessionError::System(error) => error.into(),
+            SessionError::Attach(error) => error.into(),
         }
     }
 }

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_record::{SearchRecord, SearchStep};
-use underlay_workload::client::ClientError;
 use underlay_workload::search::{Bound, Ending, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate};
 use underlay_workload::{RunError, RunSpec, Workload};
 
 use super::cell_plan::CellPlan;
-use super::servers::Servers;
 use super::{CellError, Live, Observer};
+use crate::session::Session;
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -28,7 +27,7 @@ pub struct Searched {
 pub fn search(
     plan: &CellPlan<'_>,
     spec: &RunSpec,
-    servers: &Servers,
+    session: &Session,
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Option<Searched>, CellError> {
@@ -39,7 +38,7 @@ pub fn search(
     let times = StepTimes::of(measure);
     let wanted_search = wanted.search(measure, plan.scale.time);
     let (stopped, ended) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
-    let connect = |thread: u32| servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()));
+    let connect = |thread: u32| session.connect(thread);
     let stepped = |tried: &Tried| {
         observer.live(&Live {
             phase: "searching for a rate".into(),

@@ -10,7 +10,7 @@ use underlay_record::PlannedCell;
 use super::RunError;
 use crate::plan::{self, CellWork, Entry};
 use crate::spec::{StorageSource, Study};
-use crate::units;
+use underlay_config::units;
 
 /// Refuses a run whose data sets alone don't fit below `work`, or on the real directories that it names. `left` are the cells
 /// that are still to be run.

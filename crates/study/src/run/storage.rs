@@ -10,7 +10,7 @@ use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
 use crate::spec::{Filesystem, Layers, Layout, LinkSpec, PoolVolume, StorageSource, StorageSpec};
-use crate::units::{format_bytes, rounded_bytes};
+use underlay_config::units::{format_bytes, rounded_bytes};
 
 /// Capacities are whole multiples of this, so that every chunk size divides them.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;

@@ -11,8 +11,8 @@ use underlay_systems::figures;
 use super::attached::Storages;
 use super::cell_plan::CellPlan;
 use super::drive::Hooks;
-use super::servers::Servers;
 use super::{CellError, faults};
+use crate::session::Servers;
 
 /// Begins and ends what is counted, exactly at the edges of the measured window.
 pub struct Window<'a> {

@@ -1,344 +1,15 @@
-//! A study as data: what its TOML says, checked, with every default filled in.
-//!
-//! Sizes, rates and record counts here are those of the *modelled* machine, as the study speaks of them:
-//! nothing is divided by the data scale or the time scale yet. [`Study::bytes_here`] and
-//! [`Study::records_here`] do that. `warmup` and `duration` are the exception: they are wall time of this
-//! machine, because the user's patience is not scaled.
+//! A study: `model` is what it says, as data; `read` makes that of its text, and keeps the place of everything; `check` holds
+//! its parts against each other. Each knows only those before it.
 
-mod checks;
-mod execution;
-mod fault;
-mod find_rate;
-mod jobs;
-mod layers;
-mod media_files;
-mod pool;
-mod pool_file;
-mod rate;
-mod reader;
-mod servers;
-mod short;
-mod storage;
-mod suggest;
-mod syntax;
-mod system;
-mod visibility;
-mod workload;
+mod check;
+mod model;
+mod read;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
+use underlay_config::{Diagnostics, Section};
 
-use underlay_record::{ReferenceTable, Scale};
-use underlay_storage::catalogue::Medium;
-use underlay_storage::faults::Fault;
-use underlay_storage::layers::cache::CacheMode;
-use underlay_storage::layers::compress::Codec;
-use underlay_storage::stack::InitialState;
-use underlay_systems::system::Visibility;
-use underlay_workload::Arrivals;
-
-use crate::diagnostics::Diagnostics;
-pub use find_rate::FindRate;
-pub use pool_file::read_pool_file;
-pub use rate::{ChangingRate, Rate};
-pub use suggest::closest;
-
-/// Bytes of one key as the generator writes it: `user` and the 19 digits that a hashed key number mostly has.
-pub const KEY_BYTES: u64 = 23;
-
-/// A whole study, ready to be expanded into cells.
-#[derive(Clone, Debug)]
-pub struct Study {
-    /// `[a-z0-9-]`, at most 40 characters: it names the run's directory.
-    pub name: String,
-    pub title: Option<String>,
-    /// The text it was read from, for the run's own record.
-    pub source_toml: String,
-    /// The name of the storage that ratios are against; always one of `storages`.
-    pub baseline: String,
-    /// In the order of the file, never empty; so are the next two.
-    pub systems: Vec<SystemSpec>,
-    pub storages: Vec<StorageSpec>,
-    /// Those that a role of a system names: they are under every cell of it, and not compared themselves.
-    pub role_storages: Vec<StorageSpec>,
-    pub workloads: Vec<WorkloadSpec>,
-    /// What goes wrong while a cell is measured; may be empty.
-    pub faults: Vec<FaultSpec>,
-    pub run: RunSettings,
-    pub scale: Scale,
-    /// The published figures that `[reference]` names, with the study's own departures from them.
-    pub reference: Option<ReferenceTable>,
-    /// `[short]` has been applied.
-    pub short: bool,
-    /// The media that are files of the user's: each file's name as the study writes it, and its text.
-    pub media_files: BTreeMap<String, String>,
-    /// What is not wrong but should be known: data that fits in memory, say. May be empty.
-    pub notes: Diagnostics,
-}
-
-/// `[fault.NAME]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct FaultSpec {
-    pub name: String,
-    /// Modelled time from the beginning of what is measured; so is `duration`, without which it stays to the end.
-    pub at: Duration,
-    pub duration: Option<Duration>,
-    /// All modelled storages when absent.
-    pub storage: Option<String>,
-    /// Which of the storage's devices, from 0; all when absent.
-    pub device: Option<usize>,
-    pub act: FaultAct,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum FaultAct {
-    /// Its seed is 0, and an extent is unscaled.
-    Device(Fault),
-    PowerCut {
-        torn: bool,
-        reordered: bool,
-    },
-}
-
-/// `[system.NAME]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct SystemSpec {
-    pub name: String,
-    /// The system's own name, as `underlay_systems::find` takes it; the table's name unless `kind` says otherwise.
-    pub kind: String,
-    /// The budget of one server on the modelled machine, unscaled: the system's own memory and its page cache.
-    pub memory_bytes: u64,
-    /// What its processes need however small the data are: not scaled, and part of the budget beside `memory_bytes`.
-    pub fixed_memory_bytes: u64,
-    /// Of each server, which are one system together.
-    pub nodes: u32,
-    /// Servers that know nothing of each other, each with a storage of its own and its share of data and load.
-    pub servers: u32,
-    /// What it keeps on a storage of its own: a role of the system, and the name of one of [`Study::role_storages`].
-    pub roles: BTreeMap<String, String>,
-    /// The system's own settings, accepted by its `check_settings`.
-    pub settings: BTreeMap<String, String>,
-}
-
-/// `[storage.NAME]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct StorageSpec {
-    pub name: String,
-    pub source: StorageSource,
-    /// Settings of the system that hold on this storage, in place of the system's own.
-    pub settings: BTreeMap<String, String>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum StorageSource {
-    /// Devices of the catalogue under a filesystem.
-    Modelled {
-        devices: Vec<DeviceSpec>,
-        layout: Layout,
-        layers: Layers,
-        initial: InitialState,
-        filesystem: Filesystem,
-    },
-    /// A volume for each server, cut from a pool by a volume server and reached over a network.
-    Volume(PoolVolume),
-    /// Directories on storage that is really there, used as they are.
-    Paths(Vec<PathBuf>),
-    /// That of a cluster that runs already, in the study's words.
-    Elsewhere(String),
-}
-
-/// `[pool.NAME]`: the devices of a volume server.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PoolSpec {
-    pub name: String,
-    pub devices: Vec<DeviceSpec>,
-    pub initial: InitialState,
-}
-
-/// What each server gets of a pool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PoolVolume {
-    pub pool: PoolSpec,
-    pub transport: Transport,
-    /// Unscaled.
-    pub capacity_bytes: u64,
-    /// Done by the volume server.
-    pub compress: Option<Codec>,
-    /// Two copies, on two devices of the pool.
-    pub mirror: bool,
-    /// A network in modelled time, on top of the way that the bytes really take.
-    pub link: Option<LinkSpec>,
-    pub filesystem: Filesystem,
-}
-
-/// How a volume is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    NvmeTcp,
-}
-
-impl Transport {
-    /// As a study writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Transport::NvmeTcp => "nvme-tcp",
-        }
-    }
-}
-
-/// One entry of `devices`: `count` equal ones.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DeviceSpec {
-    pub medium: Medium,
-    /// At least 1.
-    pub count: u32,
-    /// Unscaled; the medium's own capacity when absent.
-    pub capacity_bytes: Option<u64>,
-    /// How many directories each of them is shown as, under [`Layout::Jbod`]; 1 under any other.
-    pub directories: u32,
-}
-
-/// How several devices become the directories that a system gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// One volume over all devices, which are equal.
-    Stripe {
-        /// Bytes on one device before the next: a power of two, at least 4096. Not scaled.
-        chunk_bytes: u64,
-    },
-    /// One volume for each device, of one directory if the device does not say otherwise.
-    Jbod,
-    /// One volume that every device holds all of.
-    Mirror,
-    /// One volume, striped where there are several devices, shown as so many directories.
-    Split { chunk_bytes: u64, directories: u32 },
-}
-
-/// What each volume of a storage has above its devices, from the devices up.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Layers {
-    pub cache: Option<Box<CacheSpec>>,
-    pub compress: Option<Codec>,
-    pub link: Option<LinkSpec>,
-}
-
-/// A cache on a faster device of its own.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CacheSpec {
-    pub medium: Medium,
-    /// Unscaled.
-    pub capacity_bytes: u64,
-    pub mode: CacheMode,
-}
-
-/// A network between the storage and the system.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkSpec {
-    /// Million bytes a second each way.
-    pub bandwidth_mb_s: f64,
-    /// One way.
-    pub latency_us: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filesystem {
-    Xfs,
-    Ext4,
-}
-
-impl Filesystem {
-    /// `xfs` or `ext4`, as a study writes it and as `mkfs` is called.
-    pub fn name(self) -> &'static str {
-        match self {
-            Filesystem::Xfs => "xfs",
-            Filesystem::Ext4 => "ext4",
-        }
-    }
-}
-
-/// `[workload.NAME]`: the product of its lists is what runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WorkloadSpec {
-    pub name: String,
-    /// Batch jobs in place of requests: everything below is empty, then. Empty where it is requests.
-    pub jobs: Vec<JobSpec>,
-    /// `load`, `a` to `f`, `delete`; never empty.
-    pub mixes: Vec<String>,
-    /// Request distributions; empty when each mix shall have the one that YCSB gives it.
-    pub distributions: Vec<String>,
-    pub threads: Vec<u32>,
-    pub rates: Vec<Rate>,
-    /// How the operations of a rate follow one another.
-    pub arrivals: Arrivals,
-    /// The rate is to be found in place of [`Rate::Max`], which `rates` is then.
-    pub find_rate: Option<FindRate>,
-    pub sizes: Vec<DataSize>,
-    /// Fields of a record, and bytes of one field.
-    pub fields: u32,
-    pub field_bytes: u32,
-    /// CoreWorkload properties beyond those that have a key of their own.
-    pub properties: BTreeMap<String, String>,
-    /// What fields are marked with, and who reads them.
-    pub visibility: Option<Visibility>,
-    /// A regular expression: scans leave out, on the servers, what does not match.
-    pub scan_filter: Option<String>,
-    /// The share of the measured time after which the system is told to compact everything.
-    pub compact_at: Option<f64>,
-}
-
-/// A batch job, which is a cell of its own.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JobSpec {
-    /// One of the system's jobs.
-    pub name: String,
-    /// On the modelled machine, unscaled.
-    pub data_bytes: u64,
-    /// Tasks; the system's own choice when absent.
-    pub maps: Option<u32>,
-    pub reduces: Option<u32>,
-    /// The share of generated values that repeats, 0 to 1.
-    pub compressibility: f64,
-    /// A job that takes longer has failed. Wall time of this machine, not scaled.
-    pub limit: Duration,
-}
-
-/// One size of the data set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DataSize {
-    /// As the study writes it, `256 GB`; absent when it gave `records`.
-    pub label: Option<String>,
-    /// On the modelled machine, unscaled.
-    pub records: u64,
-}
-
-/// `[run]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunSettings {
-    /// Wall time of this machine, not scaled; so is `duration`. The warm-up may be zero.
-    pub warmup: Duration,
-    /// How long a mix is measured.
-    pub duration: Duration,
-    pub repetitions: u32,
-    pub seed: u64,
-    pub cache: Cache,
-    /// The way to attach modelled storages, by its name; the best that the host has when absent.
-    pub attachment: Option<String>,
-    /// How much of what is written may wait in memory for the devices of one storage of a server, all of them together,
-    /// before writers are held back: on the modelled machine, unscaled. As this machine's kernel has it when absent.
-    pub dirty_limit_bytes: Option<u64>,
-    /// Whether every operation that is measured is written to a file beside its cell's record.
-    pub raw: bool,
-}
-
-/// What the caches hold when a cell begins. Both begin with a fresh start of the system on dropped page caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cache {
-    /// Nothing: caches fill during the warm-up, at the device's pace.
-    Cold,
-    /// What a long run of the cell's own mix would leave in them: it has run in fast-forward.
-    Warm,
-}
+pub use model::*;
+pub use read::read_pool_file;
+use read::{Media, ReadFile, Sections};
 
 impl Study {
     /// Reads a study. All its mistakes are found in one go, each with its place in the text.
@@ -356,83 +27,65 @@ impl Study {
 
     /// The same for studies that name media by their files: `read_file` gives the text of one, by the name that
     /// the study gives it.
+    ///
+    /// # Errors
+    /// As [`parse`](Study::parse).
     pub fn parse_with_media(
         file_name: &str,
         text: &str,
         short: bool,
-        read_file: &dyn Fn(&str) -> Result<String, String>,
+        read_file: ReadFile<'_>,
     ) -> Result<Study, Diagnostics> {
-        reader::read_study(file_name, text, short, read_file)
-    }
+        let media = Media::new(read_file);
+        let mut findings = Diagnostics::new(file_name, text);
+        let Some(document) = underlay_config::parse(text, &mut findings) else { return Err(findings) };
+        let mut root = Section::root("the study", document.as_table());
+        let Sections { name, title, sites: full, short: shortened } =
+            read::read(&mut root, &media, &mut findings);
 
-    /// What a size of the modelled machine is on this one: `bytes / scale.data`, at least 1.
-    pub fn bytes_here(&self, bytes: u64) -> u64 {
-        scaled_down(bytes, self.scale.data)
-    }
-
-    /// The memory budget of a server of the system on this machine.
-    pub fn budget_here(&self, system: &SystemSpec) -> u64 {
-        system.budget_here(self.scale.data)
-    }
-
-    /// How many records of a cell's data set are stored on this machine: `records / scale.data`, at least 1.
-    pub fn records_here(&self, records: u64) -> u64 {
-        scaled_down(records, self.scale.data)
-    }
-}
-
-impl SystemSpec {
-    /// The memory budget of a server on this machine.
-    fn budget_here(&self, data_scale: f64) -> u64 {
-        scaled_down(self.memory_bytes, data_scale).saturating_add(self.fixed_memory_bytes)
-    }
-}
-
-impl StorageSpec {
-    /// Whether its devices are models, so that time and faults can be commanded.
-    pub fn is_modelled(&self) -> bool {
-        !matches!(self.source, StorageSource::Paths(_) | StorageSource::Elsewhere(_))
-    }
-
-    /// Whether it is under a cluster that runs already, and not attached by the study.
-    pub fn is_elsewhere(&self) -> bool {
-        matches!(self.source, StorageSource::Elsewhere(_))
-    }
-
-    /// The settings of a system on this storage.
-    pub fn settings_of(&self, system: &SystemSpec) -> BTreeMap<String, String> {
-        let mut settings = system.settings.clone();
-        settings.extend(self.settings.iter().map(|(key, value)| (key.clone(), value.clone())));
-        settings
-    }
-}
-
-impl WorkloadSpec {
-    /// Bytes of one record with its key, by the study's own words: `KEY_BYTES + fields x field_bytes`. Properties
-    /// that draw field lengths or pad keys are not taken into account.
-    pub fn record_bytes(&self) -> u64 {
-        KEY_BYTES + u64::from(self.fields) * u64::from(self.field_bytes)
-    }
-
-    /// Whether a `load` mix makes loading itself a measurement; otherwise it may be fast-forwarded.
-    pub fn measures_loading(&self) -> bool {
-        self.mixes.iter().any(|mix| mix == "load")
-    }
-}
-
-fn scaled_down(amount: u64, factor: f64) -> u64 {
-    ((amount as f64 / factor).round() as u64).max(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use underlay_workload::Workload;
-
-    use super::*;
-
-    #[test]
-    fn keys_are_as_long_as_the_generator_makes_them() {
-        let workload = Workload::new(1_000_000, 10, 100);
-        assert_eq!(workload.record_bytes(), (KEY_BYTES + 10 * 100) as f64);
+        check::check_short(&shortened, &full, &mut findings);
+        let cut_down = check::cut_down(shortened, full.clone());
+        // Both forms must be sound, so that a mistake in one doesn't wait for the day it is asked for.
+        let (sites, other) = if short { (cut_down, full) } else { (full, cut_down) };
+        check::check(&sites, &mut findings);
+        let mut of_other = Diagnostics::default();
+        check::check(&other, &mut of_other);
+        of_other.retain_errors();
+        for finding in of_other.findings() {
+            if !findings.findings().contains(finding) {
+                findings.push(finding.clone());
+            }
+        }
+        findings.sort();
+        if findings.has_errors() {
+            // Notes weigh a study that works; among mistakes they would only distract.
+            findings.retain_errors();
+            return Err(findings);
+        }
+        let (Some(name), Some(baseline)) = (name, sites.baseline_name()) else {
+            return Err(findings);
+        };
+        let (for_roles, compared): (Vec<_>, Vec<_>) =
+            sites.storages.iter().partition(|storage| sites.is_for_a_role(storage));
+        let specs = |storages: Vec<&read::StorageSite>| {
+            storages.into_iter().map(|storage| storage.spec.clone()).collect()
+        };
+        Ok(Study {
+            name,
+            title,
+            source_toml: text.to_owned(),
+            baseline,
+            storages: specs(compared),
+            role_storages: specs(for_roles),
+            systems: sites.systems.into_iter().map(|site| site.spec).collect(),
+            workloads: sites.workloads.into_iter().map(|site| site.into_spec()).collect(),
+            faults: sites.faults.into_iter().map(|site| site.spec).collect(),
+            run: sites.run.settings,
+            scale: sites.scale.value,
+            reference: sites.reference.map(|reference| reference.value),
+            short,
+            media_files: media.into_texts(),
+            notes: findings,
+        })
     }
 }

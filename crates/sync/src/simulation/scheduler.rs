@@ -1,14 +1,19 @@
 //! Whose turn it is.
 
+mod task;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
 
 use super::random::Random;
-use super::task::{Task, TaskId, WORLDS, Waker, current, panic_message, spawn};
+use crate::unsimulated::UnsimulatedMutex;
+pub(crate) use task::is_ordinary;
+pub use task::{Task, TaskId, Waker, current};
+use task::{WORLDS, panic_message, spawn};
 
 const RUNNER_STACK_BYTES: usize = 1 << 20;
 /// The one that [`World::run`] starts.
@@ -47,7 +52,7 @@ pub struct World {
 }
 
 pub struct Shared {
-    state: Mutex<State>,
+    state: UnsimulatedMutex<State>,
     running: AtomicUsize,
     now_ns: AtomicU64,
     /// A lock is given away once in so many times; 0 is never.
@@ -115,7 +120,7 @@ impl World {
         };
         World {
             shared: Arc::new(Shared {
-                state: Mutex::new(state),
+                state: UnsimulatedMutex::new(state),
                 running: AtomicUsize::new(NOBODY),
                 now_ns: AtomicU64::new(0),
                 yield_every: AtomicU64::new(0),
@@ -299,7 +304,7 @@ impl State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn now(&self) -> Duration {

@@ -1,59 +1,67 @@
 //! The settings that a study may give. What they mean is in `docs.md`.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::PathBuf;
 
-use super::memory::{Division, Shares, least_bytes};
-use crate::setting::{expected_one_of, name_of, one_of, share, too_small, within};
+use super::memory::{Division, Shares, min_bytes};
+use crate::setting::{
+    BOOLEAN, Kind, Mistakes, OneOf, Optional, Share, Whole, Word, Words, settings, too_small,
+};
 
-/// More than one host runs.
-const SERVERS_MAX: u64 = 32;
-const TABLETS_MAX: u64 = 4096;
+/// Servers beyond this are more than one host runs.
+const SERVERS: Whole = Whole(1..=32);
 const TABLETS_PER_SERVER: u64 = 4;
 /// What a read of a data block takes beside it: to whole checksums before, and the rest of the last entry.
 const BLOCK_EDGES_BYTES: u64 = 4096;
-const SHARES: std::ops::RangeInclusive<f64> = 0.0..=0.6;
+const DATA_SHARE: Share = Share(0.0..=0.6);
 
-/// What a study may set, as [`crate::system::Capabilities`] gives it.
-pub const SETTINGS: &[(&str, &str)] = &[
-    ("nodes", "tablet servers, each with its part of the memory: 1"),
-    ("datanodes", "DataNodes of the HDFS below: the larger of nodes and replication"),
-    ("replication", "copies of each block of HDFS: 1"),
-    ("block_mib", "block size of HDFS in MiB, 1 to 1024: 128"),
-    (
-        "short_circuit_reads",
-        "true or false (default): tablet servers read the files of HDFS's blocks themselves, past the DataNodes",
-    ),
-    (
-        "data_block_kib",
-        "size of a data block of a file in KiB, which a read takes as a whole, 1 to 16384: 100",
-    ),
-    ("tablets", "that the table is made with: 4 for each tablet server"),
-    ("split_mib", "size of a tablet in MiB that splits it: 1024"),
-    ("durability", "what is done to the log before a write is answered: sync (default), flush, log or none"),
-    ("compression", "of files: gz (default), snappy or none"),
-    ("map_share", "part of the memory that is left for data, for new writes: 0.2"),
-    ("data_cache_share", "part of it for the cache of data blocks: 0.25"),
-    ("index_cache_share", "part of it for the cache of index blocks: 0.05"),
-    (
-        "native_maps",
-        "path of Accumulo's native library (libaccumulo.so), for writes outside of the Java heap: none",
-    ),
-    ("scan_threads", "reads at once in a tablet server: 16"),
-    ("compaction_threads", "major compactions at once in a tablet server, for each of three sizes: 1"),
-    ("session_timeout_s", "silence after which a tablet server counts as dead, in seconds: 30"),
-    (
-        "writes",
-        "flushed (default: answered when they are in the log) or batched (when the client has taken them)",
-    ),
-    (
-        "settle",
-        "pending (default: write out, then wait for compactions) or major (compact the table to the end)",
-    ),
-    ("zookeepers", "HOST:PORT, ... of an instance that runs already, in place of one that is started: none"),
-    ("instance", "name of the instance at zookeepers: none"),
-];
+settings! {
+    /// Every setting with its value in force.
+    #[derive(Clone, Debug, PartialEq)]
+    pub(crate) struct Config {
+        "nodes" => nodes: u64 = 1, SERVERS, "tablet servers, each with its part of the memory: 1";
+        "datanodes" => given_datanodes: Option<u64> = None, Optional(SERVERS),
+            "DataNodes of the HDFS below: the larger of nodes and replication";
+        "replication" => replication: u64 = 1, SERVERS, "copies of each block of HDFS: 1";
+        "block_mib" => block_mib: u64 = 128, Whole(1..=1024), "block size of HDFS in MiB, 1 to 1024: 128";
+        "short_circuit_reads" => short_circuit_reads: bool = false, BOOLEAN,
+            "true or false (default): tablet servers read the files of HDFS's blocks themselves, past the DataNodes";
+        "data_block_kib" => data_block_kib: u64 = 100, Whole(1..=16_384),
+            "size of a data block of a file in KiB, which a read takes as a whole, 1 to 16384: 100";
+        "tablets" => given_tablets: Option<u64> = None, Optional(Whole(1..=4096)),
+            "that the table is made with: 4 for each tablet server";
+        "split_mib" => split_mib: u64 = 1024, Whole(1..=1 << 20), "size of a tablet in MiB that splits it: 1024";
+        "durability" => durability: &'static str = "sync",
+            OneOf(&[("sync", "sync"), ("flush", "flush"), ("log", "log"), ("none", "none")]),
+            "what is done to the log before a write is answered: sync (default), flush, log or none";
+        "compression" => compression: &'static str = "gz",
+            OneOf(&[("gz", "gz"), ("snappy", "snappy"), ("none", "none")]),
+            "of files: gz (default), snappy or none";
+        "map_share" => map_share: f64 = 0.2, DATA_SHARE,
+            "part of the memory that is left for data, for new writes: 0.2";
+        "data_cache_share" => data_cache_share: f64 = 0.25, DATA_SHARE,
+            "part of it for the cache of data blocks: 0.25";
+        "index_cache_share" => index_cache_share: f64 = 0.05, DATA_SHARE,
+            "part of it for the cache of index blocks: 0.05";
+        "native_maps" => native_maps: Option<PathBuf> = None, NativeMaps,
+            "path of Accumulo's native library (libaccumulo.so), for writes outside of the Java heap: none";
+        "scan_threads" => scan_threads: u64 = 16, Whole(1..=1024), "reads at once in a tablet server: 16";
+        "compaction_threads" => compaction_threads: u64 = 1, Whole(1..=64),
+            "major compactions at once in a tablet server, for each of three sizes: 1";
+        "session_timeout_s" => session_timeout_s: u64 = 30, Whole(4..=300),
+            "silence after which a tablet server counts as dead, in seconds: 30";
+        // When the client answers.
+        "writes" => writes: &'static str = "flushed", OneOf(&[("flushed", "flushed"), ("batched", "batched")]),
+            "flushed (default: answered when they are in the log) or batched (when the client has taken them)";
+        "settle" => settle: Settle = Settle::Pending,
+            OneOf(&[("pending", Settle::Pending), ("major", Settle::Major)]),
+            "pending (default: write out, then wait for compactions) or major (compact the table to the end)";
+        "zookeepers" => zookeepers: Vec<String> = Vec::new(), Words(check_zookeeper),
+            "HOST:PORT, ... of an instance that runs already, in place of one that is started: none";
+        "instance" => instance: Option<String> = None, Optional(Word(instance)),
+            "name of the instance at zookeepers: none";
+    }
+}
 
 /// What has a meaning for an instance that runs already.
 const OF_RUNNING: &[&str] = &[
@@ -69,166 +77,100 @@ const OF_RUNNING: &[&str] = &[
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settle {
+pub(crate) enum Settle {
     Pending,
     Major,
 }
 
-/// An instance that somebody else started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Existing {
+/// How an instance is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Existing {
     pub zookeepers: Vec<String>,
     pub instance: String,
 }
 
-/// Every setting with its value in force.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    pub budget_bytes: u64,
-    pub nodes: u64,
-    pub given_datanodes: Option<u64>,
-    pub replication: u64,
-    pub block_mib: u64,
-    pub short_circuit_reads: bool,
-    pub data_block_kib: u64,
-    pub given_tablets: Option<u64>,
-    pub split_mib: u64,
-    pub durability: &'static str,
-    pub compression: &'static str,
-    /// When the client answers.
-    pub writes: &'static str,
-    pub shares: Shares,
-    pub native_maps: Option<PathBuf>,
-    pub scan_threads: u64,
-    pub compaction_threads: u64,
-    pub session_timeout_s: u64,
-    pub settle: Settle,
-    /// `None`: an instance is started.
-    pub existing: Option<Existing>,
-}
-
-const DURABILITIES: &[(&str, &str)] =
-    &[("sync", "sync"), ("flush", "flush"), ("log", "log"), ("none", "none")];
-const COMPRESSIONS: &[(&str, &str)] = &[("gz", "gz"), ("snappy", "snappy"), ("none", "none")];
-const BOOLEANS: &[(&str, bool)] = &[("true", true), ("false", false)];
-const WRITES: &[(&str, &str)] = &[("flushed", "flushed"), ("batched", "batched")];
-const SETTLES: &[(&str, Settle)] = &[("pending", Settle::Pending), ("major", Settle::Major)];
-
 impl Config {
-    /// The configuration of `values` under a budget of all processes together, or every mistake: (setting, what was
-    /// expected). Without a budget it is too early to judge that. `hdfs_bytes` is what the HDFS of so many DataNodes takes.
-    pub fn resolve(
+    /// The configuration of `values` under a budget of all processes together, or every mistake. Without a budget it is too
+    /// early to judge that. `hdfs_bytes` is what the HDFS of so many DataNodes takes.
+    pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
         hdfs_bytes: impl Fn(u64) -> u64,
-    ) -> Result<Config, Vec<(String, String)>> {
-        let mut config = Config { budget_bytes: budget_bytes.unwrap_or(u64::MAX), ..Config::default() };
-        let mut mistakes = Vec::new();
-        for (key, text) in values {
-            if let Err(problem) = config.set(key, text.trim()) {
-                mistakes.push((key.clone(), problem));
-            }
-        }
+    ) -> Result<Config, Mistakes> {
+        let (config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
-        match &config.existing {
-            Some(existing) => {
-                for (key, missing) in [
-                    ("zookeepers", existing.zookeepers.is_empty()),
-                    ("instance", existing.instance.is_empty()),
-                ] {
-                    if missing && !values.contains_key(key) {
-                        mistake(
-                            key,
-                            "expected together with zookeepers and instance, or none of them".to_owned(),
-                        );
-                    }
-                }
-                let known = |key: &str| SETTINGS.iter().any(|&(name, _)| name == key);
-                for key in values.keys().filter(|key| known(key) && !OF_RUNNING.contains(&key.as_str())) {
-                    mistake(key, "expected not to be set: the instance at zookeepers has its own".to_owned());
-                }
+        // A wrong value of either has its own mistake already, and still means an instance that runs.
+        let place = ["zookeepers", "instance"];
+        if place.iter().any(|&key| values.contains_key(key)) {
+            for key in place.into_iter().filter(|&key| !values.contains_key(key)) {
+                mistake(key, "expected together with zookeepers and instance, or none of them".to_owned());
             }
-            None => {
-                if config.replication > config.datanodes() {
-                    let most = config.datanodes();
-                    mistake("replication", format!("expected at most the number of datanodes, {most}"));
-                }
-                if config.shares.map + config.shares.data_cache + config.shares.index_cache > 0.9 {
-                    mistake(
-                        "map_share",
-                        "expected no more than 0.9 for map_share, data_cache_share and index_cache_share together"
-                            .to_owned(),
-                    );
-                }
-                let least = least_bytes(config.nodes, hdfs_bytes(config.datanodes()));
-                if config.budget_bytes < least {
-                    let small = too_small(config.budget_bytes, least);
-                    let datanodes = config.datanodes();
-                    mistake(
-                        "memory",
-                        format!("{small} for {} tablet servers and {datanodes} DataNodes", config.nodes),
-                    );
-                }
+            let known = |key: &str| SETTINGS.iter().any(|&(name, _)| name == key);
+            for key in values.keys().filter(|key| known(key) && !OF_RUNNING.contains(&key.as_str())) {
+                mistake(key, "expected not to be set: the instance at zookeepers has its own".to_owned());
+            }
+        } else {
+            let datanodes = config.datanodes();
+            if config.replication > datanodes {
+                mistake("replication", format!("expected at most the number of datanodes, {datanodes}"));
+            }
+            if config.map_share + config.data_cache_share + config.index_cache_share > 0.9 {
+                mistake(
+                    "map_share",
+                    "expected no more than 0.9 for map_share, data_cache_share and index_cache_share together"
+                        .to_owned(),
+                );
+            }
+            let min_bytes = min_bytes(config.nodes, hdfs_bytes(datanodes));
+            if config.budget_bytes < min_bytes {
+                let small = too_small(config.budget_bytes, min_bytes);
+                mistake(
+                    "memory",
+                    format!("{small} for {} tablet servers and {datanodes} DataNodes", config.nodes),
+                );
             }
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
-        match key {
-            "nodes" => self.nodes = within(text, 1, SERVERS_MAX)?,
-            "datanodes" => self.given_datanodes = Some(within(text, 1, SERVERS_MAX)?),
-            "replication" => self.replication = within(text, 1, SERVERS_MAX)?,
-            "block_mib" => self.block_mib = within(text, 1, 1024)?,
-            "short_circuit_reads" => self.short_circuit_reads = one_of(text, BOOLEANS)?,
-            "data_block_kib" => self.data_block_kib = within(text, 1, 16_384)?,
-            "tablets" => self.given_tablets = Some(within(text, 1, TABLETS_MAX)?),
-            "split_mib" => self.split_mib = within(text, 1, 1 << 20)?,
-            "durability" => self.durability = one_of(text, DURABILITIES)?,
-            "compression" => self.compression = one_of(text, COMPRESSIONS)?,
-            "map_share" => self.shares.map = share(text, &SHARES, "0.25 or 25 %")?,
-            "data_cache_share" => self.shares.data_cache = share(text, &SHARES, "0.25 or 25 %")?,
-            "index_cache_share" => self.shares.index_cache = share(text, &SHARES, "0.25 or 25 %")?,
-            "native_maps" => self.native_maps = native_maps(text)?,
-            "scan_threads" => self.scan_threads = within(text, 1, 1024)?,
-            "compaction_threads" => self.compaction_threads = within(text, 1, 64)?,
-            "session_timeout_s" => self.session_timeout_s = within(text, 4, 300)?,
-            "writes" => self.writes = one_of(text, WRITES)?,
-            "settle" => self.settle = one_of(text, SETTLES)?,
-            "zookeepers" => self.existing.get_or_insert_default().zookeepers = zookeepers(text)?,
-            "instance" => self.existing.get_or_insert_default().instance = instance(text)?,
-            _ => return Err(expected_one_of(SETTINGS)),
-        }
-        Ok(())
+    /// The instance that runs already; `None` where one is to be started.
+    pub(crate) fn existing(&self) -> Option<Existing> {
+        let instance = self.instance.clone()?;
+        Some(Existing { zookeepers: self.zookeepers.clone(), instance })
     }
 
-    pub fn datanodes(&self) -> u64 {
+    pub(crate) fn datanodes(&self) -> u64 {
         self.given_datanodes.unwrap_or(self.nodes.max(self.replication))
     }
 
-    pub fn tablets(&self) -> u64 {
+    pub(crate) fn tablets(&self) -> u64 {
         self.given_tablets.unwrap_or(self.nodes * TABLETS_PER_SERVER)
     }
 
     /// How much of a file of HDFS is read at once where tablet servers read it themselves: a data block. It begins anywhere, and
     /// ends behind the entry that fills it.
-    pub fn short_circuit_bytes(&self) -> Option<u64> {
+    pub(crate) fn short_circuit_bytes(&self) -> Option<u64> {
         self.short_circuit_reads.then_some((self.data_block_kib << 10) + BLOCK_EDGES_BYTES)
     }
 
     /// How the budget is divided over an HDFS that takes `hdfs_bytes`.
-    pub fn division(&self, hdfs_bytes: u64) -> Division {
-        Division::of(self.budget_bytes, self.nodes, hdfs_bytes, self.shares, self.native_maps.is_some())
+    pub(crate) fn division(&self, hdfs_bytes: u64) -> Division {
+        let shares = Shares {
+            map: self.map_share,
+            data_cache: self.data_cache_share,
+            index_cache: self.index_cache_share,
+        };
+        Division::of(self.budget_bytes, self.nodes, hdfs_bytes, shares, self.native_maps.is_some())
     }
 
     /// What the table shall have, by Accumulo's names.
-    pub fn table_properties(&self) -> BTreeMap<String, String> {
+    pub(crate) fn table_properties(&self) -> BTreeMap<String, String> {
         [
             ("table.durability", self.durability.to_owned()),
             ("table.file.compress.type", self.compression.to_owned()),
             ("table.file.compress.blocksize", format!("{}K", self.data_block_kib)),
             ("table.split.threshold", format!("{}M", self.split_mib)),
-            ("table.cache.block.enable", (self.shares.data_cache > 0.0).to_string()),
+            ("table.cache.block.enable", (self.data_cache_share > 0.0).to_string()),
             ("table.cache.index.enable", "true".to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
@@ -236,97 +178,57 @@ impl Config {
     }
 
     /// For the record: the settings, and the sizes that follow from them.
-    pub fn applied(&self, hdfs_bytes: u64) -> BTreeMap<String, String> {
-        let text = |value: &dyn Display| value.to_string();
-        let existing = self.existing.clone().unwrap_or_default();
-        let or_none = |value: String| if value.is_empty() { "none".to_owned() } else { value };
-        let mut applied = vec![
-            ("data_block_kib", text(&self.data_block_kib)),
-            ("tablets", text(&self.tablets())),
-            ("split_mib", text(&self.split_mib)),
-            ("durability", text(&self.durability)),
-            ("compression", text(&self.compression)),
-            ("writes", text(&self.writes)),
-            ("settle", name_of(self.settle, SETTLES)),
-            ("zookeepers", or_none(existing.zookeepers.join(", "))),
-            ("instance", or_none(existing.instance)),
+    pub(crate) fn applied(&self, hdfs_bytes: u64) -> BTreeMap<String, String> {
+        let mut applied = self.recorded();
+        let number = |(name, number): (&str, u64)| (name.to_owned(), number.to_string());
+        applied.extend([("tablets", self.tablets())].map(number));
+        if self.existing().is_some() {
+            applied.retain(|name, _| OF_RUNNING.contains(&name.as_str()));
+            return applied;
+        }
+        let division = self.division(hdfs_bytes);
+        let numbers = [
+            ("datanodes", self.datanodes()),
+            ("heap_bytes", division.heap_bytes),
+            ("map_bytes", division.map_bytes),
+            ("data_cache_bytes", division.data_cache_bytes),
+            ("index_cache_bytes", division.index_cache_bytes),
+            ("page_cache_bytes", division.page_cache_bytes),
         ];
-        if self.existing.is_none() {
-            let division = self.division(hdfs_bytes);
-            let native = self.native_maps.as_ref().map(|path| path.display().to_string());
-            applied.extend([
-                ("nodes", text(&self.nodes)),
-                ("datanodes", text(&self.datanodes())),
-                ("replication", text(&self.replication)),
-                ("block_mib", text(&self.block_mib)),
-                ("short_circuit_reads", text(&self.short_circuit_reads)),
-                ("map_share", text(&self.shares.map)),
-                ("data_cache_share", text(&self.shares.data_cache)),
-                ("index_cache_share", text(&self.shares.index_cache)),
-                ("native_maps", or_none(native.unwrap_or_default())),
-                ("scan_threads", text(&self.scan_threads)),
-                ("compaction_threads", text(&self.compaction_threads)),
-                ("session_timeout_s", text(&self.session_timeout_s)),
-                ("heap_bytes", text(&division.heap_bytes)),
-                ("map_bytes", text(&division.map_bytes)),
-                ("data_cache_bytes", text(&division.data_cache_bytes)),
-                ("index_cache_bytes", text(&division.index_cache_bytes)),
-                ("page_cache_bytes", text(&division.page_cache_bytes)),
-            ]);
-        }
-        applied.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        applied.extend(numbers.map(number));
+        applied
     }
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            budget_bytes: 0,
-            nodes: 1,
-            given_datanodes: None,
-            replication: 1,
-            block_mib: 128,
-            short_circuit_reads: false,
-            data_block_kib: 100,
-            given_tablets: None,
-            split_mib: 1024,
-            durability: "sync",
-            compression: "gz",
-            writes: "flushed",
-            shares: Shares::default(),
-            native_maps: None,
-            scan_threads: 16,
-            compaction_threads: 1,
-            session_timeout_s: 30,
-            settle: Settle::Pending,
-            existing: None,
+/// The path of Accumulo's native library, or `none`. Java separates such paths by colons.
+struct NativeMaps;
+
+impl Kind for NativeMaps {
+    type Value = Option<PathBuf>;
+
+    fn read(&self, text: &str) -> Result<Option<PathBuf>, String> {
+        match text {
+            "none" => Ok(None),
+            _ if text.starts_with('/') && !text.contains(':') => Ok(Some(PathBuf::from(text))),
+            _ => Err("expected none, or the full path of the library or of its directory, without a colon"
+                .to_owned()),
         }
+    }
+
+    fn show(&self, value: &Option<PathBuf>) -> String {
+        value.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
     }
 }
 
-fn native_maps(text: &str) -> Result<Option<PathBuf>, String> {
-    match text {
-        "none" => Ok(None),
-        _ if text.starts_with('/') && !text.contains(':') => Ok(Some(PathBuf::from(text))),
-        _ => {
-            Err("expected none, or the full path of the library or of its directory, without a colon"
-                .to_owned())
-        }
-    }
-}
-
-/// `HOST:PORT`, one or several with commas.
-fn zookeepers(text: &str) -> Result<Vec<String>, String> {
-    let is_server = |word: &str| {
-        word.rsplit_once(':').is_some_and(|(host, port)| {
-            let letters = |letter: char| letter.is_ascii_alphanumeric() || ".-_[]:".contains(letter);
-            !host.is_empty() && host.chars().all(letters) && port.parse::<u16>().is_ok_and(|port| port != 0)
-        })
-    };
-    let words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
-    match words.iter().find(|word| !is_server(word)) {
-        Some(wrong) => Err(format!("'{wrong}' is no server: expected HOST:PORT, such as 10.0.0.1:2181")),
-        None => Ok(words),
+/// `HOST:PORT`
+fn check_zookeeper(word: &str) -> Result<(), String> {
+    let is_server = word.rsplit_once(':').is_some_and(|(host, port)| {
+        let letters = |letter: char| letter.is_ascii_alphanumeric() || ".-_[]:".contains(letter);
+        !host.is_empty() && host.chars().all(letters) && port.parse::<u16>().is_ok_and(|port| port != 0)
+    });
+    match is_server {
+        true => Ok(()),
+        false => Err(format!("'{word}' is not a server: expected HOST:PORT, such as 10.0.0.1:2181")),
     }
 }
 

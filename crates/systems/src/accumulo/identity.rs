@@ -1,23 +1,24 @@
-//! What an instance must know of itself to start again on its storage: a secret of its servers, a password, where its logs
-//! were. It lies with the instance's metadata, readable by nobody else.
+//! What an instance needs to start again on its storage: the secret of its servers, a password, and where its logs were. The file is
+//! kept with the instance's metadata, readable only by this user.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use underlay_files::Access;
 
+use crate::credentials::random_password;
+
 const FILE: &str = "instance";
 
-/// How far an instance has come.
+/// The stages in the life of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub(super) enum Life {
     /// Its first start has begun.
     Making,
-    /// It runs, or was ended in the middle of it.
+    /// It is running, or was killed.
     Running,
-    /// It was shut down in order.
+    /// It was shut down cleanly.
     Stopped,
 }
 
@@ -25,7 +26,7 @@ const LIVES: [(&str, Life); 3] =
     [("making", Life::Making), ("running", Life::Running), ("stopped", Life::Stopped)];
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct Identity {
+pub(super) struct Identity {
     pub life: Life,
     pub secret: String,
     pub password: String,
@@ -40,29 +41,24 @@ impl std::fmt::Debug for Identity {
 
 impl Identity {
     /// For a new instance.
-    pub fn generate() -> io::Result<Identity> {
-        let mut source = File::open("/dev/urandom")?;
-        let mut word = || -> io::Result<String> {
-            let mut random = [0; 16];
-            source.read_exact(&mut random)?;
-            Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
-        };
-        Ok(Identity { life: Life::Making, secret: word()?, password: word()?, logs: Vec::new() })
+    pub(super) fn generate() -> io::Result<Identity> {
+        let (secret, password) = (random_password()?, random_password()?);
+        Ok(Identity { life: Life::Making, secret, password, logs: Vec::new() })
     }
 
-    /// The one in `directory`; `None` when no instance was ever there.
-    pub fn read(directory: &Path) -> io::Result<Option<Identity>> {
+    /// Reads the one in `directory`; `None` if there never was an instance.
+    pub(super) fn read(directory: &Path) -> io::Result<Option<Identity>> {
         match underlay_files::read_text(&directory.join(FILE), 1 << 20) {
             Ok(text) => Identity::parse(&text)
                 .map(Some)
-                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not as it was written")),
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the file is malformed")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes the place of the one in `directory`, whole or not at all.
-    pub fn write(&self, directory: &Path) -> io::Result<()> {
+    /// Replaces the one in `directory` atomically.
+    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
         underlay_files::replace(&directory.join(FILE), Access::Private, self.text().as_bytes())
     }
 

@@ -1,55 +1,49 @@
-//! How the budget is divided among the processes of an instance, and what is left for the page cache.
+//! How the budget is divided among the processes of an instance and the page cache.
 
-pub const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
-/// What a Java process takes beside its heap: code, classes, stacks. Measured: 60 to 70 MiB.
-pub const JAVA_OWN_BYTES: u64 = 72 * MIB;
-/// A tablet server's is larger: both compilers, and a thread for each of many clients.
+/// What a Java process needs besides its heap for code, classes and stacks. Measured: 60 to 70 MiB.
+pub(super) const JAVA_OWN_BYTES: u64 = 72 * MIB;
+/// Tablet servers need more: they use both compilers and have a thread per client.
 const SERVER_OWN_BYTES: u64 = 112 * MIB;
-/// Buffers of its sockets and of HDFS, outside of its heap.
-pub const SERVER_DIRECT_BYTES: u64 = 32 * MIB;
-/// What a tablet server's heap holds beside its maps and caches: blocks and packets of compactions, files and requests.
+/// Buffers for its sockets and HDFS outside of its heap.
+pub(super) const SERVER_DIRECT_BYTES: u64 = 32 * MIB;
+/// What a tablet server's heap holds besides maps and caches: blocks and packets of compactions, open files and requests.
 const SERVER_BASE_BYTES: u64 = 64 * MIB;
-/// From here on pauses of its collector would be what is measured: what is left over is page cache.
+/// With a larger heap, measurements would mostly show pauses of the serial collector. The remainder is page cache.
 const MAX_HEAP_BYTES: u64 = 8 << 30;
-/// Below this a tablet server does nothing but write out its maps.
+/// With less than this, a tablet server spends its time flushing its maps.
 const MIN_DATA_BYTES: u64 = 64 * MIB;
 
-pub const ZOOKEEPER_HEAP_BYTES: u64 = 48 * MIB;
-pub const MANAGER_HEAP_BYTES: u64 = 96 * MIB;
-pub const GC_HEAP_BYTES: u64 = 56 * MIB;
+pub(super) const ZOOKEEPER_HEAP_BYTES: u64 = 48 * MIB;
+pub(super) const MANAGER_HEAP_BYTES: u64 = 96 * MIB;
+pub(super) const GC_HEAP_BYTES: u64 = 56 * MIB;
 
-/// Which parts of the memory that is left for data go to whom. The rest is the page cache.
+/// How the memory that is left for data is divided. The rest is page cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shares {
+pub(super) struct Shares {
     pub map: f64,
     pub data_cache: f64,
     pub index_cache: f64,
 }
 
-impl Default for Shares {
-    fn default() -> Self {
-        Shares { map: 0.2, data_cache: 0.25, index_cache: 0.05 }
-    }
-}
-
-/// The sizes that follow from a budget. Those of a tablet server are of each.
+/// The sizes that follow from a budget. Those of tablet servers are per server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Division {
+pub(super) struct Division {
     pub heap_bytes: u64,
-    /// New writes, as Accumulo counts them.
+    /// For new writes, as Accumulo counts them.
     pub map_bytes: u64,
     pub data_cache_bytes: u64,
     pub index_cache_bytes: u64,
     /// Mutations between the network and the log.
     pub queue_bytes: u64,
-    /// For sorting a log after a crash.
+    /// For sorting logs after a crash.
     pub sort_bytes: u64,
-    /// What is left of the whole budget when every process has what it is given.
+    /// What is left of the whole budget.
     pub page_cache_bytes: u64,
 }
 
-/// What the processes take that hold no data, HDFS not counted: ZooKeeper, manager, garbage collector.
+/// The memory of the processes that hold no data, without HDFS: ZooKeeper, manager and garbage collector.
 fn fixed_bytes() -> u64 {
     ZOOKEEPER_HEAP_BYTES + MANAGER_HEAP_BYTES + GC_HEAP_BYTES + 3 * JAVA_OWN_BYTES
 }
@@ -58,14 +52,14 @@ fn server_bytes() -> u64 {
     SERVER_OWN_BYTES + SERVER_DIRECT_BYTES + SERVER_BASE_BYTES
 }
 
-/// The smallest budget for so many tablet servers over an HDFS that takes `hdfs_bytes` for itself.
-pub fn least_bytes(servers: u64, hdfs_bytes: u64) -> u64 {
+/// The smallest budget for this many tablet servers on an HDFS that takes `hdfs_bytes`.
+pub(super) fn min_bytes(servers: u64, hdfs_bytes: u64) -> u64 {
     hdfs_bytes + fixed_bytes() + servers * (server_bytes() + MIN_DATA_BYTES)
 }
 
 impl Division {
-    /// Divides `budget_bytes`, which is not below [`least_bytes`]. Maps in Java take about twice what Accumulo counts.
-    pub fn of(
+    /// Divides `budget_bytes`, which must be at least [`min_bytes`]. Maps on the Java heap take about twice what Accumulo counts.
+    pub(super) fn of(
         budget_bytes: u64,
         servers: u64,
         hdfs_bytes: u64,
@@ -73,8 +67,8 @@ impl Division {
         native_maps: bool,
     ) -> Division {
         let servers = servers.max(1);
-        let taken = hdfs_bytes + fixed_bytes() + servers * server_bytes();
-        let data = (budget_bytes.saturating_sub(taken) / servers).max(MIN_DATA_BYTES);
+        let used_elsewhere = hdfs_bytes + fixed_bytes() + servers * server_bytes();
+        let data = (budget_bytes.saturating_sub(used_elsewhere) / servers).max(MIN_DATA_BYTES);
         let part = |share: f64| (data as f64 * share) as u64;
         let (mut map, mut data_cache, mut index_cache) =
             (part(shares.map), part(shares.data_cache), part(shares.index_cache));
@@ -109,6 +103,8 @@ mod tests {
 
     use super::*;
 
+    const SHARES: Shares = Shares { map: 0.2, data_cache: 0.25, index_cache: 0.05 };
+
     proptest! {
         #[test]
         fn what_is_divided_fits_into_the_budget(
@@ -119,7 +115,7 @@ mod tests {
             native_maps: bool,
         ) {
             let hdfs = hdfs_mib * MIB;
-            let budget = least_bytes(servers, hdfs) + spare_mib * MIB;
+            let budget = min_bytes(servers, hdfs) + spare_mib * MIB;
             let shares = Shares { map: parts.0, data_cache: parts.1, index_cache: parts.2 };
             let division = Division::of(budget, servers, hdfs, shares, native_maps);
             let outside = if native_maps { division.map_bytes } else { 0 };
@@ -138,8 +134,8 @@ mod tests {
     #[test]
     fn half_of_the_memory_for_data_stays_page_cache() {
         let hdfs = 300 * MIB;
-        let least = least_bytes(2, hdfs);
-        let division = Division::of(least + 1024 * MIB, 2, hdfs, Shares::default(), false);
+        let least = min_bytes(2, hdfs);
+        let division = Division::of(least + 1024 * MIB, 2, hdfs, SHARES, false);
         let data = 1024 * MIB + 2 * MIN_DATA_BYTES;
         assert!(division.page_cache_bytes.abs_diff(data / 2) < 4 * MIB, "{division:?}");
     }
@@ -148,14 +144,14 @@ mod tests {
     fn a_queue_is_no_larger_with_native_maps_and_large_caches() {
         let shares = Shares { map: 0.05, data_cache: 0.058, index_cache: 0.07 };
         let hdfs = 250 * MIB;
-        let division = Division::of(least_bytes(1, hdfs) + 9404 * MIB, 1, hdfs, shares, true);
+        let division = Division::of(min_bytes(1, hdfs) + 9404 * MIB, 1, hdfs, shares, true);
         let caches = division.data_cache_bytes + division.index_cache_bytes;
         assert!(caches + division.queue_bytes < division.heap_bytes, "{division:?}");
     }
 
     #[test]
     fn a_very_large_budget_goes_to_the_page_cache() {
-        let division = Division::of(200 << 30, 1, 300 * MIB, Shares::default(), false);
+        let division = Division::of(200 << 30, 1, 300 * MIB, SHARES, false);
         assert!(
             division.heap_bytes <= MAX_HEAP_BYTES && division.page_cache_bytes > 180 << 30,
             "{division:?}"

@@ -1,6 +1,6 @@
 #![doc = include_str!("docs.md")]
 
-pub mod config;
+mod config;
 mod identity;
 mod memory;
 mod places;

@@ -1,4 +1,4 @@
-//! Where an instance keeps what, on the storage that it was given.
+//! Where the parts of an instance are, on its storage.
 
 use std::path::{Path, PathBuf};
 
@@ -8,29 +8,29 @@ use super::site::LogVolume;
 use crate::hdfs::{DataDirectory, Plan, StorageType};
 use crate::system::{NodePaths, StoragePaths, SystemError, check_roles, first_data_directory, make_on};
 
-/// What it can keep on a storage of its own.
-pub const ROLES: &[(&str, &str)] = &[
+/// What it can keep on a separate storage.
+pub(super) const ROLES: &[(&str, &str)] = &[
     ("metadata", "the NameNode's image and log, ZooKeeper's data"),
-    ("wal", "the log that every write goes to first; without a storage of its own it is in HDFS"),
+    ("wal", "the log that every write goes to first; without a separate storage it is in HDFS"),
 ];
 
-/// Directories that are there.
+/// Directories that exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub(super) struct Places {
     /// The directories of each DataNode.
     pub datanodes: Vec<Vec<DataDirectory>>,
     pub namenode: PathBuf,
     pub zookeeper: PathBuf,
-    /// With the identity of the instance.
+    /// Also holds the identity of the instance.
     pub metadata: PathBuf,
-    /// Of write-ahead logs. Empty: they are in HDFS.
+    /// The directories of write-ahead logs. Empty: they are in HDFS.
     pub logs: Vec<PathBuf>,
 }
 
 impl Places {
-    /// Makes them on `paths`. A storage's own directory must be there: made here, it would lie on whatever is under the
+    /// Creates them on `paths`. The storage's own directories must exist: created here, they would be on whatever is below the
     /// missing mount.
-    pub fn on(paths: &StoragePaths, config: &Config) -> Result<Places, SystemError> {
+    pub(super) fn on(paths: &StoragePaths, config: &Config) -> Result<Places, SystemError> {
         let first = NodePaths { data: paths.data.clone(), roles: paths.roles.clone() };
         let nodes: Vec<&NodePaths> = std::iter::once(&first).chain(&paths.further_nodes).collect();
         let count = config.datanodes();
@@ -77,7 +77,7 @@ fn log(directory: &Path) -> Result<PathBuf, SystemError> {
         None => Err(SystemError::starting(
             NAME,
             format!(
-                "'{}' can't be a directory of Accumulo's logs: it must be absolute, of letters, digits, '.', '_' and '-'",
+                "'{}' can't be used for Accumulo's logs: the path must be absolute and consist of letters, digits, '.', '_' and '-'",
                 folder.display()
             ),
         )),

@@ -1,4 +1,4 @@
-//! An instance that takes clients.
+//! A running instance.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,31 +16,33 @@ use super::servers::{ProcessEnvironment, Servers};
 use crate::hdfs::Hdfs;
 use crate::hdfs::configuration::NAMENODE_WEB;
 use crate::hdfs::web::get_json;
+use crate::java_server::JavaProcess;
 use crate::jvm::JvmChild;
+use crate::process_memory::resident_bytes;
 use crate::system::{Running, Settings, SystemError, Visibility};
 
-/// How long the client's process may take to end.
+/// How long the client process may take to end.
 const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// The processes of an instance that was started here. The servers come first, to end before what they stand on.
-pub struct Cluster {
+/// The processes of an instance that was started here. The servers are dropped first, before HDFS.
+pub(super) struct Cluster {
     pub servers: Servers,
     pub hdfs: Hdfs,
-    pub ground: ProcessEnvironment,
+    pub environment: ProcessEnvironment,
     pub identity: Identity,
     pub places: Places,
-    /// What HDFS takes of the budget.
+    /// The part of the budget that HDFS takes.
     pub hdfs_bytes: u64,
 }
 
 impl Cluster {
-    /// `Err` when a process has ended.
+    /// Fails if a process has ended.
     fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.servers.all().try_for_each(|process| process.check(during))
     }
 
-    /// The reason for an error of the client's, if a process of ours has ended.
-    pub fn explain(&self, during: &'static str, error: SystemError) -> SystemError {
+    /// The cause of a client's error if one of our processes has ended, otherwise the error itself.
+    pub(super) fn explain(&self, during: &'static str, error: SystemError) -> SystemError {
         self.check(during).and_then(|()| self.hdfs.health()).err().unwrap_or(error)
     }
 
@@ -57,24 +59,25 @@ impl Cluster {
         };
         figures.insert("current_wal_files".to_owned(), files);
         figures.insert("current_wal_bytes".to_owned(), bytes);
-        let resident = self.servers.all().filter_map(|process| resident_bytes(process.state().pid()));
-        figures.insert("current_resident_bytes".to_owned(), resident.sum());
-        let of_servers = self.servers.tablet_servers.iter();
-        let of_servers = of_servers.filter_map(|process| resident_bytes(process.state().pid()));
-        figures.insert("current_tablet_server_resident_bytes".to_owned(), of_servers.sum());
+        let resident =
+            |process: &JavaProcess| resident_bytes(process.state().pid()).map(|bytes| bytes as f64);
+        let of_all = self.servers.all().filter_map(resident).sum();
+        let of_tablet_servers = self.servers.tablet_servers.iter().filter_map(resident).sum();
+        figures.insert("current_resident_bytes".to_owned(), of_all);
+        figures.insert("current_tablet_server_resident_bytes".to_owned(), of_tablet_servers);
         Ok(figures)
     }
 
-    /// As the NameNode knows it: of a file that is still written, what is in finished blocks.
+    /// As seen by the NameNode, which counts only the finished blocks of a file that is being written.
     fn logs_in_hdfs(&self) -> Option<(f64, f64)> {
         let path = "/webhdfs/v1/accumulo/wal?op=GETCONTENTSUMMARY";
-        let answer = get_json(&self.ground.namespace, NAMENODE_WEB, path).ok()?;
+        let answer = get_json(&self.environment.namespace, NAMENODE_WEB, path).ok()?;
         let number = |name: &str| answer.get("ContentSummary")?.get(name).and_then(Value::as_f64);
         Some((number("fileCount")?, number("length")?))
     }
 
     fn stop(mut self) -> Result<(), SystemError> {
-        self.servers.stop(&self.ground, self.hdfs.configuration_directory())?;
+        self.servers.stop(&self.environment, self.hdfs.configuration_directory())?;
         self.identity.life = Life::Stopped;
         self.identity.write(&self.places.metadata).map_err(|error| {
             let problem = format!("can't write to {}: {error}", self.places.metadata.display());
@@ -84,7 +87,7 @@ impl Cluster {
     }
 }
 
-/// How many files there are below `directory`, and their bytes.
+/// The number of files below `directory`, and their bytes.
 fn files_in(directory: &Path) -> (f64, f64) {
     let (mut files, mut bytes) = (0.0, 0.0);
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -99,17 +102,10 @@ fn files_in(directory: &Path) -> (f64, f64) {
     (files, bytes)
 }
 
-fn resident_bytes(process: u32) -> Option<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some((kib << 10) as f64)
-}
-
-/// An instance with a client. The client's process comes first, to end before the servers.
-pub struct Started {
+/// An instance with a client. The client process is dropped first, before the servers.
+pub(super) struct Started {
     client: JvmChild,
-    /// `None` for an instance that ran before.
+    /// `None` for an existing instance.
     cluster: Option<Cluster>,
     config: Config,
     visibility: Option<Visibility>,
@@ -117,7 +113,12 @@ pub struct Started {
 }
 
 impl Started {
-    pub fn new(config: Config, client: JvmChild, cluster: Option<Cluster>, settings: &Settings) -> Started {
+    pub(super) fn new(
+        config: Config,
+        client: JvmChild,
+        cluster: Option<Cluster>,
+        settings: &Settings,
+    ) -> Started {
         let visibility = settings.visibility.clone();
         Started { client, cluster, config, visibility, connections: AtomicU64::new(0) }
     }
@@ -163,7 +164,7 @@ impl Running for Started {
     }
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        let mut figures = self.explained("telling its figures", self.client.figures())?;
+        let mut figures = self.explained("reading its figures", self.client.figures())?;
         if let Some(cluster) = &self.cluster {
             figures.extend(cluster.figures()?);
         }
@@ -171,33 +172,33 @@ impl Running for Started {
     }
 
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        self.explained("telling its figures", self.client.gauges())
+        self.explained("reading its figures", self.client.gauges())
     }
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
-        // Not HDFS: Accumulo's own tables ask for five copies of a file, which few DataNodes never have.
+        // Don't settle HDFS: Accumulo's own tables want five copies of their files, which it never reaches with few DataNodes.
         self.explained("settling", self.client.settle(limit))
     }
 
     fn compact(&self, limit: Duration) -> Result<(), SystemError> {
-        const DURING: &str = "beginning a compaction";
+        const DURING: &str = "starting a compaction";
         self.explained(DURING, self.client.command(DURING, "start-compaction", "", limit).map(drop))
     }
 
     fn abort(&self) {
-        // The client alone asks for anything. The servers end when this is dropped.
+        // All requests go through the client. The servers end when this is dropped.
         self.client.kill();
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let client = self.client.stop(CLIENT_STOP_LIMIT);
         let cluster = self.cluster.map_or(Ok(()), Cluster::stop);
-        // A cluster that failed is the reason for a client that did.
+        // If both failed, the cluster is the cause.
         cluster.and(client)
     }
 }
 
-/// Which of many clients have no authorisation: `share` of any number of them that follow each other.
+/// Whether the client of this number has no authorisation. Among any consecutive clients, `share` of them have none.
 fn is_unauthorized(number: u64, share: f64) -> bool {
     let before = (number as f64 * share).floor();
     ((number + 1) as f64 * share).floor() > before

@@ -1,5 +1,5 @@
-//! The processes of an instance above HDFS: ZooKeeper, manager, tablet servers, garbage collector, and the order in which they
-//! come and go.
+//! The processes of an instance above HDFS (ZooKeeper, manager, tablet servers, garbage collector), and the order in which they start
+//! and stop.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,25 +14,26 @@ use super::memory::{
 };
 use super::site::{
     LOGGING, LOGGING_FILE, LogVolume, PREFERRED_LOG, SITE_FILE, Site, ZOOKEEPER, ZOOKEEPER_FILE, text,
-    write_private, zookeeper,
+    zookeeper,
 };
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, end_all};
 use crate::network_namespace::NetworkNamespace;
+use crate::private_file::write_private;
 use crate::system::{Memory, SystemError};
 
-pub const INSTANCE: &str = "underlay";
+pub(super) const INSTANCE: &str = "underlay";
 const MAIN: &str = "org.apache.accumulo.start.Main";
 const MANAGER_PORT: u16 = 9999;
 const TABLET_SERVER_PORT: u16 = 9997;
-/// Of a tool, which holds no data.
+/// The heap of tools, which hold no data.
 const TOOL_HEAP_BYTES: u64 = 96 * MIB;
-/// Direct memory of servers that move no data.
+/// The direct memory of servers that transfer no data.
 const SMALL_DIRECT_BYTES: u64 = 16 * MIB;
 
-/// Where processes find their programs and what they run in.
+/// What all processes have in common: their programs, network and memory.
 #[derive(Debug)]
-pub struct ProcessEnvironment {
+pub(super) struct ProcessEnvironment {
     pub java: Java,
     /// The files of [`crate::artifacts::ACCUMULO`].
     pub library: PathBuf,
@@ -44,15 +45,15 @@ pub struct ProcessEnvironment {
 }
 
 impl ProcessEnvironment {
-    pub fn site_file(&self) -> PathBuf {
+    pub(super) fn site_file(&self) -> PathBuf {
         self.scratch.join(SITE_FILE)
     }
 
-    pub fn logging_option(&self) -> String {
+    pub(super) fn logging_option(&self) -> String {
         format!("-Dlog4j2.configurationFile={}", self.scratch.join(LOGGING_FILE).display())
     }
 
-    /// A process as all of them are, with a heap of a tool.
+    /// A process with the common options and the heap of a tool.
     fn program(&self, name: &str, class: &str, arguments: &[&str], class_path: ClassPath) -> JavaServer {
         JavaServer {
             system: NAME,
@@ -82,142 +83,148 @@ impl ProcessEnvironment {
     }
 }
 
-/// ZooKeeper, which comes before everything else.
-pub fn start_zookeeper(
-    ground: &ProcessEnvironment,
+/// Starts ZooKeeper, which everything else needs.
+pub(super) fn start_zookeeper(
+    environment: &ProcessEnvironment,
     directory: &Path,
     session_timeout: Duration,
 ) -> Result<JavaProcess, SystemError> {
-    std::fs::create_dir_all(&ground.scratch).map_err(ground.io(&ground.scratch))?;
-    std::fs::create_dir_all(directory).map_err(ground.io(directory))?;
-    let (file, logging) = (ground.scratch.join(ZOOKEEPER_FILE), ground.scratch.join(LOGGING_FILE));
-    write_private(&file, &zookeeper(directory, session_timeout)).map_err(ground.io(&file))?;
-    write_private(&logging, LOGGING).map_err(ground.io(&logging))?;
-    let path = ClassPath::new().with_jars(&ground.library);
+    std::fs::create_dir_all(&environment.scratch).map_err(environment.io(&environment.scratch))?;
+    std::fs::create_dir_all(directory).map_err(environment.io(directory))?;
+    let (file, logging) = (environment.scratch.join(ZOOKEEPER_FILE), environment.scratch.join(LOGGING_FILE));
+    write_private(&file, &zookeeper(directory, session_timeout)).map_err(environment.io(&file))?;
+    write_private(&logging, LOGGING).map_err(environment.io(&logging))?;
+    let path = ClassPath::new().with_jars(&environment.library);
     let class = "org.apache.zookeeper.server.ZooKeeperServerMain";
-    let mut program = ground.program("ZooKeeper", class, &[&file.display().to_string()], path);
+    let mut program = environment.program("ZooKeeper", class, &[&file.display().to_string()], path);
     program.heap_bytes = ZOOKEEPER_HEAP_BYTES;
-    // Its log is made larger by this much at a time, in KiB; its own default is 64 MiB, more than it ever writes here.
+    // ZooKeeper preallocates its log in steps of this many KiB. The default is 64 MiB, more than it ever writes here.
     program.options.push("-Dzookeeper.preAllocSize=1024".to_owned());
-    program.start(&ground.java, &ground.memory)
+    program.start(&environment.java, &environment.memory)
 }
 
-/// The processes that were started. Dropping them ends them at once.
+/// The running processes. Dropping them kills them.
 #[derive(Debug)]
-pub struct Servers {
+pub(super) struct Servers {
     pub zookeeper: JavaProcess,
     pub manager: JavaProcess,
     pub tablet_servers: Vec<JavaProcess>,
     pub garbage_collector: JavaProcess,
 }
 
-/// What the servers above HDFS need.
+/// How to start the servers above HDFS.
 #[derive(Debug)]
-pub struct Plan<'a> {
+pub(super) struct Plan<'a> {
     pub site: Site<'a>,
-    /// With the configuration of HDFS.
+    /// The configuration directory of HDFS.
     pub hdfs_configuration: PathBuf,
-    /// Where the identity of the instance lies.
+    /// The directory with the identity of the instance.
     pub metadata: &'a Path,
 }
 
 impl Servers {
-    /// Makes the instance if it is new, clears up after one that was ended in the middle, and starts its processes. They take
-    /// clients when this returns.
-    pub fn start(
-        ground: &ProcessEnvironment,
+    /// Initialises the instance if it is new, cleans up if it was killed, and starts its processes. They accept clients when this
+    /// returns.
+    pub(super) fn start(
+        environment: &ProcessEnvironment,
         plan: &Plan<'_>,
         zookeeper: JavaProcess,
         identity: &mut Identity,
     ) -> Result<Servers, SystemError> {
         let site = &plan.site;
-        let file = ground.site_file();
-        write_private(&file, &text(&site.properties())).map_err(ground.io(&file))?;
+        let file = environment.site_file();
+        write_private(&file, &text(&site.properties())).map_err(environment.io(&file))?;
         let address = ZOOKEEPER
             .parse::<SocketAddr>()
-            .map_err(|error| ground.failed(format!("{ZOOKEEPER} is no address: {error}")))?;
-        zookeeper.wait_for_listener(address, ground.limit)?;
-        let path = ClassPath::new().with_classes(&plan.hdfs_configuration).with_jars(&ground.library);
-        let program = |name: &str, words: &[&str]| ground.program(name, MAIN, words, path.clone());
+            .map_err(|error| environment.failed(format!("{ZOOKEEPER} is no address: {error}")))?;
+        zookeeper.wait_for_listener(address, environment.limit)?;
+        let path = ClassPath::new().with_classes(&plan.hdfs_configuration).with_jars(&environment.library);
+        let program = |name: &str, words: &[&str]| environment.program(name, MAIN, words, path.clone());
         match identity.life {
             Life::Making => {
                 let words = ["init", "--instance-name", INSTANCE, "--password", &identity.password];
                 let tool = program("init", &words);
-                let made = tool.run(&ground.java, "making the instance", ground.limit);
-                // The password was in its arguments. Nobody misses the folder.
+                let made = tool.run(&environment.java, "initialising the instance", environment.limit);
+                // Its folder contains the arguments, and so the password.
                 let _ = std::fs::remove_dir_all(&tool.folder);
                 made?;
             }
             Life::Running => {
-                // What ended without a word still holds its locks, for as long as a session lasts. Nobody else can be there.
+                // Killed servers still hold their locks until their sessions expire. Removing them is safe, because no other server
+                // can be running.
                 let locks = program("zoo-zap", &["zoo-zap", "-manager", "-tservers", "--gc"]);
-                locks.run(&ground.java, "starting", ground.limit)?;
-                set_to_run(ground, &path)?;
+                locks.run(&environment.java, "starting", environment.limit)?;
+                set_to_run(environment, &path)?;
             }
-            Life::Stopped => set_to_run(ground, &path)?,
+            Life::Stopped => set_to_run(environment, &path)?,
         }
         identity.life = Life::Running;
         identity.logs = site.logs.iter().map(|log| log.directory.clone()).collect();
-        identity.write(plan.metadata).map_err(ground.io(plan.metadata))?;
+        identity.write(plan.metadata).map_err(environment.io(plan.metadata))?;
 
         let mut tablet_servers = Vec::new();
         for number in 0..site.config.nodes {
-            tablet_servers.push(tablet_server(ground, site, number, &program)?);
+            tablet_servers.push(tablet_server(environment, site, number, &program)?);
         }
-        // It looks for them, and looks again a second later.
+        // Started after the tablet servers: if the manager doesn't find them, it looks again only a second later.
         let mut manager = program("manager", &["manager", "-a", "127.0.0.1"]);
         manager.heap_bytes = MANAGER_HEAP_BYTES;
-        let manager = manager.start(&ground.java, &ground.memory)?;
+        let manager = manager.start(&environment.java, &environment.memory)?;
         let mut collector = program("garbage collector", &["gc", "-a", "127.0.0.1"]);
         collector.heap_bytes = GC_HEAP_BYTES;
-        let garbage_collector = collector.start(&ground.java, &ground.memory)?;
+        let garbage_collector = collector.start(&environment.java, &environment.memory)?;
 
         for (number, server) in (0..).zip(&tablet_servers) {
-            server.wait_for_listener(address_of(number), ground.limit)?;
+            server.wait_for_listener(address_of(number), environment.limit)?;
         }
-        manager.wait_for_listener((Ipv4Addr::LOCALHOST, MANAGER_PORT).into(), ground.limit)?;
+        manager.wait_for_listener((Ipv4Addr::LOCALHOST, MANAGER_PORT).into(), environment.limit)?;
         garbage_collector.check("starting")?;
         Ok(Servers { zookeeper, manager, tablet_servers, garbage_collector })
     }
 
-    /// All of them, ZooKeeper first.
-    pub fn all(&self) -> impl Iterator<Item = &JavaProcess> {
+    /// All processes, ZooKeeper first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &JavaProcess> {
         [&self.zookeeper, &self.manager]
             .into_iter()
             .chain(&self.tablet_servers)
             .chain([&self.garbage_collector])
     }
 
-    /// Has every tablet written out and every server ended, ZooKeeper last.
-    pub fn stop(self, ground: &ProcessEnvironment, hdfs_configuration: &Path) -> Result<(), SystemError> {
+    /// Flushes every tablet and stops every server, ZooKeeper last.
+    pub(super) fn stop(
+        self,
+        environment: &ProcessEnvironment,
+        hdfs_configuration: &Path,
+    ) -> Result<(), SystemError> {
         const DURING: &str = "stopping";
         for process in self.all() {
             process.check(DURING)?;
         }
-        let path = ClassPath::new().with_classes(hdfs_configuration).with_jars(&ground.library);
-        let tool = ground.program("stop-all", MAIN, &["admin", "stopAll"], path);
-        tool.run(&ground.java, DURING, ground.limit)?;
-        self.manager.wait_for_end(ground.limit)?;
-        // It waited for them. What they end with is whether they lost their lock before or after they were told to.
+        let path = ClassPath::new().with_classes(hdfs_configuration).with_jars(&environment.library);
+        let tool = environment.program("stop-all", MAIN, &["admin", "stopAll"], path);
+        tool.run(&environment.java, DURING, environment.limit)?;
+        self.manager.wait_for_end(environment.limit)?;
+        // The manager waited for them. Their exit status depends on whether they lost their lock before or after they were told to
+        // stop, so it means nothing.
         for server in &self.tablet_servers {
-            if !server.state().wait(ground.limit) {
+            if !server.state().wait(environment.limit) {
                 return Err(server.state().failed(DURING, server.state().describe()));
             }
         }
-        end_all([&self.garbage_collector], ground.limit)?;
-        end_all([&self.zookeeper], ground.limit)
+        end_all([&self.garbage_collector], environment.limit)?;
+        end_all([&self.zookeeper], environment.limit)
     }
 }
 
-/// A manager that was told to shut everything down does so again when it comes back, unless it is told otherwise.
-fn set_to_run(ground: &ProcessEnvironment, path: &ClassPath) -> Result<(), SystemError> {
+/// The goal state is persistent: a manager that has shut everything down would do so again after its next start.
+fn set_to_run(environment: &ProcessEnvironment, path: &ClassPath) -> Result<(), SystemError> {
     let class = "org.apache.accumulo.manager.state.SetGoalState";
-    let tool = ground.program("goal-state", class, &["NORMAL"], path.clone());
-    tool.run(&ground.java, "starting", ground.limit).map(drop)
+    let tool = environment.program("goal-state", class, &["NORMAL"], path.clone());
+    tool.run(&environment.java, "starting", environment.limit).map(drop)
 }
 
 fn tablet_server(
-    ground: &ProcessEnvironment,
+    environment: &ProcessEnvironment,
     site: &Site<'_>,
     number: u64,
     program: &dyn Fn(&str, &[&str]) -> JavaServer,
@@ -237,10 +244,10 @@ fn tablet_server(
     if let Some(native) = &site.config.native_maps {
         server.options.push(format!("-Daccumulo.native.lib.path={}", native.display()));
     }
-    server.start(&ground.java, &ground.memory)
+    server.start(&environment.java, &environment.memory)
 }
 
-/// Tablet servers have addresses of their own, as on machines of their own.
+/// Each tablet server has its own address, as if on its own machine.
 fn address_of(number: u64) -> SocketAddr {
     let last = u8::try_from(number + 1).unwrap_or(u8::MAX);
     (Ipv4Addr::new(127, 0, 0, last), TABLET_SERVER_PORT).into()

@@ -1,8 +1,7 @@
-//! What the processes are started with: the site's properties, ZooKeeper's configuration, logging. All of it is in the
-//! scratch directory, readable by nobody else, since the secret of the instance is in there.
+//! The configuration of the processes: the site's properties, ZooKeeper's configuration, logging. The files are in the scratch directory
+//! and readable only by this user, since they contain the secret of the instance.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,48 +11,48 @@ use super::config::Config;
 use super::memory::{Division, MIB};
 
 /// Where ZooKeeper listens in the network namespace.
-pub const ZOOKEEPER: &str = "127.0.0.1:2181";
-pub const SITE_FILE: &str = "accumulo.properties";
-pub const LOGGING_FILE: &str = "log4j2.properties";
-pub const ZOOKEEPER_FILE: &str = "zoo.cfg";
+pub(super) const ZOOKEEPER: &str = "127.0.0.1:2181";
+pub(super) const SITE_FILE: &str = "accumulo.properties";
+pub(super) const LOGGING_FILE: &str = "log4j2.properties";
+pub(super) const ZOOKEEPER_FILE: &str = "zoo.cfg";
 
-/// The volume that a tablet server's logs go to.
-pub const PREFERRED_LOG: &str = "general.custom.volume.preferred.logger";
-/// Accumulo's own default, in slow motion stretched.
+/// The property for the volume of a tablet server's logs.
+pub(super) const PREFERRED_LOG: &str = "general.custom.volume.preferred.logger";
+/// Accumulo's default, stretched in slow motion.
 const RPC_TIMEOUT: Duration = Duration::from_secs(120);
-/// A tablet server that can't make room for writes ends itself after so long; Accumulo's own default.
+/// A tablet server that can't make room for writes terminates itself after this time; Accumulo's default.
 const HOLD_TIME: Duration = Duration::from_secs(300);
-/// How long a scan or a session of writes may be idle; Accumulo's own default.
+/// How long a scan or a session of writes may be idle; Accumulo's default.
 const IDLE_SESSION: Duration = Duration::from_secs(60);
-/// Accumulo refuses to start with more.
+/// Accumulo refuses to start with a longer one.
 const MAX_SESSION_TIMEOUT: Duration = Duration::from_secs(300);
-/// Accumulo's own is 5 minutes, in which a small storage would fill up with files that compactions replaced.
+/// The default is 5 minutes, in which a small storage would fill up with files that compactions have replaced.
 const GC_CYCLE: Duration = Duration::from_secs(60);
-/// Accumulo begins with 20 and adds two each second, so that clients that all come at once would wait for most of a minute.
+/// Accumulo starts with 20 and adds two per second, so that many clients that connect at once would wait for most of a minute.
 const REQUEST_THREADS: u32 = 300;
 const MIN_LOG_BYTES: u64 = 16 * MIB;
 const MAX_LOG_BYTES: u64 = 1024 * MIB;
 
-/// A directory of this host for write-ahead logs.
+/// A directory on this host for write-ahead logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogVolume {
+pub(super) struct LogVolume {
     pub directory: PathBuf,
-    /// Where the same directory was when the instance ran last.
+    /// The path of the same directory when the instance last ran.
     pub before: Option<PathBuf>,
 }
 
 impl LogVolume {
-    /// As a volume of Accumulo. `None` for a path with letters that mean something in a list of them.
-    pub fn uri(directory: &Path) -> Option<String> {
+    /// Its URI as a volume of Accumulo. `None` for paths with characters that have a meaning in lists of volumes.
+    pub(super) fn uri(directory: &Path) -> Option<String> {
         let path = directory.to_str()?;
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
         (path.starts_with('/') && path.chars().all(plain)).then(|| format!("file:{path}"))
     }
 }
 
-/// What the site's properties say.
+/// What the site's properties are made from.
 #[derive(Clone, Debug)]
-pub struct Site<'a> {
+pub(super) struct Site<'a> {
     pub config: &'a Config,
     pub division: Division,
     /// `hdfs://127.0.0.1:8020`
@@ -62,12 +61,12 @@ pub struct Site<'a> {
     pub logs: &'a [LogVolume],
     pub secret: &'a str,
     pub slow_motion: f64,
-    /// For what does not fit into memory while it is read.
+    /// For scans that don't fit into memory.
     pub temporary: &'a Path,
 }
 
 impl Site<'_> {
-    pub fn session_timeout(&self) -> Duration {
+    pub(super) fn session_timeout(&self) -> Duration {
         session_timeout(self.config, self.slow_motion)
     }
 
@@ -76,7 +75,7 @@ impl Site<'_> {
     }
 
     /// Every property, by Accumulo's names.
-    pub fn properties(&self) -> BTreeMap<String, String> {
+    pub(super) fn properties(&self) -> BTreeMap<String, String> {
         let (config, division) = (self.config, &self.division);
         let bytes = |bytes: u64| bytes.to_string();
         let hdfs = format!("{}/accumulo", self.hdfs);
@@ -93,7 +92,7 @@ impl Site<'_> {
             }
             executor
         };
-        // Accumulo ships 32 MiB and 128 MiB, a tenth and less than half of what its map holds as it ships it.
+        // The defaults are 32 MiB and 128 MiB: a tenth and four tenths of Accumulo's default map. Kept in proportion here.
         let executors = json!([
             executor("small", Some(division.map_bytes / 10)),
             executor("medium", Some(division.map_bytes * 4 / 10)),
@@ -105,19 +104,19 @@ impl Site<'_> {
             ("instance.zookeeper.timeout", milliseconds(self.session_timeout())),
             ("instance.secret", self.secret.to_owned()),
             ("general.rpc.timeout", self.stretched(RPC_TIMEOUT)),
-            // Not before all are there: the tablets would all go to whoever is first.
+            // Wait for all of them, or all tablets would be assigned to the first.
             ("manager.startup.tserver.avail.min.count", config.nodes.to_string()),
-            // It looks ten times in that.
+            // The manager checks ten times within this.
             ("manager.startup.tserver.avail.max.wait", "10s".to_owned()),
             ("manager.recovery.delay", "2s".to_owned()),
             ("manager.lease.recovery.interval", "1s".to_owned()),
-            // Until then it does not see that a log has been sorted, and has it sorted again.
+            // While it caches the state of a log, it doesn't notice that the log has been sorted, and has it sorted again.
             ("manager.recovery.wal.cache.time", "1s".to_owned()),
             ("tserver.memory.maps.native.enabled", config.native_maps.is_some().to_string()),
             ("tserver.memory.maps.max", bytes(division.map_bytes)),
             ("tserver.cache.data.size", bytes(division.data_cache_bytes)),
             ("tserver.cache.index.size", bytes(division.index_cache_bytes)),
-            // Accumulo takes 0 for no limit.
+            // 0 would mean no limit.
             ("tserver.cache.summary.size", bytes(MIB)),
             ("tserver.total.mutation.queue.max", bytes(division.queue_bytes)),
             ("tserver.wal.sort.buffer.size", bytes(division.sort_bytes)),
@@ -142,8 +141,8 @@ impl Site<'_> {
             properties.insert(PREFERRED_LOG.to_owned(), first.clone());
         }
         for (_, uri) in &logs {
-            // Hadoop's usual local file system keeps checksums in a file beside and, with them, never flushes what it was
-            // asked to: a write that was answered would be lost with the process.
+            // Hadoop's default local file system keeps checksums in separate files and then ignores requests to flush: acknowledged
+            // writes would be lost with the process.
             let raw = "org.apache.hadoop.fs.RawLocalFileSystem";
             properties.insert(format!("instance.volume.config.{uri}.fs.file.impl"), raw.to_owned());
             properties
@@ -161,8 +160,8 @@ impl Site<'_> {
     }
 }
 
-/// How long a tablet server may be silent.
-pub fn session_timeout(config: &Config, slow_motion: f64) -> Duration {
+/// How long a tablet server may be silent before it counts as dead.
+pub(super) fn session_timeout(config: &Config, slow_motion: f64) -> Duration {
     Duration::from_secs(config.session_timeout_s).mul_f64(slow_motion).min(MAX_SESSION_TIMEOUT)
 }
 
@@ -171,9 +170,9 @@ fn milliseconds(time: Duration) -> String {
 }
 
 /// ZooKeeper's configuration, its data in `directory`.
-pub fn zookeeper(directory: &Path, session_timeout: Duration) -> String {
+pub(super) fn zookeeper(directory: &Path, session_timeout: Duration) -> String {
     let (host, port) = ZOOKEEPER.split_once(':').unwrap_or_default();
-    // A session may last 20 ticks at most, and is looked after at each.
+    // ZooKeeper allows sessions of at most 20 ticks and checks them once per tick.
     let tick_ms = (session_timeout.as_millis() / 15).max(100);
     format!(
         "tickTime={tick_ms}\nmaxSessionTimeout={}\ndataDir={}\nclientPortAddress={host}\nclientPort={port}\nmaxClientCnxns=0\nadmin.enableServer=false\n",
@@ -182,8 +181,8 @@ pub fn zookeeper(directory: &Path, session_timeout: Duration) -> String {
     )
 }
 
-/// What all processes log, to their output.
-pub const LOGGING: &str = "\
+/// The logging configuration of all processes, which log to their output.
+pub(super) const LOGGING: &str = "\
 status = error
 appender.out.type = Console
 appender.out.name = out
@@ -199,8 +198,8 @@ logger.audit.name = org.apache.accumulo.audit
 logger.audit.level = off
 ";
 
-/// A file of properties, as Accumulo reads it: a comma is no end of a value.
-pub fn text(properties: &BTreeMap<String, String>) -> String {
+/// A file of properties as Accumulo reads it, where commas do not separate values.
+pub(super) fn text(properties: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
     for (name, value) in properties {
         let escaped = |letter: char| if "\\ :=".contains(letter) { vec!['\\', letter] } else { vec![letter] };
@@ -210,13 +209,6 @@ pub fn text(properties: &BTreeMap<String, String>) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Writes a file that nobody else can read.
-pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = underlay_files::plain_file::for_writing().truncate(true).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Where a new table is split, so that its tablets have about equally many records.
+//! The split points of a new table, so that its tablets have about the same number of records.
 
-/// Names are `user` and the decimal digits of a hash that is spread evenly below 2^63.
+/// Names of records are `user` and the decimal digits of a hash that is uniform below 2^63.
 const PREFIX: &str = "user";
 /// Digits of a split point: enough for thousands of tablets.
 const DIGITS: usize = 6;
 /// 2^63, as a number with one digit before the point.
 const MAX: f64 = 9.223_372_036_854_776;
 
-/// The share of the names that sort before `digits`, a number from 1 to 10 whose digits a name begins with. Nine in ten have 19
-/// digits; the others, as many as they are, are spread over all first digits.
+/// The share of names that sort before `digits`, a number from 1 to 10 that stands for the leading digits. About nine in ten hashes
+/// have 19 digits; the shorter ones are uniform over all leading digits.
 fn share_before(digits: f64) -> f64 {
     let long = (MAX - 1.0) / MAX;
     let of_long = ((digits.min(MAX) - 1.0) / (MAX - 1.0)).max(0.0);
@@ -16,8 +16,8 @@ fn share_before(digits: f64) -> f64 {
     long * of_long + (1.0 - long) * of_short
 }
 
-/// The first names of all tablets but one.
-pub fn split_points(tablets: u64) -> Vec<String> {
+/// The first name of every tablet except the first.
+pub(super) fn split_points(tablets: u64) -> Vec<String> {
     (1..tablets)
         .map(|tablet| {
             let share = tablet as f64 / tablets as f64;

@@ -1,4 +1,4 @@
-//! Starting an instance with everything below it, or reaching one that runs.
+//! Starting an instance with everything below it, or connecting to an existing one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::identity::{Identity, Life};
 use super::places::{Places, ROLES};
 use super::running::{Cluster, Started};
 use super::servers::{INSTANCE, Plan, ProcessEnvironment, Servers, start_zookeeper};
-use super::site::{LOGGING, LOGGING_FILE, LogVolume, Site, ZOOKEEPER, session_timeout, write_private};
+use super::site::{LOGGING, LOGGING_FILE, LogVolume, Site, ZOOKEEPER, session_timeout};
 use super::splits::split_points;
 use crate::artifacts::{self, ACCUMULO, HADOOP};
 use crate::credentials;
@@ -21,35 +21,36 @@ use crate::java_server;
 use crate::jvm::{self, JvmChild, Spec};
 use crate::may_connect::Allowed;
 use crate::network_namespace::NetworkNamespace;
+use crate::private_file::write_private;
 use crate::system::{Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError};
 
-/// A client's timeout where the settings give none.
+/// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Starting replays logs and stopping writes maps out: on a slow disk both take their time, so this limit only tells a stuck
-/// process from a slow one.
+/// Starting replays logs and stopping flushes maps, which may take long on a slow disk: this limit only tells a stuck process from
+/// a slow one.
 const MIN_LIMIT: Duration = Duration::from_secs(240);
-/// In slow motion everything takes longer, and the timeout has been stretched to match.
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
 const LIMIT_TIMEOUTS: u32 = 20;
-/// The client's process is no part of the system: its memory is not of the budget.
+/// The client process is not part of the system, so its memory does not count towards the budget.
 const CLIENT_HEAP_BYTES: u64 = 256 << 20;
-/// Where user and password of an instance that runs already come from.
+/// The environment variables for user and password of an existing instance.
 const USERNAME: &str = "ACCUMULO_USERNAME";
 const PASSWORD: &str = "ACCUMULO_PASSWORD";
-/// The user of an instance that is started here.
+/// The user of an instance that was started here.
 const ROOT: &str = "root";
 const TABLE: &str = "usertable";
 
-/// The system `accumulo`. Its programs come from the cache.
+/// The system `accumulo`. Its programs come from the cache of artifacts.
 #[derive(Clone, Copy, Debug)]
 pub struct Accumulo {
     variable: fn(&str) -> Option<String>,
 }
 
-/// The one that studies name.
+/// The instance that studies use.
 pub static INSTALLED: Accumulo = Accumulo::with_variables(|name| std::env::var(name).ok());
 
 impl Accumulo {
-    /// Looks for user and password of an instance that runs already in other variables than the environment's.
+    /// Takes user and password of an existing instance from these variables instead of the environment.
     pub const fn with_variables(variable: fn(&str) -> Option<String>) -> Accumulo {
         Accumulo { variable }
     }
@@ -63,12 +64,12 @@ impl Accumulo {
     }
 }
 
-/// What HDFS takes of a budget, page cache aside.
+/// The part of a budget that HDFS takes, without the page cache.
 fn hdfs_bytes(budget_bytes: u64, datanodes: u64) -> u64 {
     heaps(budget_bytes).resident_bytes(datanodes)
 }
 
-/// A small part of the budget: the tablet servers make use of more.
+/// HDFS gets less than it would on its own, because the tablet servers make better use of memory.
 fn heaps(budget_bytes: u64) -> Heaps {
     Heaps::of(budget_bytes / 2)
 }
@@ -110,7 +111,8 @@ impl System for Accumulo {
     }
 
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
-        // One file a tablet: how many there are otherwise is chance. Settling fails if a write was rejected after its answer.
+        // One file per tablet: otherwise their number depends on chance. With batched writes, settling fails if a write was rejected
+        // after it had been acknowledged.
         &[("settle", "major"), ("writes", "batched")]
     }
 
@@ -137,8 +139,9 @@ impl System for Accumulo {
                 .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         let limit = MIN_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
-        // Before anything is fetched, and before anybody is asked.
-        let allowed = match &config.existing {
+        let existing = config.existing();
+        // Checked before anything is fetched or connected to.
+        let allowed = match &existing {
             None => None,
             Some(existing) => {
                 let named = self.credentials().is_ok().then_some([USERNAME, PASSWORD]);
@@ -148,7 +151,7 @@ impl System for Accumulo {
         let allowed = allowed.map(|(allowed, _)| allowed);
         let library = ACCUMULO.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
         let client = ClientPlan { config: &config, settings, timeout, limit, library: &library, allowed };
-        match &config.existing {
+        match &existing {
             Some(existing) => {
                 let (user, password) = self.credentials()?;
                 let child = client.start(&paths.scratch, existing, (&user, &password), None)?;
@@ -158,7 +161,7 @@ impl System for Accumulo {
                 let java = Java::find(NAME)?;
                 let scratch = paths.scratch.join(NAME);
                 let namespace = NetworkNamespace::create(NAME)?;
-                let ground = ProcessEnvironment {
+                let environment = ProcessEnvironment {
                     java,
                     library: library.clone(),
                     scratch: scratch.clone(),
@@ -166,7 +169,7 @@ impl System for Accumulo {
                     memory: memory.clone(),
                     limit,
                 };
-                let (cluster, password) = start_cluster(&config, paths, settings, ground)?;
+                let (cluster, password) = start_cluster(&config, paths, settings, environment)?;
                 let existing =
                     Existing { zookeepers: vec![ZOOKEEPER.to_owned()], instance: INSTANCE.to_owned() };
                 let child = client
@@ -178,18 +181,18 @@ impl System for Accumulo {
     }
 }
 
-/// The classes of the driver.
+/// The folder of the driver's classes.
 fn driver(library: &Path, progress: &dyn Fn(&Progress)) -> Result<PathBuf, SystemError> {
     let child = JvmChild::prepare(NAME, progress)?;
     jvm::ACCUMULO.classes(NAME, &ClassPath::new().with_classes(child).with_jars(library), progress)
 }
 
-/// Starts HDFS and, meanwhile, ZooKeeper, then everything that stands on them. The cluster, and its root user's password.
+/// Starts ZooKeeper and HDFS in parallel, then everything that needs them. Returns the cluster and the password of its root user.
 fn start_cluster(
     config: &Config,
     paths: &StoragePaths,
     settings: &Settings,
-    ground: ProcessEnvironment,
+    environment: ProcessEnvironment,
 ) -> Result<(Cluster, String), SystemError> {
     let slow_motion = settings.slow_motion.max(1.0);
     let places = Places::on(paths, config)?;
@@ -197,10 +200,10 @@ fn start_cluster(
     let before = identity.logs.clone();
     if identity.life != Life::Making && before.len() != places.logs.len() {
         let problem =
-            "its logs were elsewhere when it ran last: give it the storages of the role 'wal' that it had";
+            "its logs were on other storages when it last ran: give the role 'wal' the same storages again";
         return Err(SystemError::starting(NAME, problem.to_owned()));
     }
-    let zookeeper = start_zookeeper(&ground, &places.zookeeper, session_timeout(config, slow_motion))?;
+    let zookeeper = start_zookeeper(&environment, &places.zookeeper, session_timeout(config, slow_motion))?;
     let plan = HdfsPlan {
         system: NAME,
         name_directory: places.namenode.clone(),
@@ -208,14 +211,14 @@ fn start_cluster(
         replication: u32::try_from(config.replication).unwrap_or(u32::MAX),
         block_bytes: config.block_mib << 20,
         volume_choosing: VolumeChoosing::RoundRobin,
-        // As Accumulo wants it: a file that replaces others is on its device before they go.
+        // Accumulo requires this: a file that replaces others must be on its device before they are deleted.
         sync_on_close: true,
         short_circuit_bytes: config.short_circuit_bytes(),
-        scratch: ground.scratch.join("hdfs"),
+        scratch: environment.scratch.join("hdfs"),
         heaps: heaps(config.budget_bytes),
         slow_motion,
     };
-    let hdfs = Hdfs::start(&plan, &ground.namespace, &ground.memory)?;
+    let hdfs = Hdfs::start(&plan, &environment.namespace, &environment.memory)?;
     let logs: Vec<LogVolume> = places
         .logs
         .iter()
@@ -234,29 +237,29 @@ fn start_cluster(
             logs: &logs,
             secret: &identity.secret.clone(),
             slow_motion,
-            temporary: &ground.scratch,
+            temporary: &environment.scratch,
         },
         hdfs_configuration: hdfs.configuration_directory().to_owned(),
         metadata: &places.metadata,
     };
-    let servers = Servers::start(&ground, &plan, zookeeper, &mut identity)?;
+    let servers = Servers::start(&environment, &plan, zookeeper, &mut identity)?;
     let password = identity.password.clone();
-    Ok((Cluster { servers, hdfs, ground, identity, places, hdfs_bytes }, password))
+    Ok((Cluster { servers, hdfs, environment, identity, places, hdfs_bytes }, password))
 }
 
-/// The identity of the instance in `metadata`, or one for a new instance.
+/// The identity of the instance in `metadata`, or that of a new instance.
 fn identity(metadata: &Path) -> Result<Identity, SystemError> {
     let file = |error: std::io::Error| {
         SystemError::starting(
             NAME,
-            format!("the identity of its instance in {}: {error}", metadata.display()),
+            format!("can't use the identity of its instance in {}: {error}", metadata.display()),
         )
     };
     match Identity::read(metadata).map_err(file)? {
         Some(identity) if identity.life == Life::Making => Err(SystemError::starting(
             NAME,
             format!(
-                "its first start on this storage was broken off ({}): empty the storage, and start again",
+                "its first start on this storage was interrupted ({}): empty the storage and start again",
                 metadata.display()
             ),
         )),
@@ -269,14 +272,14 @@ fn identity(metadata: &Path) -> Result<Identity, SystemError> {
     }
 }
 
-/// What the client's process is started with.
+/// How to start the client process.
 struct ClientPlan<'a> {
     config: &'a Config,
     settings: &'a Settings,
     timeout: Duration,
     limit: Duration,
     library: &'a Path,
-    /// What the process may connect to: anything where there is no list.
+    /// What the process may connect to; `None`: anything.
     allowed: Option<Allowed>,
 }
 
@@ -297,12 +300,12 @@ impl ClientPlan<'_> {
         })?;
         let mut options = vec![format!("-Dlog4j2.configurationFile={}", logging.display())];
         if namespace.is_some() {
-            // In the namespace nobody answers for names.
+            // There is no name service in the namespace.
             let hosts = scratch.join("client-hosts");
             write_private(&hosts, &java_server::hosts()).map_err(|error| {
                 SystemError::starting(NAME, format!("can't write {}: {error}", hosts.display()))
             })?;
-            options.push(format!("-Djdk.net.hosts.file={}", hosts.display()));
+            options.push(java_server::hosts_option(&hosts));
         }
         JvmChild::start(&Spec {
             system: NAME,
@@ -339,7 +342,7 @@ impl ClientPlan<'_> {
             ("auth.token", password.to_owned()),
             ("table", TABLE.to_owned()),
             ("fields", settings.fields.to_string()),
-            // A table of somebody else's is used as it is.
+            // In an existing instance, a table that exists is used as it is.
             ("create", if ours { "true" } else { "missing" }.to_owned()),
             ("splits", split_points(config.tablets()).join(",")),
             ("writes", config.writes.to_owned()),

@@ -1,4 +1,4 @@
-//! Where fetched files stay: complete or not at all, and fetched by one process at a time.
+//! The cache of fetched files: they are complete or absent, and fetched by one process at a time.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use super::locked::{self, LockedFile};
 use super::{ArtifactError, ArtifactList};
 use crate::system::{Progress, SystemError};
 
-/// How a fetch works: brings the files of a list into the directory, which is empty, using the other for whatever it likes.
+/// Fetches the files of a list into the first directory, which is empty. The second is for its temporary files.
 pub(super) type Fetch<'f> =
     dyn Fn(&ArtifactList, &[LockedFile], &Path, &Path, &dyn Fn(&Progress)) -> Result<(), ArtifactError> + 'f;
 
 /// The cache's directory; it need not exist.
-pub fn root() -> Result<PathBuf, ArtifactError> {
+pub(crate) fn root() -> Result<PathBuf, ArtifactError> {
     let from = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
     if let Some(chosen) = from("UNDERLAY_CACHE") {
         return std::path::absolute(&chosen).map_err(ArtifactError::io("use", chosen));
     }
-    // A relative path there is to be ignored, says the XDG base directory specification.
+    // The XDG Base Directory Specification says that relative paths must be ignored.
     let base = from("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let base = base.or_else(|| from("HOME").map(|home| Path::new(&home).join(".cache")));
     base.map(|base| base.join("underlay")).ok_or(ArtifactError::NoCache)
 }
 
-/// The place of one list in one state: another list of files has another place.
+/// The place of one version of a list. If the list changes, so does its place.
 pub(super) struct Place<'a> {
     list: &'a ArtifactList,
     files: Vec<LockedFile>,
@@ -36,15 +36,19 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    pub fn of(list: &'a ArtifactList, cache: &Path) -> Result<Place<'a>, ArtifactError> {
+    pub(super) fn of(list: &'a ArtifactList, cache: &Path) -> Result<Place<'a>, ArtifactError> {
         let digest = Sha256::digest(list.locked.as_bytes());
         let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         let (files, name) = (list.files()?, format!("{}-{short}", list.name));
         Ok(Place { list, files, folder: cache.join("artifacts"), name })
     }
 
-    /// The directory with the files, which `fetch` brings if they are missing or damaged.
-    pub fn obtain(&self, progress: &dyn Fn(&Progress), fetch: &Fetch<'_>) -> Result<PathBuf, ArtifactError> {
+    /// The directory with the files. `fetch` is called if they are missing or damaged.
+    pub(super) fn obtain(
+        &self,
+        progress: &dyn Fn(&Progress),
+        fetch: &Fetch<'_>,
+    ) -> Result<PathBuf, ArtifactError> {
         let directory = self.folder.join(&self.name);
         check(&self.folder)?;
         if locked::difference(&directory, &self.files).is_none() {
@@ -52,7 +56,7 @@ impl<'a> Place<'a> {
         }
         make(&self.folder)?;
         let _lock = self.lock(progress)?;
-        // Whoever held the lock before may have fetched it.
+        // The previous holder of the lock may have fetched it.
         if locked::difference(&directory, &self.files).is_none() {
             return Ok(directory);
         }
@@ -83,7 +87,7 @@ impl<'a> Place<'a> {
         if let Some(problem) = locked::difference(&files, &self.files) {
             return Err(ArtifactError::Different { list: self.list.name, problem });
         }
-        // A crash of the machine must not leave the final name on unwritten files.
+        // Sync before the rename: after a crash of the machine, the final name must not refer to incomplete files.
         for file in &self.files {
             let path = files.join(&file.name);
             File::open(&path)
@@ -94,14 +98,14 @@ impl<'a> Place<'a> {
     }
 
     fn lock(&self, progress: &dyn Fn(&Progress)) -> Result<File, ArtifactError> {
-        let waiting = format!("waiting for another process that fetches {}", self.list.name);
+        let waiting = format!("waiting for another process to fetch {}", self.list.name);
         lock(&self.folder.join(format!("{}.lock", self.name)), &waiting, progress)
     }
 }
 
-/// What lies here is run: as root nobody else may exchange it.
+/// Programs are run from here. Checks that, if this process is root, nobody else can replace them.
 pub(crate) fn check(folder: &Path) -> Result<(), ArtifactError> {
-    match underlay_files::check_way(folder) {
+    match underlay_files::check_trusted_path(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(ArtifactError::io("use", folder)(error))
         }
@@ -115,8 +119,8 @@ fn make(folder: &Path) -> Result<(), ArtifactError> {
         .map_err(ArtifactError::io("make", folder))
 }
 
-/// Locks the file `path`, which is made if it is not there, until the answer is dropped or this process ends. Who has to wait
-/// says so in the words of `waiting`.
+/// Locks the file `path`, which is created if necessary, until the returned file is dropped or this process ends. If it has to
+/// wait, it reports `waiting` as its progress.
 pub(crate) fn lock(path: &Path, waiting: &str, progress: &dyn Fn(&Progress)) -> Result<File, ArtifactError> {
     let file = plain_file::for_writing().open(path);
     let file = file.map_err(ArtifactError::io("open", path))?;
@@ -133,15 +137,15 @@ pub(crate) fn lock(path: &Path, waiting: &str, progress: &dyn Fn(&Progress)) -> 
     Ok(file)
 }
 
-/// Sees to it that `folder` has what is called `name`, which `bring` makes with the help of a staging folder that is removed
-/// afterwards. It must come to its name when it is whole, by a rename. Of many at once one makes it; `making` is said then.
+/// Makes sure that `folder` contains `name`. If it doesn't, `make_it` creates it, using a staging folder that is removed afterwards,
+/// and renames it when it is complete. Of several processes only one does so, and reports `making`; the others report `waiting`.
 pub(crate) fn make_once(
     system: &'static str,
     folder: &Path,
     name: &str,
     [waiting, making]: [&str; 2],
     progress: &dyn Fn(&Progress),
-    bring: impl FnOnce(&Path) -> Result<(), SystemError>,
+    make_it: impl FnOnce(&Path) -> Result<(), SystemError>,
 ) -> Result<(), SystemError> {
     let of_system = |error: ArtifactError| error.of_system(system);
     let made = folder.join(name);
@@ -158,16 +162,16 @@ pub(crate) fn make_once(
     progress(&Progress { what: making.to_owned(), done_bytes: 0, total_bytes: 0 });
     let staging = stem.with_extension("partial");
     remove(&staging).map_err(of_system)?;
-    let outcome = bring(&staging);
+    let outcome = make_it(&staging);
     let removed = remove(&staging).map_err(of_system);
     outcome.and(removed)
 }
 
-/// A short name for these parts, of which another list has another one.
+/// A short hash of these parts.
 pub(crate) fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut digest = Sha256::new();
     for part in parts {
-        // Its length in front: no two lists are the same bytes.
+        // Prefixed with its length, so that different lists never hash the same bytes.
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }

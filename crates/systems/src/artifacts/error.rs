@@ -1,4 +1,4 @@
-//! What can go wrong with artifacts, and what to do then.
+//! What can go wrong with artifacts, and what to do about it.
 
 use std::path::PathBuf;
 
@@ -9,25 +9,25 @@ const CLOSED_REMEDY: &str = "install Maven and Java 17 where every user can run 
 
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
-    /// A list of ours is wrong: a mistake in the program.
+    /// One of our lists is malformed, which is a bug.
     #[error("the list of artifacts '{list}' is wrong at line {line}: {problem}")]
     List { list: &'static str, line: usize, problem: String },
-    /// There is no place to keep what is fetched.
-    #[error("there is no place for a cache: set UNDERLAY_CACHE to a directory, or HOME")]
+    /// There is nowhere to keep what is fetched.
+    #[error("no directory for the cache: set UNDERLAY_CACHE to a directory, or HOME")]
     NoCache,
     #[error("can't {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
     /// A program is not installed.
-    #[error("the program '{program}' is not there: {remedy}")]
+    #[error("the program '{program}' is not installed: {remedy}")]
     Program { program: &'static str, remedy: &'static str },
-    /// A program is there, and the user who shall run it can't.
+    /// A program is installed, but the user that should run it can't.
     #[error("Maven can't run without root's rights: {problem}: {CLOSED_REMEDY}")]
     Closed { problem: String },
-    /// Maven could not bring the files.
-    #[error("Maven did not bring the {files} files of '{list}' ({megabytes:.0} MB): {problem}{}", log_tail.as_deref().map(|log| format!("\nits last words:\n{log}")).unwrap_or_default())]
+    /// Maven could not download the files.
+    #[error("Maven could not fetch the {files} files of '{list}' ({megabytes:.0} MB): {problem}{}", log_tail.as_deref().map(|log| format!("\nits last words:\n{log}")).unwrap_or_default())]
     Fetch { list: &'static str, files: usize, megabytes: f64, problem: String, log_tail: Option<String> },
-    /// What was fetched is not what the list says.
-    #[error("what was fetched for '{list}' is not what its list says, and was thrown away: {problem}")]
+    /// What was fetched differs from the list.
+    #[error("what was fetched for '{list}' differs from its list and was deleted: {problem}")]
     Different { list: &'static str, problem: String },
 }
 
@@ -40,7 +40,7 @@ impl ArtifactError {
         move |source| ArtifactError::Io { action, path, source }
     }
 
-    /// The same as an error of `system`, which can't run without.
+    /// The same as an error of `system`, which needs the artifacts.
     pub fn of_system(self, system: &'static str) -> SystemError {
         let missing = |missing: String, remedy: &str| SystemError::Missing {
             system,
@@ -52,17 +52,18 @@ impl ArtifactError {
             ArtifactError::Closed { problem } => {
                 missing(format!("a Maven that runs without root's rights ({problem})"), CLOSED_REMEDY)
             }
-            ArtifactError::NoCache => {
-                missing("a place for its programs".to_owned(), "set UNDERLAY_CACHE to a directory, or HOME")
-            }
+            ArtifactError::NoCache => missing(
+                "a directory for its programs".to_owned(),
+                "set UNDERLAY_CACHE to a directory, or HOME",
+            ),
             ArtifactError::Fetch { list, files, megabytes, problem, log_tail } => {
                 let log = log_tail.map(|log| format!(" (Maven's last words: {log})")).unwrap_or_default();
                 missing(
                     format!(
                         "{files} files of '{list}' ({megabytes:.0} MB) from a Maven repository: {problem}{log}"
                     ),
-                    "run it once where Maven reaches a repository (a proxy or a mirror is named in ~/.m2/settings.xml), \
-                     or copy the cache of a machine where it ran and name it with UNDERLAY_CACHE",
+                    "run it once where Maven can reach a repository (configure a proxy or mirror in ~/.m2/settings.xml), \
+                     or copy the cache from such a machine and set UNDERLAY_CACHE to it",
                 )
             }
             other => SystemError::Failed {

@@ -1,4 +1,4 @@
-//! The list of what must be there, and the comparison with what is.
+//! The list of files that must be there, and how a directory compares with it.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,7 +18,7 @@ pub struct LockedFile {
 }
 
 /// Reads lines `SHA-256 BYTES NAME`. An error names its line, counted from 1.
-pub fn parse(text: &str) -> Result<Vec<LockedFile>, (usize, String)> {
+pub(super) fn parse(text: &str) -> Result<Vec<LockedFile>, (usize, String)> {
     let mut files: Vec<LockedFile> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let wrong = |problem: &str| (index + 1, problem.to_owned());
@@ -29,13 +29,13 @@ pub fn parse(text: &str) -> Result<Vec<LockedFile>, (usize, String)> {
             return Err(wrong("expected SHA-256, bytes and name"));
         };
         let sha256 = hash_of(hash).ok_or_else(|| wrong("a SHA-256 has 64 hexadecimal digits"))?;
-        let bytes = bytes.parse().map_err(|_| wrong("the size is no whole number of bytes"))?;
-        // A name is joined to a directory of ours.
+        let bytes = bytes.parse().map_err(|_| wrong("the size is not a whole number of bytes"))?;
+        // The name is appended to the path of a directory: it must not lead out of it.
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
-            return Err(wrong("the name is no plain file name"));
+            return Err(wrong("the name is not a plain file name"));
         }
         if files.iter().any(|file| file.name == name) {
-            return Err(wrong("the name is there twice"));
+            return Err(wrong("the name appears twice"));
         }
         files.push(LockedFile { name: name.to_owned(), bytes, sha256 });
     }
@@ -56,8 +56,8 @@ fn hash_of(text: &str) -> Option<[u8; HASH_BYTES]> {
     Some(hash)
 }
 
-/// What is wrong with `directory` as a copy of `files`: `None` if it holds just these.
-pub fn difference(directory: &Path, files: &[LockedFile]) -> Option<String> {
+/// How `directory` differs from `files`: `None` if it holds exactly these.
+pub(super) fn difference(directory: &Path, files: &[LockedFile]) -> Option<String> {
     let found = match std::fs::read_dir(directory) {
         Ok(found) => found,
         Err(error) => return Some(format!("{} can't be read: {error}", directory.display())),

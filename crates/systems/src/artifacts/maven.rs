@@ -1,5 +1,5 @@
-//! Fetching by the program `mvn`, which knows the user's proxies, mirrors and credentials. Its plugins are programs of others: for root it runs
-//! as `nobody`.
+//! Fetching with the program `mvn`, which knows the user's proxies, mirrors and credentials. Since its plugins are third-party
+//! programs, it runs as `nobody` if this process is root.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,24 +10,25 @@ use super::ArtifactList;
 use super::locked::LockedFile;
 use super::maven_home;
 use crate::child::Child;
+use crate::program::on_path;
 use crate::system::{Memory, Progress, SystemError};
 use crate::unprivileged::{self, Room};
 
-/// The plugin that does it, of a fixed version. `scripts/lock-artifacts` reads this line.
+/// The plugin that copies the files, with a fixed version. `scripts/lock-artifacts` reads this line.
 const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
-/// Where Maven finds and leaves things.
+/// The input and output of Maven.
 const PROJECT: &str = "pom.xml";
 const REPOSITORY: &str = "repository";
 const FILES: &str = "files";
 const POLL: Duration = Duration::from_millis(200);
 const LOG_TAIL_CHARACTERS: usize = 600;
-/// How root says that it wants Maven to have its own rights.
+/// Lets Maven run with root's rights.
 const AS_ROOT: &str = "UNDERLAY_FETCH_AS_ROOT";
-/// Folders deeper than Maven's are not looked into: who makes them may make many.
+/// Folders deeper than Maven's own are ignored: a plugin could create any number of them.
 const MAX_DEPTH: u32 = 24;
 const REMEDY: &str = "install Maven and Java 17 (Debian: apt install maven openjdk-17-jdk-headless)";
 
-/// Brings the runtime dependencies of the list's project into `directory`; Maven's own repository is in `work`.
+/// Fetches the runtime dependencies of the list's project into `directory`. Maven's own repository is in `work`.
 pub(super) fn fetch(
     list: &ArtifactList,
     files: &[LockedFile],
@@ -39,14 +40,14 @@ pub(super) fn fetch(
     let is_root = unprivileged::is_root();
     let stays_root = is_root && std::env::var_os(AS_ROOT).is_some_and(|value| value == "1");
     let (program, room) = match is_root && !stays_root {
-        false if !on_path("mvn") => return Err(missing),
+        false if on_path("mvn").is_none() => return Err(missing),
         false => (PathBuf::from("mvn"), None),
         true => {
             let program = maven_home::program().ok_or(missing)?;
             let program = program.map_err(|problem| ArtifactError::Closed { problem })?;
             let room = Room::make(work).map_err(|error| ArtifactError::Closed {
                 problem: format!(
-                    "the user {} can't be given a room in {}: {error}",
+                    "can't create a directory for the user {} in {}: {error}",
                     unprivileged::USER,
                     work.display()
                 ),
@@ -116,12 +117,7 @@ pub(super) fn fetch(
         .map_err(|problem| ArtifactError::Different { list: list.name, problem })
 }
 
-fn on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-}
-
-/// How much of the files is in Maven's repository, finished or not: it appends `.part` or `.tmp` while it downloads.
+/// How many bytes of the files are in Maven's repository, including partial downloads, which end with `.part` or `.tmp`.
 fn arrived_bytes(folder: &Path, files: &[LockedFile], depth: u32) -> u64 {
     let (Ok(entries), 1..) = (std::fs::read_dir(folder), depth) else { return 0 };
     let mut bytes = 0;
@@ -141,7 +137,7 @@ fn arrived_bytes(folder: &Path, files: &[LockedFile], depth: u32) -> u64 {
     bytes
 }
 
-/// What Maven called an error, without its advice on command-line switches.
+/// The errors that Maven printed, without its advice on command-line switches.
 fn errors_in(log: &Path) -> Option<String> {
     let text = std::fs::read(log).ok()?;
     let text = String::from_utf8_lossy(&text);

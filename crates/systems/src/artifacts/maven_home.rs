@@ -1,4 +1,5 @@
-//! What Maven needs of the user's own when it runs as somebody else: the settings that name proxies and mirrors, and what those name in turn.
+//! What Maven needs from the user's home directory when it runs as `nobody`: the settings with proxies and mirrors, and the files and
+//! variables that these refer to.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -9,16 +10,17 @@ use crate::unprivileged::{self, Room};
 
 const HOME: &str = "home";
 const FOLDER: &str = "home/.m2";
-/// The second one has the key to the passwords in the first.
+/// The second holds the key for the passwords in the first.
 const SETTINGS: [&str; 2] = ["settings.xml", "settings-security.xml"];
 const MAX_BYTES: u64 = 16 << 20;
-/// Options of Java's are how some hosts name their proxies and authorities.
+/// Some hosts configure their proxies and certificate authorities through options for Java.
 const OPTIONS: [&str; 3] = ["MAVEN_OPTS", "MAVEN_ARGS", "JAVA_TOOL_OPTIONS"];
 /// Options that name a file.
 const STORES: [&str; 2] = ["-Djavax.net.ssl.trustStore=", "-Djavax.net.ssl.keyStore="];
 
-/// Where `mvn` is that the user can run, with a Java that it can run. `None` where there is no `mvn`, and `Err` says what is closed.
-pub fn program() -> Option<Result<PathBuf, String>> {
+/// The path of an `mvn` that the user `nobody` can run, with a Java that it can run. `None` if there is no `mvn`; the error says
+/// what it may not execute.
+pub(super) fn program() -> Option<Result<PathBuf, String>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mvn = match unprivileged::program(&path, "mvn")? {
         Ok(mvn) => mvn,
@@ -31,14 +33,14 @@ pub fn program() -> Option<Result<PathBuf, String>> {
                 format!("{} can't be run by the user {}: {why}", java.display(), unprivileged::USER)
             })
         }
-        // Without one, Maven says so itself.
+        // If there is none, Maven reports that itself.
         None => unprivileged::program(&path, "java").and_then(Result::err),
     };
     Some(why.map_or(Ok(mvn), Err))
 }
 
-/// Makes Maven's home in the room, and sets its environment: nothing else of ours is in there.
-pub fn furnish(room: &Room, command: &mut Command) -> io::Result<()> {
+/// Creates Maven's home directory in the room and sets its environment, which contains nothing else of ours.
+pub(super) fn furnish(room: &Room, command: &mut Command) -> io::Result<()> {
     command.env_clear();
     room.make_folder(HOME)?;
     room.make_folder(FOLDER)?;
@@ -56,7 +58,7 @@ pub fn furnish(room: &Room, command: &mut Command) -> io::Result<()> {
         }
     }
     pass(command, "JAVA_HOME");
-    // Java takes its user's home from the table of users, where this one has none.
+    // Java takes the home directory from /etc/passwd, where this user has none that exists.
     let own = format!(
         "-Duser.home={} -Djava.io.tmpdir={}",
         room.inside(HOME).display(),
@@ -81,7 +83,7 @@ fn pass(command: &mut Command, name: &str) {
     }
 }
 
-/// The options, with files that the user may not be able to read copied into the room.
+/// The options. Files that they refer to are copied into the room, since the user may not be able to read them.
 fn with_copies(room: &Room, options: &str, number: usize) -> io::Result<Vec<String>> {
     let mut words = Vec::new();
     for (place, word) in options.split_whitespace().enumerate() {
@@ -93,7 +95,7 @@ fn with_copies(room: &Room, options: &str, number: usize) -> io::Result<Vec<Stri
                     room.make_file(&name, &content)?;
                     Some(format!("{option}{}", room.inside(&name).display()))
                 }
-                // Java says what it thinks of it.
+                // Let Java report what is wrong with it.
                 Err(_) => None,
             },
             None => None,
@@ -103,7 +105,7 @@ fn with_copies(room: &Room, options: &str, number: usize) -> io::Result<Vec<Stri
     Ok(words)
 }
 
-/// The variables that settings take words from, as in `<password>${env.REPOSITORY_PASSWORD}</password>`.
+/// The environment variables that settings refer to, as in `<password>${env.REPOSITORY_PASSWORD}</password>`.
 fn variables_in(settings: &str) -> Vec<String> {
     let named = settings.split("${env.").skip(1).filter_map(|rest| rest.split_once('}'));
     let is_name = |name: &&str| {

@@ -1,12 +1,12 @@
 //! Java programs, fetched from a Maven repository by `mvn` into a cache that all runs share.
 //!
-//! A list is a folder here: `pom.xml` says what is wanted, `locked.txt` says which files that is, with the size and the
-//! SHA-256 of each (`scripts/lock-artifacts` writes it). Whatever Maven brings is held against the list before it is
-//! used, and once more at every later use: nothing else is ever on a class path. For root, Maven
-//! runs as `nobody`. After the first time no network is needed.
+//! A list is a folder here: `pom.xml` says what is wanted, `locked.txt` which files that is, with the size and the
+//! SHA-256 of each (`scripts/lock-artifacts` writes it). Whatever Maven downloads is compared with the list before it is used, and
+//! again before every later use: nothing else is ever on a class path. If this process is root, Maven runs as `nobody`. The
+//! network is only needed the first time.
 //!
-//! The cache is `$UNDERLAY_CACHE`, or else `underlay` in `$XDG_CACHE_HOME` or in `~/.cache`. A fetch goes to a place of
-//! its own and takes its name when it is complete, and a second process that wants the same waits for the first.
+//! The cache is `$UNDERLAY_CACHE`, or `underlay` in `$XDG_CACHE_HOME` or `~/.cache`. Files are downloaded to a staging folder, which
+//! is renamed when it is complete. A second process that wants the same files waits for the first.
 
 pub(crate) mod cache;
 mod error;
@@ -23,43 +23,46 @@ pub use locked::LockedFile;
 use crate::java::Java;
 use crate::system::Progress;
 
-/// The files that Cassandra runs on, its command `nodetool` among them.
+/// Cassandra, its dependencies and its command `nodetool`.
 pub static CASSANDRA: ArtifactList = ArtifactList {
     name: "cassandra",
     pom: include_str!("cassandra/pom.xml"),
     locked: include_str!("cassandra/locked.txt"),
 };
 
-/// The files that Accumulo runs on, its servers, its ZooKeeper and its Java client, without the HDFS below them.
+/// Accumulo's servers, ZooKeeper and Java client with their dependencies, but not the HDFS below them.
 pub static ACCUMULO: ArtifactList = ArtifactList {
     name: "accumulo",
     pom: include_str!("accumulo/pom.xml"),
     locked: include_str!("accumulo/locked.txt"),
 };
 
-/// The files that HDFS, YARN and MapReduce run on, the example jobs among them.
-pub static HADOOP: ArtifactList = ArtifactList {
+/// HDFS, YARN, MapReduce and the example jobs, with their dependencies.
+pub(crate) static HADOOP: ArtifactList = ArtifactList {
     name: "hadoop",
     pom: include_str!("hadoop/pom.xml"),
     locked: include_str!("hadoop/locked.txt"),
 };
 
-/// The files that YCSB's own client runs on, with no binding but the one that does nothing: a peer to compare with.
+/// YCSB's own client with only the binding that does nothing, for comparison.
 pub static YCSB: ArtifactList =
     ArtifactList { name: "ycsb", pom: include_str!("ycsb/pom.xml"), locked: include_str!("ycsb/locked.txt") };
 
-/// Files that belong together.
+/// Files that are fetched together.
 #[derive(Clone, Copy, Debug)]
 pub struct ArtifactList {
     pub name: &'static str,
     /// Maven's project file: what is wanted.
     pub pom: &'static str,
-    /// What that is, one file a line.
+    /// The files that this means, one per line.
     pub locked: &'static str,
 }
 
 impl ArtifactList {
-    /// Every file of the list, as it must be.
+    /// Every file of the list, with its size and hash.
+    ///
+    /// # Errors
+    /// When a line of the list can't be read.
     pub fn files(&self) -> Result<Vec<LockedFile>, ArtifactError> {
         locked::parse(self.locked).map_err(|(line, problem)| ArtifactError::List {
             list: self.name,
@@ -69,19 +72,25 @@ impl ArtifactList {
     }
 
     /// The version in the name of the artifact `artifact`, as in `cassandra-all-5.0.9.jar`.
-    pub fn version_of(&self, artifact: &str) -> Option<String> {
+    pub(crate) fn version_of(&self, artifact: &str) -> Option<String> {
         self.files().ok()?.iter().find_map(|file| {
             let rest = file.name.strip_suffix(".jar")?.strip_prefix(artifact)?.strip_prefix('-')?;
             rest.starts_with(|letter: char| letter.is_ascii_digit()).then(|| rest.to_owned())
         })
     }
 
-    /// The directory that holds exactly the files of the list, fetched if they are not there yet.
+    /// The directory that holds exactly the files of the list. They are fetched if they aren't there yet.
+    ///
+    /// # Errors
+    /// When they can't be fetched or stored, or are not those of the list.
     pub fn directory(&self, progress: &dyn Fn(&Progress)) -> Result<PathBuf, ArtifactError> {
         self.directory_in(&cache::root()?, progress)
     }
 
-    /// [`directory`](Self::directory) in a cache other than the user's.
+    /// Like [`directory`](Self::directory), in a cache other than the user's.
+    ///
+    /// # Errors
+    /// Like there.
     pub fn directory_in(
         &self,
         cache: &std::path::Path,
@@ -91,8 +100,8 @@ impl ArtifactList {
     }
 }
 
-/// The versions of programs of `system`, each by the artifact of a list that has it in its name, and of the Java that they run
-/// on. What can't be found is left out.
+/// The versions of the programs of `system` and of the Java that they run on. Each program comes with its list and the artifact whose
+/// file name has the version. Unknown versions are left out.
 pub fn versions(system: &'static str, programs: &[(&str, &ArtifactList, &str)]) -> BTreeMap<String, String> {
     let version = |&(program, list, artifact): &(&str, &ArtifactList, &str)| {
         Some((program.to_owned(), list.version_of(artifact)?))

@@ -1,27 +1,27 @@
-//! Where the nodes of one run listen: a block of loopback addresses that no other run has.
+//! The addresses of the nodes of one run: a block of loopback addresses that no other run uses.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
-/// Where clients connect, and where nodes talk to each other. Another pair for a host where something listens on the
-/// usual ports of all addresses.
+/// The ports for clients and for other nodes. The further pairs are for hosts where something listens on the usual ports of all
+/// addresses.
 const PORTS: [(u16, u16); 3] = [(9042, 7000), (19042, 17000), (29042, 27000)];
 
-/// The addresses 127.0.BLOCK.1 and following, ours until this is dropped or the process ends.
+/// The addresses 127.0.BLOCK.1 and following, reserved until this is dropped or the process ends.
 #[derive(Debug)]
-pub struct Addresses {
+pub(super) struct Addresses {
     block: u8,
     pair: usize,
     nodes: u8,
-    /// A name in the kernel that only one process can have, and that goes with it.
+    /// An abstract socket: only one process can hold its name, and the kernel releases it when the process ends.
     _lock: UnixListener,
 }
 
 impl Addresses {
-    /// The first free block for so many nodes.
-    pub fn claim(nodes: u8) -> std::io::Result<Addresses> {
+    /// Reserves the first free block for this many nodes.
+    pub(super) fn claim(nodes: u8) -> std::io::Result<Addresses> {
         for pair in 0..PORTS.len() {
             for block in 0..=u8::MAX {
                 match Self::claim_block(block, pair, nodes) {
@@ -32,17 +32,17 @@ impl Addresses {
         }
         Err(std::io::Error::new(
             ErrorKind::AddrInUse,
-            "the ports 9042 and 7000 are taken on every block of loopback addresses",
+            "the ports 9042 and 7000 are in use on every block of loopback addresses",
         ))
     }
 
-    /// The block that [`name`](Self::name) called so: nodes of a ring know each other by their addresses.
-    pub fn claim_again(name: &str, nodes: u8) -> std::io::Result<Addresses> {
+    /// Reserves the block with the given [`name`](Self::name) again: nodes of a ring know each other by their addresses.
+    pub(super) fn claim_again(name: &str, nodes: u8) -> std::io::Result<Addresses> {
         let place = name.trim().split_once(' ').and_then(|(block, pair)| {
             Some((block.parse().ok()?, pair.parse().ok().filter(|&pair| pair < PORTS.len())?))
         });
         let Some((block, pair)) = place else {
-            let problem = format!("'{}' names no block of addresses", name.trim().escape_debug());
+            let problem = format!("'{}' is not the name of a block of addresses", name.trim().escape_debug());
             return Err(std::io::Error::new(ErrorKind::InvalidData, problem));
         };
         Self::claim_block(block, pair, nodes)
@@ -60,33 +60,33 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// For [`claim_again`](Self::claim_again).
-    pub fn name(&self) -> String {
+    /// The name of the block, for [`claim_again`](Self::claim_again).
+    pub(super) fn name(&self) -> String {
         format!("{} {}", self.block, self.pair)
     }
 
     /// The address of a node, counted from 0.
-    pub fn ip(&self, node: u8) -> Ipv4Addr {
+    pub(super) fn ip(&self, node: u8) -> Ipv4Addr {
         Ipv4Addr::new(127, 0, self.block, node + 1)
     }
 
     /// Where clients reach it.
-    pub fn native(&self, node: u8) -> SocketAddr {
+    pub(super) fn native(&self, node: u8) -> SocketAddr {
         (self.ip(node), PORTS[self.pair].0).into()
     }
 
     /// Where other nodes reach it.
-    pub fn storage(&self, node: u8) -> SocketAddr {
+    pub(super) fn storage(&self, node: u8) -> SocketAddr {
         (self.ip(node), PORTS[self.pair].1).into()
     }
 
-    pub fn all_native(&self) -> Vec<SocketAddr> {
+    pub(super) fn all_native(&self) -> Vec<SocketAddr> {
         (0..self.nodes).map(|node| self.native(node)).collect()
     }
 }
 
-/// A port of 127.0.0.1 that nothing listens on at this moment.
-pub fn free_port() -> std::io::Result<u16> {
+/// A port of 127.0.0.1 that nothing listens on right now.
+pub(super) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 

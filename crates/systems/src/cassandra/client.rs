@@ -1,4 +1,4 @@
-//! One thread's way into the cluster.
+//! The client of one thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::table::Question;
 use crate::child::ChildState;
 
 /// A client of a cluster. Requests of many clients share the connections.
-pub struct CassandraClient {
+pub(super) struct CassandraClient {
     database: Arc<Database>,
-    /// The nodes that were started for it, to say how they ended. Empty for a cluster that ran before.
+    /// The nodes that were started here, to report how they ended. Empty for an existing cluster.
     nodes: Arc<[Arc<ChildState>]>,
     prepared: HashMap<Question, PreparedStatement>,
 }
 
-/// The values bound to a statement, in the order of its marks.
+/// The values bound to a statement, in the order of its markers.
 struct Bound<'a> {
     first: &'a [Option<&'a [u8]>],
     last: &'a [Option<&'a [u8]>],
@@ -55,7 +55,7 @@ impl SerializeRow for Bound<'_> {
     }
 }
 
-/// What a request came to that Cassandra answered, or refused for want of room.
+/// Cassandra's answer to a request, or that it was too busy for it.
 enum Answer {
     Result(Box<QueryResult>),
     Throttled,
@@ -88,13 +88,13 @@ impl CassandraClient {
         }
     }
 
-    /// `error`, unless it is because the nodes that were started are all gone.
+    /// `error`, or the loss of the cluster if all nodes that were started here have ended.
     fn lost_or(&self, error: ClientError) -> ClientError {
         let Some((last, others)) = self.nodes.split_last() else { return error };
         if others.iter().any(|node| node.is_running()) {
             return error;
         }
-        // A process that is being killed closes its sockets a moment before it is seen dead.
+        // The kernel closes the sockets of a killed process a moment before it can be reaped.
         if last.wait(crate::child::OBITUARY_WAIT) { ClientError::Lost(last.describe()) } else { error }
     }
 
@@ -105,7 +105,7 @@ impl CassandraClient {
         }
     }
 
-    /// The fields' values by number, as far as they are the table's; of two values of a field the later one.
+    /// The values by field number. If a field has two values, the later one counts.
     fn by_field<'v>(&self, values: &'v FieldValues) -> Result<Vec<Option<&'v [u8]>>, ClientError> {
         let mut by_field = vec![None; self.database.table().fields as usize];
         for (field, value) in values.iter() {

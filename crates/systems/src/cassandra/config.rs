@@ -1,48 +1,60 @@
 //! The settings that a study may give. What they mean is in `docs.md`.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use scylla::statement::Consistency;
 
-use super::memory::{Division, MIN_NODE_BYTES};
-use crate::setting::{expected_one_of, name_of, one_of, share, too_small, within};
+use super::memory::{DEFAULT_HEAP_SHARE, Division, MIN_NODE_BYTES};
+use crate::setting::{
+    Kind as _, Mistakes, OneOf, Optional, Own, PathOf, Share, Whole, Word, Words, settings, too_small,
+};
 
-/// More than one host runs; a block of addresses has 254.
-const NODES_MAX: u64 = 200;
-/// From here on a share of the heap leaves nothing for anything else.
-const HEAP_SHARES: std::ops::RangeInclusive<f64> = 0.05..=0.8;
-const KIB: u64 = 1 << 10;
+/// Each node has an address in one block of loopback addresses, of which there are 254.
+const NODES: Whole = Whole(1..=200);
+/// Numbers of threads in a node. More than this would only compete for the cores of the host.
+const CONCURRENCY: Whole = Whole(2..=1024);
+const CHUNK_KIB: Whole = Whole(4..=1024);
 
-/// What a study may set, as [`crate::system::Capabilities`] gives it.
-pub const SETTINGS: &[(&str, &str)] = &[
-    ("nodes", "nodes of one ring, each with its part of the memory budget: 1"),
-    ("replication_factor", "copies of each record: 1"),
-    ("consistency", "of reads and writes: ONE (default), LOCAL_ONE, TWO, THREE, QUORUM, LOCAL_QUORUM or ALL"),
-    ("compression", "of tables: lz4 (default), zstd, snappy or none"),
-    ("chunk_kib", "what is compressed at once, a power of two from 4 to 1024: 16"),
-    ("compaction", "strategy: STCS (default), LCS, UCS or TWCS"),
-    ("heap_share", "part of a node's memory for the Java heap: 0.25"),
-    ("commitlog_sync", "periodic (default: flushed every 10 s), batch or group (flushed before each answer)"),
-    ("concurrent_reads", "reads at once in a node: 32"),
-    ("concurrent_writes", "writes at once in a node: 32"),
-    ("table_layout", "fields (default: binary columns) or ycsb-usertable (the table of YCSB's own binding)"),
-    (
-        "settle",
-        "pending (default: write out, then wait for compactions) or major (compact each table to the end)",
-    ),
-    ("endpoints", "ADDRESS:PORT, ... of a cluster that runs already, in place of one that is started: none"),
-    ("datacenter", "of the endpoints, for LOCAL_ consistency and placing copies: none"),
-    (
-        "tls_ca",
-        "file with the certificate authorities that the endpoints' certificates come from, in PEM: none",
-    ),
-];
+settings! {
+    /// Every setting with its value in force.
+    #[derive(Clone, Debug, PartialEq)]
+    pub(crate) struct Config {
+        "nodes" => nodes: u64 = 1, NODES,
+            "nodes of one ring, each with its part of the memory budget: 1";
+        "replication_factor" => replication_factor: u64 = 1, NODES, "copies of each record: 1";
+        "consistency" => consistency: Consistency = Consistency::One, CONSISTENCIES,
+            "of reads and writes: ONE (default), LOCAL_ONE, TWO, THREE, QUORUM, LOCAL_QUORUM or ALL";
+        "compression" => compression: Compression = Compression::Lz4, COMPRESSIONS,
+            "of tables: lz4 (default), zstd, snappy or none";
+        "chunk_kib" => chunk_kib: u64 = 16, Own { read: chunk_kib, show: u64::to_string },
+            "what is compressed at once, a power of two from 4 to 1024: 16";
+        "compaction" => compaction: Compaction = Compaction::Stcs, COMPACTIONS,
+            "strategy: STCS (default), LCS, UCS or TWCS";
+        // From 0.8 on nothing is left for anything else.
+        "heap_share" => heap_share: f64 = DEFAULT_HEAP_SHARE, Share(0.05..=0.8),
+            "part of a node's memory for the Java heap: 0.25";
+        "commitlog_sync" => commitlog_sync: CommitlogSync = CommitlogSync::Periodic, COMMITLOG_SYNCS,
+            "periodic (default: flushed every 10 s), batch or group (flushed before each answer)";
+        "concurrent_reads" => concurrent_reads: u64 = 32, CONCURRENCY, "reads at once in a node: 32";
+        "concurrent_writes" => concurrent_writes: u64 = 32, CONCURRENCY, "writes at once in a node: 32";
+        "table_layout" => table_layout: TableLayout = TableLayout::Fields, TABLE_LAYOUTS,
+            "fields (default: binary columns) or ycsb-usertable (the table of YCSB's own binding)";
+        "settle" => settle: Settle = Settle::Pending, SETTLES,
+            "pending (default: write out, then wait for compactions) or major (compact each table to the end)";
+        // Empty: a cluster is started.
+        "endpoints" => endpoints: Vec<String> = Vec::new(), Words(check_endpoint),
+            "ADDRESS:PORT, ... of a cluster that runs already, in place of one that is started: none";
+        "datacenter" => datacenter: Option<String> = None, Optional(Word(datacenter)),
+            "of the endpoints, for LOCAL_ consistency and placing copies: none";
+        "tls_ca" => tls_ca: Option<PathBuf> = None, Optional(PathOf("a file")),
+            "file with the certificate authorities that the endpoints' certificates come from, in PEM: none";
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
+pub(crate) enum Compression {
     Lz4,
     Zstd,
     Snappy,
@@ -50,7 +62,7 @@ pub enum Compression {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compaction {
+pub(crate) enum Compaction {
     Stcs,
     Lcs,
     Ucs,
@@ -58,48 +70,26 @@ pub enum Compaction {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommitlogSync {
+pub(crate) enum CommitlogSync {
     Periodic,
     Batch,
     Group,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableLayout {
+pub(crate) enum TableLayout {
     Fields,
     YcsbUsertable,
 }
 
 /// To which state [`Running::settle`](crate::system::Running::settle) brings the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settle {
+pub(crate) enum Settle {
     Pending,
     Major,
 }
 
-/// Every setting with its value in force.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    pub budget_bytes: u64,
-    pub nodes: u64,
-    pub replication_factor: u64,
-    pub consistency: Consistency,
-    pub compression: Compression,
-    pub chunk_kib: u64,
-    pub compaction: Compaction,
-    pub heap_share: f64,
-    pub commitlog_sync: CommitlogSync,
-    pub concurrent_reads: u64,
-    pub concurrent_writes: u64,
-    pub table_layout: TableLayout,
-    pub settle: Settle,
-    /// Empty: a cluster is started.
-    pub endpoints: Vec<String>,
-    pub datacenter: Option<String>,
-    pub tls_ca: Option<PathBuf>,
-}
-
-const CONSISTENCIES: &[(&str, Consistency)] = &[
+const CONSISTENCIES: OneOf<Consistency> = OneOf(&[
     ("ONE", Consistency::One),
     ("LOCAL_ONE", Consistency::LocalOne),
     ("TWO", Consistency::Two),
@@ -107,49 +97,42 @@ const CONSISTENCIES: &[(&str, Consistency)] = &[
     ("QUORUM", Consistency::Quorum),
     ("LOCAL_QUORUM", Consistency::LocalQuorum),
     ("ALL", Consistency::All),
-];
-const COMPRESSIONS: &[(&str, Compression)] = &[
+]);
+const COMPRESSIONS: OneOf<Compression> = OneOf(&[
     ("lz4", Compression::Lz4),
     ("zstd", Compression::Zstd),
     ("snappy", Compression::Snappy),
     ("none", Compression::None),
-];
-const COMPACTIONS: &[(&str, Compaction)] = &[
+]);
+const COMPACTIONS: OneOf<Compaction> = OneOf(&[
     ("STCS", Compaction::Stcs),
     ("LCS", Compaction::Lcs),
     ("UCS", Compaction::Ucs),
     ("TWCS", Compaction::Twcs),
-];
-const COMMITLOG_SYNCS: &[(&str, CommitlogSync)] = &[
+]);
+const COMMITLOG_SYNCS: OneOf<CommitlogSync> = OneOf(&[
     ("periodic", CommitlogSync::Periodic),
     ("batch", CommitlogSync::Batch),
     ("group", CommitlogSync::Group),
-];
-const TABLE_LAYOUTS: &[(&str, TableLayout)] =
-    &[("fields", TableLayout::Fields), ("ycsb-usertable", TableLayout::YcsbUsertable)];
-const SETTLES: &[(&str, Settle)] = &[("pending", Settle::Pending), ("major", Settle::Major)];
+]);
+const TABLE_LAYOUTS: OneOf<TableLayout> =
+    OneOf(&[("fields", TableLayout::Fields), ("ycsb-usertable", TableLayout::YcsbUsertable)]);
+const SETTLES: OneOf<Settle> = OneOf(&[("pending", Settle::Pending), ("major", Settle::Major)]);
 
 impl Config {
-    /// The configuration of `values` under a budget of all nodes together, or every mistake: (setting, what was expected).
-    /// Without a budget it is too early to judge that, and how many nodes there are if `values` doesn't say so.
-    pub fn resolve(
+    /// The configuration of `values` under a budget of all nodes together, or every mistake. Without a budget it is too early
+    /// to judge that, and how many nodes there are if `values` doesn't say so.
+    pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
-    ) -> Result<Config, Vec<(String, String)>> {
+    ) -> Result<Config, Mistakes> {
         let nodes_known = budget_bytes.is_some() || values.contains_key("nodes");
-        let budget_bytes = budget_bytes.unwrap_or(u64::MAX);
-        let mut config = Config { budget_bytes, ..Config::default() };
-        let mut mistakes = Vec::new();
-        for (key, text) in values {
-            if let Err(problem) = config.set(key, text.trim()) {
-                mistakes.push((key.clone(), problem));
-            }
-        }
+        let (config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         if config.endpoints.is_empty() {
             let needed_bytes = MIN_NODE_BYTES * config.nodes;
-            if budget_bytes < needed_bytes {
-                mistake("memory", too_small(budget_bytes, needed_bytes));
+            if config.budget_bytes < needed_bytes {
+                mistake("memory", too_small(config.budget_bytes, needed_bytes));
             }
             if nodes_known && config.replication_factor > config.nodes {
                 mistake(
@@ -157,10 +140,10 @@ impl Config {
                     format!("expected at most the number of nodes, {}", config.nodes),
                 );
             }
-            for (key, given) in
+            for (key, is_given) in
                 [("datacenter", config.datacenter.is_some()), ("tls_ca", config.tls_ca.is_some())]
             {
-                if given {
+                if is_given {
                     mistake(key, "expected with endpoints only".to_owned());
                 }
             }
@@ -181,110 +164,44 @@ impl Config {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
-        match key {
-            "nodes" => self.nodes = within(text, 1, NODES_MAX)?,
-            "replication_factor" => self.replication_factor = within(text, 1, NODES_MAX)?,
-            "consistency" => self.consistency = one_of(text, CONSISTENCIES)?,
-            "compression" => self.compression = one_of(text, COMPRESSIONS)?,
-            "chunk_kib" => {
-                self.chunk_kib = within(text, 4, KIB)?;
-                if !self.chunk_kib.is_power_of_two() {
-                    return Err("expected a power of two".to_owned());
-                }
-            }
-            "compaction" => self.compaction = one_of(text, COMPACTIONS)?,
-            "heap_share" => self.heap_share = share(text, &HEAP_SHARES, "0.25 or 25 %")?,
-            "commitlog_sync" => self.commitlog_sync = one_of(text, COMMITLOG_SYNCS)?,
-            "concurrent_reads" => self.concurrent_reads = within(text, 2, KIB)?,
-            "concurrent_writes" => self.concurrent_writes = within(text, 2, KIB)?,
-            "table_layout" => self.table_layout = one_of(text, TABLE_LAYOUTS)?,
-            "settle" => self.settle = one_of(text, SETTLES)?,
-            "endpoints" => self.endpoints = endpoints(text)?,
-            "datacenter" => self.datacenter = Some(datacenter(text)?),
-            "tls_ca" if text.is_empty() => return Err("expected the path of a file".to_owned()),
-            "tls_ca" => self.tls_ca = Some(PathBuf::from(text)),
-            _ => return Err(expected_one_of(SETTINGS)),
-        }
-        Ok(())
-    }
-
     /// How each node's part of the budget is divided.
-    pub fn division(&self) -> Division {
+    pub(crate) fn division(&self) -> Division {
         Division::of(self.budget_bytes / self.nodes, self.heap_share)
     }
 
     /// For the record: the settings, and the sizes that follow from them.
-    pub fn applied(&self) -> BTreeMap<String, String> {
-        let text = |value: &dyn Display| value.to_string();
-        let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
-        let mut applied = vec![
-            ("nodes", text(&self.nodes)),
-            ("replication_factor", text(&self.replication_factor)),
-            ("consistency", name_of(self.consistency, CONSISTENCIES)),
-            ("compression", name_of(self.compression, COMPRESSIONS)),
-            ("chunk_kib", text(&self.chunk_kib)),
-            ("compaction", name_of(self.compaction, COMPACTIONS)),
-            ("heap_share", text(&self.heap_share)),
-            ("commitlog_sync", name_of(self.commitlog_sync, COMMITLOG_SYNCS)),
-            ("concurrent_reads", text(&self.concurrent_reads)),
-            ("concurrent_writes", text(&self.concurrent_writes)),
-            ("table_layout", name_of(self.table_layout, TABLE_LAYOUTS)),
-            ("settle", name_of(self.settle, SETTLES)),
-            ("endpoints", or_none((!self.endpoints.is_empty()).then(|| self.endpoints.join(", ")))),
-            ("datacenter", or_none(self.datacenter.clone())),
-            ("tls_ca", or_none(self.tls_ca.as_ref().map(|path| path.display().to_string()))),
-        ];
+    pub(crate) fn applied(&self) -> BTreeMap<String, String> {
+        let mut applied = self.recorded();
         if self.endpoints.is_empty() {
             let division = self.division();
-            applied.extend([
-                ("heap_bytes", text(&division.heap_bytes)),
-                ("direct_bytes", text(&division.direct_bytes)),
-                ("file_buffer_bytes", text(&division.file_buffer_bytes)),
-                ("memtable_bytes", text(&division.memtable_bytes)),
-                ("commitlog_segment_bytes", text(&division.commitlog_segment_bytes)),
-            ]);
+            let sizes = [
+                ("heap_bytes", division.heap_bytes),
+                ("direct_bytes", division.direct_bytes),
+                ("file_buffer_bytes", division.file_buffer_bytes),
+                ("memtable_bytes", division.memtable_bytes),
+                ("commitlog_segment_bytes", division.commitlog_segment_bytes),
+            ];
+            applied.extend(sizes.map(|(name, bytes)| (name.to_owned(), bytes.to_string())));
         }
-        applied.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        applied
     }
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            budget_bytes: 0,
-            nodes: 1,
-            replication_factor: 1,
-            consistency: Consistency::One,
-            compression: Compression::Lz4,
-            chunk_kib: 16,
-            compaction: Compaction::Stcs,
-            heap_share: 0.25,
-            commitlog_sync: CommitlogSync::Periodic,
-            concurrent_reads: 32,
-            concurrent_writes: 32,
-            table_layout: TableLayout::Fields,
-            settle: Settle::Pending,
-            endpoints: Vec::new(),
-            datacenter: None,
-            tls_ca: None,
-        }
-    }
+/// Cassandra finds a chunk by shifting the position, so that its size must be a power of two.
+fn chunk_kib(text: &str) -> Result<u64, String> {
+    let kib = CHUNK_KIB.read(text)?;
+    if kib.is_power_of_two() { Ok(kib) } else { Err(format!("expected a power of two, not '{text}'")) }
 }
 
-/// `ADDRESS:PORT`, one or several with commas, by number or by name.
-fn endpoints(text: &str) -> Result<Vec<String>, String> {
-    let is_endpoint = |word: &str| {
-        let named = word.rsplit_once(':').is_some_and(|(host, port)| {
-            let letters = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
-            !host.is_empty() && host.chars().all(letters) && port.parse::<u16>().is_ok_and(|port| port != 0)
-        });
-        named || word.parse::<SocketAddr>().is_ok()
-    };
-    let words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
-    match words.iter().find(|word| !is_endpoint(word)) {
-        Some(wrong) => Err(format!("'{wrong}' is no endpoint: expected ADDRESS:PORT, such as 10.0.0.1:9042")),
-        None => Ok(words),
+/// `ADDRESS:PORT`, by number or by name.
+fn check_endpoint(word: &str) -> Result<(), String> {
+    let is_named = word.rsplit_once(':').is_some_and(|(host, port)| {
+        let letters = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+        !host.is_empty() && host.chars().all(letters) && port.parse::<u16>().is_ok_and(|port| port != 0)
+    });
+    match is_named || word.parse::<SocketAddr>().is_ok() {
+        true => Ok(()),
+        false => Err(format!("'{word}' is not an endpoint: expected ADDRESS:PORT, such as 10.0.0.1:9042")),
     }
 }
 

@@ -1,10 +1,10 @@
-//! The connection to a cluster that all clients share: the driver's session, the table, the prepared statements.
+//! The connection to a cluster, which all clients share: the driver's session, the table and the prepared statements.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use openssl::ssl::{SslConnector, SslConnectorBuilder, SslMethod, SslVersion};
@@ -24,41 +24,42 @@ use scylla::response::query_result::QueryRowsResult;
 use scylla::statement::Statement;
 use scylla::statement::prepared::PreparedStatement;
 use tokio::runtime::Runtime;
+use underlay_sync::RwLock;
 
 use super::config::Config;
 use super::table::{KEYSPACE, Question, Table};
 use crate::may_connect::{self, Allowed};
 
-/// Threads that move bytes between the sockets and the threads of the load, which wait for their answers themselves.
+/// Threads that transfer data between the sockets and the threads of the load. The latter wait for their own answers.
 const DRIVER_THREADS: usize = 2;
-/// Each carries up to 32,768 requests at once.
+/// Each carries up to 32,768 requests at once. A second one keeps a large answer from delaying all others.
 const CONNECTIONS_PER_NODE: NonZeroUsize = NonZeroUsize::new(2).unwrap();
-/// Making a table waits for every node to know it.
+/// Creating a table waits until all nodes agree on the schema.
 const SCHEMA_LIMIT: Duration = Duration::from_secs(120);
 const COMPACTIONS_RUNNING: &str = "current_compactions_running";
 
 /// Figures of one node.
-pub type Figures = BTreeMap<String, f64>;
+pub(super) type Figures = BTreeMap<String, f64>;
 
-/// Where the cluster is and how it is spoken to.
+/// Where the cluster is and how to talk to it.
 #[derive(Clone, Debug)]
-pub struct Target<'a> {
-    /// `ADDRESS:PORT`, one is enough: the cluster tells of its other nodes.
+pub(super) struct Target<'a> {
+    /// `ADDRESS:PORT`. One is enough, since the cluster reports its other nodes.
     pub endpoints: Vec<String>,
     pub config: &'a Config,
     pub fields: u32,
     /// How long a request may take.
     pub timeout: Duration,
-    /// Whether a table that is stored in another way may be changed.
+    /// Whether the cluster was started here, so that a table with other options may be altered.
     pub ours: bool,
     pub credentials: Option<Credentials>,
-    /// What may be connected to, and the addresses of the endpoints that are: nothing where it may be anything.
+    /// What may be connected to, and the allowed addresses of the endpoints. `None`: anything.
     pub allowed: Option<(Allowed, Vec<SocketAddr>)>,
 }
 
 /// A user of the cluster.
 #[derive(Clone)]
-pub struct Credentials {
+pub(super) struct Credentials {
     pub username: String,
     pub password: String,
 }
@@ -70,29 +71,29 @@ impl std::fmt::Debug for Credentials {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum DatabaseError {
-    #[error("can't start the threads of its client: {0}")]
-    Threads(std::io::Error),
+pub(super) enum DatabaseError {
+    #[error("can't start the threads of the client: {0}")]
+    Threads(#[source] std::io::Error),
     #[error("the certificate authorities in {path} can't be used: {problem}")]
     Authorities { path: String, problem: String },
-    #[error("the cluster asks for a user and a password")]
+    #[error("the cluster requires a user and a password")]
     NoCredentials,
     #[error("can't connect to {endpoints}: {problem}")]
     Connect { endpoints: String, problem: String },
-    /// Nodes that the cluster tells of.
+    /// Nodes that the cluster has reported.
     #[error("the cluster has other nodes, and {}", may_connect::not_listed(.0))]
     NotListed(Vec<String>),
-    /// Cassandra's own words to a statement of ours.
+    /// Cassandra's error for a statement.
     #[error("{statement}: {problem}")]
     Statement { statement: String, problem: String },
     #[error(
-        "the table {KEYSPACE}.{table} is there and has {setting} = {found}: set it so, or drop the table to have it made anew"
+        "the table {KEYSPACE}.{table} exists and has {setting} = {found}: set it to that, or drop the table so that it is created again"
     )]
     Different { table: &'static str, setting: &'static str, found: String },
 }
 
 /// A session with its table.
-pub struct Database {
+pub(super) struct Database {
     runtime: Runtime,
     session: Session,
     table: Table,
@@ -100,8 +101,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Connects, and makes the keyspace and the table if they are not there.
-    pub fn open(target: &Target<'_>) -> Result<Database, DatabaseError> {
+    /// Connects, and creates the keyspace and the table if they don't exist.
+    pub(super) fn open(target: &Target<'_>) -> Result<Database, DatabaseError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(DRIVER_THREADS)
             .thread_name("cassandra-client")
@@ -114,13 +115,13 @@ impl Database {
                 problem.push_str(" (a node's certificate must come from an authority in tls_ca, and must name the address that the node is reached at)");
             }
             match target.credentials {
-                // The driver's advice is to programs.
+                // The driver's message advises programmers, not users.
                 None if problem.contains("Authentication is required") => DatabaseError::NoCredentials,
                 _ => DatabaseError::Connect { endpoints: target.endpoints.join(", "), problem },
             }
         })?;
         if let Some((allowed, _)) = &target.allowed {
-            // Without them the load would be that of a part of the cluster.
+            // Ignoring these nodes would put the load on a part of the cluster only.
             let state = session.get_cluster_state();
             let nodes = state.get_nodes_info().iter().map(|node| (node.address.ip(), node.address.port()));
             let strangers = may_connect::strangers(allowed, nodes);
@@ -149,7 +150,7 @@ impl Database {
         }
     }
 
-    /// How the table that is there compresses and compacts.
+    /// The compression and compaction options of the existing table.
     #[expect(clippy::type_complexity, reason = "two equal maps have no better name")]
     fn options_in_force(
         &self,
@@ -162,7 +163,7 @@ impl Database {
         rows.maybe_first_row().map_err(|error| failed(&statement, &error))
     }
 
-    /// One statement outside of the load; the rows if it gives any.
+    /// Runs a statement that is not part of the load. Returns its rows if it has any.
     fn query(&self, statement: &str) -> Result<Option<QueryRowsResult>, DatabaseError> {
         let mut prepared = Statement::new(statement);
         prepared.set_request_timeout(Some(SCHEMA_LIMIT));
@@ -182,7 +183,7 @@ impl Database {
         result.into_rows_result().map(Some).map_err(|error| failed(text, &error))
     }
 
-    /// A statement that one certain node answers: its virtual tables tell of itself alone.
+    /// Runs a statement on a particular node, since virtual tables describe only the node that answers.
     fn query_node(&self, node: &Arc<Node>, text: &str) -> Result<Option<QueryRowsResult>, DatabaseError> {
         let mut statement = Statement::new(text);
         let policy = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(Arc::clone(node)), None);
@@ -192,31 +193,31 @@ impl Database {
     }
 
     /// Runs a future of the driver on the caller's thread.
-    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+    pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
-    pub fn session(&self) -> &Session {
+    pub(super) fn session(&self) -> &Session {
         &self.session
     }
 
-    pub fn table(&self) -> &Table {
+    pub(super) fn table(&self) -> &Table {
         &self.table
     }
 
-    /// The statement for a question, prepared by whoever asks first.
-    pub fn prepare(&self, question: &Question) -> Result<PreparedStatement, PrepareError> {
-        let known = self.prepared.read().unwrap_or_else(PoisonError::into_inner).get(question).cloned();
+    /// The prepared statement for a question. The first caller prepares it.
+    pub(super) fn prepare(&self, question: &Question) -> Result<PreparedStatement, PrepareError> {
+        let known = self.prepared.read().get(question).cloned();
         if let Some(prepared) = known {
             return Ok(prepared);
         }
         let prepared = self.wait(self.session.prepare(self.table.statement(question)))?;
-        let mut all = self.prepared.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.prepared.write();
         Ok(all.entry(question.clone()).or_insert(prepared).clone())
     }
 
-    /// What each node of the cluster tells of itself in its virtual tables.
-    pub fn node_figures(&self) -> Result<Vec<Figures>, DatabaseError> {
+    /// The figures of each node, from its virtual tables.
+    pub(super) fn node_figures(&self) -> Result<Vec<Figures>, DatabaseError> {
         let state = self.session.get_cluster_state();
         state.get_nodes_info().iter().map(|node| self.figures_of(node)).collect()
     }
@@ -279,33 +280,33 @@ impl Database {
         Ok(figures)
     }
 
-    /// How many compactions run, over all nodes.
-    pub fn gauges(&self) -> Result<Figures, DatabaseError> {
+    /// How many compactions are running on all nodes.
+    pub(super) fn gauges(&self) -> Result<Figures, DatabaseError> {
         let running = self.compaction_threads()?.iter().map(|(active, _)| f64::from(*active)).sum();
         Ok(Figures::from([(COMPACTIONS_RUNNING.to_owned(), running)]))
     }
 
-    /// Compactions that run or wait for a thread, over all nodes. What `nodetool compactionstats` calls pending is an
-    /// estimate of the last time that a strategy looked for work: one that was interrupted leaves it standing.
-    pub fn compaction_tasks(&self) -> Result<u64, DatabaseError> {
+    /// How many compactions are running or waiting for a thread on all nodes. What `nodetool compactionstats` calls pending can't be
+    /// used: it is an estimate from the last time that a strategy looked for work, and stays after an interruption.
+    pub(super) fn compaction_tasks(&self) -> Result<u64, DatabaseError> {
         let rows = self.compaction_threads()?;
         let tasks =
             rows.iter().map(|(active, pending)| i64::from(*active) + i64::from(*pending)).sum::<i64>();
         Ok(tasks.max(0).unsigned_abs())
     }
 
-    /// Of each node: the compactions that run, and those that wait for a thread.
+    /// For each node, the compactions that are running and those that are waiting for a thread.
     fn compaction_threads(&self) -> Result<Vec<(i32, i32)>, DatabaseError> {
         let text = "SELECT active_tasks, pending_tasks FROM system_views.thread_pools WHERE name = 'CompactionExecutor'";
         let rows = self.rows_of_all::<(i32, i32)>(text)?;
         if rows.is_empty() {
-            return Err(failed(text, &"no node tells of its compactions"));
+            return Err(failed(text, &"no node reports its compactions"));
         }
         Ok(rows)
     }
 
-    /// The compactions that run, in words.
-    pub fn compactions_under_way(&self) -> Result<Vec<String>, DatabaseError> {
+    /// Describes the running compactions.
+    pub(super) fn compactions_under_way(&self) -> Result<Vec<String>, DatabaseError> {
         let text =
             "SELECT kind, keyspace_name, table_name, progress, total, unit FROM system_views.sstable_tasks";
         let rows = self.rows_of_all::<(String, String, String, i64, i64, String)>(text)?;
@@ -315,7 +316,7 @@ impl Database {
         Ok(rows.into_iter().map(words).collect())
     }
 
-    /// The rows that each node gives for one statement, one after another.
+    /// The rows that all nodes return for a statement.
     fn rows_of_all<R>(&self, text: &str) -> Result<Vec<R>, DatabaseError>
     where
         R: for<'frame> scylla::deserialize::row::DeserializeRow<'frame, 'frame>,
@@ -328,7 +329,7 @@ impl Database {
         Ok(all)
     }
 
-    /// The rows of a statement that one certain node answers.
+    /// The rows that a particular node returns for a statement.
     fn node_rows<R>(&self, node: &Arc<Node>, text: &str) -> Result<Vec<R>, DatabaseError>
     where
         R: for<'frame> scylla::deserialize::row::DeserializeRow<'frame, 'frame>,
@@ -347,7 +348,7 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
     let profile = ExecutionProfile::builder()
         .consistency(target.config.consistency)
         .request_timeout(Some(target.timeout))
-        // A request that failed is counted as failed: a second attempt would hide it in the latency.
+        // No retries: a failed request must count as failed, not as a slow one.
         .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
         .build();
     let mut builder = SessionBuilder::new()
@@ -360,7 +361,8 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
         .tcp_nodelay(true);
     builder = match &target.allowed {
         None => builder.known_nodes(&target.endpoints),
-        // By their addresses: a name could have another one when the driver asks for it. And no second port of a node (ScyllaDB's).
+        // By address, since a name could resolve differently when the driver looks it up. And without ScyllaDB's second port, which
+        // is not on the list.
         Some((allowed, addresses)) => builder
             .known_nodes_addr(addresses)
             .host_filter(Arc::new(Listed(allowed.clone())))
@@ -378,7 +380,7 @@ fn builder(target: &Target<'_>) -> Result<SessionBuilder, DatabaseError> {
     Ok(builder)
 }
 
-/// Keeps the driver from nodes that the cluster tells of, at the beginning or later, and that are not on the list.
+/// Keeps the driver from connecting to nodes that the cluster reports, at first or later, but that are not on the list.
 struct Listed(Allowed);
 
 impl HostFilter for Listed {
@@ -387,28 +389,28 @@ impl HostFilter for Listed {
     }
 }
 
-/// TLS that trusts these authorities and no others. A node's certificate must name the address it is reached at.
+/// TLS that trusts only these authorities. A node's certificate must name the address that it is reached at.
 fn tls(path: &Path) -> Result<SslConnectorBuilder, DatabaseError> {
     let unusable = |problem: String| DatabaseError::Authorities { path: path.display().to_string(), problem };
     let text = underlay_files::read(path, 16 << 20).map_err(|error| unusable(error.to_string()))?;
     let authorities = X509::stack_from_pem(&text).map_err(|error| unusable(error.to_string()))?;
     if authorities.is_empty() {
-        return Err(unusable("there is no certificate in it".to_owned()));
+        return Err(unusable("it contains no certificate".to_owned()));
     }
     let build = || {
         let mut store = X509StoreBuilder::new()?;
         authorities.into_iter().try_for_each(|authority| store.add_cert(authority))?;
         let mut builder = SslConnector::builder(SslMethod::tls_client())?;
         builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
-        // In place of the host's own authorities.
+        // Replaces the authorities that the host trusts.
         builder.set_cert_store(store.build());
         Ok::<_, openssl::error::ErrorStack>(builder)
     };
     build().map_err(|error| unusable(error.to_string()))
 }
 
-/// What went wrong with a request, for [`ExecutionError`]s that carry Cassandra's own words.
-pub fn words(error: &ExecutionError) -> String {
+/// What went wrong with a request: Cassandra's own message if there is one.
+pub(super) fn words(error: &ExecutionError) -> String {
     use scylla::errors::RequestAttemptError;
     match error {
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(kind, message))
@@ -433,7 +435,7 @@ mod tests {
         let path = directory.path().join("ca.pem");
         assert!(tls(&path).err().unwrap().to_string().contains("ca.pem"));
         std::fs::write(&path, "no certificate").unwrap();
-        assert!(tls(&path).err().unwrap().to_string().contains("no certificate in it"));
+        assert!(tls(&path).err().unwrap().to_string().contains("contains no certificate"));
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         std::fs::write(&path, broken).unwrap();
         assert!(tls(&path).err().unwrap().to_string().contains("can't be used"));

@@ -2,7 +2,7 @@
 
 mod addresses;
 mod client;
-pub mod config;
+mod config;
 mod database;
 mod memory;
 mod network;
@@ -12,7 +12,6 @@ pub mod nodetool;
 mod start;
 mod table;
 
-pub use client::CassandraClient;
 pub use start::{Cassandra, INSTALLED};
 
 const NAME: &str = "cassandra";

@@ -1,4 +1,4 @@
-//! The network that the nodes of one run are in. They ask nobody who he is, so it is one of their own, where that can be had.
+//! The network of the nodes of one run. They do not authenticate clients, so the network is private if possible.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -11,16 +11,16 @@ use crate::network_namespace::NetworkNamespace;
 use crate::system::SystemError;
 
 #[derive(Clone, Debug)]
-pub enum Network {
-    /// With a loopback device, which no other user of the host reaches.
+pub(super) enum Network {
+    /// A private one with a loopback device, which no other user of the host can reach.
     Own(Arc<NetworkNamespace>),
-    /// Every local user reaches the nodes.
+    /// That of the host, in which every local user can reach the nodes.
     Host,
 }
 
 impl Network {
-    /// One of its own, or the host's where this process may not make any.
-    pub fn create() -> Result<Network, SystemError> {
+    /// Creates a private one, or uses that of the host if this process may not.
+    pub(super) fn create() -> Result<Network, SystemError> {
         match NetworkNamespace::create(NAME) {
             Ok(namespace) => Ok(Network::Own(namespace)),
             Err(SystemError::Missing { .. }) => Ok(Network::Host),
@@ -28,30 +28,30 @@ impl Network {
         }
     }
 
-    /// For the record.
-    pub fn description(&self) -> &'static str {
+    /// A description for the record.
+    pub(super) fn description(&self) -> &'static str {
         match self {
             Network::Own(_) => "a network namespace of its own",
             Network::Host => "the host's loopback, open to all local users: CAP_SYS_ADMIN is missing",
         }
     }
 
-    /// Lets the process of `command` begin in it.
-    pub fn enter(&self, command: &mut Command) {
+    /// Makes the process of `command` start in it.
+    pub(super) fn enter(&self, command: &mut Command) {
         if let Network::Own(namespace) = self {
             namespace.enter(command);
         }
     }
 
-    /// Does `work` in it, and waits for it: sockets and threads that are made there stay there.
-    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    /// Runs `work` in it and waits. Sockets and threads that it creates stay there.
+    pub(super) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         match self {
             Network::Own(namespace) => namespace.within(work),
             Network::Host => Ok(work()),
         }
     }
 
-    pub fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    pub(super) fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
         self.within(|| TcpStream::connect_timeout(&address, limit))?
     }
 }

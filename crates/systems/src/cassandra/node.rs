@@ -1,12 +1,14 @@
 //! One node: its process, its management port.
 
-use std::fs::File;
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
 use super::NAME;
 use super::database::Figures;
@@ -14,42 +16,43 @@ use super::network::Network;
 use super::node_files::{MANAGEMENT_USER, NodePlan, module_arguments, names_argument};
 use super::table::KEYSPACE;
 use crate::child::{Child, ChildState};
-use crate::java::Java;
+use crate::credentials::random_password;
+use crate::java::{Java, without_options_of_the_user};
+use crate::process_memory::resident_bytes;
 use crate::system::{Memory, SystemError};
 
 const POLL: Duration = Duration::from_millis(100);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// Not zero: then mlockall(2) fails with EPERM instead of ENOMEM, which Cassandra doesn't expect.
+const LOCKED_BYTES: u64 = 64 << 10;
 
 /// A node that was started.
-pub struct Node {
+pub(super) struct Node {
     child: Child,
     native: SocketAddr,
     network: Network,
     data: Vec<PathBuf>,
-    /// The command line of `nodetool`, up to what it shall do.
+    /// The command line of `nodetool` without its command.
     tool: Vec<String>,
     java: Java,
     scratch: PathBuf,
 }
 
 impl Node {
-    /// Starts the node of `plan`, which is not ready yet when this returns.
-    pub fn start(plan: &NodePlan<'_>, java: &Java, memory: &Memory) -> Result<Node, SystemError> {
+    /// Starts the node of `plan`. It is not ready yet when this returns.
+    pub(super) fn start(plan: &NodePlan<'_>, java: &Java, memory: &Memory) -> Result<Node, SystemError> {
         let scratch = plan.directories.scratch.clone();
         let failed = |problem: String| SystemError::starting(NAME, problem);
-        let mut random = [0; 16];
-        File::open("/dev/urandom")
-            .and_then(|mut source| source.read_exact(&mut random))
-            .map_err(|error| failed(format!("the kernel gives no random numbers: {error}")))?;
-        let password: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let password = random_password()
+            .map_err(|error| failed(format!("can't make a password for its management port: {error}")))?;
         std::fs::create_dir_all(&scratch).and_then(|()| plan.write(&password)).map_err(|error| {
             failed(format!("can't prepare the directories of node {}: {error}", plan.number + 1))
         })?;
         let mut command = Command::new(&java.program);
         command.arg(format!("@{}", scratch.join("java.arguments").display())).current_dir(&scratch);
-        // Each of its hundred threads would keep a heap of its own in the C library.
-        command.env("MALLOC_ARENA_MAX", "2").env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
+        without_options_of_the_user(&mut command);
         plan.network.enter(&mut command);
+        keep_memory_unlocked(&mut command);
         let child = Child::spawn(NAME, command, &scratch.join("cassandra.log"), memory)?;
         let mut tool: Vec<String> =
             ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
@@ -58,7 +61,7 @@ impl Node {
         tool.extend(module_arguments());
         tool.push(names_argument(&scratch));
         tool.extend([
-            // It writes a history of its commands to the user's home.
+            // nodetool writes a history of its commands to the home directory.
             format!("-Duser.home={}", scratch.join("tmp").display()),
             format!("-Djava.io.tmpdir={}", scratch.join("tmp").display()),
             format!("-Dlogback.configurationFile={}", scratch.join("logback-tools.xml").display()),
@@ -77,7 +80,7 @@ impl Node {
         let native = SocketAddr::new(
             plan.ip
                 .parse::<IpAddr>()
-                .map_err(|error| failed(format!("{} is no address: {error}", plan.ip)))?,
+                .map_err(|error| failed(format!("'{}' is not an address: {error}", plan.ip)))?,
             plan.native_port,
         );
         let data = plan.directories.data.clone();
@@ -85,33 +88,24 @@ impl Node {
         Ok(Node { child, native, network, data, tool, java: java.clone(), scratch })
     }
 
-    pub fn state(&self) -> &Arc<ChildState> {
+    pub(super) fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
 
-    /// Ends its process at once.
-    pub fn kill(&self) {
+    /// Kills its process.
+    pub(super) fn kill(&self) {
         self.child.kill();
     }
 
-    /// Waits until it takes clients.
-    pub fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
-        let started = Instant::now();
-        let state = self.state();
-        while self.network.connect(self.native, CONNECT_LIMIT).is_err() {
-            if state.wait(POLL) {
-                return Err(state.failed("starting", state.describe()));
-            }
-            if started.elapsed() > limit {
-                let problem = format!("{} is not ready after {:.0} s", state.describe(), limit.as_secs_f64());
-                return Err(state.failed("starting", problem));
-            }
-        }
-        Ok(())
+    /// Waits until it accepts clients.
+    pub(super) fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
+        self.state().wait_until("starting", "accepting clients", limit, POLL, &|| {
+            Ok(self.network.connect(self.native, CONNECT_LIMIT).is_ok())
+        })
     }
 
-    /// `Err` when its process has ended or takes no clients.
-    pub fn health(&self) -> Result<(), SystemError> {
+    /// Fails if its process has ended or does not accept clients.
+    pub(super) fn health(&self) -> Result<(), SystemError> {
         let state = self.state();
         if !state.is_running() {
             return Err(state.failed("running", state.describe()));
@@ -120,14 +114,19 @@ impl Node {
             Ok(_) => Ok(()),
             Err(error) => {
                 let problem =
-                    format!("{}, but takes no clients at {}: {error}", state.describe(), self.native);
+                    format!("{}, but does not accept clients at {}: {error}", state.describe(), self.native);
                 Err(state.failed("running", problem))
             }
         }
     }
 
-    /// Runs `nodetool` with these words, outside of the memory budget, and gives what it printed.
-    pub fn tool(&self, words: &[&str], during: &'static str, limit: Duration) -> Result<String, SystemError> {
+    /// Runs `nodetool` with these arguments, outside of the memory budget, and returns what it printed.
+    pub(super) fn tool(
+        &self,
+        words: &[&str],
+        during: &'static str,
+        limit: Duration,
+    ) -> Result<String, SystemError> {
         let state = self.state();
         let what = words.first().copied().unwrap_or_default();
         if !state.is_running() {
@@ -135,19 +134,19 @@ impl Node {
         }
         let mut command = Command::new(&self.java.program);
         command.args(&self.tool).args(words).current_dir(&self.scratch);
-        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
+        without_options_of_the_user(&mut command);
         self.network.enter(&mut command);
-        // One name for each command at a time: two of a kind never run at once on a node.
+        // Named by the command, since no command runs twice at the same time on a node.
         let log = self.scratch.join(format!("nodetool-{what}.log"));
         let tool = Child::spawn(NAME, command, &log, &Memory::unlimited())?;
         let ended = tool.state().wait(limit);
         let output = std::fs::read(&log).unwrap_or_default();
         let output = String::from_utf8_lossy(&output).into_owned();
         if !ended {
-            let problem = format!("nodetool {what} is not done after {:.0} s", limit.as_secs_f64());
+            let problem = format!("nodetool {what} did not finish within {:.0} s", limit.as_secs_f64());
             return Err(state.failed(during, problem));
         }
-        // What is not there needs no removal.
+        // Fails only if it is gone.
         let _ = std::fs::remove_file(&log);
         if !tool.state().ended_well() {
             return Err(SystemError::Failed {
@@ -160,32 +159,42 @@ impl Node {
         Ok(output)
     }
 
-    /// What can be seen from outside: its memory, and the files of a table.
-    pub fn outside_figures(&self, table: &str) -> Figures {
+    /// The figures that can be seen from outside: its memory and the files of a table.
+    pub(super) fn outside_figures(&self, table: &str) -> Figures {
         let mut figures = Figures::new();
         let files = self.data.iter().map(|data| sstables(&data.join(KEYSPACE), table)).sum::<usize>();
         figures.insert("current_sstables".to_owned(), files as f64);
-        if let Some(bytes) = self.resident_bytes() {
-            figures.insert("current_resident_bytes".to_owned(), bytes);
+        if let Some(bytes) = resident_bytes(self.state().pid()) {
+            figures.insert("current_resident_bytes".to_owned(), bytes as f64);
         }
         figures
     }
 
-    fn resident_bytes(&self) -> Option<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.state().pid())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some((kib << 10) as f64)
-    }
-
-    /// After a `drain`: ends the process, by force if it takes longer than `limit`.
-    pub fn end(&self, limit: Duration) -> Result<(), SystemError> {
+    /// Waits for a process that has been asked to end. It is killed after `limit`.
+    pub(super) fn end(&self, limit: Duration) -> Result<(), SystemError> {
         self.child.wait_for_end(limit)
     }
 }
 
-/// How many sorted files the table has: in its directory, which is called by its name and an identity, each has one
-/// file of data.
+/// Takes away the right to lock memory. Cassandra locks everything that it has mapped when it starts if it may, and root may: besides
+/// the heap, 120 to 150 MiB of jars and libraries. Their pages are page cache like any other, but locked ones can't be dropped. With
+/// a small budget no page cache would be left, and the kernel would kill the node. Without the right, Cassandra only logs a warning.
+fn keep_memory_unlocked(command: &mut Command) {
+    // SAFETY: between fork and exec the closure makes two system calls on numbers; it takes no lock and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            if getrlimit(Resource::Memlock).maximum.is_none_or(|bytes| bytes > LOCKED_BYTES) {
+                let limit = Rlimit { current: Some(LOCKED_BYTES), maximum: Some(LOCKED_BYTES) };
+                setrlimit(Resource::Memlock, limit)?;
+            }
+            // Fails for users other than root, who don't have it.
+            let _ = remove_capability_from_bounding_set(CapabilitySet::IPC_LOCK);
+            Ok(())
+        });
+    }
+}
+
+/// The number of SSTables of a table. Its directory is named by the table and an id, and each SSTable has one data file in it.
 fn sstables(keyspace: &std::path::Path, table: &str) -> usize {
     let names = |folder: &std::path::Path| -> Vec<String> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -198,7 +207,7 @@ fn sstables(keyspace: &std::path::Path, table: &str) -> usize {
         .sum()
 }
 
-/// The beginning of what `nodetool` printed, without its trace of Java calls.
+/// The first lines that `nodetool` printed, without stack traces.
 fn tool_words(output: &str) -> Option<String> {
     let lines: Vec<&str> = output
         .lines()

@@ -1,9 +1,7 @@
-//! What a node is started with: cassandra.yaml, its logging, the arguments of its Java machine. All of it is in the
-//! scratch directory, readable by nobody else, since the password of its management port is in there.
+//! The files of a node: cassandra.yaml, the configuration of its logging, and the arguments of Java. They are in the scratch directory
+//! and readable only by this user, since they contain the password of the management port.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -11,13 +9,14 @@ use serde_json::{Value, json};
 use super::config::{CommitlogSync, Config};
 use super::memory::MIB;
 use super::network::Network;
-use crate::java_server;
+use crate::java_server::{self, argument_file, hosts_option};
+use crate::private_file::write_private;
 
-/// Ranges of the ring that each node has, so that what a node takes over comes from many.
+/// The number of token ranges per node, Cassandra's default.
 const TOKENS_PER_NODE: u64 = 16;
-/// At most this part of the storage's bandwidth for compactions, as Cassandra ships it: MiB each second.
+/// The bandwidth limit for compactions in MiB per second, Cassandra's default.
 const COMPACTION_MIB_PER_S: f64 = 64.0;
-/// What nodes and `nodetool` may reach into, as Cassandra's own start scripts allow it on Java 17.
+/// The internals of Java that nodes and `nodetool` access: what Cassandra's own start scripts allow on Java 17.
 const EXPORTED: &[&str] = &[
     "java.base/jdk.internal.misc",
     "java.base/jdk.internal.ref",
@@ -50,22 +49,22 @@ const OPENED: &[&str] = &[
 ];
 const HOSTS_FILE: &str = "hosts";
 /// The only user of the management port.
-pub const MANAGEMENT_USER: &str = "underlay";
+pub(super) const MANAGEMENT_USER: &str = "underlay";
 
-/// Where one node keeps what.
+/// The directories of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeDirectories {
+pub(super) struct NodeDirectories {
     pub data: Vec<PathBuf>,
     pub commitlog: PathBuf,
     pub hints: PathBuf,
     pub saved_caches: PathBuf,
-    /// Off the storage under test: files of this module, temporary files.
+    /// For the files of this module and temporary files; not on the storage under test.
     pub scratch: PathBuf,
 }
 
 /// One node of a ring.
 #[derive(Clone, Debug)]
-pub struct NodePlan<'a> {
+pub(super) struct NodePlan<'a> {
     pub config: &'a Config,
     /// Counted from 0.
     pub number: u64,
@@ -76,14 +75,14 @@ pub struct NodePlan<'a> {
     pub storage_port: u16,
     pub management_port: u16,
     pub directories: NodeDirectories,
-    /// The directory of Cassandra's own files.
+    /// The directory of Cassandra's jars.
     pub programs: PathBuf,
     pub slow_motion: f64,
 }
 
 impl NodePlan<'_> {
-    /// `cassandra.yaml`, a line a key, the values as JSON, which YAML understands.
-    pub fn yaml(&self) -> String {
+    /// `cassandra.yaml`: a line per key, with the values as JSON, which is valid YAML.
+    pub(super) fn yaml(&self) -> String {
         let division = self.config.division();
         let mib = |bytes: u64| json!(format!("{}MiB", bytes / MIB));
         let stretched = |ms: f64| json!(format!("{:.0}ms", (ms * self.slow_motion).ceil()));
@@ -141,7 +140,7 @@ impl NodePlan<'_> {
             ("truncate_request_timeout", stretched(60_000.0)),
             ("request_timeout", stretched(10_000.0)),
             ("slow_query_log_timeout", stretched(500.0)),
-            // A request that waited so long for a thread is refused as overload.
+            // Requests that have waited this long for a thread are rejected as overload.
             ("native_transport_timeout", stretched(12_000.0)),
             ("hints_flush_period", stretched(10_000.0)),
         ]);
@@ -152,13 +151,13 @@ impl NodePlan<'_> {
         text
     }
 
-    /// Wall time is longer in slow motion, so that a second may bring less. Cassandra takes whole MiB; 0 would mean no limit.
+    /// In slow motion a second of wall time stands for less modelled time. Cassandra takes whole MiB, and 0 would mean no limit.
     fn compaction_mib_per_s(&self) -> f64 {
         (COMPACTION_MIB_PER_S / self.slow_motion).round().max(1.0)
     }
 
-    /// The arguments of the Java machine, as the lines of an argument file.
-    pub fn java_arguments(&self) -> String {
+    /// The arguments of Java, as an argument file.
+    pub(super) fn java_arguments(&self) -> String {
         let division = self.config.division();
         let mib = |bytes: u64| bytes / MIB;
         let scratch = self.directories.scratch.display();
@@ -170,9 +169,9 @@ impl NodePlan<'_> {
             collector.to_owned(),
             "-Xss256k".to_owned(),
             "-XX:ReservedCodeCacheSize=96m".to_owned(),
-            // One that has lost a thread to it would answer half of its requests.
+            // After an OutOfMemoryError a node would go on without the thread that got it, and answer half of its requests.
             "-XX:+ExitOnOutOfMemoryError".to_owned(),
-            // Its shared file would be on whatever disk the temporary directory is.
+            // Java would map its performance counters to a file in /tmp, whose disk could stall it.
             "-XX:-UsePerfData".to_owned(),
             "-Djava.net.preferIPv4Stack=true".to_owned(),
             "-Djdk.attach.allowAttachSelf=true".to_owned(),
@@ -183,7 +182,7 @@ impl NodePlan<'_> {
             format!("-Dcassandra.logdir={scratch}"),
             format!("-Dcassandra.storagedir={}", self.directories.saved_caches.display()),
             format!("-Dlogback.configurationFile={scratch}/logback.xml"),
-            // The nodes and their tokens are known from the start.
+            // Nodes and tokens are fixed, so there is no need to wait for gossip or to move ranges one at a time.
             "-Dcassandra.skip_wait_for_gossip_to_settle=0".to_owned(),
             "-Dcassandra.consistent.rangemovement=false".to_owned(),
             format!("-Dcassandra.jmx.local.port={}", self.management_port),
@@ -204,8 +203,8 @@ impl NodePlan<'_> {
         argument_file(&lines)
     }
 
-    /// Makes the node's directories and writes its files.
-    pub fn write(&self, password: &str) -> std::io::Result<()> {
+    /// Creates the node's directories and writes its files.
+    pub(super) fn write(&self, password: &str) -> std::io::Result<()> {
         let directories = &self.directories;
         let temporary = directories.scratch.join("tmp");
         let own = [&directories.commitlog, &directories.hints, &directories.saved_caches, &temporary];
@@ -219,7 +218,7 @@ impl NodePlan<'_> {
         write_private(&scratch.join("logback.xml"), &logging("INFO"))?;
         write_private(&scratch.join("logback-tools.xml"), &logging("ERROR"))?;
         write_private(&scratch.join("management.access"), &format!("{MANAGEMENT_USER} readwrite\n"))?;
-        // Java may replace the password by its hash in the one that it reads.
+        // Two files, because Java may replace the password in its own by a hash.
         for file in ["management.password", "nodetool.password"] {
             write_private(&scratch.join(file), &format!("{MANAGEMENT_USER} {password}\n"))?;
         }
@@ -227,23 +226,18 @@ impl NodePlan<'_> {
     }
 }
 
-/// The options for modules, one word each.
-pub fn module_arguments() -> impl Iterator<Item = String> {
+/// The options for modules, one argument each.
+pub(super) fn module_arguments() -> impl Iterator<Item = String> {
     let exported = EXPORTED.iter().map(|module| format!("--add-exports={module}=ALL-UNNAMED"));
     exported.chain(OPENED.iter().map(|module| format!("--add-opens={module}=ALL-UNNAMED")))
 }
 
-/// In a network of its own nobody answers for names.
-pub fn names_argument(scratch: &Path) -> String {
-    format!("-Djdk.net.hosts.file={}", scratch.join(HOSTS_FILE).display())
+/// For nodes and `nodetool`, which look up the host's name when they start.
+pub(super) fn names_argument(scratch: &Path) -> String {
+    hosts_option(&scratch.join(HOSTS_FILE))
 }
 
-/// One argument a line, in quotes: a path may hold spaces, and in quotes a backslash escapes.
-fn argument_file(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("\"{}\"\n", line.replace('\\', "\\\\").replace('"', "\\\""))).collect()
-}
-
-/// The tokens of a node: the ranges of all nodes are equal and alternate, so that every node has its part of the data.
+/// The tokens of a node. All ranges have the same size and the nodes alternate, so that each has an equal part of the data.
 fn tokens(node: u64, nodes: u64) -> String {
     let all = u128::from(nodes * TOKENS_PER_NODE);
     let token = |index: u64| {
@@ -259,16 +253,6 @@ fn logging(level: &str) -> String {
          <encoder><pattern>%-5level %date{{ISO8601}} %logger{{0}} %msg%n</pattern></encoder>\n  </appender>\n  \
          <root level=\"{level}\"><appender-ref ref=\"out\"/></root>\n</configuration>\n"
     )
-}
-
-/// Java refuses a password file that others may read.
-fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
 }
 
 #[cfg(test)]
@@ -363,11 +347,5 @@ mod tests {
             assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0);
         }
         assert!(place("commitlog").is_dir());
-    }
-
-    #[test]
-    fn an_argument_with_spaces_and_quotes_stays_one() {
-        let lines = ["-Da=b c".to_owned(), "d\"e\\f".to_owned()];
-        assert_eq!(argument_file(&lines), "\"-Da=b c\"\n\"d\\\"e\\\\f\"\n");
     }
 }

@@ -1,6 +1,6 @@
-//! What `nodetool` prints, read. Cassandra does not promise its form.
+//! Parses the output of `nodetool`, whose format Cassandra does not guarantee.
 
-/// How many nodes `status` calls up and normal.
+/// How many nodes are up and normal, according to `nodetool status`.
 pub fn nodes_up(output: &str) -> usize {
     output.lines().filter(|line| line.split_whitespace().next() == Some("UN")).count()
 }

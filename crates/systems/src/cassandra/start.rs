@@ -1,4 +1,4 @@
-//! Starting a ring of nodes, or reaching one that runs, and everything that is not a client's request.
+//! Starting a ring of nodes or connecting to an existing one, and everything except clients' requests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,40 +25,40 @@ use crate::system::{
     check_roles, first_data_directory, make_on,
 };
 
-/// A client's timeout where the settings give none.
+/// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Starting replays the commit log and draining writes memtables out: on a slow disk both take their time, so these
-/// limits only tell a stuck process from a slow one.
+/// Starting replays the commit log and draining flushes memtables, which may take long on a slow disk: these limits only tell a
+/// stuck process from a slow one.
 const MIN_START_LIMIT: Duration = Duration::from_secs(240);
 const MIN_STOP_LIMIT: Duration = Duration::from_secs(120);
-/// In slow motion everything takes longer, and the timeout has been stretched to match.
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
 const LIMIT_TIMEOUTS: u32 = 20;
-/// `nodetool` starts a Java machine of its own.
+/// `nodetool` is a Java program of its own, which takes seconds to start.
 const TOOL_LIMIT: Duration = Duration::from_secs(60);
 const SETTLE_POLL: Duration = Duration::from_millis(500);
-/// Where user and password of a cluster that runs already come from.
+/// The environment variables for user and password of an existing cluster.
 const USERNAME: &str = "CASSANDRA_USERNAME";
 const PASSWORD: &str = "CASSANDRA_PASSWORD";
-/// What a node keeps beside its data.
+/// What a node can keep on a separate storage.
 const ROLES: &[(&str, &str)] = &[
     ("commitlog", "the log that every write goes to first"),
     ("hints", "writes for nodes that are down"),
     ("saved_caches", "the keys in the key cache, every four hours, for the next start"),
 ];
-/// In the first node's data, for nodes that know each other by their addresses.
+/// A file in the first node's data with the addresses of the ring, by which its nodes know each other.
 const RING_FILE: &str = "ring-addresses";
 
-/// The system `cassandra`. Its programs come from the cache.
+/// The system `cassandra`. Its programs come from the cache of artifacts.
 #[derive(Clone, Copy, Debug)]
 pub struct Cassandra {
     variable: fn(&str) -> Option<String>,
 }
 
-/// The one that studies name.
+/// The instance that studies use.
 pub static INSTALLED: Cassandra = Cassandra::with_variables(|name| std::env::var(name).ok());
 
 impl Cassandra {
-    /// Looks for user and password of a cluster that runs already in other variables than the environment's.
+    /// Takes user and password of an existing cluster from these variables instead of the environment.
     pub const fn with_variables(variable: fn(&str) -> Option<String>) -> Cassandra {
         Cassandra { variable }
     }
@@ -101,7 +101,7 @@ impl System for Cassandra {
     }
 
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
-        // One file a node: how many there are otherwise is chance, and each is one more to look into.
+        // One file per node: otherwise their number depends on chance, and reads have to look into each of them.
         &[("settle", "major")]
     }
 
@@ -123,7 +123,7 @@ impl System for Cassandra {
         let config = Config::resolve(&settings.values, Some(memory.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
-        // A cluster that runs already is where it is.
+        // An existing cluster is on the host's network.
         let network = if config.endpoints.is_empty() { Network::create()? } else { Network::Host };
         let (addresses, nodes) = match config.endpoints.is_empty() {
             true => {
@@ -137,7 +137,7 @@ impl System for Cassandra {
             None => config.endpoints.clone(),
         };
         let ours = addresses.is_some();
-        // Credentials are for clusters that ask for them: those that are started here don't.
+        // Clusters that are started here don't ask for credentials.
         let credentials = if ours { None } else { self.credentials()? };
         let named = credentials.is_some().then_some([USERNAME, PASSWORD]);
         let allowed = match ours {
@@ -153,7 +153,7 @@ impl System for Cassandra {
             credentials,
             allowed,
         };
-        // The client's threads are made there, and all that connects later are those.
+        // Threads inherit the network of their creator, so all later connections are made in it as well.
         let opened = network.within(|| Database::open(&target)).map_err(DatabaseError::Threads);
         let database = opened.flatten().map_err(|error| explain("starting", &error, &nodes))?;
         let states = nodes.iter().map(|node| Arc::clone(node.state())).collect();
@@ -162,7 +162,7 @@ impl System for Cassandra {
     }
 }
 
-/// The error of a cluster that can't be used, with the last words of a node of ours that has ended.
+/// The error of a cluster that can't be used, with the end of a node's log if one has ended.
 fn explain(during: &'static str, error: &DatabaseError, nodes: &[Node]) -> SystemError {
     if let DatabaseError::NoCredentials = error {
         let missing = "a user and a password of the cluster".to_owned();
@@ -184,7 +184,7 @@ fn explain(during: &'static str, error: &DatabaseError, nodes: &[Node]) -> Syste
     }
 }
 
-/// Starts the nodes, the first before the others, and returns when all take clients and know each other.
+/// Starts the nodes and returns when all accept clients and know each other. The others start after the first, which is their seed.
 fn start_ring(
     config: &Config,
     paths: &StoragePaths,
@@ -229,7 +229,7 @@ fn start_ring(
     for node in nodes.iter().filter(|_| count > 1) {
         while nodes_up(&node.tool(&["status"], "starting", TOOL_LIMIT)?) < usize::from(count) {
             if started.elapsed() > limit {
-                return Err(node.state().failed("starting", "its nodes don't find each other".to_owned()));
+                return Err(node.state().failed("starting", "its nodes did not find each other".to_owned()));
             }
             std::thread::sleep(SETTLE_POLL);
         }
@@ -241,7 +241,7 @@ fn cannot_enter(error: std::io::Error) -> SystemError {
     SystemError::starting(NAME, format!("can't enter its network namespace: {error}"))
 }
 
-/// The directories of each node, its scratch directory still to be named.
+/// The directories of each node, except its scratch directory.
 fn storage_of_nodes(config: &Config, paths: &StoragePaths) -> Result<Vec<NodeDirectories>, SystemError> {
     let first = NodePaths { data: paths.data.clone(), roles: paths.roles.clone() };
     let shared = paths.further_nodes.is_empty();
@@ -283,25 +283,25 @@ fn node_directories(storage: &NodePaths, node: u64, nodes: u64) -> Result<NodeDi
     })
 }
 
-/// Addresses for the nodes. The data of a ring has the addresses of its nodes in it, so that they must stay.
+/// Addresses for the nodes. The data of a ring contains the addresses of its nodes, so they must not change.
 fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<Addresses, SystemError> {
-    let wanted = |error: std::io::Error| {
-        SystemError::starting(NAME, format!("can't have loopback addresses for it: {error}"))
+    let unavailable = |error: std::io::Error| {
+        SystemError::starting(NAME, format!("can't reserve loopback addresses: {error}"))
     };
     let folder = storages.first().and_then(|storage| storage.data.first()?.parent());
     let Some(file) = folder.map(|folder| folder.join(RING_FILE)).filter(|_| nodes > 1) else {
-        return Addresses::claim(nodes).map_err(wanted);
+        return Addresses::claim(nodes).map_err(unavailable);
     };
     match std::fs::read_to_string(&file) {
         Ok(name) => Addresses::claim_again(&name, nodes).map_err(|error| {
             let problem = format!(
-                "its data belongs to a ring on addresses that can't be had ({}: {error}): end the run that has them",
+                "its data belongs to a ring on addresses that are in use ({}: {error}): end the run that uses them",
                 file.display()
             );
             SystemError::starting(NAME, problem)
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let addresses = Addresses::claim(nodes).map_err(wanted)?;
+            let addresses = Addresses::claim(nodes).map_err(unavailable)?;
             std::fs::write(&file, addresses.name())
                 .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", file.display())))?;
             Ok(addresses)
@@ -310,10 +310,10 @@ fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<Addresses,
     }
 }
 
-/// A cluster that takes clients. The nodes come first, to end before their addresses are given back.
+/// A running cluster. The nodes are dropped first, before their addresses are released.
 struct Started {
     config: Config,
-    /// Empty for a cluster that ran before.
+    /// Empty for an existing cluster.
     nodes: Vec<Node>,
     states: Arc<[Arc<crate::child::ChildState>]>,
     database: Arc<Database>,
@@ -323,7 +323,7 @@ struct Started {
 }
 
 impl Started {
-    /// The same for every node at once; the first error.
+    /// Runs `each` for all nodes in parallel. Returns the first error.
     fn on_all<T: Send>(
         &self,
         each: impl Fn(&Node) -> Result<T, SystemError> + Sync,
@@ -334,13 +334,13 @@ impl Started {
             let ended = threads.into_iter().map(|thread| {
                 thread
                     .join()
-                    .unwrap_or_else(|_| Err(SystemError::starting(NAME, "a thread of underlay ended early")))
+                    .unwrap_or_else(|_| Err(SystemError::starting(NAME, "a thread of underlay panicked")))
             });
             ended.collect()
         })
     }
 
-    /// What the nodes tell of themselves, together.
+    /// The combined figures of the nodes.
     fn cluster_figures(&self, during: &'static str) -> Result<Figures, SystemError> {
         let nodes = self.database.node_figures().map_err(|error| explain(during, &error, &self.nodes))?;
         Ok(together(&nodes))
@@ -348,7 +348,7 @@ impl Started {
 
     fn not_settled(&self, during: &'static str, limit: Duration, tasks: u64) -> SystemError {
         let work = self.database.compactions_under_way().unwrap_or_else(|error| vec![error.to_string()]);
-        let work = if work.is_empty() { "none that has begun".to_owned() } else { work.join(", ") };
+        let work = if work.is_empty() { "none has started".to_owned() } else { work.join(", ") };
         let problem = format!("{tasks} compaction tasks are left after {:.0} s: {work}", limit.as_secs_f64());
         SystemError::failed(NAME, during, problem)
     }
@@ -381,7 +381,7 @@ impl Running for Started {
     }
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        let mut figures = self.cluster_figures("telling its figures")?;
+        let mut figures = self.cluster_figures("reading its figures")?;
         let table = self.database.table().name;
         let outside: Vec<Figures> = self.nodes.iter().map(|node| node.outside_figures(table)).collect();
         figures.extend(together(&outside));
@@ -389,7 +389,7 @@ impl Running for Started {
     }
 
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        self.database.gauges().map_err(|error| explain("telling its figures", &error, &self.nodes))
+        self.database.gauges().map_err(|error| explain("reading its figures", &error, &self.nodes))
     }
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
@@ -406,7 +406,7 @@ impl Running for Started {
                 }
             }
         })?;
-        // A task that ends has asked for the next one before. A reading may fall between the two, but not two readings.
+        // When a task ends, it may submit another. One reading may fall between the two, so that none is seen; two readings can't.
         let mut quiet = 0;
         loop {
             let tasks =
@@ -428,7 +428,7 @@ impl Running for Started {
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let limit = MIN_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
-        // One after another: in a ring, what a node still sends to another must find it.
+        // One after another, since a node that drains may still have to reach the others.
         for node in &self.nodes {
             node.tool(&["drain"], "stopping", limit)?;
         }
@@ -437,7 +437,7 @@ impl Running for Started {
     }
 }
 
-/// The figures of several nodes as those of one: sums, but means where a sum would mean nothing.
+/// Combines the figures of several nodes: sums, or means where a sum would be meaningless.
 fn together(nodes: &[Figures]) -> Figures {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (name, &figure) in nodes.iter().flatten() {
@@ -511,7 +511,7 @@ mod tests {
         let ip = first.ip(0);
         drop(first);
         let _other = Addresses::claim(2).unwrap();
-        // Taken by another run meanwhile, or had again: never other addresses.
+        // The same addresses again, or an error if another run has them now; never other addresses.
         match claim_addresses(&storages, 2) {
             Ok(again) => assert_eq!(again.ip(0), ip),
             Err(error) => assert!(error.to_string().contains("belongs to a ring")),

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::config::{Compaction, Compression, Config, TableLayout};
 
-pub const KEYSPACE: &str = "ycsb";
+pub(super) const KEYSPACE: &str = "ycsb";
 
 /// The one table: its name, its columns and how it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub(super) struct Table {
     pub name: &'static str,
     key: &'static str,
     column_type: &'static str,
@@ -18,25 +18,25 @@ pub struct Table {
     replication: String,
 }
 
-/// What is asked of the table. Each is prepared once.
+/// A kind of request to the table. Each is prepared once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Question {
+pub(super) enum Question {
     ReadAll,
     ReadOne(u32),
     ScanAll,
     ScanOne(u32),
-    /// Scans that bring keys too.
+    /// Scans that also return keys.
     ScanRecordsAll,
     ScanRecordsOne(u32),
-    /// All fields: those that have no value are bound to null.
+    /// All fields. Those without a value are bound to null.
     Insert,
-    /// These fields. None at all: the record is there afterwards.
+    /// These fields. If there are none, the record exists afterwards.
     Update(Vec<u32>),
     Delete,
 }
 
 impl Table {
-    pub fn new(config: &Config, fields: u32) -> Table {
+    pub(super) fn new(config: &Config, fields: u32) -> Table {
         let (name, key, column_type) = match config.table_layout {
             TableLayout::Fields => ("records", "id", "blob"),
             TableLayout::YcsbUsertable => ("usertable", "y_id", "varchar"),
@@ -74,11 +74,11 @@ impl Table {
         }
     }
 
-    pub fn create_keyspace(&self) -> String {
+    pub(super) fn create_keyspace(&self) -> String {
         format!("CREATE KEYSPACE IF NOT EXISTS {KEYSPACE} WITH replication = {}", self.replication)
     }
 
-    pub fn create(&self) -> String {
+    pub(super) fn create(&self) -> String {
         let kind = self.column_type;
         let mut columns = format!("{} {kind} PRIMARY KEY", self.key);
         for field in 0..self.fields {
@@ -87,8 +87,8 @@ impl Table {
         format!("CREATE TABLE IF NOT EXISTS {KEYSPACE}.{} ({columns}) WITH {}", self.name, self.options())
     }
 
-    /// Gives a table that is there the options of this one.
-    pub fn alter(&self) -> String {
+    /// Gives an existing table the options of this one.
+    pub(super) fn alter(&self) -> String {
         format!("ALTER TABLE {KEYSPACE}.{} WITH {}", self.name, self.options())
     }
 
@@ -101,13 +101,13 @@ impl Table {
         format!("compression = {} AND compaction = {}", map(&self.compression), map(&self.compaction))
     }
 
-    /// How a table that is there, with these options, is stored in another way than this one: (setting, what it has).
-    pub fn differences(
+    /// How an existing table with these options differs from this one: (setting, its value).
+    pub(super) fn differences(
         &self,
         compression: &BTreeMap<String, String>,
         compaction: &BTreeMap<String, String>,
     ) -> Vec<(&'static str, String)> {
-        // Classes are told with their package.
+        // Cassandra returns class names with their package.
         let short = |value: &String| value.rsplit('.').next().unwrap_or_default().to_owned();
         let option = |options: &BTreeMap<String, String>, key: &str| options.get(key).map(short);
         let mut differences = Vec::new();
@@ -126,8 +126,8 @@ impl Table {
         differences
     }
 
-    /// The statement for a question. Fields that the table hasn't are left out of what is read.
-    pub fn statement(&self, question: &Question) -> String {
+    /// The statement for a question. Fields that the table doesn't have are left out of reads.
+    pub(super) fn statement(&self, question: &Question) -> String {
         let (key, table) = (self.key, format!("{KEYSPACE}.{}", self.name));
         let columns = |fields: &[u32]| {
             let fields = fields.iter().filter(|&&field| field < self.fields);
@@ -135,7 +135,7 @@ impl Table {
             if names.is_empty() { key.to_owned() } else { names.join(", ") }
         };
         let all: Vec<u32> = (0..self.fields).collect();
-        // YCSB's binding scans so: in the order of the keys' hashes, from that of the first key on.
+        // Like YCSB's binding: in the order of the keys' hashes, starting at the hash of the first key.
         let from_key = format!("WHERE token({key}) >= token(?) LIMIT ?");
         match question {
             Question::ReadAll => format!("SELECT {} FROM {table} WHERE {key} = ?", columns(&all)),

@@ -1,6 +1,6 @@
-//! The classes of containers as Java lays them out in memory, in a file of the cache: a Java machine that maps it needs not read,
-//! check and link thousands of them out of jars, which is what a short task's CPU goes into. It is made once for a library and
-//! a version of Java.
+//! A class data sharing archive for containers: classes as Java lays them out in memory, in a file in the cache. A Java process that
+//! maps it doesn't have to read, verify and link thousands of classes from jars, which is most of the CPU time of a short task. It
+//! is created once per version of the library and of Java.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -15,11 +15,11 @@ use crate::java_server::JavaServer;
 use crate::system::{Progress, SystemError};
 
 const DURING: &str = "archiving its classes";
-/// It took 20 to 40 s: this limit only tells a stuck process from a slow one.
+/// It took 20 to 40 s. This limit only tells a stuck process from a slow one.
 const LIMIT: Duration = Duration::from_secs(900);
 const HEAP_BYTES: u64 = 768 << 20;
 const LIST: &str = "underlay.mapreduce.ClassList";
-/// The jars, without their versions, that a master or a task takes more than a handful of classes from.
+/// The jars, without their versions, from which an application master or a task loads more than a handful of classes.
 const JARS: &[&str] = &[
     "avro",
     "commons-configuration2",
@@ -58,16 +58,16 @@ const JARS: &[&str] = &[
     "woodstox-core",
 ];
 
-/// An archive, and the jars that must be the first of the class path of whoever maps it.
+/// An archive, and the jars with which the class path of a process that maps it must start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassArchive {
+pub(super) struct ClassArchive {
     pub file: PathBuf,
     pub jars: ClassPath,
 }
 
 impl ClassArchive {
-    /// The archive for `library`, which is made now if it is not there. `classes` are our own, for the list.
-    pub fn of(
+    /// The archive for `library`, created if it isn't in the cache. `classes` are our own, which list the classes of the jars.
+    pub(super) fn of(
         java: &Java,
         library: &Path,
         classes: &Path,
@@ -81,14 +81,14 @@ impl ClassArchive {
         let paths: Vec<PathBuf> = jars.into_iter().map(|jar| jar.path).collect();
         let archive = ClassArchive {
             file,
-            // One by one: Java compares the class path with the one that the archive was made with, as a text.
+            // Listed one by one, because Java compares the text of the class path with that of the archive.
             jars: paths.iter().fold(ClassPath::new(), |path, jar| path.with_classes(jar)),
         };
-        let said = [
-            "waiting for another process that archives Hadoop's classes",
+        let messages = [
+            "waiting for another process to archive Hadoop's classes",
             "archiving Hadoop's classes, once for this version of Java",
         ];
-        make_once(NAME, &folder, &name, said, progress, |staging| {
+        make_once(NAME, &folder, &name, messages, progress, |staging| {
             archive.make(java, &paths, classes, staging)
         })?;
         Ok(archive)
@@ -119,13 +119,13 @@ impl ClassArchive {
         };
         let (names_file, made) = (staging.join("names"), staging.join("archive.jsa"));
         std::fs::write(&names_file, names).map_err(io("write", &names_file))?;
-        // Java ends before it looks for the class.
+        // With -Xshare:dump Java exits before it looks for the class.
         let mut dump = tool("class archive", LIST, self.jars.clone());
         dump.options = vec![
             "-Xshare:dump".to_owned(),
-            // What is checked is nested deeper than what servers do.
+            // Verifying classes recurses deeper than servers do.
             "-Xss1m".to_owned(),
-            // Thousands of lines about what is left out.
+            // Suppresses thousands of lines about skipped classes.
             "-Xlog:cds=error,cds+heap=error,class+load=error".to_owned(),
             format!("-XX:SharedClassListFile={}", names_file.display()),
             format!("-XX:SharedArchiveFile={}", made.display()),
@@ -135,13 +135,13 @@ impl ClassArchive {
         std::fs::rename(&made, &self.file).map_err(io("make", &self.file))
     }
 
-    /// What makes a Java machine map it, where `further` entries of its class path follow the jars.
-    pub fn options(&self, further: &[&Path]) -> Vec<String> {
+    /// The options that make Java map it, where `further` entries of the class path follow the jars.
+    pub(super) fn options(&self, further: &[&Path]) -> Vec<String> {
         let class_path = further.iter().fold(self.jars.clone(), |path, entry| path.with_classes(*entry));
         vec![
             format!("-XX:SharedArchiveFile={}", self.file.display()),
-            // At the address that it is made for: at another one, every pointer in it is rewritten, and each machine has all of
-            // it in memory for itself.
+            // Map it at the address that it was created for. At another one, Java would relocate every pointer, which gives each
+            // process its own copy of all pages.
             "-XX:+UnlockDiagnosticVMOptions".to_owned(),
             "-XX:ArchiveRelocationMode=0".to_owned(),
             "-cp".to_owned(),
@@ -152,7 +152,7 @@ impl ClassArchive {
 
 struct Jar {
     path: PathBuf,
-    /// What Java compares before it maps the archive: size, and when it was written.
+    /// What Java compares before it maps the archive: size and modification time.
     state: String,
 }
 
@@ -176,7 +176,7 @@ fn digest(java: &Java, jars: &[Jar]) -> String {
     cache::digest([java.version.as_str(), &program].into_iter().chain(JARS.iter().copied()).chain(jars))
 }
 
-/// Whether all classes of a jar go into the archive: its name without `-`, a version and what follows is one of [`JARS`].
+/// Whether the classes of a jar go into the archive: its name up to `-` and a version is one of [`JARS`].
 fn is_listed(jar: &Path) -> bool {
     let Some(name) = jar.file_name().and_then(|name| name.to_str()) else { return false };
     JARS.iter().any(|listed| {

@@ -1,12 +1,13 @@
-//! A cluster that takes jobs, and what is done with it.
+//! A running cluster, and the jobs that are run on it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use underlay_record::{DirectoryUse, JobRecord};
+use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
@@ -19,34 +20,35 @@ use crate::hdfs::Hdfs;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{JobProgress, JobRequest, JobWatch, Running, SystemError};
 
-/// Deleted blocks go with the next heartbeats of the DataNodes.
+/// DataNodes delete blocks after their next heartbeats.
 const DELETION_LIMIT: Duration = Duration::from_secs(60);
 const DELETION_POLL: Duration = Duration::from_millis(250);
-/// Looks at the directories' blocks that must agree before what was deleted counts as gone.
+/// How often in a row the number of blocks must be unchanged before deletion counts as finished.
 const STEADY_LOOKS: u32 = 8;
 const END_LIMIT: Duration = Duration::from_secs(60);
 const END_POLL: Duration = Duration::from_millis(20);
-/// A master writes the history before it reports its end; a history server of someone else's cluster may be moving it.
+/// An application master writes the history before it reports that the job has ended, but the history server of an existing cluster
+/// may be moving it.
 const HISTORY_WAIT: Duration = Duration::from_secs(30);
 
-/// Blocks and bytes, by DataNode and directory.
+/// Blocks and bytes by DataNode and directory.
 type Volumes = BTreeMap<(u32, u32), (u64, u64)>;
 
-/// A cluster of HDFS, YARN and MapReduce, or the way to one that runs already.
+/// A cluster of HDFS, YARN and MapReduce that was started here, or an existing one.
 #[derive(Debug)]
 pub struct Cluster {
     pub(super) config: Config,
-    // In the order in which they end.
+    // In the order in which they must be dropped.
     pub(super) client: JobClient,
-    /// Absent: the cluster is someone else's.
+    /// `None` for an existing cluster.
     pub(super) servers: Option<Servers>,
-    /// One job at a time, and what teragen said of the rows that it wrote last.
+    /// The checksum of the rows that teragen wrote last. Its lock also ensures that only one job runs at a time.
     pub(super) checksum: Mutex<Option<Checksum>>,
 }
 
-/// What is ours.
+/// The servers that were started here.
 #[derive(Debug)]
-pub struct Servers {
+pub(super) struct Servers {
     pub(super) yarn: Yarn,
     pub(super) hdfs: Hdfs,
     pub(super) namespace: Arc<NetworkNamespace>,
@@ -54,25 +56,25 @@ pub struct Servers {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Checksum {
+pub(super) struct Checksum {
     bytes: u64,
     value: i64,
 }
 
 impl Servers {
-    /// `Err` when YARN can't go on. A DataNode more or less is for HDFS to bear.
+    /// Fails if YARN can't continue. HDFS can cope with losing a DataNode.
     fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.yarn.check(during)
     }
 }
 
 impl Cluster {
-    /// The HDFS below it; `None` where the cluster is someone else's.
+    /// The HDFS below it; `None` for an existing cluster.
     pub fn hdfs(&self) -> Option<&Hdfs> {
         self.servers.as_ref().map(|servers| &servers.hdfs)
     }
 
-    /// The network that all of it is in; `None` where the cluster is someone else's.
+    /// The network namespace of its processes; `None` for an existing cluster.
     pub fn namespace(&self) -> Option<&Arc<NetworkNamespace>> {
         self.servers.as_ref().map(|servers| &servers.namespace)
     }
@@ -81,14 +83,14 @@ impl Cluster {
         self.servers.as_ref().map_or(Ok(()), |servers| servers.check(during))
     }
 
-    /// Of everything that jobs write.
+    /// Sets the storage policy of everything that jobs write.
     pub(super) fn set_storage_policy(&self) -> Result<(), SystemError> {
         let policy = self.config.storage_policy.name();
         let request = json!({ "do": "policy", "paths": [self.config.work_directory], "policy": policy });
         self.client.request("starting", &request, &mut |_| true).map(drop)
     }
 
-    /// Makes what `step` reads, if it is not there.
+    /// Generates what `step` reads, if it isn't there.
     fn make_input(
         &self,
         step: &Step,
@@ -107,7 +109,7 @@ impl Cluster {
         self.run(&writer, job.limit, watch, checksum).map(drop)
     }
 
-    /// Runs one step to its end and gives its last answer.
+    /// Runs one step to its end. Returns its last answer, and what it wrote to the local directories.
     fn run(
         &self,
         step: &Step,
@@ -159,7 +161,7 @@ impl Cluster {
         Ok((answer, local_watch.uses()))
     }
 
-    /// Rows that were sorted are the rows that were made.
+    /// Checks that the sorted rows are those that were generated.
     fn compare_checksums(
         &self,
         step: &Step,
@@ -170,7 +172,7 @@ impl Cluster {
         let found = Checksum { bytes: step.bytes, value };
         let of_teragen = Step::of(&self.config, &named("teragen"));
         if step.kind == "teragen" {
-            // What hdfs-write makes is nobody's input.
+            // hdfs-write runs teragen too, but no job reads its output.
             if of_teragen.is_some_and(|teragen| teragen.output == step.output) {
                 *checksum = Some(found);
             }
@@ -188,8 +190,8 @@ impl Cluster {
         }
     }
 
-    /// Deletes what an earlier run of the step left, and waits until its blocks are gone: they would be taken for a part of
-    /// what this run writes.
+    /// Deletes the output of an earlier run of the step and waits until its blocks are gone. Otherwise they would be attributed to
+    /// this run.
     fn clear(&self, step: &Step) -> Result<(), SystemError> {
         let Some(path) = &step.output else { return Ok(()) };
         let request = json!({ "do": "delete", "paths": [path] });
@@ -220,7 +222,7 @@ impl Cluster {
 
     fn run_measured(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<JobRecord, SystemError> {
         let step = self.step(job)?;
-        let mut checksum = self.lock();
+        let mut checksum = self.checksum.lock();
         self.make_input(&step, job, watch, &mut checksum)?;
         self.clear(&step)?;
         let before = self.volumes()?;
@@ -241,13 +243,9 @@ impl Cluster {
             SystemError::Setting { system: NAME, key: "jobs".to_owned(), problem }
         })
     }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Checksum>> {
-        self.checksum.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// For what depends on a job's name alone.
+/// A request for looking up what depends only on a job's name.
 fn named(name: &str) -> JobRequest {
     JobRequest {
         name: name.to_owned(),
@@ -260,8 +258,8 @@ fn named(name: &str) -> JobRequest {
     }
 }
 
-/// How a job spread what it wrote: blocks by the storage's directories, over all DataNodes, and files by local directories. A
-/// DataNode that died meanwhile does not count.
+/// How a job distributed what it wrote: blocks by directory of the storage, over all DataNodes, and files by local directory.
+/// DataNodes that died meanwhile don't count.
 fn directories(before: &Volumes, after: &Volumes, locals: &[LocalUse]) -> Vec<DirectoryUse> {
     let mut hdfs: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for (place, (blocks, bytes)) in after {
@@ -287,13 +285,13 @@ impl Running for Cluster {
         Err(SystemError::failed(
             NAME,
             "connecting",
-            "it runs jobs and takes no clients: give it a workload of jobs",
+            "it runs jobs and has no clients: give it a workload of jobs",
         ))
     }
 
     fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         let step = self.step(job)?;
-        self.make_input(&step, job, watch, &mut self.lock())
+        self.make_input(&step, job, watch, &mut self.checksum.lock())
     }
 
     fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
@@ -319,7 +317,7 @@ impl Running for Cluster {
         let answer = self.client.request("running", &json!({ "do": "nodes" }), &mut |_| true)?;
         match answer["nodes"].as_u64() {
             Some(1..) => Ok(()),
-            _ => Err(SystemError::failed(NAME, "running", "no NodeManager takes tasks")),
+            _ => Err(SystemError::failed(NAME, "running", "no NodeManager accepts tasks")),
         }
     }
 
@@ -343,21 +341,21 @@ impl Running for Cluster {
         let Cluster { client, servers, .. } = *self;
         drop(client);
         let Some(servers) = servers else { return Ok(()) };
-        // They have nothing to write out.
+        // YARN has no state to save.
         servers.yarn.end();
         let stopped = servers.hdfs.stop();
-        // Containers are ended by the kernel, when it gets to it.
-        let asked = Instant::now();
+        // The kernel kills the containers asynchronously, once the first process of their namespace is gone.
+        let stopping = Instant::now();
         loop {
             let left = processes_in(&servers.namespace).len();
             if left == 0 {
                 return stopped;
             }
-            if asked.elapsed() > END_LIMIT {
+            if stopping.elapsed() > END_LIMIT {
                 return stopped.and(Err(SystemError::failed(
                     NAME,
                     "stopping",
-                    format!("{left} of its processes don't end"),
+                    format!("{left} of its processes did not end"),
                 )));
             }
             std::thread::sleep(END_POLL);

@@ -3,68 +3,68 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::memory::{Division, MIB};
+use super::memory::{Demand, Division, MIB};
 use crate::hdfs::{StorageType, VolumeChoosing};
-use crate::setting::{expected_one_of, name_of, one_of, too_small, within};
+use crate::setting::{
+    BOOLEAN, Kind, Mistakes, OneOf, Optional, Own, PathOf, Whole, Word, settings, too_small,
+};
 
-const DATANODES_MAX: u64 = 20;
-const CONTAINERS_MAX: u64 = 256;
+/// Each DataNode is a Java machine of some 180 MiB on this host.
+const DATANODES: Whole = Whole(1..=20);
 const GIB: u64 = 1 << 30;
-/// As shipped.
-const BALANCED_SPACE_BYTES: u64 = 10 * GIB;
 
-/// What a study may set, as [`crate::system::Capabilities`] gives it.
-pub const SETTINGS: &[(&str, &str)] = &[
-    ("datanodes", "DataNodes, each with a directory on every data directory: 3"),
-    (
-        "replication",
-        "copies of what teragen writes and of what wordcount reads: 3, or as many as there are DataNodes",
-    ),
-    ("sorted_replication", "copies of what terasort writes: 1"),
-    ("block_size", "of files, such as 16 MiB: 128 MiB"),
-    (
-        "volume_policy",
-        "how a DataNode chooses the directory of a block: round-robin (default) or available-space",
-    ),
-    (
-        "balanced_space",
-        "with available-space: directories count as equal up to this difference of free space: 10 GiB",
-    ),
-    (
-        "storage_types",
-        "what each data directory is for HDFS, in order: disk, ssd or archive; one word for all: disk",
-    ),
-    (
-        "storage_policy",
-        "which of the storage types blocks go to: hot (default: disk), one-ssd (one copy on ssd), all-ssd, warm or cold",
-    ),
-    (
-        "sync_on_close",
-        "whether a block is written out to its device when it is complete, true or false: false",
-    ),
-    ("containers", "tasks that run at once: 2"),
-    ("slowstart", "the part of the maps that must be done before reduces start: 0.05"),
-    ("sort_buffer", "of a map task, such as 64 MiB: 40 % of its heap"),
-    ("sort_factor", "files that are merged at once: 10"),
-    ("parallel_copies", "map outputs that a reduce fetches at once: 5"),
-    ("compression_codec", "of shuffle-compressed: snappy (default) or deflate"),
-    ("compiler", "of tasks: quick (default: Java's first compiler alone) or full (the second one too)"),
-    ("work_directory", "in the file system, of what jobs read and write: /underlay"),
-    (
-        "configuration",
-        "directory of the configuration of a cluster that runs already, in place of one that is started: none",
-    ),
-];
+settings! {
+    /// Every setting with its value in force.
+    #[derive(Clone, Debug, PartialEq)]
+    pub(crate) struct Config {
+        "datanodes" => datanodes: u64 = 3, DATANODES,
+            "DataNodes, each with a directory on every data directory: 3";
+        "replication" => replication: u64 = 3, DATANODES,
+            "copies of what teragen writes and of what wordcount reads: 3, or as many as there are DataNodes";
+        "sorted_replication" => sorted_replication: u64 = 1, DATANODES, "copies of what terasort writes: 1";
+        "block_size" => block_bytes: u64 = 128 * MIB, Own { read: block_bytes, show: u64::to_string },
+            "of files, such as 16 MiB: 128 MiB";
+        "volume_policy" => available_space: bool = false,
+            OneOf(&[("round-robin", false), ("available-space", true)]),
+            "how a DataNode chooses the directory of a block: round-robin (default) or available-space";
+        "balanced_space" => balanced_space_bytes: u64 = 10 * GIB, Own { read: size, show: u64::to_string },
+            "with available-space: directories count as equal up to this difference of free space: 10 GiB";
+        "storage_types" => storage_types: Vec<StorageType> = vec![StorageType::Disk], StorageTypes,
+            "what each data directory is for HDFS, in order: disk, ssd or archive; one word for all: disk";
+        "storage_policy" => storage_policy: StoragePolicy = StoragePolicy::Hot, STORAGE_POLICIES,
+            "which of the storage types blocks go to: hot (default: disk), one-ssd (one copy on ssd), all-ssd, warm or cold";
+        "sync_on_close" => sync_on_close: bool = false, BOOLEAN,
+            "whether a block is written out to its device when it is complete, true or false: false";
+        "containers" => containers: u64 = 2, Whole(1..=256), "tasks that run at once: 2";
+        "slowstart" => slowstart: f64 = 0.05, Own { read: slowstart, show: f64::to_string },
+            "the part of the maps that must be done before reduces start: 0.05";
+        "sort_buffer" => sort_buffer_bytes: Option<u64> = None,
+            Optional(Own { read: sort_buffer_bytes, show: u64::to_string }),
+            "of a map task, such as 64 MiB: 40 % of its heap";
+        "sort_factor" => sort_factor: u64 = 10, Whole(2..=1000), "files that are merged at once: 10";
+        "parallel_copies" => parallel_copies: u64 = 5, Whole(1..=100),
+            "map outputs that a reduce fetches at once: 5";
+        "compression_codec" => compression_codec: Codec = Codec::Snappy, CODECS,
+            "of shuffle-compressed: snappy (default) or deflate";
+        "compiler" => full_compiler: bool = false, OneOf(&[("quick", false), ("full", true)]),
+            "of tasks: quick (default: Java's first compiler alone) or full (the second one too)";
+        "work_directory" => work_directory: String = "/underlay".to_owned(), Word(work_directory),
+            "in the file system, of what jobs read and write: /underlay";
+        // Absent: a cluster is started.
+        "configuration" => configuration: Option<PathBuf> = None, Optional(PathOf("a directory")),
+            "directory of the configuration of a cluster that runs already, in place of one that is started: none";
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
+pub(crate) enum Codec {
     Snappy,
     Deflate,
 }
 
 impl Codec {
     /// The class that does it.
-    pub fn class(self) -> &'static str {
+    pub(crate) fn class(self) -> &'static str {
         match self {
             Codec::Snappy => "org.apache.hadoop.io.compress.SnappyCodec",
             Codec::Deflate => "org.apache.hadoop.io.compress.DefaultCodec",
@@ -74,7 +74,7 @@ impl Codec {
 
 /// HDFS's own names, in lower case and with dashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoragePolicy {
+pub(crate) enum StoragePolicy {
     Hot,
     OneSsd,
     AllSsd,
@@ -84,7 +84,7 @@ pub enum StoragePolicy {
 
 impl StoragePolicy {
     /// As HDFS calls it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             StoragePolicy::Hot => "HOT",
             StoragePolicy::OneSsd => "ONE_SSD",
@@ -95,222 +95,151 @@ impl StoragePolicy {
     }
 }
 
-/// Every setting with its value in force.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    pub budget_bytes: u64,
-    pub datanodes: u64,
-    pub replication: u64,
-    pub sorted_replication: u64,
-    pub block_bytes: u64,
-    pub available_space: bool,
-    pub balanced_space_bytes: u64,
-    pub storage_types: Vec<StorageType>,
-    pub storage_policy: StoragePolicy,
-    pub sync_on_close: bool,
-    pub containers: u64,
-    pub slowstart: f64,
-    pub sort_buffer_bytes: Option<u64>,
-    pub sort_factor: u64,
-    pub parallel_copies: u64,
-    pub compression_codec: Codec,
-    pub full_compiler: bool,
-    pub work_directory: String,
-    /// Absent: a cluster is started.
-    pub configuration: Option<PathBuf>,
-}
-
-const POLICIES: &[(&str, bool)] = &[("round-robin", false), ("available-space", true)];
-const TYPES: &[(&str, StorageType)] =
-    &[("disk", StorageType::Disk), ("ssd", StorageType::Ssd), ("archive", StorageType::Archive)];
-const STORAGE_POLICIES: &[(&str, StoragePolicy)] = &[
+const TYPES: OneOf<StorageType> =
+    OneOf(&[("disk", StorageType::Disk), ("ssd", StorageType::Ssd), ("archive", StorageType::Archive)]);
+const STORAGE_POLICIES: OneOf<StoragePolicy> = OneOf(&[
     ("hot", StoragePolicy::Hot),
     ("one-ssd", StoragePolicy::OneSsd),
     ("all-ssd", StoragePolicy::AllSsd),
     ("warm", StoragePolicy::Warm),
     ("cold", StoragePolicy::Cold),
-];
-const CODECS: &[(&str, Codec)] = &[("snappy", Codec::Snappy), ("deflate", Codec::Deflate)];
-const COMPILERS: &[(&str, bool)] = &[("quick", false), ("full", true)];
-const BOOLEANS: &[(&str, bool)] = &[("true", true), ("false", false)];
+]);
+const CODECS: OneOf<Codec> = OneOf(&[("snappy", Codec::Snappy), ("deflate", Codec::Deflate)]);
 /// With a cluster that runs already these say what its jobs do; all others are that cluster's own affair.
 const OF_JOBS: &[&str] =
     &["replication", "sorted_replication", "compression_codec", "work_directory", "configuration"];
 
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            budget_bytes: 0,
-            datanodes: 3,
-            replication: 3,
-            sorted_replication: 1,
-            block_bytes: 128 * MIB,
-            available_space: false,
-            balanced_space_bytes: BALANCED_SPACE_BYTES,
-            storage_types: vec![StorageType::Disk],
-            storage_policy: StoragePolicy::Hot,
-            sync_on_close: false,
-            containers: 2,
-            slowstart: 0.05,
-            sort_buffer_bytes: None,
-            sort_factor: 10,
-            parallel_copies: 5,
-            compression_codec: Codec::Snappy,
-            full_compiler: false,
-            work_directory: "/underlay".to_owned(),
-            configuration: None,
-        }
-    }
-}
-
 impl Config {
-    /// The configuration of `values` under a budget of everything together, or every mistake: (setting, what was expected).
-    /// Without a budget it is too early to judge that.
-    pub fn resolve(
+    /// The configuration of `values` under a budget of everything together, or every mistake. Without a budget it is too
+    /// early to judge that.
+    pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
-    ) -> Result<Config, Vec<(String, String)>> {
-        let mut config = Config { budget_bytes: budget_bytes.unwrap_or(u64::MAX), ..Config::default() };
-        let mut mistakes = Vec::new();
-        for (key, text) in values {
-            if let Err(problem) = config.set(key, text.trim()) {
-                mistakes.push((key.clone(), problem));
-            }
-        }
+    ) -> Result<Config, Mistakes> {
+        let (mut config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
         if !values.contains_key("replication") {
             config.replication = config.replication.min(config.datanodes);
         }
-        let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         if config.configuration.is_some() {
-            for key in values.keys().filter(|key| SETTINGS.iter().any(|(name, _)| name == key)) {
-                if !OF_JOBS.contains(&key.as_str()) {
-                    let problem =
-                        "expected not to be set: the cluster of 'configuration' has its own".to_owned();
-                    mistake(key, problem);
-                }
+            let is_own = |key: &str| SETTINGS.iter().any(|&(name, _)| name == key) && !OF_JOBS.contains(&key);
+            for key in values.keys().filter(|key| is_own(key)) {
+                let problem = "expected not to be set: the cluster of 'configuration' has its own".to_owned();
+                mistakes.push((key.clone(), problem));
             }
         } else {
-            for (key, copies) in
-                [("replication", config.replication), ("sorted_replication", config.sorted_replication)]
-            {
-                if copies > config.datanodes {
-                    mistake(key, format!("expected at most the number of DataNodes, {}", config.datanodes));
-                }
-            }
-            let least = Division::least_bytes(&config);
-            if config.budget_bytes < least {
-                let small = too_small(config.budget_bytes, least);
-                mistake(
-                    "memory",
-                    format!(
-                        "{small} for {} DataNodes and {} tasks at once",
-                        config.datanodes, config.containers
-                    ),
-                );
-            } else {
-                let division = Division::of(&config);
-                let most = division.task_heap_bytes / 2;
-                // Larger than half of the heap, a task would have no memory for anything else and die.
-                if division.sort_buffer_bytes > most {
-                    let mib = |bytes: u64| bytes as f64 / MIB as f64;
-                    let (most, heap) = (mib(most), mib(division.task_heap_bytes));
-                    mistake(
-                        "sort_buffer",
-                        format!("expected at most {most:.0} MiB, half of a task's heap of {heap:.0} MiB"),
-                    );
-                }
-            }
+            mistakes.extend(config.mistakes_of_a_cluster());
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
-        match key {
-            "datanodes" => self.datanodes = within(text, 1, DATANODES_MAX)?,
-            "replication" => self.replication = within(text, 1, DATANODES_MAX)?,
-            "sorted_replication" => self.sorted_replication = within(text, 1, DATANODES_MAX)?,
-            "block_size" => {
-                self.block_bytes = size(text)?;
-                if self.block_bytes < MIB || !self.block_bytes.is_multiple_of(512) {
-                    return Err("expected a multiple of 512 bytes, 1 MiB at least".to_owned());
-                }
+    /// What does not go together in a cluster that is to be started.
+    fn mistakes_of_a_cluster(&self) -> Mistakes {
+        let mut mistakes = Mistakes::new();
+        let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
+        for (key, copies) in
+            [("replication", self.replication), ("sorted_replication", self.sorted_replication)]
+        {
+            if copies > self.datanodes {
+                mistake(key, format!("expected at most the number of DataNodes, {}", self.datanodes));
             }
-            "volume_policy" => self.available_space = one_of(text, POLICIES)?,
-            "balanced_space" => self.balanced_space_bytes = size(text)?,
-            "storage_types" => {
-                let words = text.split(',').map(|word| one_of(word.trim(), TYPES));
-                self.storage_types = words.collect::<Result<_, _>>()?;
-            }
-            "storage_policy" => self.storage_policy = one_of(text, STORAGE_POLICIES)?,
-            "sync_on_close" => self.sync_on_close = one_of(text, BOOLEANS)?,
-            "containers" => self.containers = within(text, 1, CONTAINERS_MAX)?,
-            "slowstart" => {
-                let part = text.parse::<f64>().ok().filter(|part| (0.0..=1.0).contains(part));
-                self.slowstart = part.ok_or("expected a part from 0 to 1")?;
-            }
-            "sort_buffer" => {
-                let bytes = size(text)?;
-                if !(MIB..2 * GIB).contains(&bytes) {
-                    return Err("expected 1 MiB or more, and less than 2 GiB".to_owned());
-                }
-                self.sort_buffer_bytes = Some(bytes / MIB * MIB);
-            }
-            "sort_factor" => self.sort_factor = within(text, 2, 1000)?,
-            "parallel_copies" => self.parallel_copies = within(text, 1, 100)?,
-            "compression_codec" => self.compression_codec = one_of(text, CODECS)?,
-            "compiler" => self.full_compiler = one_of(text, COMPILERS)?,
-            "work_directory" => self.work_directory = work_directory(text)?,
-            "configuration" if text.is_empty() => return Err("expected the path of a directory".to_owned()),
-            "configuration" => self.configuration = Some(PathBuf::from(text)),
-            _ => return Err(expected_one_of(SETTINGS)),
         }
-        Ok(())
+        let min_bytes = self.demand().min_bytes();
+        if self.budget_bytes < min_bytes {
+            let small = too_small(self.budget_bytes, min_bytes);
+            let problem =
+                format!("{small} for {} DataNodes and {} tasks at once", self.datanodes, self.containers);
+            mistake("memory", problem);
+            return mistakes;
+        }
+        let division = self.division();
+        // With more than half of its heap in the buffer, a task would have no memory for anything else and die.
+        let max_bytes = division.task_heap_bytes / 2;
+        if division.sort_buffer_bytes > max_bytes {
+            let mib = |bytes: u64| bytes as f64 / MIB as f64;
+            let (max, heap) = (mib(max_bytes), mib(division.task_heap_bytes));
+            let problem = format!("expected at most {max:.0} MiB, half of a task's heap of {heap:.0} MiB");
+            mistake("sort_buffer", problem);
+        }
+        mistakes
     }
 
-    pub fn volume_choosing(&self) -> VolumeChoosing {
+    pub(crate) fn volume_choosing(&self) -> VolumeChoosing {
         match self.available_space {
             false => VolumeChoosing::RoundRobin,
             true => VolumeChoosing::AvailableSpace { threshold_bytes: self.balanced_space_bytes },
         }
     }
 
-    /// For the record: the settings, and the sizes that follow from them.
-    pub fn applied(&self) -> BTreeMap<String, String> {
-        let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
-        let types: Vec<String> = self.storage_types.iter().map(|&kind| name_of(kind, TYPES)).collect();
-        let division = Division::of(self);
-        let mut applied = vec![
-            ("datanodes", self.datanodes.to_string()),
-            ("replication", self.replication.to_string()),
-            ("sorted_replication", self.sorted_replication.to_string()),
-            ("block_size", self.block_bytes.to_string()),
-            ("volume_policy", name_of(self.available_space, POLICIES)),
-            ("balanced_space", self.balanced_space_bytes.to_string()),
-            ("storage_types", types.join(", ")),
-            ("storage_policy", name_of(self.storage_policy, STORAGE_POLICIES)),
-            ("sync_on_close", self.sync_on_close.to_string()),
-            ("containers", self.containers.to_string()),
-            ("slowstart", self.slowstart.to_string()),
-            ("sort_buffer", division.sort_buffer_bytes.to_string()),
-            ("sort_factor", self.sort_factor.to_string()),
-            ("parallel_copies", self.parallel_copies.to_string()),
-            ("compression_codec", name_of(self.compression_codec, CODECS)),
-            ("compiler", name_of(self.full_compiler, COMPILERS)),
-            ("work_directory", self.work_directory.clone()),
-            ("configuration", or_none(self.configuration.as_ref().map(|path| path.display().to_string()))),
-        ];
-        if self.configuration.is_some() {
-            applied.retain(|(name, _)| OF_JOBS.contains(name));
-        } else {
-            applied.extend([
-                ("namenode_heap_bytes", division.hdfs.namenode_bytes.to_string()),
-                ("datanode_heap_bytes", division.hdfs.datanode_bytes.to_string()),
-                ("yarn_heap_bytes", division.server_heap_bytes.to_string()),
-                ("master_heap_bytes", division.master_heap_bytes.to_string()),
-                ("task_heap_bytes", division.task_heap_bytes.to_string()),
-            ]);
+    fn demand(&self) -> Demand {
+        Demand {
+            budget_bytes: self.budget_bytes,
+            datanodes: self.datanodes,
+            containers: self.containers,
+            sort_buffer_bytes: self.sort_buffer_bytes,
         }
-        applied.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// How the budget is divided.
+    pub(crate) fn division(&self) -> Division {
+        Division::of(self.demand())
+    }
+
+    /// For the record: the settings, and the sizes that follow from them.
+    pub(crate) fn applied(&self) -> BTreeMap<String, String> {
+        let mut applied = self.recorded();
+        if self.configuration.is_some() {
+            applied.retain(|name, _| OF_JOBS.contains(&name.as_str()));
+            return applied;
+        }
+        let division = self.division();
+        let sizes = [
+            ("sort_buffer", division.sort_buffer_bytes),
+            ("namenode_heap_bytes", division.hdfs.namenode_bytes),
+            ("datanode_heap_bytes", division.hdfs.datanode_bytes),
+            ("yarn_heap_bytes", division.server_heap_bytes),
+            ("master_heap_bytes", division.master_heap_bytes),
+            ("task_heap_bytes", division.task_heap_bytes),
+        ];
+        applied.extend(sizes.map(|(name, bytes)| (name.to_owned(), bytes.to_string())));
+        applied
+    }
+}
+
+/// A storage type for each data directory, with commas between them.
+struct StorageTypes;
+
+impl Kind for StorageTypes {
+    type Value = Vec<StorageType>;
+
+    fn read(&self, text: &str) -> Result<Vec<StorageType>, String> {
+        text.split(',').map(|word| TYPES.read(word.trim())).collect()
+    }
+
+    fn show(&self, value: &Vec<StorageType>) -> String {
+        value.iter().map(|kind| TYPES.show(kind)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// HDFS divides a block into checksums of 512 bytes, and its NameNode refuses blocks below 1 MiB as it is shipped.
+fn block_bytes(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    match bytes >= MIB && bytes.is_multiple_of(512) {
+        true => Ok(bytes),
+        false => Err("expected a multiple of 512 bytes, 1 MiB at least".to_owned()),
+    }
+}
+
+fn slowstart(text: &str) -> Result<f64, String> {
+    let part = text.parse::<f64>().ok().filter(|part| (0.0..=1.0).contains(part));
+    part.ok_or_else(|| "expected a part from 0 to 1".to_owned())
+}
+
+/// Hadoop counts it in MiB, and takes 2047 at most: the buffer is one array of Java's.
+fn sort_buffer_bytes(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    match (MIB..2 * GIB).contains(&bytes) {
+        true => Ok(bytes / MIB * MIB),
+        false => Err("expected 1 MiB or more, and less than 2 GiB".to_owned()),
     }
 }
 
@@ -431,7 +360,7 @@ mod tests {
     #[test]
     fn the_smallest_memory_is_told_and_works() {
         let error = Config::resolve(&BTreeMap::new(), Some(MIB)).unwrap_err();
-        let least = Division::least_bytes(&Config::default());
+        let least = Config::default().demand().min_bytes();
         assert!(error[0].1.contains(&format!("{} MiB", least / MIB)), "{error:?}");
         assert!(Config::resolve(&BTreeMap::new(), Some(least)).is_ok());
         assert!(Config::resolve(&BTreeMap::new(), Some(least - 1)).is_err());

@@ -1,6 +1,6 @@
-//! The process that submits jobs and tells how they go: Java of ours, on the official client. It stays as long as the
-//! cluster does, and answers requests on a Unix socket, each on a connection of its own: one line of JSON for the request,
-//! one for each answer.
+//! The process that submits jobs and reports their progress: our own Java code on the official client. It runs as long as the cluster
+//! does and answers requests on a Unix socket. Each request has its own connection, with one line of JSON for the request and one
+//! for each answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -28,8 +28,8 @@ macro_rules! source {
     };
 }
 
-/// What it is compiled from; jobs find their own classes there too.
-pub static SOURCES: JavaSources = JavaSources {
+/// Its sources, which include the classes of our own jobs.
+pub(super) static SOURCES: JavaSources = JavaSources {
     name: "hadoop-jobs",
     files: &[
         source!("ClassList.java"),
@@ -46,36 +46,36 @@ pub static SOURCES: JavaSources = JavaSources {
 const CLASS: &str = "underlay.mapreduce.JobServer";
 const HEAP_BYTES: u64 = 192 << 20;
 const POLL: Duration = Duration::from_millis(200);
-/// An answer that lists every counter of a job has some ten thousand bytes.
+/// An answer with every counter of a job has some ten thousand bytes.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// The job client that runs.
+/// The running job client.
 #[derive(Debug)]
-pub struct JobClient {
+pub(super) struct JobClient {
     process: JavaProcess,
     socket: SocketPath,
 }
 
-/// Where the job client finds its cluster.
+/// How the job client finds its cluster.
 #[derive(Clone, Debug)]
-pub struct Place<'a> {
+pub(super) struct Place<'a> {
     pub configuration: &'a Path,
     pub library: &'a Path,
     pub classes: &'a Path,
     pub scratch: &'a Path,
-    /// The network of a cluster of ours. A cluster of someone else is given our classes with each job.
+    /// The network of a cluster that was started here. An existing cluster gets our classes with each job.
     pub namespace: Option<Arc<NetworkNamespace>>,
 }
 
 impl JobClient {
-    /// Starts it, outside of any memory budget: a client stands for another machine. It may not listen yet when this returns.
-    pub fn start(java: &Java, place: &Place<'_>) -> Result<JobClient, SystemError> {
+    /// Starts it, outside of any memory budget, since a client represents another machine. It need not listen yet when this returns.
+    pub(super) fn start(java: &Java, place: &Place<'_>) -> Result<JobClient, SystemError> {
         let failed = |problem: String| SystemError::starting(NAME, problem);
         let folder = place.scratch.join("job-client");
         std::fs::create_dir_all(&folder)
             .map_err(|error| failed(format!("can't make {}: {error}", folder.display())))?;
         let socket = SocketPath::new(&folder, NAME)
-            .map_err(|error| failed(format!("there is no place for a socket: {error}")))?;
+            .map_err(|error| failed(format!("can't create a socket: {error}")))?;
         let ours = place.namespace.is_some();
         let jars = if ours { "ours".to_owned() } else { folder.display().to_string() };
         let server = JavaServer {
@@ -98,12 +98,12 @@ impl JobClient {
         Ok(JobClient { process: server.start(java, &Memory::unlimited())?, socket })
     }
 
-    pub fn process(&self) -> &JavaProcess {
+    pub(super) fn process(&self) -> &JavaProcess {
         &self.process
     }
 
-    /// Waits until it listens, and its cluster has a NodeManager that takes tasks.
-    pub fn wait_until_ready(
+    /// Waits until it listens and its cluster has a NodeManager that accepts tasks.
+    pub(super) fn wait_until_ready(
         &self,
         limit: Duration,
         healthy: &dyn Fn() -> Result<(), SystemError>,
@@ -116,25 +116,25 @@ impl JobClient {
         })?;
         loop {
             healthy()?;
-            let asked = self.request("starting", &json!({ "do": "nodes" }), &mut |_| true);
-            let problem = match asked {
+            let answer = self.request("starting", &json!({ "do": "nodes" }), &mut |_| true);
+            let problem = match answer {
                 Ok(answer) if answer["nodes"].as_u64() > Some(0) => return Ok(()),
-                Ok(_) => "no NodeManager takes tasks".to_owned(),
+                Ok(_) => "no NodeManager accepts tasks".to_owned(),
                 Err(error) => error.to_string(),
             };
             if started.elapsed() > limit {
                 return Err(SystemError::starting(
                     NAME,
-                    format!("after {:.0} s: {problem}", limit.as_secs_f64()),
+                    format!("it is not ready after {:.0} s: {problem}", limit.as_secs_f64()),
                 ));
             }
             std::thread::sleep(POLL);
         }
     }
 
-    /// Sends a request and gives its last answer. `each` is given every answer before, and nothing (`null`) several times a
-    /// second in between; when it answers `false`, what was requested is ended, which its last answer then says.
-    pub fn request(
+    /// Sends a request and returns its last answer. `each` is called with every answer before that, and with `null` several times a
+    /// second in between. If it returns `false`, the request is cancelled, and the last answer says so.
+    pub(super) fn request(
         &self,
         during: &'static str,
         request: &Value,
@@ -154,21 +154,25 @@ impl JobClient {
             let line = lines.next(&mut stream).map_err(lost)?;
             let answer = match &line {
                 Some(line) => serde_json::from_str(line).map_err(|error| {
-                    SystemError::failed(NAME, during, format!("the job client answered strangely: {error}"))
+                    SystemError::failed(
+                        NAME,
+                        during,
+                        format!("can't parse the answer of the job client: {error}"),
+                    )
                 })?,
                 None => Value::Null,
             };
             match answer["event"].as_str() {
                 Some("finished") => return Ok(answer),
                 Some("failed") => {
-                    let problem = answer["problem"].as_str().unwrap_or("it does not say why").to_owned();
+                    let problem = answer["problem"].as_str().unwrap_or("for no stated reason").to_owned();
                     return Err(SystemError::failed(NAME, during, problem));
                 }
                 _ => {}
             }
             if !each(&answer) && !ended {
                 ended = true;
-                // One that is gone by now has its answer under way.
+                // Fails only if the job client has closed the connection, and then its last answer is on its way.
                 let _ = stream.write_all(b"end\n");
             }
             if !state.is_running() {
@@ -178,14 +182,14 @@ impl JobClient {
     }
 }
 
-/// Lines of a stream that is read with a timeout.
+/// Splits a stream with a read timeout into lines.
 #[derive(Default)]
 struct Lines {
     bytes: Vec<u8>,
 }
 
 impl Lines {
-    /// The next line; `None` when there is none yet.
+    /// The next line; `None` if none is complete before the timeout.
     fn next(&mut self, stream: &mut impl Read) -> std::io::Result<Option<String>> {
         loop {
             if let Some(end) = self.bytes.iter().position(|&byte| byte == b'\n') {

@@ -1,4 +1,4 @@
-//! The jobs that a study can name, and what each asks the job client for.
+//! The jobs that a study can name, and the request for each.
 
 use std::collections::BTreeMap;
 
@@ -8,40 +8,40 @@ use underlay_record::JobRecord;
 use super::config::Config;
 use crate::system::JobRequest;
 
-/// In an order in which each finds what earlier ones made.
-pub const JOBS: &[(&str, &str)] = &[
+/// Ordered so that each job finds the output of earlier ones.
+pub(super) const JOBS: &[(&str, &str)] = &[
     ("teragen", "writes rows of 100 bytes to HDFS, as many copies as 'replication' says"),
     ("terasort", "sorts them: as much input as shuffle as output"),
     ("teravalidate", "reads what terasort wrote and checks its order"),
     ("hdfs-write", "writes rows of 100 bytes to HDFS, one copy"),
     ("wordcount", "counts the words of a text: high CPU load"),
-    ("shuffle", "only shuffles: maps make records out of nothing, reduces throw them away"),
+    ("shuffle", "only shuffles: maps generate records, reduces discard them"),
     ("shuffle-compressed", "the same with compressed map output"),
 ];
 const ROW_BYTES: u64 = 100;
 
-/// What one run of MapReduce is asked to do.
+/// One run of MapReduce.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// As the job client calls it.
+pub(super) struct Step {
+    /// Its name for the job client.
     pub kind: &'static str,
     pub during: &'static str,
     pub input: Option<String>,
     pub output: Option<String>,
     pub bytes: u64,
-    /// 0: as the input is divided into blocks.
+    /// 0: one per block of the input.
     pub maps: u32,
     pub reduces: u32,
     pub compressibility: f64,
     pub seed: u64,
     pub properties: BTreeMap<&'static str, String>,
-    /// Nobody reads the output afterwards.
+    /// Whether the output is deleted afterwards, because no other job reads it.
     pub discard_output: bool,
 }
 
 impl Step {
     /// The step that is the job itself; `None` if there is no such job.
-    pub fn of(config: &Config, job: &JobRequest) -> Option<Step> {
+    pub(super) fn of(config: &Config, job: &JobRequest) -> Option<Step> {
         let blocks = job.data_bytes.div_ceil(config.block_bytes);
         let parts = u32::try_from(blocks.max(config.containers)).unwrap_or(u32::MAX);
         let reduces = job.reduces.unwrap_or(u32::try_from(config.containers).unwrap_or(u32::MAX)).max(1);
@@ -126,8 +126,8 @@ impl Step {
         })
     }
 
-    /// The step that makes what this one reads, if it reads anything.
-    pub fn input_step(&self, config: &Config, job: &JobRequest) -> Option<Step> {
+    /// The step that generates what this one reads, if it reads anything.
+    pub(super) fn input_step(&self, config: &Config, job: &JobRequest) -> Option<Step> {
         let before =
             |name: &str| JobRequest { name: name.to_owned(), maps: None, reduces: None, ..job.clone() };
         match self.kind {
@@ -147,18 +147,18 @@ impl Step {
         }
     }
 
-    /// Whether an output of `bytes` is what this step would make.
-    pub fn has_made(&self, bytes: i64) -> bool {
+    /// Whether an output of `bytes` can be that of this step.
+    pub(super) fn has_made(&self, bytes: i64) -> bool {
         let Ok(bytes) = u64::try_from(bytes) else { return false };
         match self.kind {
-            // Its sentences are whole.
+            // The text ends with a whole sentence, so it is somewhat longer than requested.
             "text" => bytes >= self.bytes && bytes - self.bytes <= self.bytes / 20 + (64 << 10),
             _ => bytes == self.bytes,
         }
     }
 
-    /// For the job client.
-    pub fn request(&self, history_wait_ms: u64) -> Value {
+    /// The request for the job client.
+    pub(super) fn request(&self, history_wait_ms: u64) -> Value {
         json!({
             "do": "run",
             "job": self.kind,
@@ -168,7 +168,7 @@ impl Step {
             "maps": self.maps,
             "reduces": self.reduces,
             "compressibility": self.compressibility,
-            // Java's numbers have a sign.
+            // Java's numbers are signed.
             "seed": self.seed.cast_signed(),
             "properties": self.properties,
             "history_wait_ms": history_wait_ms,
@@ -180,8 +180,8 @@ fn rows_bytes(bytes: u64) -> u64 {
     (bytes / ROW_BYTES).max(1) * ROW_BYTES
 }
 
-/// The record in the last answer of the job client. How the job spread what it wrote is not in there.
-pub fn record(name: &str, answer: &Value) -> JobRecord {
+/// The record of a job from the last answer of the job client, which does not say how its output was distributed.
+pub(super) fn record(name: &str, answer: &Value) -> JobRecord {
     let number = |key: &str| answer[key].as_u64().unwrap_or_default();
     let entries = |key: &str| answer[key].as_object().into_iter().flatten();
     let wall_s = number("wall_ms") as f64 / 1e3;

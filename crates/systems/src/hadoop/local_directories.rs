@@ -1,21 +1,22 @@
-//! What a job puts through the NodeManager's local directories, which nothing tells: seen by looking at them while it runs.
+//! What a job writes to the NodeManager's local directories. Hadoop has no counter for that, so they are polled while it runs.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A file that is there for a shorter time may be missed. Spills and merged files of a disk are there for longer.
+use underlay_sync::Mutex;
+
+/// Files that live for a shorter time may be missed. Spills and merged files live for longer.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Beside each map output there is a small file that says where the part of each reduce is.
+/// Each map output comes with a small file that says where the part of each reduce starts.
 const INDEX: &str = ".index";
 
 /// What was written to one directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LocalUse {
+pub(super) struct LocalUse {
     /// Spills, map outputs, merged files.
     pub files: u64,
     pub bytes: u64,
@@ -23,7 +24,7 @@ pub struct LocalUse {
 
 /// Watches the local directories of a NodeManager during one application.
 #[derive(Debug)]
-pub struct LocalWatch {
+pub(super) struct LocalWatch {
     directories: Vec<PathBuf>,
     seen: Mutex<Vec<Seen>>,
     over: AtomicBool,
@@ -32,7 +33,7 @@ pub struct LocalWatch {
 /// The files of one directory.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Those that are there, by their inode.
+    /// Existing files by inode.
     present: HashMap<u64, File>,
     gone: LocalUse,
 }
@@ -45,13 +46,13 @@ struct File {
 }
 
 impl LocalWatch {
-    pub fn new(directories: &[PathBuf]) -> LocalWatch {
+    pub(super) fn new(directories: &[PathBuf]) -> LocalWatch {
         let seen = directories.iter().map(|_| Seen::default()).collect();
         LocalWatch { directories: directories.to_vec(), seen: Mutex::new(seen), over: AtomicBool::new(false) }
     }
 
-    /// Looks at what `application` has there until [`end`](Self::end).
-    pub fn run(&self, application: &str) {
+    /// Polls the files of `application` until [`end`](Self::end).
+    pub(super) fn run(&self, application: &str) {
         let mut look = 0;
         while !self.over.load(Ordering::Acquire) {
             look += 1;
@@ -60,14 +61,14 @@ impl LocalWatch {
         }
     }
 
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
     }
 
     fn look(&self, application: &str, look: u64) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         for (directory, seen) in self.directories.iter().zip(seen.iter_mut()) {
-            // One user's, whoever that is.
+            // There is one user, whose name depends on the host.
             for user in children(&directory.join("usercache")) {
                 walk(&user.join("appcache").join(application).join("output"), &mut |path, data| {
                     seen.note(path, data.ino(), data.len(), look);
@@ -77,9 +78,9 @@ impl LocalWatch {
         }
     }
 
-    /// What was written so far to each directory.
-    pub fn uses(&self) -> Vec<LocalUse> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What has been written to each directory so far.
+    pub(super) fn uses(&self) -> Vec<LocalUse> {
+        let seen = self.seen.lock();
         seen.iter().map(Seen::total).collect()
     }
 }
@@ -87,7 +88,7 @@ impl LocalWatch {
 impl Seen {
     fn note(&mut self, path: &Path, inode: u64, bytes: u64, look: u64) {
         if let Some(file) = self.present.get_mut(&inode) {
-            // A map with one spill renames it: the folder stays. A new file may have the number of one that is gone.
+            // A map with one spill renames it within its folder. A new file may reuse the inode of a deleted one.
             if file.path == path || (file.path.parent() == path.parent() && bytes >= file.bytes) {
                 *file = File { path: path.to_owned(), bytes: bytes.max(file.bytes), look };
                 return;
@@ -124,12 +125,12 @@ impl LocalUse {
     }
 }
 
-/// The entries of a folder; of one that is gone, or not there yet, none.
+/// The entries of a folder; none if it doesn't exist.
 fn children(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// Calls `each` with every regular file below `folder`. Files may come and go meanwhile.
+/// Calls `each` with every regular file below `folder`, while files may come and go.
 fn walk(folder: &Path, each: &mut dyn FnMut(&Path, &Metadata)) {
     for path in children(folder) {
         match std::fs::symlink_metadata(&path) {

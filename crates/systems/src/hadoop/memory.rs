@@ -1,30 +1,48 @@
 //! How the memory budget is divided among the servers and the tasks. The rule is in `docs.md`.
 
-use super::config::Config;
 use crate::hdfs::Heaps;
 
-pub const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
-/// What a Java machine of YARN takes beside its heap: code, classes, threads. Measured: 90 to 102 MiB of the
-/// ResourceManager and the NodeManager, 70 to 85 of a task.
+/// What a Java process of YARN needs besides its heap for code, classes and threads. Measured: 90 to 102 MiB for the
+/// ResourceManager and the NodeManager, 70 to 85 MiB for a task.
 const SERVER_OWN_BYTES: u64 = 108 * MIB;
 const TASK_OWN_BYTES: u64 = 88 * MIB;
 const SERVER_HEAP_BYTES: u64 = 80 * MIB;
 const MASTER_HEAP_BYTES: u64 = 80 * MIB;
-/// Between files and the network, when map outputs are served.
-pub const NODE_DIRECT_BYTES: u64 = 32 * MIB;
+/// Direct buffers for serving map outputs.
+pub(super) const NODE_DIRECT_BYTES: u64 = 32 * MIB;
 const MIN_TASK_HEAP_BYTES: u64 = 112 * MIB;
 const MAX_TASK_HEAP_BYTES: u64 = 2048 * MIB;
 const MIN_PAGE_CACHE_BYTES: u64 = 128 * MIB;
-/// Of a task's heap, for sorting map output: what is left holds buffers of files and of the network.
+/// The share of a task's heap for sorting map output. The rest holds buffers for files and the network.
 const SORT_SHARE: f64 = 0.4;
 const MAX_SORT_BYTES: u64 = 1024 * MIB;
-/// Of what the servers leave, for tasks; the rest is page cache.
+/// Tasks get one over this of what the servers leave; the rest is page cache.
 const TASK_SHARE: u64 = 2;
+
+/// What the budget has to cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Demand {
+    pub budget_bytes: u64,
+    pub datanodes: u64,
+    /// Tasks that run at once.
+    pub containers: u64,
+    /// The sort buffer of a map task, if the study sets it.
+    pub sort_buffer_bytes: Option<u64>,
+}
+
+impl Demand {
+    /// The smallest budget that is enough.
+    pub(crate) fn min_bytes(self) -> u64 {
+        let smallest = Division::of(Demand { budget_bytes: 0, ..self });
+        smallest.servers_bytes() + smallest.containers * smallest.task_bytes() + MIN_PAGE_CACHE_BYTES
+    }
+}
 
 /// The sizes of everything that is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Division {
+pub(super) struct Division {
     pub hdfs: Heaps,
     /// Of the ResourceManager and of the NodeManager.
     pub server_heap_bytes: u64,
@@ -37,35 +55,29 @@ pub struct Division {
 }
 
 impl Division {
-    /// The division of the budget of `config`; what it adds up to may be more than a budget that is too small.
-    pub fn of(config: &Config) -> Division {
+    /// Divides a budget. What the parts add up to may be more than a budget that is too small.
+    pub(crate) fn of(demand: Demand) -> Division {
         let mut division = Division {
             hdfs: Heaps::of(0),
             server_heap_bytes: SERVER_HEAP_BYTES,
             master_heap_bytes: MASTER_HEAP_BYTES,
             task_heap_bytes: 0,
             sort_buffer_bytes: 0,
-            containers: config.containers,
-            datanodes: config.datanodes,
+            containers: demand.containers,
+            datanodes: demand.datanodes,
         };
-        let generous = Division { hdfs: Heaps::of(config.budget_bytes), ..division };
-        let least_tasks = config.containers * (MIN_TASK_HEAP_BYTES + TASK_OWN_BYTES);
+        let generous = Division { hdfs: Heaps::of(demand.budget_bytes), ..division };
+        let least_tasks = demand.containers * (MIN_TASK_HEAP_BYTES + TASK_OWN_BYTES);
         let comfortable = generous.servers_bytes() + 2 * least_tasks + MIN_PAGE_CACHE_BYTES;
-        if comfortable <= config.budget_bytes {
+        if comfortable <= demand.budget_bytes {
             division = generous;
         }
-        let left = config.budget_bytes.saturating_sub(division.servers_bytes());
-        let task = (left / TASK_SHARE / config.containers.max(1)).saturating_sub(TASK_OWN_BYTES);
+        let left = demand.budget_bytes.saturating_sub(division.servers_bytes());
+        let task = (left / TASK_SHARE / demand.containers.max(1)).saturating_sub(TASK_OWN_BYTES);
         division.task_heap_bytes = task.clamp(MIN_TASK_HEAP_BYTES, MAX_TASK_HEAP_BYTES) / MIB * MIB;
         let sort = ((division.task_heap_bytes as f64 * SORT_SHARE) as u64).min(MAX_SORT_BYTES);
-        division.sort_buffer_bytes = config.sort_buffer_bytes.unwrap_or(sort / MIB * MIB);
+        division.sort_buffer_bytes = demand.sort_buffer_bytes.unwrap_or(sort / MIB * MIB);
         division
-    }
-
-    /// The smallest budget for what `config` starts.
-    pub fn least_bytes(config: &Config) -> u64 {
-        let least = Division::of(&Config { budget_bytes: 0, ..config.clone() });
-        least.servers_bytes() + least.containers * least.task_bytes() + MIN_PAGE_CACHE_BYTES
     }
 
     /// HDFS, YARN and the master of one job.
@@ -74,19 +86,19 @@ impl Division {
         self.hdfs.resident_bytes(self.datanodes) + yarn + self.master_bytes()
     }
 
-    /// What YARN counts an application master for.
-    pub fn master_bytes(&self) -> u64 {
+    /// The memory of an application master as YARN counts it.
+    pub(super) fn master_bytes(&self) -> u64 {
         self.master_heap_bytes + TASK_OWN_BYTES
     }
 
-    /// What YARN counts a task for.
-    pub fn task_bytes(&self) -> u64 {
+    /// The memory of a task as YARN counts it.
+    pub(super) fn task_bytes(&self) -> u64 {
         self.task_heap_bytes + TASK_OWN_BYTES
     }
 
-    /// What the NodeManager may give away. A second master is smaller than a task, so that not one task more fits when there
-    /// is one master only, as there always is.
-    pub fn node_bytes(&self) -> u64 {
+    /// What the NodeManager may allocate: one master and the tasks. Since a master is smaller than a task, no further task fits
+    /// beside a single master.
+    pub(super) fn node_bytes(&self) -> u64 {
         self.master_bytes() + self.containers * self.task_bytes()
     }
 }
@@ -99,11 +111,10 @@ mod tests {
     fn what_is_divided_fits_into_the_budget_and_leaves_a_page_cache() {
         for containers in [1, 2, 8] {
             for datanodes in [1, 3, 20] {
-                let config = Config { containers, datanodes, ..Config::default() };
-                let least = Division::least_bytes(&config);
-                let mut budget_bytes = least;
+                let demand = Demand { budget_bytes: 0, datanodes, containers, sort_buffer_bytes: None };
+                let mut budget_bytes = demand.min_bytes();
                 while budget_bytes < 1 << 40 {
-                    let division = Division::of(&Config { budget_bytes, ..config.clone() });
+                    let division = Division::of(Demand { budget_bytes, ..demand });
                     let used = division.servers_bytes() + containers * division.task_bytes();
                     assert!(used + MIN_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
                     assert!(division.sort_buffer_bytes * 2 < division.task_heap_bytes);

@@ -2,7 +2,7 @@
 
 mod class_archive;
 mod cluster;
-pub mod config;
+mod config;
 mod job_client;
 mod jobs;
 mod local_directories;

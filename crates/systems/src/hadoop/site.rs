@@ -1,34 +1,35 @@
-//! What YARN and MapReduce are configured with, and what each job adds.
+//! The configuration of YARN and MapReduce.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use super::config::Config;
-use super::memory::{Division, MIB};
+use super::memory::MIB;
 use crate::hdfs::configuration::properties_file;
 
-/// Where the ResourceManager takes jobs.
-pub const RESOURCE_MANAGER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8032);
+/// Where the ResourceManager accepts jobs.
+pub(super) const RESOURCE_MANAGER: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8032);
 const FIFO: &str = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler";
-/// As shipped a second or three, which a small job would mostly wait for.
+/// The defaults are one and three seconds, which a small job would spend mostly waiting.
 const HEARTBEAT_MS: u64 = 100;
-/// Files that jobs are made of are copied to as many DataNodes as there are, but no more.
+/// Hadoop's default for copies of a job's own files. More than there are DataNodes would never be reached.
 const MAX_SUBMITTED_COPIES: u64 = 10;
 
 type Properties = Vec<(&'static str, String)>;
 
-/// What the cluster is made with beside its settings.
+/// What the configuration is made from.
 #[derive(Clone, Debug)]
-pub struct Site<'a> {
+pub(super) struct Site<'a> {
     pub config: &'a Config,
-    /// Of the NodeManager, in the order of the storage's directories.
+    /// The local directories of the NodeManager, in the order of the storage's directories.
     pub local_directories: &'a [PathBuf],
     pub log_directory: PathBuf,
     /// Hadoop's jars, the configuration directory, and the classes of our own jobs.
     pub library: &'a Path,
     pub configuration: &'a Path,
     pub classes: &'a Path,
-    /// Options of every Java machine that the NodeManager starts, one word each.
+    /// Options of every Java process that the NodeManager starts, one word each.
     pub java_options: Vec<String>,
     pub slow_motion: f64,
 }
@@ -39,8 +40,8 @@ impl Site<'_> {
     }
 
     /// `yarn-site.xml`
-    pub fn yarn(&self) -> Properties {
-        let division = Division::of(self.config);
+    pub(super) fn yarn(&self) -> Properties {
+        let division = self.config.division();
         let mib = |bytes: u64| (bytes / MIB).to_string();
         let local = |port: u16| format!("127.0.0.1:{port}");
         let directories: Vec<String> =
@@ -52,7 +53,7 @@ impl Site<'_> {
             ("yarn.scheduler.minimum-allocation-mb", "1".to_owned()),
             ("yarn.scheduler.maximum-allocation-mb", mib(division.node_bytes())),
             ("yarn.resourcemanager.nodemanagers.heartbeat-interval-ms", HEARTBEAT_MS.to_string()),
-            // A silent NodeManager, or master, is given up after ten minutes, as shipped.
+            // Silent NodeManagers and masters are given up after ten minutes, Hadoop's default.
             ("yarn.nm.liveness-monitor.expiry-interval-ms", self.stretched_ms(600_000.0)),
             ("yarn.am.liveness-monitor.expiry-interval-ms", self.stretched_ms(600_000.0)),
             ("yarn.nodemanager.hostname", "127.0.0.1".to_owned()),
@@ -61,14 +62,14 @@ impl Site<'_> {
             ("yarn.nodemanager.webapp.address", local(8042)),
             ("yarn.nodemanager.resource.memory-mb", mib(division.node_bytes())),
             ("yarn.nodemanager.resource.cpu-vcores", (self.config.containers + 1).to_string()),
-            // Heaps are given, and the budget is the kernel's to keep.
+            // Heaps are fixed, and the kernel enforces the budget. YARN would kill containers for what they map.
             ("yarn.nodemanager.vmem-check-enabled", "false".to_owned()),
             ("yarn.nodemanager.pmem-check-enabled", "false".to_owned()),
             ("yarn.nodemanager.container-monitor.enabled", "false".to_owned()),
             ("yarn.nodemanager.aux-services", "mapreduce_shuffle".to_owned()),
             ("yarn.nodemanager.local-dirs", directories.join(",")),
             ("yarn.nodemanager.log-dirs", self.log_directory.display().to_string()),
-            // A modelled disk may be small and well filled.
+            // By default YARN stops using disks that are 90 % full, which a small modelled disk may well be.
             (
                 "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage",
                 "100".to_owned(),
@@ -84,8 +85,8 @@ impl Site<'_> {
     }
 
     /// `mapred-site.xml`
-    pub fn mapreduce(&self) -> Properties {
-        let division = Division::of(self.config);
+    pub(super) fn mapreduce(&self) -> Properties {
+        let division = self.config.division();
         let mib = |bytes: u64| (bytes / MIB).to_string();
         let options = |heap_bytes: u64, quick: bool| {
             let mut words = self.java_options.clone();
@@ -99,7 +100,7 @@ impl Site<'_> {
         vec![
             ("mapreduce.framework.name", "yarn".to_owned()),
             ("mapreduce.application.classpath", self.classes.display().to_string()),
-            // There is none: what it would tell is read from where masters leave it.
+            // There is no history server: the job client reads the history where masters leave it.
             ("mapreduce.jobhistory.address", String::new()),
             ("yarn.app.mapreduce.am.resource.mb", mib(division.master_bytes())),
             ("yarn.app.mapreduce.am.command-opts", options(division.master_heap_bytes, true)),
@@ -112,7 +113,7 @@ impl Site<'_> {
             ("mapreduce.task.io.sort.factor", self.config.sort_factor.to_string()),
             ("mapreduce.reduce.shuffle.parallelcopies", self.config.parallel_copies.to_string()),
             ("mapreduce.job.reduce.slowstart.completedmaps", self.config.slowstart.to_string()),
-            // A second attempt of a slow task would share the machine with the first.
+            // A speculative second attempt would compete with the first for the same machine.
             ("mapreduce.map.speculative", "false".to_owned()),
             ("mapreduce.reduce.speculative", "false".to_owned()),
             ("mapreduce.task.timeout", self.stretched_ms(600_000.0)),
@@ -126,7 +127,7 @@ impl Site<'_> {
     }
 
     /// Writes both files into the configuration directory.
-    pub fn write(&self) -> std::io::Result<()> {
+    pub(super) fn write(&self) -> std::io::Result<()> {
         std::fs::write(self.configuration.join("yarn-site.xml"), properties_file(&self.yarn()))?;
         std::fs::write(self.configuration.join("mapred-site.xml"), properties_file(&self.mapreduce()))
     }

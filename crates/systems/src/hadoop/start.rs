@@ -1,9 +1,11 @@
-//! Starting a cluster, or reaching one that runs.
+//! Starting a cluster, or connecting to an existing one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
+
+use underlay_sync::Mutex;
 
 use super::NAME;
 use super::class_archive::ClassArchive;
@@ -11,13 +13,12 @@ use super::cluster::{Cluster, Servers};
 use super::config::{Config, SETTINGS, StoragePolicy};
 use super::job_client::{JobClient, Place, SOURCES};
 use super::jobs::JOBS;
-use super::memory::Division;
 use super::site::Site;
 use super::yarn::{Yarn, YarnPlan, java_home_program};
 use crate::artifacts::{self, HADOOP};
 use crate::hdfs::{Hdfs, Plan, StorageType};
 use crate::java::{ClassPath, Java};
-use crate::java_server::argument_file;
+use crate::java_server::{argument_file, hosts_option};
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{
     Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError, check_attached,
@@ -26,12 +27,12 @@ use crate::system::{
 
 /// This limit only tells a stuck process from a slow one.
 const START_LIMIT: Duration = Duration::from_secs(240);
-/// What the cluster keeps beside its data.
+/// What can be kept on a separate storage.
 const ROLES: &[(&str, &str)] = &[
     ("namenode", "the NameNode's image and edit log"),
     ("local", "the NodeManager's local directory: spills and map outputs"),
 ];
-/// What a configuration of a cluster has at least.
+/// The file that every configuration has.
 const CORE_SITE: &str = "core-site.xml";
 
 /// The system `hadoop`. Its programs come from the cache.
@@ -42,7 +43,10 @@ pub struct Hadoop;
 pub static INSTALLED: Hadoop = Hadoop;
 
 impl Hadoop {
-    /// [`System::start`] that keeps its type.
+    /// Like [`System::start`], but returns the concrete type.
+    ///
+    /// # Errors
+    /// Like there.
     pub fn start_cluster(
         &self,
         paths: &StoragePaths,
@@ -90,7 +94,7 @@ impl Hadoop {
                     classes: &classes,
                     scratch: &scratch,
                     directories: &paths.data,
-                    division: Division::of(&config),
+                    division: config.division(),
                     limit,
                 };
                 let place = Place {
@@ -114,7 +118,7 @@ impl Hadoop {
     }
 }
 
-/// The way to the cluster that `configuration` describes.
+/// Connects to the cluster that `configuration` describes.
 fn join(
     config: &Config,
     configuration: &Path,
@@ -132,7 +136,7 @@ fn join(
     Ok(Cluster { config: config.clone(), client, servers: None, checksum: Mutex::default() })
 }
 
-/// The archive of what containers run.
+/// The class archive for containers.
 fn archive(
     java: &Java,
     library: &Path,
@@ -143,8 +147,8 @@ fn archive(
     ClassArchive::of(&java, library, classes, progress)
 }
 
-/// Of every Java machine that the NodeManager starts: small, quick to start, and sure of its own name. `further` are too long
-/// for each command.
+/// The options of every Java process that the NodeManager starts: it stays small, starts quickly and resolves its own name. The
+/// `further` options go into a file, since they are too long for a command line.
 fn container_options(scratch: &Path, further: &[String]) -> Result<Vec<String>, SystemError> {
     let folder = Yarn::node_folder(scratch);
     let file = folder.join("container.arguments");
@@ -157,12 +161,12 @@ fn container_options(scratch: &Path, further: &[String]) -> Result<Vec<String>, 
         "-XX:ReservedCodeCacheSize=64m".to_owned(),
         "-Xss256k".to_owned(),
         "-Djava.net.preferIPv4Stack=true".to_owned(),
-        format!("-Djdk.net.hosts.file={}", folder.join("hosts").display()),
+        hosts_option(&folder.join("hosts")),
         format!("@{}", file.display()),
     ])
 }
 
-/// Where everything lies.
+/// Where everything is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Directories {
     name: PathBuf,
@@ -172,13 +176,13 @@ struct Directories {
 }
 
 impl Directories {
-    /// The directories for `config` on the storage of `paths`, which must be there: made here, one that is missing would lie
-    /// on whatever is under the missing mount.
+    /// The directories for `config` on the storage of `paths`. The storage's own directories must exist: created here, a missing one
+    /// would be on whatever is below the missing mount.
     fn of(config: &Config, paths: &StoragePaths, scratch: &Path) -> Result<Directories, SystemError> {
         if !paths.further_nodes.is_empty() {
             return Err(SystemError::starting(
                 NAME,
-                "it is one machine, and has no use for the storage of several",
+                "it runs as one machine and can't use the storage of several",
             ));
         }
         check_roles(NAME, ROLES, paths.roles.keys())?;
@@ -223,13 +227,13 @@ impl Directories {
             sync_on_close: config.sync_on_close,
             short_circuit_bytes: None,
             scratch: self.scratch.clone(),
-            heaps: Division::of(config).hdfs,
+            heaps: config.division().hdfs,
             slow_motion,
         })
     }
 }
 
-/// Containers are started by a shell, from lists of directories with commas.
+/// YARN passes directories to a shell, in lists separated by commas.
 fn check_path(path: &Path) -> Result<(), SystemError> {
     let plain = |letter: char| letter.is_alphanumeric() || "/-_.+@=:".contains(letter);
     match path.to_str() {
@@ -239,7 +243,7 @@ fn check_path(path: &Path) -> Result<(), SystemError> {
             Err(SystemError::starting(
                 NAME,
                 format!(
-                    "'{}' can't be a directory of YARN's: it must be absolute, without spaces, commas and quotes",
+                    "'{}' can't be used as a directory of YARN's: the path must be absolute, without spaces, commas and quotes",
                     path.escape_debug()
                 ),
             ))

@@ -1,4 +1,4 @@
-//! A ResourceManager and a NodeManager, whose containers end with it.
+//! A ResourceManager and a NodeManager. Containers end with the NodeManager.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,41 +12,42 @@ use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer};
 use crate::mount_namespace::let_go_of_others;
 use crate::network_namespace::NetworkNamespace;
+use crate::program::on_path;
 use crate::system::{Memory, SystemError};
 
 const RESOURCE_MANAGER_CLASS: &str = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager";
 const NODE_MANAGER_CLASS: &str = "org.apache.hadoop.yarn.server.nodemanager.NodeManager";
-/// Both look into Java's own classes.
+/// Both access private members of Java's own classes by reflection.
 const OPENED: &str = "--add-opens=java.base/java.lang=ALL-UNNAMED";
 
-/// The servers of YARN. Dropping it ends them and every container.
+/// The servers of YARN. Dropping this kills them and every container.
 #[derive(Debug)]
-pub struct Yarn {
+pub(super) struct Yarn {
     node_manager: JavaProcess,
     resource_manager: JavaProcess,
 }
 
-/// What they are started with.
+/// How to start them.
 #[derive(Clone, Debug)]
-pub struct YarnPlan<'a> {
+pub(super) struct YarnPlan<'a> {
     pub configuration: &'a Path,
     pub library: &'a Path,
     pub classes: &'a Path,
     pub scratch: &'a Path,
-    /// Where HDFS and tasks keep what they have.
+    /// The data directories of HDFS and tasks.
     pub directories: &'a [PathBuf],
     pub division: Division,
     pub limit: Duration,
 }
 
 impl Yarn {
-    /// Where the NodeManager works; names are looked up in a file there.
-    pub fn node_folder(scratch: &Path) -> PathBuf {
+    /// The working directory of the NodeManager, which contains its file of host names.
+    pub(super) fn node_folder(scratch: &Path) -> PathBuf {
         scratch.join("node-manager")
     }
 
     /// Starts both. The NodeManager may not have registered yet when this returns.
-    pub fn start(
+    pub(super) fn start(
         java: &Java,
         plan: &YarnPlan<'_>,
         namespace: &Arc<NetworkNamespace>,
@@ -86,9 +87,9 @@ impl Yarn {
             node_manager.start(&Java { program: contained, version: java.version.clone() }, memory)?;
         let own: Vec<&Path> = plan.directories.iter().map(PathBuf::as_path).chain([plan.scratch]).collect();
         if let Err(error) = let_go_of_others(node_manager.state().pid(), &own, plan.limit) {
-            // One that has ended says why.
+            // If it has ended, its log says why.
             node_manager.check("starting")?;
-            let problem = format!("can't let go of other runs' mounts: {error}");
+            let problem = format!("can't unmount what other runs have attached: {error}");
             return Err(node_manager.state().failed("starting", problem));
         }
         let yarn = Yarn { node_manager, resource_manager };
@@ -96,44 +97,40 @@ impl Yarn {
         Ok(yarn)
     }
 
-    /// `Err` with the last words of the one that has ended.
-    pub fn check(&self, during: &'static str) -> Result<(), SystemError> {
+    /// Fails with the end of its log if one of them has ended.
+    pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.resource_manager.check(during)?;
         self.node_manager.check(during)
     }
 
-    /// Ends both and every container. They keep nothing.
-    pub fn end(&self) {
+    /// Kills both and every container. They have no state to save.
+    pub(super) fn end(&self) {
         self.node_manager.kill();
         self.resource_manager.kill();
     }
 }
 
-/// The `java` that containers are started by, with its whole path.
-pub fn java_home_program(java: &Java) -> Result<PathBuf, SystemError> {
+/// The absolute path of the `java` for containers.
+pub(super) fn java_home_program(java: &Java) -> Result<PathBuf, SystemError> {
     let found = match java.program.is_absolute() {
         true => Some(java.program.clone()),
         false => on_path(&java.program.to_string_lossy()),
     };
     let resolved = found.and_then(|program| std::fs::canonicalize(program).ok());
-    resolved
-        .ok_or_else(|| SystemError::starting(NAME, format!("can't find where {} is", java.program.display())))
+    resolved.ok_or_else(|| {
+        SystemError::starting(NAME, format!("can't find the program {}", java.program.display()))
+    })
 }
 
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
-}
-
-/// A program that is Java in a process namespace of its own. Containers leave the process group of their NodeManager and would
-/// outlive it; in a namespace whose first process it is, the kernel ends all of them with it, and it with us. It sees a
-/// `/proc` of its own, for the tasks' counters; what the host unmounts is unmounted here too where mounts are shared, so that
-/// no device stays in use.
+/// Writes a script that runs Java in its own PID namespace. Containers leave the process group of their NodeManager and would outlive
+/// it. In a namespace whose first process is the NodeManager, the kernel kills all of them with it. The namespace has its own
+/// `/proc`, which tasks read for their counters. If mounts are shared, what the host unmounts is unmounted here as well, so that no
+/// device stays in use.
 fn contained(java: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
     let Some(unshare) = on_path("unshare") else {
         return Err(SystemError::Missing {
             system: NAME,
-            missing: "the program 'unshare', which containers are kept together by".to_owned(),
+            missing: "the program 'unshare', which keeps containers together".to_owned(),
             remedy: "install util-linux (Debian: apt install util-linux)".to_owned(),
         });
     };
@@ -151,8 +148,8 @@ fn contained(java: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
     Ok(script)
 }
 
-/// The ids of all processes in a network namespace: servers, containers, whatever they started.
-pub fn processes_in(namespace: &NetworkNamespace) -> Vec<u32> {
+/// The ids of all processes in a network namespace: servers, containers and everything that they started.
+pub(super) fn processes_in(namespace: &NetworkNamespace) -> Vec<u32> {
     let inode = |path: &str| std::fs::metadata(path).map(|data| data.ino()).ok();
     let Some(own) = namespace.within(|| inode("/proc/thread-self/ns/net")).ok().flatten() else {
         return Vec::new();

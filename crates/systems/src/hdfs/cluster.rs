@@ -1,4 +1,4 @@
-//! A NameNode and its DataNodes, from the formatting of an empty directory to their end.
+//! A NameNode and its DataNodes, from formatting an empty directory to shutting down.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,11 +32,11 @@ const NAMENODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
 const DATANODE: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
 const SHELL: &str = "org.apache.hadoop.fs.FsShell";
 
-/// A file system that takes clients. Dropping it ends its processes at once; [`Hdfs::stop`] ends them in order.
+/// A file system that serves clients. Dropping it kills its processes; [`Hdfs::stop`] shuts them down.
 #[derive(Debug)]
 pub struct Hdfs {
     plan: Plan,
-    // Before the NameNode, which they would miss.
+    // Dropped before the NameNode, so that their logs are not full of its loss.
     datanodes: Vec<JavaProcess>,
     namenode: JavaProcess,
     namespace: Arc<NetworkNamespace>,
@@ -44,7 +44,7 @@ pub struct Hdfs {
     shells: AtomicU64,
 }
 
-/// What every program of the file system is started with.
+/// What all programs of the file system have in common.
 #[derive(Clone, Debug)]
 struct Programs {
     java: Java,
@@ -76,8 +76,11 @@ impl Programs {
 }
 
 impl Hdfs {
-    /// Starts the file system of `plan` in the network `namespace`, inside `memory`; an empty one is formatted first. When
-    /// this returns, every DataNode is there and files can be written.
+    /// Starts the file system of `plan` in the network `namespace`, inside `memory`, after formatting it if it is empty. When this
+    /// returns, every DataNode has registered and files can be written.
+    ///
+    /// # Errors
+    /// When the plan or the budget does not allow it, a program is missing, or a server does not start.
     pub fn start(
         plan: &Plan,
         namespace: &Arc<NetworkNamespace>,
@@ -134,12 +137,12 @@ impl Hdfs {
         loop {
             self.check_processes("starting")?;
             let state = namespace_state(&self.namespace, NAMENODE_WEB);
-            let wanted = self.datanodes.len() as u64;
+            let expected = self.datanodes.len() as u64;
             let problem = match state {
-                Ok(state) if state.is_operational() && state.live_datanodes == wanted => return Ok(()),
+                Ok(state) if state.is_operational() && state.live_datanodes == expected => return Ok(()),
                 Ok(state) => {
                     format!(
-                        "{} of {wanted} DataNodes are there, its state is '{}'",
+                        "{} of {expected} DataNodes have registered, and its state is '{}'",
                         state.live_datanodes, state.name
                     )
                 }
@@ -153,12 +156,12 @@ impl Hdfs {
         }
     }
 
-    /// As clients name it: `hdfs://127.0.0.1:8020`.
-    pub fn uri(&self) -> &'static str {
+    /// Its URI for clients: `hdfs://127.0.0.1:8020`.
+    pub(crate) fn uri(&self) -> &'static str {
         URI
     }
 
-    /// With `core-site.xml`, `hdfs-site.xml` and `log4j.properties`, for clients and for systems that stand on it.
+    /// The directory with `core-site.xml`, `hdfs-site.xml` and `log4j.properties`, for clients and for systems that run on HDFS.
     pub fn configuration_directory(&self) -> &Path {
         &self.programs.configuration
     }
@@ -181,13 +184,13 @@ impl Hdfs {
         &self.namespace
     }
 
-    /// The ids of the processes that run.
+    /// The ids of the running processes.
     pub fn processes(&self) -> Vec<u32> {
         let running = |state: &&Arc<ChildState>| state.is_running();
         self.all().map(JavaProcess::state).filter(running).map(|state| state.pid()).collect()
     }
 
-    /// For whoever must explain a silence: the NameNode first.
+    /// The states of all processes, the NameNode first, for explaining why a client gets no answers.
     pub fn states(&self) -> Vec<Arc<ChildState>> {
         self.all().map(|process| Arc::clone(process.state())).collect()
     }
@@ -196,19 +199,22 @@ impl Hdfs {
         std::iter::once(&self.namenode).chain(&self.datanodes)
     }
 
-    /// The first process that has ended, unless we ended it.
+    /// Fails with the first process that has ended, unless it was killed here.
     fn check_processes(&self, during: &'static str) -> Result<(), SystemError> {
         self.all().filter(|process| !process.was_killed()).try_for_each(|process| process.check(during))
     }
 
-    /// `Err` when a process has ended that nobody killed here, or the file system can't be written.
+    /// Checks that the file system works.
+    ///
+    /// # Errors
+    /// When a process has ended that was not killed here, or files can't be written.
     pub fn health(&self) -> Result<(), SystemError> {
         self.check_processes("running")?;
         let state = self.namespace_state("running")?;
         if state.is_operational() {
             return Ok(());
         }
-        let problem = format!("its NameNode lets nobody write: its state is '{}'", state.name);
+        let problem = format!("its NameNode does not accept writes: its state is '{}'", state.name);
         Err(self.namenode.state().failed("running", problem))
     }
 
@@ -222,10 +228,13 @@ impl Hdfs {
         state.failed(during, format!("{}, but does not answer: {error}", state.describe()))
     }
 
-    /// What the NameNode and the DataNodes that run tell of themselves. DataNodes are counted from 1 in the names, as in
-    /// messages; directories from 0, as in records.
+    /// The figures of the NameNode and of the running DataNodes. In their names, DataNodes are counted from 1, as in messages, and
+    /// directories from 0, as in records.
+    ///
+    /// # Errors
+    /// When a server does not answer.
     pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        const DURING: &str = "telling its figures";
+        const DURING: &str = "reading its figures";
         let mut figures: Figures = namenode_figures(&self.namespace, NAMENODE_WEB)
             .map_err(|error| self.silent(&self.namenode, DURING, &error))?;
         let nodes = self.of_each_datanode(DURING, |address, number| {
@@ -237,9 +246,12 @@ impl Hdfs {
         Ok(figures)
     }
 
-    /// What each DataNode that runs keeps in each of its directories.
+    /// What each running DataNode stores in each of its directories.
+    ///
+    /// # Errors
+    /// When a server does not answer.
     pub fn volumes(&self) -> Result<Vec<VolumeUse>, SystemError> {
-        let nodes = self.of_each_datanode("telling its directories", |address, number| {
+        let nodes = self.of_each_datanode("reading the use of its directories", |address, number| {
             volumes(&self.namespace, address, number, &self.plan.datanodes[number])
         })?;
         Ok(nodes.into_iter().flatten().collect())
@@ -257,7 +269,10 @@ impl Hdfs {
         answers.collect()
     }
 
-    /// Waits until every block has the copies that it should have, and deleted blocks are gone.
+    /// Waits until every block has all of its copies and deleted blocks are gone.
+    ///
+    /// # Errors
+    /// When that takes longer than `limit`, or a process ends meanwhile.
     pub fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         const DURING: &str = "settling";
         let started = Instant::now();
@@ -269,7 +284,7 @@ impl Hdfs {
             }
             if started.elapsed() > limit {
                 let problem = format!(
-                    "after {:.0} s {} blocks have too few copies and {} wait for their deletion",
+                    "after {:.0} s, {} blocks have too few copies and {} wait for deletion",
                     limit.as_secs_f64(),
                     state.under_replicated_blocks,
                     state.pending_deletions
@@ -280,7 +295,10 @@ impl Hdfs {
         }
     }
 
-    /// Does what `hdfs dfs` does with these words, outside of the memory budget, and gives what it printed.
+    /// Runs `hdfs dfs` with these arguments, outside of the memory budget, and returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails, or takes longer than `limit`.
     pub fn shell(
         &self,
         words: &[&str],
@@ -294,24 +312,27 @@ impl Hdfs {
         shell.options.push(format!("-D{LOG_LEVEL}=ERROR"));
         shell.arguments = words.iter().map(|&word| word.to_owned()).collect();
         let output = shell.run(&self.programs.java, during, limit)?;
-        // Kept where it failed, for its log; what can't be removed is in the scratch directory.
+        // After a failure the folder is kept for its log. If it can't be removed, it stays in the scratch directory.
         let _ = std::fs::remove_dir_all(&shell.folder);
         Ok(output)
     }
 
-    /// Ends the NameNode, without which nothing goes on.
-    pub fn kill_namenode(&self) {
+    /// Kills the NameNode, without which nothing works.
+    pub(crate) fn kill_namenode(&self) {
         self.namenode.kill();
     }
 
-    /// Ends a DataNode, counted from 0, as if it had lost its power. It stays away.
+    /// Kills a DataNode, counted from 0, as if it had lost power. It is not restarted.
     pub fn kill_datanode(&self, number: usize) {
         if let Some(process) = self.datanodes.get(number) {
             process.kill();
         }
     }
 
-    /// Ends the DataNodes, then the NameNode, each in order or by force. An error names the first that did not end well.
+    /// Shuts down the DataNodes and then the NameNode; those that take too long are killed.
+    ///
+    /// # Errors
+    /// The first server that had to be killed or failed.
     pub fn stop(self) -> Result<(), SystemError> {
         let limit = self.stretched(STOP_LIMIT_S);
         let datanodes = end_all(&self.datanodes, limit);
@@ -328,7 +349,7 @@ fn stretched(s: f64, slow_motion: f64) -> Duration {
     Duration::try_from_secs_f64(s * slow_motion.max(1.0)).unwrap_or(Duration::MAX)
 }
 
-/// Makes the directories and the configuration.
+/// Creates the directories and the configuration.
 fn prepare(plan: &Plan, programs: &Programs) -> Result<(), SystemError> {
     let make = |directory: &Path| {
         std::fs::create_dir_all(directory).or_else(|error| {
@@ -347,12 +368,12 @@ fn is_empty(directory: &Path) -> bool {
     !directory.join("current/VERSION").exists()
 }
 
-/// Makes a new file system. Directories of DataNodes that belong to another one would keep them from starting.
+/// Formats a new file system. DataNodes refuse to start on directories that belong to another one.
 fn format(plan: &Plan, namespace: &Arc<NetworkNamespace>, programs: &Programs) -> Result<(), SystemError> {
     if let Some(used) = plan.datanodes.iter().flatten().find(|directory| !is_empty(&directory.path)) {
         return plan.failed(format!(
-            "{} has blocks of a file system whose NameNode's directory is gone: {} is empty. Both must be of one file \
-             system, or empty",
+            "{} has blocks of a file system whose NameNode's directory is gone ({} is empty): use directories of one file \
+             system, or empty ones",
             used.path.display(),
             plan.name_directory.display()
         ));

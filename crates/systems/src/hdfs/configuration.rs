@@ -6,20 +6,20 @@ use std::path::Path;
 
 use super::plan::{Plan, VolumeChoosing};
 
-/// Where the NameNode is for clients. It is written into data of systems that stand on the file system.
-pub const URI: &str = "hdfs://127.0.0.1:8020";
-pub const NAMENODE_WEB: SocketAddr = loopback(9870);
-/// The ports of the first DataNode; those of the next are `PORT_STEP` higher.
+/// The address of the NameNode for clients. Systems that run on HDFS write it into their data, so it must never change.
+pub(crate) const URI: &str = "hdfs://127.0.0.1:8020";
+pub(crate) const NAMENODE_WEB: SocketAddr = loopback(9870);
+/// The ports of the first DataNode; those of each further one are `PORT_STEP` higher.
 const DATANODE_WEB_PORT: u16 = 9864;
 const DATANODE_PORT: u16 = 9866;
 const DATANODE_CALL_PORT: u16 = 9867;
 const PORT_STEP: u16 = 100;
-/// A block may be so small if a client wants it.
+/// Clients may ask for blocks as small as this.
 const MIN_FILE_BLOCK_BYTES: u64 = 4096;
-/// The NameNode stops where its directory has less space. As shipped 100 MiB, which a scaled device need not have.
+/// The NameNode stops when its directory has less free space. The default is 100 MiB, which a scaled device may not have.
 const NAMENODE_RESERVED_BYTES: u64 = 1 << 20;
 
-/// Who all processes are.
+/// The user that all processes run as.
 const USER: &str = "root";
 
 const USED_SPACE: &str = "org.apache.hadoop.hdfs.server.datanode.fsdataset.impl.ReplicaCachingGetSpaceUsed";
@@ -28,8 +28,8 @@ const fn loopback(port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-/// Where a DataNode, counted from 0, answers for itself.
-pub fn datanode_web(number: usize) -> SocketAddr {
+/// The web address of a DataNode, counted from 0.
+pub(crate) fn datanode_web(number: usize) -> SocketAddr {
     loopback(datanode_port(DATANODE_WEB_PORT, number))
 }
 
@@ -48,15 +48,15 @@ fn core_site(plan: &Plan) -> Properties {
         ("ipc.client.rpc-timeout.ms", stretched(120_000.0)),
         ("ipc.ping.interval", stretched(60_000.0)),
         ("ipc.client.connect.timeout", stretched(20_000.0)),
-        // How much a directory holds is added up from the list of its blocks, and not by reading it with `du`.
+        // Compute the size of a directory from the list of its blocks: the default runs `du`, which reads the storage under test.
         ("fs.getspaceused.classname", USED_SPACE.to_owned()),
-        // A server that is not up yet is asked again soon.
+        // Retry soon if a server isn't up yet.
         ("ipc.client.connect.retry.interval", "200".to_owned()),
         ("ipc.client.connect.max.retries", "50".to_owned()),
     ]
 }
 
-/// `hdfs-site.xml`: what servers and clients must agree on, and what all DataNodes have in common.
+/// `hdfs-site.xml`: what servers and clients must agree on, and what is the same for all DataNodes.
 fn hdfs_site(plan: &Plan) -> Properties {
     let stretched = |ms: f64| stretched_ms(ms, plan.slow_motion);
     let text = |value: &dyn ToString| value.to_string();
@@ -65,27 +65,27 @@ fn hdfs_site(plan: &Plan) -> Properties {
         ("dfs.namenode.http-address", NAMENODE_WEB.to_string()),
         ("dfs.namenode.https-address", "127.0.0.1:9871".to_owned()),
         ("dfs.datanode.hostname", "127.0.0.1".to_owned()),
-        // Everyone in this network is us.
+        // There are no other users in this network.
         ("dfs.permissions.enabled", "false".to_owned()),
         ("dfs.replication", text(&plan.replication)),
         ("dfs.replication.max", text(&plan.datanodes.len().max(512))),
         ("dfs.blocksize", text(&plan.block_bytes)),
         ("dfs.namenode.fs-limits.min-block-size", text(&MIN_FILE_BLOCK_BYTES)),
         ("dfs.datanode.synconclose", text(&plan.sync_on_close)),
-        // Start as soon as every DataNode is there.
+        // Leave safe mode as soon as every DataNode has registered.
         ("dfs.namenode.safemode.extension", "0".to_owned()),
         ("dfs.namenode.safemode.min.datanodes", text(&plan.datanodes.len())),
         ("dfs.namenode.safemode.recheck.interval", "100".to_owned()),
         ("dfs.heartbeat.interval", "1".to_owned()),
         ("dfs.namenode.resource.du.reserved", text(&NAMENODE_RESERVED_BYTES)),
-        // A DataNode that is silent for 40 s (times slow motion) is dead, and no more chosen after 30.
+        // A silent DataNode is no longer chosen after 30 s and counts as dead after 40 s, each times slow motion.
         ("dfs.namenode.heartbeat.recheck-interval", stretched(15_000.0)),
         ("dfs.namenode.stale.datanode.interval", stretched(30_000.0)),
         ("dfs.namenode.avoid.read.stale.datanode", "true".to_owned()),
         ("dfs.namenode.avoid.write.stale.datanode", "true".to_owned()),
-        // Of three DataNodes one is soon twice as busy as the mean, and would be left out.
+        // By default a DataNode twice as busy as the mean is not chosen. With three of them that happens all the time.
         ("dfs.namenode.redundancy.considerLoad", "false".to_owned()),
-        // With as many DataNodes as copies, there is no other when one dies.
+        // If one of only as many DataNodes as copies dies, there is no replacement: writes should continue without it.
         ("dfs.client.block.write.replace-datanode-on-failure.best-effort", "true".to_owned()),
         ("dfs.client.socket-timeout", stretched(60_000.0)),
         ("dfs.datanode.socket.write.timeout", stretched(480_000.0)),
@@ -94,18 +94,18 @@ fn hdfs_site(plan: &Plan) -> Properties {
         ("dfs.datanode.bp-ready.timeout", seconds(20.0, plan.slow_motion)),
         ("dfs.namenode.reconstruction.pending.timeout-sec", seconds(300.0, plan.slow_motion)),
         ("dfs.datanode.disk.check.timeout", format!("{}s", seconds(600.0, plan.slow_motion))),
-        // What would read the data at a time of its own.
+        // Background scanners would read the storage at arbitrary times.
         ("dfs.datanode.scan.period.hours", "-1".to_owned()),
         ("dfs.datanode.directoryscan.interval", "-1".to_owned()),
-        // Every operation on a file is counted for its directory.
+        // Count every file operation per directory, for the figures.
         ("dfs.datanode.fileio.profiling.sampling.percentage", "100".to_owned()),
-        // As shipped 1 GiB, more than a scaled device may have.
+        // The default is 1 GiB, more than a scaled device may have.
         ("dfs.datanode.round-robin-volume-choosing-policy.additional-available-space", "0".to_owned()),
     ];
     if let Some(bytes) = plan.short_circuit_bytes {
         properties.extend([
             ("dfs.client.read.shortcircuit", "true".to_owned()),
-            // The newer way is told which file it is by a socket that Java reaches through Hadoop's native library alone.
+            // The newer implementation passes file descriptors over a socket, which needs Hadoop's native library.
             ("dfs.client.use.legacy.blockreader.local", "true".to_owned()),
             ("dfs.block.local-path-access.user", USER.to_owned()),
             ("dfs.client.read.shortcircuit.buffer.size", text(&bytes)),
@@ -122,8 +122,8 @@ fn hdfs_site(plan: &Plan) -> Properties {
     properties
 }
 
-/// What is one DataNode's own, as arguments of its program.
-pub fn datanode_arguments(plan: &Plan, number: usize) -> Vec<String> {
+/// The properties of a single DataNode, as arguments of its program.
+pub(crate) fn datanode_arguments(plan: &Plan, number: usize) -> Vec<String> {
     let address = |first: u16| loopback(datanode_port(first, number)).to_string();
     let directories = plan.datanodes.get(number).map(Vec::as_slice).unwrap_or_default();
     let directories = directories
@@ -146,9 +146,9 @@ fn seconds(s: f64, slow_motion: f64) -> String {
     stretched_ms(s, slow_motion)
 }
 
-/// Makes the configuration directory `folder`.
-pub fn write(plan: &Plan, folder: &Path) -> std::io::Result<()> {
-    // Web servers look for their pages on the class path and don't start without; the archives have none.
+/// Creates the configuration directory `folder`.
+pub(crate) fn write(plan: &Plan, folder: &Path) -> std::io::Result<()> {
+    // The web servers don't start without folders for their pages on the class path, and the jars have none.
     for pages in ["hdfs", "datanode"] {
         std::fs::create_dir_all(folder.join("webapps").join(pages))?;
     }
@@ -156,7 +156,7 @@ pub fn write(plan: &Plan, folder: &Path) -> std::io::Result<()> {
         ("core-site.xml", properties_file(&core_site(plan))),
         ("hdfs-site.xml", properties_file(&hdfs_site(plan))),
         ("log4j.properties", LOGGING.to_owned()),
-        // Figures are kept for ten seconds otherwise.
+        // By default figures are refreshed every ten seconds only.
         ("hadoop-metrics2.properties", "*.period=1\n".to_owned()),
     ] {
         std::fs::write(folder.join(name), text)?;
@@ -164,8 +164,8 @@ pub fn write(plan: &Plan, folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Properties as Hadoop's XML.
-pub fn properties_file<N: AsRef<str>, V: AsRef<str>>(properties: &[(N, V)]) -> String {
+/// Properties in Hadoop's XML format.
+pub(crate) fn properties_file<N: AsRef<str>, V: AsRef<str>>(properties: &[(N, V)]) -> String {
     let mut text =
         String::from("<!-- Written by underlay for one run; changes are lost. -->\n<configuration>\n");
     for (name, value) in properties {
@@ -180,9 +180,10 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The property of a Java program that says how much it logs: `ERROR` for tools, whose words are read.
-pub const LOG_LEVEL: &str = "underlay.log.level";
-/// To the standard error, so that what a tool prints stays alone; a line for every block would be most of the log.
+/// The system property for the log level. It is `ERROR` for tools, since their output is parsed.
+pub(crate) const LOG_LEVEL: &str = "underlay.log.level";
+/// Logs go to the standard error, to keep them apart from what a tool prints. Messages about single blocks are left out: they would
+/// be most of the log.
 const LOGGING: &str = "\
 underlay.log.level=INFO
 log4j.rootLogger=${underlay.log.level},out
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_blocks_needs_no_native_library() {
+    fn short_circuit_reads_need_no_native_library() {
         let mut short = plan();
         short.short_circuit_bytes = Some(36 << 10);
         let (all, before) = (hdfs_site(&short), hdfs_site(&plan()));

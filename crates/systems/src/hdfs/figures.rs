@@ -1,4 +1,4 @@
-//! What the servers tell of themselves, read from their management beans.
+//! The figures of the servers, read from their management beans.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,9 +11,9 @@ use super::plan::DataDirectory;
 use super::web::get_json;
 use crate::network_namespace::NetworkNamespace;
 
-pub type Figures = BTreeMap<String, f64>;
+pub(super) type Figures = BTreeMap<String, f64>;
 
-/// What a DataNode keeps in one of its directories.
+/// What a DataNode stores in one of its directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUse {
     /// Counted from 0, as the directories are.
@@ -21,15 +21,15 @@ pub struct VolumeUse {
     pub directory: u32,
     pub path: PathBuf,
     pub blocks: u64,
-    /// Of the blocks and their checksums.
+    /// The size of the blocks and their checksums.
     pub bytes: u64,
-    /// What the directory's file system has left, for everyone that uses it.
+    /// The free space of the directory's file system.
     pub free_bytes: u64,
 }
 
 /// Whether the file system can be used yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceState {
+pub(super) struct NamespaceState {
     /// `Operational`, or the name of its safe mode.
     pub name: String,
     pub live_datanodes: u64,
@@ -39,12 +39,12 @@ pub struct NamespaceState {
 }
 
 impl NamespaceState {
-    pub fn is_operational(&self) -> bool {
+    pub(super) fn is_operational(&self) -> bool {
         self.name == "Operational"
     }
 }
 
-/// Running totals of the NameNode: its attribute, the figure.
+/// Running totals of the NameNode: the attribute and our name for it.
 const NAMENODE_TOTALS: &[(&str, &str)] = &[
     ("TransactionsNumOps", "hdfs_namenode_transactions"),
     ("SyncsNumOps", "hdfs_namenode_syncs"),
@@ -63,7 +63,7 @@ const NAMENODE_STATES: &[(&str, &str)] = &[
     ("NumDeadDataNodes", "current_hdfs_dead_datanodes"),
     ("VolumeFailuresTotal", "current_hdfs_failed_directories"),
 ];
-/// Of all DataNodes together.
+/// Totals over all DataNodes.
 const DATANODE_TOTALS: &[(&str, &str)] = &[
     ("BytesWritten", "hdfs_written_bytes"),
     ("BytesRead", "hdfs_read_bytes"),
@@ -75,7 +75,7 @@ const DATANODE_TOTALS: &[(&str, &str)] = &[
     ("TotalWriteTime", "hdfs_write_time_ms"),
     ("TotalReadTime", "hdfs_read_time_ms"),
 ];
-/// Of one directory of one DataNode: operations on its files.
+/// Operations on the files in one directory of one DataNode.
 const DIRECTORY_TOTALS: &[(&str, &str)] = &[
     ("WriteIoRateNumOps", "writes"),
     ("ReadIoRateNumOps", "reads"),
@@ -84,7 +84,7 @@ const DIRECTORY_TOTALS: &[(&str, &str)] = &[
     ("TotalMetadataOperations", "metadata_operations"),
 ];
 
-/// The beans whose names fit `pattern`, in the answer of the server at `address`.
+/// The beans of the server at `address` whose names match `pattern`.
 fn beans(namespace: &NetworkNamespace, address: SocketAddr, pattern: &str) -> io::Result<Vec<Value>> {
     match get_json(namespace, address, &format!("/jmx?qry=Hadoop:service={pattern}"))? {
         Value::Object(mut answer) => match answer.remove("beans") {
@@ -98,11 +98,14 @@ fn beans(namespace: &NetworkNamespace, address: SocketAddr, pattern: &str) -> io
 fn strange(address: SocketAddr, problem: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        format!("{address} tells figures in a way unknown here: {problem}"),
+        format!("{address} returns its figures in an unknown format: {problem}"),
     )
 }
 
-pub fn namespace_state(namespace: &NetworkNamespace, namenode: SocketAddr) -> io::Result<NamespaceState> {
+pub(super) fn namespace_state(
+    namespace: &NetworkNamespace,
+    namenode: SocketAddr,
+) -> io::Result<NamespaceState> {
     let beans = beans(namespace, namenode, "NameNode,name=FSNamesystemState")?;
     let bean = beans.first().ok_or_else(|| strange(namenode, "no FSNamesystemState"))?;
     let count = |name: &str| bean.get(name).and_then(Value::as_u64).unwrap_or_default();
@@ -115,7 +118,7 @@ pub fn namespace_state(namespace: &NetworkNamespace, namenode: SocketAddr) -> io
     })
 }
 
-pub fn namenode_figures(namespace: &NetworkNamespace, namenode: SocketAddr) -> io::Result<Figures> {
+pub(super) fn namenode_figures(namespace: &NetworkNamespace, namenode: SocketAddr) -> io::Result<Figures> {
     let mut figures = Figures::new();
     for (bean, names) in [
         ("NameNode,name=NameNodeActivity", NAMENODE_TOTALS),
@@ -128,8 +131,8 @@ pub fn namenode_figures(namespace: &NetworkNamespace, namenode: SocketAddr) -> i
     Ok(figures)
 }
 
-/// The figures of a DataNode, counted from 0, that are added up over all, and those of its directories.
-pub fn datanode_figures(
+/// The figures of a DataNode, counted from 0, that are summed over all of them, and those of its directories.
+pub(super) fn datanode_figures(
     namespace: &NetworkNamespace,
     address: SocketAddr,
     number: usize,
@@ -166,8 +169,8 @@ fn add(figures: &mut Figures, bean: &Value, names: &[(&str, &str)], prefix: &str
     }
 }
 
-/// What the DataNode keeps in each of its directories, in their order.
-pub fn volumes(
+/// What the DataNode stores in each of its directories, in order.
+pub(super) fn volumes(
     namespace: &NetworkNamespace,
     address: SocketAddr,
     number: usize,
@@ -186,10 +189,10 @@ pub fn volumes(
 /// The attribute `VolumeInfo` is JSON in a string: an object by directory.
 fn volumes_in(beans: &[Value], number: usize, directories: &[DataDirectory]) -> Vec<VolumeUse> {
     let text = beans.iter().find_map(|bean| bean.get("VolumeInfo")?.as_str());
-    let told: BTreeMap<PathBuf, Value> =
+    let by_path: BTreeMap<PathBuf, Value> =
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let volume = |(index, directory): (usize, &DataDirectory)| {
-        let volume = told.get(&directory.path)?;
+        let volume = by_path.get(&directory.path)?;
         let count = |name: &str| volume.get(name)?.as_u64();
         Some(VolumeUse {
             datanode: u32::try_from(number).ok()?,

@@ -1,10 +1,10 @@
 #![doc = include_str!("docs.md")]
 
-pub mod cluster;
-pub mod configuration;
+mod cluster;
+pub(crate) mod configuration;
 mod figures;
-pub mod plan;
-pub mod web;
+mod plan;
+pub(crate) mod web;
 
 pub use cluster::Hdfs;
 pub use figures::VolumeUse;

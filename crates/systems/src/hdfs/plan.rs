@@ -1,52 +1,51 @@
-//! What a file system shall be like: its DataNodes, their directories, its blocks, its memory.
+//! The plan of a file system: its DataNodes, their directories, its blocks and its memory.
 
 use std::path::{Path, PathBuf};
 
 use crate::system::{SystemError, check_attached, first_data_directory};
 
 const MIB: u64 = 1 << 20;
-/// Ports are given by the DataNode's number: they stay below those that the kernel hands out.
-pub const MAX_DATANODES: usize = 200;
-/// Checksums are of so many bytes, and a block is made of whole ones.
+/// A DataNode's ports follow from its number. With this many they stay below the kernel's ephemeral ports.
+pub(super) const MAX_DATANODES: usize = 200;
+/// The bytes per checksum. A block consists of whole ones.
 const CHECKSUM_BYTES: u64 = 512;
-/// Every block is a file, a file of checksums and an entry of the NameNode's memory.
-pub const MIN_BLOCK_BYTES: u64 = 64 << 10;
+/// Smaller blocks cost too much: each is two files, with its checksums, and an entry in the NameNode's memory.
+pub(super) const MIN_BLOCK_BYTES: u64 = 64 << 10;
 
-/// A file system to be started.
+/// A file system to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The system that stands on it, which errors are of.
+    /// The system that runs on it, which errors name.
     pub system: &'static str,
-    /// The NameNode's image and edit log. An empty or missing one is formatted.
+    /// The directory of the NameNode's image and edit log. It is formatted if it is empty or missing.
     pub name_directory: PathBuf,
-    /// For each DataNode its data directories.
+    /// The data directories of each DataNode.
     pub datanodes: Vec<Vec<DataDirectory>>,
-    /// Copies of each block that a client asks for without a word of its own.
+    /// The default number of copies of each block.
     pub replication: u32,
-    /// The same of the size of blocks: a multiple of 512 bytes.
+    /// The default size of blocks: a multiple of 512 bytes.
     pub block_bytes: u64,
     pub volume_choosing: VolumeChoosing,
-    /// A DataNode writes a block out to its device when it is complete. As shipped, it does not.
+    /// Whether a DataNode syncs a block to its device when it is complete. By default it does not.
     pub sync_on_close: bool,
-    /// Clients open the files of blocks themselves and read so many bytes of them at once, and no DataNode sends them
-    /// (short-circuit reads). `None`, as shipped: a DataNode reads ahead of what was asked for, and sends until nobody takes
-    /// it any more.
+    /// Short-circuit reads: clients open the files of blocks themselves and read this many bytes at once. `None`, the default: a
+    /// DataNode reads ahead of the requested range and sends until the client stops receiving.
     pub short_circuit_bytes: Option<u64>,
-    /// Off the storage under test: configuration, logs, temporary files. It is made.
+    /// For configuration, logs and temporary files; not on the storage under test. It is created.
     pub scratch: PathBuf,
     pub heaps: Heaps,
-    /// How many times slower than its model the storage is; timeouts are longer by so much.
+    /// How many times slower than its model the storage is. Timeouts are multiplied by it.
     pub slow_motion: f64,
 }
 
-/// A directory of a DataNode, and what the file system shall take its device for.
+/// A directory of a DataNode, with the type of its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDirectory {
     pub path: PathBuf,
     pub storage_type: StorageType,
 }
 
-/// What storage policies tell devices apart by. Under the policy that files have as shipped, blocks go to `Disk` alone.
+/// The device types that storage policies choose by. Under the default policy, blocks go to `Disk` only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StorageType {
     #[default]
@@ -68,10 +67,10 @@ impl StorageType {
 /// How a DataNode chooses the directory of a new block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VolumeChoosing {
-    /// One after another, whatever they are: as shipped.
+    /// In turn, regardless of their type and space. This is the default.
     #[default]
     RoundRobin,
-    /// Those with more space more often, when the difference is larger than `threshold_bytes` (10 GiB as shipped).
+    /// Prefers those with more space if the difference exceeds `threshold_bytes` (10 GiB by default).
     AvailableSpace { threshold_bytes: u64 },
 }
 
@@ -82,19 +81,19 @@ pub struct Heaps {
     pub datanode_bytes: u64,
 }
 
-/// What a Java machine takes beside its heap: code, classes, threads. Measured after writing 3.6 GB: 66 to 72 MiB.
+/// What Java needs besides its heap for code, classes and threads. Measured after writing 3.6 GB: 66 to 72 MiB.
 const JAVA_OWN_BYTES: u64 = 88 * MIB;
-/// For buffers between files and the network.
-pub const DATANODE_DIRECT_BYTES: u64 = 32 * MIB;
+/// Direct buffers between files and the network.
+pub(super) const DATANODE_DIRECT_BYTES: u64 = 32 * MIB;
 const MIN_NAMENODE_BYTES: u64 = 64 * MIB;
 const MIN_DATANODE_BYTES: u64 = 64 * MIB;
 const MAX_NAMENODE_BYTES: u64 = 1024 * MIB;
 const MAX_DATANODE_BYTES: u64 = 512 * MIB;
-/// Of a budget, what each server's heap may grow to beyond the least.
+/// The part of a budget that each server's heap may take: one over this.
 const HEAP_SHARE: u64 = 24;
 
 impl Heaps {
-    /// Heaps for a budget of which other things need their part too: the least ones, unless it is large.
+    /// Heaps for a budget that is shared with other processes: the minimum, unless the budget is large.
     pub fn of(budget_bytes: u64) -> Heaps {
         let share = budget_bytes / HEAP_SHARE / MIB * MIB;
         Heaps {
@@ -103,7 +102,7 @@ impl Heaps {
         }
     }
 
-    /// The most that the servers of a file system of `datanodes` DataNodes take, page cache aside.
+    /// The maximum memory of a NameNode and `datanodes` DataNodes, without the page cache.
     pub fn resident_bytes(&self, datanodes: u64) -> u64 {
         let namenode = self.namenode_bytes + JAVA_OWN_BYTES;
         let datanode = self.datanode_bytes + DATANODE_DIRECT_BYTES + JAVA_OWN_BYTES;
@@ -112,9 +111,11 @@ impl Heaps {
 }
 
 impl Plan {
-    /// A directory of each DataNode on each of `data`, the directories of the attached storage: `hdfs/datanode-1` and so on.
-    /// All share the devices, as if the machine were the average one of a cluster. A directory that is missing is an error:
-    /// made here, it would lie on whatever is under the missing mount.
+    /// Gives each DataNode a directory on each of `data`, the directories of the attached storage: `hdfs/datanode-1` and so on. All of
+    /// them share the devices, as if the machine were the average one of a cluster.
+    ///
+    /// # Errors
+    /// When a directory of `data` is missing: created here, it would be on whatever is below the missing mount.
     pub fn on_each(
         system: &'static str,
         data: &[(PathBuf, StorageType)],
@@ -129,7 +130,10 @@ impl Plan {
         Ok((1..=datanodes).map(|node| data.iter().map(|each| place(node, each)).collect()).collect())
     }
 
-    /// What is wrong with it, as an error of the system.
+    /// Checks that HDFS can be started like this.
+    ///
+    /// # Errors
+    /// What is wrong, with the setting if there is one.
     pub fn check(&self) -> Result<(), SystemError> {
         let setting = |key: &str, problem: String| {
             Err(SystemError::Setting { system: self.system, key: key.to_owned(), problem })
@@ -160,14 +164,14 @@ impl Plan {
         Ok(())
     }
 
-    /// Lists of directories are divided by commas, and `${` begins a variable.
+    /// Hadoop separates directories by commas and expands `${`.
     fn check_path(&self, path: &Path) -> Result<(), SystemError> {
         let Some(text) = path.to_str() else {
             return self.failed(format!("{} is not UTF-8, which Java needs", path.display()));
         };
         if !path.is_absolute() || text.contains([',', '\n']) || text.contains("${") {
             return self.failed(format!(
-                "'{}' can't be a directory of Hadoop's: it must be absolute, without commas and '${{'",
+                "'{}' can't be used as a directory of Hadoop's: the path must be absolute, without commas and '${{'",
                 text.escape_debug()
             ));
         }
@@ -183,7 +187,7 @@ impl Plan {
 pub(super) mod tests {
     use super::*;
 
-    pub fn plan() -> Plan {
+    pub(crate) fn plan() -> Plan {
         let directory = |node: u32, disk: u32| DataDirectory {
             path: format!("/mnt/disk-{disk}/hdfs/datanode-{node}").into(),
             storage_type: if disk == 1 { StorageType::Ssd } else { StorageType::Disk },

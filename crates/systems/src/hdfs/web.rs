@@ -1,4 +1,4 @@
-//! What servers tell of themselves over HTTP, asked from inside their network.
+//! Requests to the web servers of Hadoop, from inside their network.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,22 +8,23 @@ use serde_json::Value;
 
 use crate::network_namespace::NetworkNamespace;
 
-/// A server that does not answer in this time is stuck; those that are busy answer later than usual.
+/// A server that takes longer is stuck. Busy ones take a few seconds.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
-/// No answer is as long; a longer one is cut off, which makes it no JSON.
+/// Answers are shorter. A longer one is cut off, and then fails to parse.
 const MAX_BYTES: u64 = 32 << 20;
 
 /// The JSON at `path` of the server at `address` in the network `namespace`.
-pub fn get_json(namespace: &NetworkNamespace, address: SocketAddr, path: &str) -> io::Result<Value> {
+pub(crate) fn get_json(namespace: &NetworkNamespace, address: SocketAddr, path: &str) -> io::Result<Value> {
     let answer = namespace.within(|| get(address, path))??;
-    serde_json::from_slice(&answer).map_err(|error| invalid(format!("{address}{path} is no JSON: {error}")))
+    serde_json::from_slice(&answer)
+        .map_err(|error| invalid(format!("{address}{path} did not return JSON: {error}")))
 }
 
 fn invalid(problem: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
-/// The body of the answer. The oldest version of the protocol is enough: the server closes when it is done.
+/// The body of the answer. HTTP/1.0 is enough: the server closes the connection after its answer.
 fn get(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;

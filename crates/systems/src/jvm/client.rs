@@ -1,15 +1,16 @@
-//! The generator's side of the child.
+//! The load generator's side of the child.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use underlay_sync::Mutex;
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 use super::hop::Hop;
 use crate::connection::Connection;
 use crate::wire::{Opcode, Reply};
 
-/// A connection to the child, and there a client of the system.
+/// A connection to the child, where it has a client of the system.
 #[derive(Debug)]
 pub struct JvmClient {
     connection: Connection,
@@ -32,7 +33,7 @@ impl JvmClient {
         let started = Instant::now();
         let reply = self.connection.call(opcode, fields, number, key, values)?;
         if let Some(hop) = &self.hop {
-            hop.lock().unwrap_or_else(PoisonError::into_inner).note(started.elapsed(), reply.service_ns);
+            hop.lock().note(started.elapsed(), reply.service_ns);
         }
         Ok((reply.outcome(), reply))
     }

@@ -1,27 +1,28 @@
-//! What the way to the child and back costs: a call's round trip without the time in the driver.
+//! The overhead of the child: the round trip of a call without the time in the driver.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use underlay_sync::Mutex;
 
 use crate::figures::CURRENT;
 
-/// A minute, in nanoseconds: a longer way counts as this.
+/// A minute in nanoseconds. Longer hops count as this.
 const MAX_NS: u64 = 60_000_000_000;
-/// Enough for differences of a percent, in 20 KB a connection.
+/// Resolves differences of a percent and takes 20 KB per connection.
 const DIGITS: u8 = 2;
 
 /// The hops of all connections.
 #[derive(Debug, Default)]
-pub struct Hops {
+pub(super) struct Hops {
     connections: Mutex<Vec<Arc<Mutex<Hop>>>>,
 }
 
-/// The hops of one connection. Its own, so that connections don't wait for each other to note theirs.
+/// The hops of one connection. Each connection has its own, so that they don't contend when they record them.
 #[derive(Debug)]
-pub struct Hop {
+pub(super) struct Hop {
     calls: u64,
     hop_ns: u64,
     driver_ns: u64,
@@ -34,10 +35,10 @@ impl Hop {
         Some(Hop { calls: 0, hop_ns: 0, driver_ns: 0, hops })
     }
 
-    /// A call took `round_trip` in all, `driver_ns` of it in the driver.
-    pub fn note(&mut self, round_trip: Duration, driver_ns: u64) {
+    /// Records a call that took `round_trip` in all, `driver_ns` of it in the driver.
+    pub(super) fn note(&mut self, round_trip: Duration, driver_ns: u64) {
         let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
-        // The two clocks are the same one in all but name; whichever process was lying, a hop is not negative.
+        // Both processes read the same clock, but a driver may report anything. A hop is never negative.
         let hop_ns = round_trip_ns.saturating_sub(driver_ns);
         self.calls += 1;
         self.hop_ns = self.hop_ns.saturating_add(hop_ns);
@@ -55,27 +56,27 @@ impl Hop {
 }
 
 impl Hops {
-    /// The place for one connection's. Its totals count to the end of `self`, its percentiles until all connections are gone
-    /// and new ones come.
-    pub fn connection(&self) -> Option<Arc<Mutex<Hop>>> {
+    /// Registers a connection. Its totals are kept as long as `self`, its percentiles until all connections are gone and new ones are
+    /// made.
+    pub(super) fn connection(&self) -> Option<Arc<Mutex<Hop>>> {
         let hop = Arc::new(Mutex::new(Hop::new()?));
-        let mut connections = lock(&self.connections);
+        let mut connections = self.connections.lock();
         if connections.iter().all(is_gone) {
             put_gone_together(&mut connections);
             if let Some(gone) = connections.first() {
-                lock(gone).hops.reset();
+                gone.lock().hops.reset();
             }
         }
         connections.push(Arc::clone(&hop));
         Some(hop)
     }
 
-    /// Running totals of calls and of seconds; the percentiles are of the connections since there was none.
-    pub fn figures(&self) -> BTreeMap<String, f64> {
-        let mut connections = lock(&self.connections);
+    /// Running totals of calls and seconds, and percentiles since there last was no connection.
+    pub(super) fn figures(&self) -> BTreeMap<String, f64> {
+        let mut connections = self.connections.lock();
         put_gone_together(&mut connections);
         let Some(mut all) = Hop::new() else { return BTreeMap::new() };
-        connections.iter().for_each(|hop| all.add(&lock(hop)));
+        connections.iter().for_each(|hop| all.add(&hop.lock()));
         let mut figures = BTreeMap::from([
             ("client_calls".to_owned(), all.calls as f64),
             ("client_driver_seconds".to_owned(), all.driver_ns as f64 / 1e9),
@@ -95,7 +96,7 @@ fn is_gone(hop: &Arc<Mutex<Hop>>) -> bool {
     Arc::strong_count(hop) == 1
 }
 
-/// Keeps one place for all connections that are gone, the first: a study makes thousands.
+/// Merges all connections that are gone into the first entry, since a study makes thousands of them.
 fn put_gone_together(connections: &mut Vec<Arc<Mutex<Hop>>>) {
     if connections.iter().filter(|&hop| is_gone(hop)).count() < 2 {
         return;
@@ -104,15 +105,11 @@ fn put_gone_together(connections: &mut Vec<Arc<Mutex<Hop>>>) {
     connections.retain(|hop| {
         let keep = !is_gone(hop);
         if !keep {
-            gone.add(&lock(hop));
+            gone.add(&hop.lock());
         }
         keep
     });
     connections.insert(0, Arc::new(Mutex::new(gone)));
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -125,11 +122,11 @@ mod tests {
         assert!(!hops.figures().contains_key("current_client_hop_p50_us"));
         let (first, second) = (hops.connection().unwrap(), hops.connection().unwrap());
         for _ in 0..98 {
-            lock(&first).note(Duration::from_micros(110), 100_000);
+            first.lock().note(Duration::from_micros(110), 100_000);
         }
-        lock(&second).note(Duration::from_micros(1500), 1_000_000);
+        second.lock().note(Duration::from_micros(1500), 1_000_000);
         // A driver that claims more than the round trip.
-        lock(&second).note(Duration::from_micros(10), 10_000_000);
+        second.lock().note(Duration::from_micros(10), 10_000_000);
         let expected = [
             ("client_calls", 100.0),
             ("client_hop_seconds", (98.0 * 10.0 + 500.0) / 1e6),
@@ -151,13 +148,13 @@ mod tests {
         drop(first);
         check(&expected);
         let third = hops.connection().unwrap();
-        lock(&third).note(Duration::from_millis(2), 0);
+        third.lock().note(Duration::from_millis(2), 0);
         check(&[("client_calls", 101.0), ("current_client_hop_p50_us", 2000.0)]);
         drop(third);
         for _ in 0..100 {
             drop(hops.connection().unwrap());
         }
         check(&[("client_calls", 101.0)]);
-        assert!(lock(&hops.connections).len() <= 2);
+        assert!(hops.connections.lock().len() <= 2);
     }
 }

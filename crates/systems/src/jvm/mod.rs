@@ -1,6 +1,6 @@
 //! The child process for systems whose client is written in Java: a driver, which is one small Java type
-//! (`jvm/src/main/java/underlay/jvm/Driver.java`), behind the framed messages of [`crate::wire`]. A connection of the
-//! generator's thread is a connection of the child is a client of the system.
+//! (`jvm/src/main/java/underlay/jvm/Driver.java`), behind the framed messages of [`crate::wire`]. Each thread of the load generator
+//! has one connection to the child, for which the child has one client of the system.
 
 mod client;
 mod hop;
@@ -10,4 +10,5 @@ mod sources;
 
 pub use client::JvmClient;
 pub use process::{JvmChild, Spec};
-pub use sources::{ACCUMULO, ACCUMULO_DRIVER, CHILD, MAY_CONNECT, MEMORY_DRIVER};
+pub(crate) use sources::{ACCUMULO, ACCUMULO_DRIVER};
+pub use sources::{MAY_CONNECT, MEMORY_DRIVER};

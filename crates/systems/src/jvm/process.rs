@@ -1,4 +1,4 @@
-//! The child's process: how it starts, what it is asked beside operations, how it ends.
+//! The process of the child: how it starts, what it is asked besides operations, and how it ends.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use underlay_workload::client::{ClientError, FieldValues, Fields};
 
@@ -17,7 +17,7 @@ use super::properties;
 use super::sources::CHILD;
 use crate::child::{Child, ChildState, OBITUARY_WAIT};
 use crate::connection::{Connection, SocketPath};
-use crate::java::{ClassPath, Java};
+use crate::java::{ClassPath, Java, without_options_of_the_user};
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{Memory, Progress, SystemError};
 use crate::wire::Opcode;
@@ -25,45 +25,45 @@ use crate::wire::Opcode;
 const MAIN: &str = "underlay.jvm.Server";
 /// The smallest heap in which the child and a client library start.
 const MIN_HEAP_BYTES: u64 = 16 << 20;
-/// What a Java machine needs beside its heap, each with a bound of its own. A connection's thread takes what it touches of its
-/// stack, some tens of kilobytes.
+/// Limits for everything that Java needs besides its heap. A connection's thread uses only the part of its stack that it touches,
+/// some tens of kilobytes.
 const OPTIONS: [&str; 9] = [
-    // Its pauses on a small heap are short, and it has no threads that would take the cores from the system.
+    // Its pauses on a small heap are short, and it has no threads that compete with the system for the cores.
     "-XX:+UseSerialGC",
     "-XX:MaxMetaspaceSize=128m",
     "-XX:ReservedCodeCacheSize=64m",
     "-XX:MaxDirectMemorySize=64m",
     "-Xss512k",
-    // A thread keeps a direct buffer as long as the longest message that it ever sent, unless it is longer than this.
+    // Each thread caches a direct buffer of the size of the longest message that it ever sent, unless that is longer than this.
     "-Djdk.nio.maxCachedBufferSize=262144",
-    // Out of memory, some thread dies and the others wait for it: an end that is seen is better.
+    // After an OutOfMemoryError one thread dies and the others wait for it forever. It is better to end visibly.
     "-XX:+ExitOnOutOfMemoryError",
     "-XX:-UsePerfData",
     "-Dfile.encoding=UTF-8",
 ];
 const CONNECT_POLL: Duration = Duration::from_millis(10);
-/// Settling, or a command, may notice its limit this much later.
+/// How much later than its limit settling or a command may end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What to start.
+/// How to start a child.
 #[derive(Debug)]
 pub struct Spec<'a> {
-    /// The system that the child is a part of: errors are its.
+    /// The system that the child belongs to, which errors name.
     pub system: &'static str,
     /// The driver's class.
     pub driver: &'a str,
-    /// Where that class and its libraries are; the child's own classes come by themselves.
+    /// Where that class and its libraries are. The child's own classes are added to it.
     pub class_path: ClassPath,
-    /// For the driver. They are handed over in a file that none but this user can read, and that is gone when the driver has them.
+    /// The properties of the driver. They are passed in a file that only this user can read, which is deleted once they have been read.
     pub properties: BTreeMap<String, String>,
-    /// More options of the Java machine: `-Dname=value`, `--add-opens=...`.
+    /// More options of Java: `-Dname=value`, `--add-opens=...`.
     pub options: Vec<String>,
     /// For the socket, the log (`jvm-NAME.log`) and temporary files.
     pub scratch: &'a Path,
     pub heap_bytes: u64,
-    /// The cgroups that the process joins, and the budget that a kill for want of memory is blamed on.
+    /// The cgroups that the process joins, and the budget that is named if the kernel kills it.
     pub memory: &'a Memory,
-    /// The network that it shall be in.
+    /// The network that it runs in.
     pub namespace: Option<&'a NetworkNamespace>,
     /// How long an operation may take.
     pub timeout: Duration,
@@ -81,19 +81,25 @@ pub struct JvmChild {
 }
 
 impl JvmChild {
-    /// Compiles what [`start`](Self::start) needs, which does so too, without a word meanwhile: the folder of classes that
-    /// drivers are compiled against.
+    /// Compiles the classes of the child and returns their folder, which drivers are compiled against. [`start`](Self::start) does this
+    /// as well, but without reporting progress.
+    ///
+    /// # Errors
+    /// When there is no Java, or compiling fails.
     pub fn prepare(system: &'static str, progress: &dyn Fn(&Progress)) -> Result<PathBuf, SystemError> {
         CHILD.classes(system, &ClassPath::new(), progress)
     }
 
     /// Starts the child and waits until its driver is open.
+    ///
+    /// # Errors
+    /// When there is no Java, the heap is too small, or the child or its driver does not start.
     pub fn start(spec: &Spec<'_>) -> Result<JvmChild, SystemError> {
         let system = spec.system;
         let failed = |problem: String| SystemError::starting(system, problem);
         if spec.heap_bytes < MIN_HEAP_BYTES {
             return Err(failed(format!(
-                "a heap of {:.1} MiB is too small for the process of its client: it needs {} MiB",
+                "a heap of {:.1} MiB is too small for its client process, which needs {} MiB",
                 spec.heap_bytes as f64 / f64::from(1 << 20),
                 MIN_HEAP_BYTES >> 20
             )));
@@ -104,12 +110,12 @@ impl JvmChild {
             failed(format!("can't make the directory {}: {error}", spec.scratch.display()))
         })?;
         let socket = SocketPath::new(spec.scratch, system)
-            .map_err(|error| failed(format!("can't make a place for its socket: {error}")))?;
+            .map_err(|error| failed(format!("can't create a path for its socket: {error}")))?;
         let properties = PropertiesFile::write(
             spec.scratch.join(format!("jvm-{}.properties", socket.name())),
             &properties::text(&spec.properties),
         )
-        .map_err(|error| failed(format!("can't hand its driver's properties over: {error}")))?;
+        .map_err(|error| failed(format!("can't write the properties of its driver: {error}")))?;
         let mut class_path = ClassPath::new().with_classes(&classes).to_argument();
         if !spec.class_path.is_empty() {
             class_path.push(":");
@@ -126,12 +132,8 @@ impl JvmChild {
             .arg(MAIN)
             .arg(socket.as_path())
             .arg(spec.driver)
-            .arg(&properties.path)
-            .env("MALLOC_ARENA_MAX", "2")
-            .env_remove("JAVA_TOOL_OPTIONS")
-            .env_remove("_JAVA_OPTIONS")
-            .env_remove("JDK_JAVA_OPTIONS")
-            .env_remove("CLASSPATH");
+            .arg(&properties.path);
+        without_options_of_the_user(&mut command);
         if let Some(namespace) = spec.namespace {
             namespace.enter(&mut command);
         }
@@ -143,30 +145,27 @@ impl JvmChild {
     }
 
     fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
-        let (started, state) = (Instant::now(), self.child.state());
-        loop {
-            if Connection::open(self.socket.as_path(), self.timeout, Arc::clone(state)).is_ok() {
-                return Ok(());
+        let state = self.child.state();
+        let ready = state.wait_until("starting", "accepting connections", limit, CONNECT_POLL, &|| {
+            Ok(Connection::open(self.socket.as_path(), self.timeout, Arc::clone(state)).is_ok())
+        });
+        // The process has the name of the system, whose servers may be fine.
+        ready.map_err(|error| match error {
+            SystemError::Failed { system, during, problem, log_tail } => {
+                SystemError::Failed { system, during, problem: format!("its client: {problem}"), log_tail }
             }
-            if state.wait(CONNECT_POLL) {
-                return Err(state.failed("starting", format!("its client: {}", state.describe())));
-            }
-            if started.elapsed() > limit {
-                let problem = format!(
-                    "its client is not ready after {:.0} s: {}",
-                    limit.as_secs_f64(),
-                    state.describe()
-                );
-                return Err(state.failed("starting", problem));
-            }
-        }
+            other => other,
+        })
     }
 
     pub fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
 
-    /// A connection for one thread, and in the child a client of the system with these options, which are the driver's own.
+    /// Opens a connection for one thread, for which the child creates a client of the system. The options are those of the driver.
+    ///
+    /// # Errors
+    /// When the child is gone, or its client can't reach the system.
     pub fn connect(&self, options: &[(&str, &str)]) -> Result<JvmClient, SystemError> {
         const DURING: &str = "connecting";
         let mut connection = self.open(DURING, self.timeout)?;
@@ -174,45 +173,60 @@ impl JvmChild {
         for (number, text) in (0..).zip(options.iter().flat_map(|&(name, value)| [name, value])) {
             values.push(number, text.as_bytes());
         }
-        // At once: a client that can't reach the system is better known now than at its first operation.
+        // Create the client now, so that one that can't reach the system fails here and not at its first operation.
         connection
             .call(Opcode::Open, Fields::All, 0, b"", Some(&values))
             .map_err(|error| self.explain(DURING, error))?;
         Ok(JvmClient::new(connection, self.hops.connection()))
     }
 
-    /// `Err` when the process has ended, or gives no answer.
+    /// Checks that the child answers.
+    ///
+    /// # Errors
+    /// When its process has ended, or does not answer.
     pub fn health(&self) -> Result<(), SystemError> {
         self.request("running", Opcode::Ping, 0, "", "", self.timeout).map(drop)
     }
 
-    /// The driver's figures, and those of the way to it: `client_calls`, `client_driver_seconds` and `client_hop_seconds` in
-    /// all, `current_client_hop_p50_us` and `..._p99_us` of the clients since there was none. All of this machine's clock.
+    /// The driver's figures, and those of the hop to it: the totals `client_calls`, `client_driver_seconds` and `client_hop_seconds`,
+    /// and `current_client_hop_p50_us` and `..._p99_us` since there last was no client. All are by this machine's clock.
+    ///
+    /// # Errors
+    /// When the child does not answer, or not with numbers.
     pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         let mut figures = self.numbers(Opcode::Figures)?;
         figures.extend(self.hops.figures());
         Ok(figures)
     }
 
-    /// The driver's gauges: those of its figures that say how much runs in the background.
+    /// The driver's gauges: those of its figures that say how much is running in the background.
+    ///
+    /// # Errors
+    /// When the child does not answer, or not with numbers.
     pub fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         self.numbers(Opcode::Gauges)
     }
 
     fn numbers(&self, opcode: Opcode) -> Result<BTreeMap<String, f64>, SystemError> {
-        const DURING: &str = "telling its figures";
-        // The driver has the timeout to itself: its own words say more than a silence.
+        const DURING: &str = "reading its figures";
+        // Wait longer than the driver's own timeout, because its error says more than ours would.
         let text = self.request(DURING, opcode, 0, "", "", self.patience(Duration::ZERO))?;
         serde_json::from_str(&text)
             .map_err(|error| self.state().failed(DURING, format!("its answer can't be read: {error}")))
     }
 
-    /// Lets the driver bring the data to rest, within `limit`.
+    /// Lets the driver flush the data and wait for background work, within `limit`.
+    ///
+    /// # Errors
+    /// When it fails or takes longer.
     pub fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         self.request("settling", Opcode::Settle, millis(limit), "", "", self.patience(limit)).map(drop)
     }
 
-    /// Lets the driver do something that it alone knows, within `limit`: its answer.
+    /// Runs a command of the driver within `limit` and returns its answer.
+    ///
+    /// # Errors
+    /// When it fails or takes longer.
     pub fn command(
         &self,
         during: &'static str,
@@ -223,21 +237,19 @@ impl JvmChild {
         self.request(during, Opcode::Command, millis(limit), name, argument, self.patience(limit))
     }
 
-    /// Ends it at once: requests under way fail.
+    /// Kills it. Pending requests fail.
     pub fn kill(&self) {
         self.child.kill();
     }
 
-    /// Closes the driver, and waits for the process to end.
+    /// Closes the driver and waits for the process to end.
+    ///
+    /// # Errors
+    /// When closing fails, or the process had to be killed after `limit`.
     pub fn stop(self, limit: Duration) -> Result<(), SystemError> {
         const DURING: &str = "stopping";
         self.request(DURING, Opcode::Stop, 0, "", "", limit)?;
-        let state = self.child.state();
-        if !state.wait(limit) {
-            let problem = format!("process {} closed its client but did not end; it was killed", state.pid());
-            return Err(state.failed(DURING, problem));
-        }
-        if state.ended_well() { Ok(()) } else { Err(state.failed(DURING, state.describe())) }
+        self.child.wait_for_end(limit)
     }
 
     fn patience(&self, limit: Duration) -> Duration {
@@ -247,7 +259,7 @@ impl JvmChild {
     fn open(&self, during: &'static str, timeout: Duration) -> Result<Connection, SystemError> {
         let state = self.child.state();
         Connection::open(self.socket.as_path(), timeout, Arc::clone(state)).map_err(|error| {
-            // A process that is being killed closes its socket a moment before it is seen dead.
+            // The kernel closes the sockets of a killed process a moment before it can be reaped.
             let problem = match state.wait(OBITUARY_WAIT) {
                 true => state.describe(),
                 false => format!("can't connect to process {}: {error}", state.pid()),
@@ -256,7 +268,7 @@ impl JvmChild {
         })
     }
 
-    /// One request on a connection of its own; the reply's text.
+    /// Sends one request on a new connection and returns the text of the reply.
     fn request(
         &self,
         during: &'static str,
@@ -283,10 +295,10 @@ impl JvmChild {
             ClientError::Timeout(limit) => {
                 let seconds = limit.as_secs_f64();
                 let problem =
-                    format!("its client, process {}, gives no answer within {seconds:.1} s", state.pid());
+                    format!("its client (process {}) did not answer within {seconds:.1} s", state.pid());
                 state.failed(during, problem)
             }
-            // The driver's own words say it all; the log is of other things.
+            // The driver's own message is complete, and the log is about other things.
             ClientError::System(problem) => SystemError::failed(state.system(), during, problem),
             ClientError::Lost(problem) => state.failed(during, format!("its client: {problem}")),
         }
@@ -297,7 +309,7 @@ fn millis(limit: Duration) -> u64 {
     u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The driver's properties on their way to it. Removed here too, for a child that did not come so far.
+/// The file of the driver's properties. The child deletes it; dropping this does as well, in case the child did not get that far.
 struct PropertiesFile {
     path: PathBuf,
 }
@@ -313,7 +325,7 @@ impl PropertiesFile {
 
 impl Drop for PropertiesFile {
     fn drop(&mut self) {
-        // The child has removed it when all went well.
+        // Fails if the child has deleted it, as it should.
         let _ = std::fs::remove_file(&self.path);
     }
 }

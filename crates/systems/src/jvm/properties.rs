@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// A file of properties as `java.util.Properties` reads it.
-pub fn text(properties: &BTreeMap<String, String>) -> String {
+pub(super) fn text(properties: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
     for (name, value) in properties {
         escape(name, &mut text);

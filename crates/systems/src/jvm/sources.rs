@@ -10,7 +10,7 @@ macro_rules! java {
 }
 
 /// The child itself, and its driver in memory. Needs no library.
-pub static CHILD: JavaSources = JavaSources {
+pub(crate) static CHILD: JavaSources = JavaSources {
     name: "jvm-child",
     files: &[
         java!("underlay/jvm/Conversation.java"),
@@ -29,11 +29,11 @@ pub static CHILD: JavaSources = JavaSources {
 /// The property that lists what the child may connect to, whatever its driver is: see `MayConnect.java`.
 pub const MAY_CONNECT: &str = "may-connect";
 
-/// The driver that keeps records in the child's own memory: what the way there costs, and what operations mean.
+/// The driver that keeps records in the child's own memory, for measuring the overhead and testing operations.
 pub const MEMORY_DRIVER: &str = "underlay.jvm.MemoryDriver";
 
 /// The driver for Accumulo: compiled against the child's classes and the jars of Accumulo's client.
-pub static ACCUMULO: JavaSources = JavaSources {
+pub(crate) static ACCUMULO: JavaSources = JavaSources {
     name: "accumulo-driver",
     files: &[
         java!("underlay/accumulo/AccumuloDriver.java"),
@@ -44,5 +44,5 @@ pub static ACCUMULO: JavaSources = JavaSources {
     ],
 };
 
-/// The class that [`ACCUMULO`] is there for. What it takes is written down with it.
-pub const ACCUMULO_DRIVER: &str = "underlay.accumulo.AccumuloDriver";
+/// The driver's class, which documents its properties.
+pub(crate) const ACCUMULO_DRIVER: &str = "underlay.accumulo.AccumuloDriver";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::setting;
+use crate::setting::{Kind as _, Mistakes, OneOf};
 
 /// What `null` takes of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,12 +14,12 @@ pub(super) enum Values {
     LeftOut,
 }
 
-const VALUES: [(&str, Values); 2] = [("made", Values::Made), ("none", Values::LeftOut)];
+const VALUES: OneOf<Values> = OneOf(&[("made", Values::Made), ("none", Values::LeftOut)]);
 
 /// Everything that is wrong, each with what was expected.
-pub(super) fn check(settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+pub(super) fn check(settings: &BTreeMap<String, String>) -> Mistakes {
     let problem = |(key, value): (&String, &String)| match key.as_str() {
-        "values" => setting::one_of(value, &VALUES).err().map(|problem| (key.clone(), problem)),
+        "values" => VALUES.read(value).err().map(|problem| (key.clone(), problem)),
         _ => Some((key.clone(), "null has no such setting: leave it out".to_owned())),
     };
     settings.iter().filter_map(problem).collect()
@@ -27,11 +27,11 @@ pub(super) fn check(settings: &BTreeMap<String, String>) -> Vec<(String, String)
 
 /// The setting, once it was checked.
 pub(super) fn values(settings: &BTreeMap<String, String>) -> Values {
-    settings.get("values").and_then(|value| setting::one_of(value, &VALUES).ok()).unwrap_or_default()
+    settings.get("values").and_then(|value| VALUES.read(value).ok()).unwrap_or_default()
 }
 
 pub(super) fn applied(values: Values) -> BTreeMap<String, String> {
-    [("values".to_owned(), setting::name_of(values, &VALUES))].into()
+    [("values".to_owned(), VALUES.show(&values))].into()
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
         assert_eq!((check(&none), values(&none)), (Vec::new(), Values::LeftOut));
         assert_eq!(applied(Values::LeftOut), none);
         let wrong = check(&settings("values", "some"));
-        assert_eq!(wrong, [("values".to_owned(), "expected one of made, none".to_owned())]);
+        assert_eq!(wrong, [("values".to_owned(), "expected one of made, none, not 'some'".to_owned())]);
         let unknown = check(&settings("wal", "sync"));
         assert_eq!(unknown, [("wal".to_owned(), "null has no such setting: leave it out".to_owned())]);
     }

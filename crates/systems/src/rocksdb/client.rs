@@ -1,13 +1,13 @@
-//! The generator's side of the engine.
+//! The load generator's side of the engine.
 
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 use crate::connection::Connection;
 use crate::wire::Opcode;
 
-/// A connection to the engine's process.
+/// A connection to the process of the engine.
 #[derive(Debug)]
-pub struct RocksdbClient {
+pub(super) struct RocksdbClient {
     connection: Connection,
 }
 

@@ -8,52 +8,53 @@ use ::rocksdb::{
     WriteOptions,
 };
 
-use crate::setting::{expected_one_of, share, within};
+use crate::setting::{Mistakes, OneOf, Optional, Share, Whole, settings};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Below this the process itself would crowd out what is to be measured.
-pub const MIN_BUDGET_BYTES: u64 = 24 * MIB;
-/// Memtables that exist at once: one is filled, the others wait to be written.
+/// With less, the process itself would use up the memory that the measurement is about.
+pub(crate) const MIN_BUDGET_BYTES: u64 = 24 * MIB;
+/// The number of memtables: one is being filled, the others wait to be flushed.
 const MEMTABLES: u64 = 4;
-/// A share is from this...
-const MIN_SHARE: f64 = 0.01;
-/// ...to where nothing would be left for the process.
+/// Above this nothing would be left for the process.
 const MAX_SHARES: f64 = 0.9;
+const SHARE: Share = Share(0.01..=MAX_SHARES);
 
-/// What a study may set, as [`crate::system::Capabilities`] gives it.
-pub const SETTINGS: &[(&str, &str)] = &[
-    (
-        "block_cache_share",
-        "part of the memory budget for the block cache, indexes and filters in it: 0.35, or 0.6 with io = direct",
-    ),
-    ("write_buffer_share", "part of the memory budget for all write buffers together: 0.15"),
-    ("compression", "of data blocks: none (default), lz4, zstd or snappy, as far as the library has them"),
-    (
-        "io",
-        "buffered (default: through the page cache) or direct (O_DIRECT for tables; the log stays buffered)",
-    ),
-    (
-        "wal",
-        "write-ahead log: async (default: written, not flushed), sync (flushed before each answer) or off",
-    ),
-    ("block_bytes", "size of a data block before compression: 4096"),
-    ("bloom_bits", "bits a key of the filters, 0 for none: 10"),
-    ("compaction", "level (default) or universal"),
-    ("background_jobs", "flushes and compactions at once: 2"),
-    ("checksums", "of data blocks, when clients read them: check (default) or ignore"),
-];
+settings! {
+    /// Every setting with its value in force.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub(crate) struct Config {
+        "block_cache_share" => given_block_cache_share: Option<f64> = None, Optional(SHARE),
+            "part of the memory budget for the block cache, indexes and filters in it: 0.35, or 0.6 with io = direct";
+        "write_buffer_share" => write_buffer_share: f64 = 0.15, SHARE,
+            "part of the memory budget for all write buffers together: 0.15";
+        "compression" => compression: Compression = Compression::None, COMPRESSIONS,
+            "of data blocks: none (default), lz4, zstd or snappy, as far as the library has them";
+        "io" => direct_io: bool = false, OneOf(&[("buffered", false), ("direct", true)]),
+            "buffered (default: through the page cache) or direct (O_DIRECT for tables; the log stays buffered)";
+        "wal" => wal: Wal = Wal::Async, WALS,
+            "write-ahead log: async (default: written, not flushed), sync (flushed before each answer) or off";
+        "block_bytes" => block_bytes: u64 = 4096, Whole(512..=MIB),
+            "size of a data block before compression: 4096";
+        "bloom_bits" => bloom_bits: u64 = 10, Whole(0..=30), "bits a key of the filters, 0 for none: 10";
+        "compaction" => compaction: Compaction = Compaction::Level, COMPACTIONS,
+            "level (default) or universal";
+        "background_jobs" => background_jobs: u64 = 2, Whole(1..=32), "flushes and compactions at once: 2";
+        "checksums" => checks_reads: bool = true, OneOf(&[("check", true), ("ignore", false)]),
+            "of data blocks, when clients read them: check (default) or ignore";
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wal {
+pub(crate) enum Wal {
     Async,
     Sync,
     Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
+pub(crate) enum Compression {
     None,
     Lz4,
     Zstd,
@@ -61,150 +62,91 @@ pub enum Compression {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compaction {
+pub(crate) enum Compaction {
     Level,
     Universal,
 }
 
-/// Every setting with its value in force.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
-    pub budget_bytes: u64,
-    pub block_cache_share: f64,
-    pub write_buffer_share: f64,
-    pub compression: Compression,
-    pub direct_io: bool,
-    pub wal: Wal,
-    pub block_bytes: u64,
-    pub bloom_bits: u64,
-    pub compaction: Compaction,
-    pub background_jobs: u64,
-    /// Checksums of blocks that clients read are checked.
-    pub checks_reads: bool,
-}
+const COMPRESSIONS: OneOf<Compression> = OneOf(&[
+    ("none", Compression::None),
+    ("lz4", Compression::Lz4),
+    ("zstd", Compression::Zstd),
+    ("snappy", Compression::Snappy),
+]);
+const WALS: OneOf<Wal> = OneOf(&[("async", Wal::Async), ("sync", Wal::Sync), ("off", Wal::Off)]);
+const COMPACTIONS: OneOf<Compaction> =
+    OneOf(&[("level", Compaction::Level), ("universal", Compaction::Universal)]);
 
 impl Config {
-    /// The configuration of `values` under a budget, or every mistake: (setting, what was expected).
-    pub fn resolve(
-        values: &BTreeMap<String, String>,
-        budget_bytes: u64,
-    ) -> Result<Config, Vec<(String, String)>> {
-        let mut config = Config {
-            budget_bytes,
-            block_cache_share: 0.0,
-            write_buffer_share: 0.15,
-            compression: Compression::None,
-            direct_io: false,
-            wal: Wal::Async,
-            block_bytes: 4096,
-            bloom_bits: 10,
-            compaction: Compaction::Level,
-            background_jobs: 2,
-            checks_reads: true,
-        };
-        let share = |text| share(text, &(MIN_SHARE..=MAX_SHARES), "0.35 or 35 %");
-        let mut block_cache_share = None;
-        let mut mistakes = Vec::new();
-        if budget_bytes < MIN_BUDGET_BYTES {
-            let problem = format!(
-                "a budget of {:.1} MiB is too small: RocksDB and its page cache need at least {} MiB",
-                budget_bytes as f64 / MIB as f64,
-                MIN_BUDGET_BYTES / MIB
-            );
-            mistakes.push(("memory".to_owned(), problem));
-        }
-        for (key, value) in values {
-            let value = value.trim();
-            let expected = match key.as_str() {
-                "block_cache_share" => share(value).map(|share| block_cache_share = Some(share)),
-                "write_buffer_share" => share(value).map(|share| config.write_buffer_share = share),
-                "compression" => one_of(
-                    value,
-                    &[
-                        ("none", Compression::None),
-                        ("lz4", Compression::Lz4),
-                        ("zstd", Compression::Zstd),
-                        ("snappy", Compression::Snappy),
-                    ],
-                )
-                .map(|compression| config.compression = compression),
-                "io" => {
-                    one_of(value, &[("buffered", false), ("direct", true)]).map(|io| config.direct_io = io)
-                }
-                "wal" => one_of(value, &[("async", Wal::Async), ("sync", Wal::Sync), ("off", Wal::Off)])
-                    .map(|wal| config.wal = wal),
-                "block_bytes" => within(value, 512, MIB).map(|bytes| config.block_bytes = bytes),
-                "bloom_bits" => within(value, 0, 30).map(|bits| config.bloom_bits = bits),
-                "compaction" => {
-                    one_of(value, &[("level", Compaction::Level), ("universal", Compaction::Universal)])
-                        .map(|compaction| config.compaction = compaction)
-                }
-                "background_jobs" => within(value, 1, 32).map(|jobs| config.background_jobs = jobs),
-                "checksums" => one_of(value, &[("check", true), ("ignore", false)])
-                    .map(|checks| config.checks_reads = checks),
-                _ => {
-                    let problem = format!("no such setting; {}", expected_one_of(SETTINGS));
-                    mistakes.push((key.clone(), problem));
-                    continue;
-                }
-            };
-            if let Err(expected) = expected {
-                mistakes.push((key.clone(), format!("{expected}, not '{value}'")));
-            }
-        }
-        config.block_cache_share = block_cache_share.unwrap_or(if config.direct_io { 0.6 } else { 0.35 });
-        let shares = config.block_cache_share + config.write_buffer_share;
+    /// The configuration of `values` under a budget, or every mistake.
+    pub(crate) fn resolve(values: &BTreeMap<String, String>, budget_bytes: u64) -> Result<Config, Mistakes> {
+        let (config, mut mistakes) = Config::read(values, budget_bytes);
+        let shares = config.block_cache_share() + config.write_buffer_share;
         if mistakes.is_empty() && shares > MAX_SHARES {
-            let key = if block_cache_share.is_some() { "block_cache_share" } else { "write_buffer_share" };
+            let is_given = config.given_block_cache_share.is_some();
+            let key = if is_given { "block_cache_share" } else { "write_buffer_share" };
             let problem = format!(
                 "block_cache_share and write_buffer_share are {shares:.2} together; expected at most {MAX_SHARES}, \
                  to leave room for the process and its page cache"
             );
             mistakes.push((key.to_owned(), problem));
         }
+        if budget_bytes < MIN_BUDGET_BYTES {
+            let problem = format!(
+                "a budget of {:.1} MiB is too small: RocksDB and its page cache need at least {} MiB",
+                budget_bytes as f64 / MIB as f64,
+                MIN_BUDGET_BYTES / MIB
+            );
+            mistakes.insert(0, ("memory".to_owned(), problem));
+        }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
+    /// With direct I/O there is no page cache behind the block cache, which takes its place.
+    fn block_cache_share(&self) -> f64 {
+        self.given_block_cache_share.unwrap_or(if self.direct_io { 0.6 } else { 0.35 })
+    }
+
     /// The block cache, with the indexes and filters in it.
-    pub fn block_cache_bytes(&self) -> u64 {
-        (self.budget_bytes as f64 * self.block_cache_share) as u64
+    pub(super) fn block_cache_bytes(&self) -> u64 {
+        (self.budget_bytes as f64 * self.block_cache_share()) as u64
     }
 
     /// All memtables together.
-    pub fn write_buffers_bytes(&self) -> u64 {
+    pub(super) fn write_buffers_bytes(&self) -> u64 {
         (self.budget_bytes as f64 * self.write_buffer_share) as u64
     }
 
-    /// One memtable; RocksDB takes nothing below 64 KiB.
-    pub fn memtable_bytes(&self) -> u64 {
+    /// One memtable. RocksDB's minimum is 64 KiB.
+    pub(super) fn memtable_bytes(&self) -> u64 {
         (self.write_buffers_bytes() / MEMTABLES).max(64 * KIB)
     }
 
-    /// A table file holds what a memtable holds, so that files shrink with the budget and small data still has
-    /// several levels; beyond RocksDB's default of 64 MiB larger files bring nothing.
-    pub fn table_file_bytes(&self) -> u64 {
+    /// A table file holds as much as a memtable, so that files shrink with the budget and small data sets still have several levels.
+    /// Files larger than RocksDB's default of 64 MiB have no advantage.
+    pub(super) fn table_file_bytes(&self) -> u64 {
         self.memtable_bytes().min(64 * MIB)
     }
 
-    /// The first sorted level: as much as level 0 holds when its compaction starts.
-    pub fn level_base_bytes(&self) -> u64 {
+    /// The size of the first sorted level: as much as level 0 holds when its compaction starts.
+    pub(super) fn level_base_bytes(&self) -> u64 {
         4 * self.memtable_bytes()
     }
 
-    /// A compaction reads some six files at once, each with such a buffer: 5 % of the budget a job at most.
-    pub fn compaction_readahead_bytes(&self) -> u64 {
+    /// The read-ahead of compactions. One reads about six files at once with a buffer each, at most 5 % of the budget per job.
+    pub(super) fn compaction_readahead_bytes(&self) -> u64 {
         (self.budget_bytes / 128).clamp(64 * KIB, 2 * MIB)
     }
 
-    /// A table file is written in parts of this size, and the kernel is asked to write them out as they come, so
-    /// that dirty pages don't fill the budget.
-    pub fn write_chunk_bytes(&self) -> u64 {
+    /// Table files are written in chunks of this size, and the kernel is asked to flush each, so that dirty pages don't fill the
+    /// budget.
+    pub(super) fn write_chunk_bytes(&self) -> u64 {
         (self.budget_bytes / 256).clamp(64 * KIB, MIB)
     }
 
     /// RocksDB's options, and the cache that they share. RocksDB's own log goes to `log_directory`, which is not on the
     /// storage under test.
-    pub fn options(&self, log_directory: &Path) -> Result<(Options, Cache), ::rocksdb::Error> {
+    pub(super) fn options(&self, log_directory: &Path) -> Result<(Options, Cache), ::rocksdb::Error> {
         let cache = Cache::new_lru_cache(size(self.block_cache_bytes()))?;
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(&cache);
@@ -232,7 +174,7 @@ impl Config {
         options.set_target_file_size_base(self.table_file_bytes());
         options.set_max_bytes_for_level_base(self.level_base_bytes());
         options.set_level_compaction_dynamic_level_bytes(true);
-        // To a memtable as RocksDB's defaults (64 and 256 GiB) are to its default of 64 MiB.
+        // In proportion to the memtable, as RocksDB's defaults (64 and 256 GiB) are to its default memtable of 64 MiB.
         options.set_soft_pending_compaction_bytes_limit(size(memtable.saturating_mul(1 << 10)));
         options.set_hard_pending_compaction_bytes_limit(size(memtable.saturating_mul(1 << 12)));
         options.set_max_background_jobs(self.background_jobs as i32);
@@ -257,14 +199,14 @@ impl Config {
         Ok((options, cache))
     }
 
-    /// How clients read.
-    pub fn read_options(&self) -> ReadOptions {
+    /// The options of clients' reads.
+    pub(super) fn read_options(&self) -> ReadOptions {
         let mut options = ReadOptions::default();
         options.set_verify_checksums(self.checks_reads);
         options
     }
 
-    pub fn write_options(&self) -> WriteOptions {
+    pub(super) fn write_options(&self) -> WriteOptions {
         let mut options = WriteOptions::default();
         options.set_sync(self.wal == Wal::Sync);
         options.disable_wal(self.wal == Wal::Off);
@@ -272,40 +214,23 @@ impl Config {
     }
 
     /// For the record: the settings, and the sizes that follow from them.
-    pub fn applied(&self) -> BTreeMap<String, String> {
-        let text = |value: &dyn std::fmt::Display| value.to_string();
-        let settings = [
-            ("block_cache_share", text(&self.block_cache_share)),
-            ("write_buffer_share", text(&self.write_buffer_share)),
-            ("compression", format!("{:?}", self.compression).to_lowercase()),
-            ("io", text(&if self.direct_io { "direct" } else { "buffered" })),
-            ("wal", format!("{:?}", self.wal).to_lowercase()),
-            ("block_bytes", text(&self.block_bytes)),
-            ("bloom_bits", text(&self.bloom_bits)),
-            ("compaction", format!("{:?}", self.compaction).to_lowercase()),
-            ("background_jobs", text(&self.background_jobs)),
-            ("checksums", text(&if self.checks_reads { "check" } else { "ignore" })),
-            ("block_cache_bytes", text(&self.block_cache_bytes())),
-            ("write_buffers_bytes", text(&self.write_buffers_bytes())),
-            ("memtable_bytes", text(&self.memtable_bytes())),
-            ("table_file_bytes", text(&self.table_file_bytes())),
-            ("level_base_bytes", text(&self.level_base_bytes())),
-            ("compaction_readahead_bytes", text(&self.compaction_readahead_bytes())),
+    pub(super) fn applied(&self) -> BTreeMap<String, String> {
+        let mut applied = self.recorded();
+        applied.insert("block_cache_share".to_owned(), self.block_cache_share().to_string());
+        let sizes = [
+            ("block_cache_bytes", self.block_cache_bytes()),
+            ("write_buffers_bytes", self.write_buffers_bytes()),
+            ("memtable_bytes", self.memtable_bytes()),
+            ("table_file_bytes", self.table_file_bytes()),
+            ("level_base_bytes", self.level_base_bytes()),
+            ("compaction_readahead_bytes", self.compaction_readahead_bytes()),
         ];
-        settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        applied.extend(sizes.map(|(name, bytes)| (name.to_owned(), bytes.to_string())));
+        applied
     }
 }
 
-/// As [`crate::setting::one_of`], and small letters are told from capitals.
-fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    choices
-        .iter()
-        .find(|&&(name, _)| name == text)
-        .map(|&(_, value)| value)
-        .ok_or_else(|| expected_one_of(choices))
-}
-
-/// RocksDB takes sizes as the machine's word.
+/// RocksDB's C interface takes sizes as `size_t`.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! The child process: RocksDB behind a Unix socket, a thread a connection.
+//! The child process: RocksDB behind a Unix socket, with a thread per connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -6,11 +6,12 @@ use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use underlay_sync::Mutex;
 
 use super::config::Config;
 use super::store::{Store, StoreError};
@@ -21,27 +22,27 @@ use crate::wire::{
 };
 
 const SYSTEM: &str = "rocksdb";
-/// Requests are answered on little stack: hundreds of connections must not eat the memory budget.
+/// The stacks are small, so that hundreds of connections don't use up the memory budget.
 const THREAD_STACK_BYTES: usize = 512 << 10;
 
-/// What the launcher tells its child; both sides of the command line are here.
+/// The arguments of the child. Both the writer and the reader of the command line are here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arguments {
-    /// Where to listen.
+pub(crate) struct Arguments {
+    /// The socket to listen on.
     pub socket: PathBuf,
-    /// The database's directory, made if missing.
+    /// The directory of the database, created if missing.
     pub data: PathBuf,
     /// For RocksDB's own log.
     pub log_directory: PathBuf,
     pub budget_bytes: u64,
-    /// Fields of a whole record.
+    /// The number of fields in a whole record.
     pub fields: u32,
     pub settings: BTreeMap<String, String>,
 }
 
 impl Arguments {
     /// The command line, without the program and the subcommand.
-    pub fn to_command_line(&self) -> Vec<OsString> {
+    pub(crate) fn to_command_line(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![
             "--socket".into(),
             self.socket.clone().into(),
@@ -61,8 +62,8 @@ impl Arguments {
         line
     }
 
-    /// Reads a command line; the error says what is wrong with it.
-    pub fn parse(line: &[OsString]) -> Result<Arguments, String> {
+    /// Parses a command line. The error says what is wrong with it.
+    pub(crate) fn parse(line: &[OsString]) -> Result<Arguments, String> {
         let mut paths: HashMap<&str, PathBuf> = HashMap::new();
         let mut numbers: HashMap<&str, u64> = HashMap::new();
         let mut settings = BTreeMap::new();
@@ -94,13 +95,16 @@ impl Arguments {
             data: path("--data")?,
             log_directory: path("--log-directory")?,
             budget_bytes: number("--budget-bytes")?,
-            fields: u32::try_from(fields).map_err(|_| "'--fields' is beyond any record".to_owned())?,
+            fields: u32::try_from(fields).map_err(|_| "'--fields' is too large".to_owned())?,
             settings,
         })
     }
 }
 
-/// Runs the engine until it is told to stop. The program's hidden subcommand `engine`; `line` is what follows it.
+/// Runs the engine until it is asked to stop: the program's hidden subcommand `engine`. `line` is what follows it.
+///
+/// # Errors
+/// When the command line is wrong, the database can't be opened or the socket not be listened on, or closing fails.
 pub fn main(line: &[OsString]) -> Result<(), SystemError> {
     let failed = |during, problem: String| SystemError::failed(SYSTEM, during, problem);
     let arguments = Arguments::parse(line).map_err(|problem| failed("reading its command line", problem))?;
@@ -110,17 +114,17 @@ pub fn main(line: &[OsString]) -> Result<(), SystemError> {
     raise_file_limit();
     let store = Store::open(&arguments.data, &arguments.log_directory, &config, arguments.fields)
         .map_err(|error| failed("opening the database", error.to_string()))?;
-    // Listening is the sign of being ready: from here on a connection succeeds.
+    // Listening means being ready, so it comes after the database is open.
     let listener = underlay_files::listen(&arguments.socket)
         .map_err(|error| failed("listening", format!("{}: {error}", arguments.socket.display())))?;
     let stopped = serve(store, listener);
-    // The launcher removes it too, should this fail.
+    // If this fails, the launcher removes it.
     let _ = std::fs::remove_file(&arguments.socket);
     stopped.map_err(|problem| failed("stopping", problem))
 }
 
-/// glibc keeps a heap for every few threads, and what one frees the others don't get: with hundreds of connections that is
-/// memory outside every budget of RocksDB's.
+/// By default glibc creates an arena for every few threads, and memory freed in one is not available to the others. With hundreds of
+/// connections that adds up to memory outside of all of RocksDB's limits.
 fn limit_allocator() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt only sets a number, and no other thread runs yet.
@@ -132,7 +136,7 @@ fn limit_allocator() {
 /// RocksDB keeps every table file open.
 fn raise_file_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Raising to the allowed maximum can't be refused, and if it were, opening a file would say so.
+    // Raising the soft limit to the hard one can't fail. If it did, opening a file would report it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
@@ -144,13 +148,13 @@ struct Engine {
 
 #[derive(Default)]
 struct Connections {
-    /// No further ones are taken.
+    /// No further ones are accepted.
     closed: bool,
     last_id: u64,
     open: HashMap<u64, (UnixStream, JoinHandle<()>)>,
 }
 
-/// A request to stop: who asked, to be answered when it is done.
+/// A request to stop, which is answered when the database is closed.
 struct StopRequest {
     stream: UnixStream,
     id: u32,
@@ -159,17 +163,17 @@ struct StopRequest {
 fn serve(store: Store, listener: UnixListener) -> Result<(), String> {
     let engine = Arc::new(Engine { store, connections: Mutex::default() });
     let (stops, stop_requested) = mpsc::channel();
-    // The acceptor waits for connections to the end of the process, so it must not keep the database open.
+    // The acceptor lives as long as the process, so it must not keep the database open.
     let acceptor = Arc::downgrade(&engine);
     std::thread::spawn(move || accept(&listener, &acceptor, &stops));
-    let stop = stop_requested.recv().map_err(|_| "can't take connections any more".to_owned())?;
+    let stop = stop_requested.recv().map_err(|_| "can't accept connections any more".to_owned())?;
     let result = close(engine);
     let mut answer = Vec::new();
     match &result {
         Ok(()) => drop(encode_reply(&mut answer, stop.id, Status::Found, 0, no_values)),
         Err(problem) => encode_text_reply(&mut answer, stop.id, Status::Failed, problem),
     }
-    // Whoever asked may be gone; it is stopped all the same.
+    // The requester may be gone. The engine stops all the same.
     let _ = (&stop.stream).write_all(&answer);
     result
 }
@@ -180,37 +184,37 @@ fn accept(listener: &UnixListener, engine: &Weak<Engine>, stops: &mpsc::Sender<S
             Ok((stream, _)) => {
                 let Some(engine) = engine.upgrade() else { return };
                 if let Err(error) = engine.connect(stream, stops) {
-                    eprintln!("can't take a connection: {error}");
+                    eprintln!("can't accept a connection: {error}");
                 }
             }
             Err(error) => {
-                eprintln!("can't take a connection: {error}");
-                // Out of file descriptors, most likely: those who have a connection go on meanwhile.
+                eprintln!("can't accept a connection: {error}");
+                // Most likely it is out of file descriptors. Existing connections continue meanwhile.
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
     }
 }
 
-/// Ends the connections, writes everything out and closes the database.
+/// Ends the connections, flushes everything and closes the database.
 fn close(engine: Arc<Engine>) -> Result<(), String> {
     let open = {
-        let mut connections = engine.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = engine.connections.lock();
         connections.closed = true;
         std::mem::take(&mut connections.open)
     };
     for (stream, _) in open.values() {
-        // Its peer may have hung up already. Replies that are under way still go out.
+        // Fails if the peer has closed it. Only reading ends, so that pending replies are still sent.
         let _ = stream.shutdown(Shutdown::Read);
     }
     for (_, thread) in open.into_values() {
         if thread.join().is_err() {
-            eprintln!("a connection's thread ended early");
+            eprintln!("a connection's thread panicked");
         }
     }
     let written = engine.store.write_out().map_err(|error| error.to_string());
-    // A thread that was about to end when its connection was taken from the table may still hold the engine, as may
-    // the acceptor for a moment. The database is closed here and nowhere else: the process ends next.
+    // The acceptor, or a thread that was about to end when the table was emptied, may still hold the engine for a moment. The
+    // database must be closed here, because the process exits next.
     let mut shared = engine;
     loop {
         match Arc::try_unwrap(shared) {
@@ -229,7 +233,7 @@ impl Engine {
     fn connect(self: Arc<Self>, stream: UnixStream, stops: &mpsc::Sender<StopRequest>) -> io::Result<()> {
         let kept = stream.try_clone()?;
         let (engine, stops) = (Arc::clone(&self), stops.clone());
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.connections.lock();
         if connections.closed {
             return Ok(());
         }
@@ -238,14 +242,14 @@ impl Engine {
         let builder = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES);
         let thread = builder.spawn(move || {
             engine.converse(stream, &stops);
-            // Not while stopping: then the table was taken away, and this thread is waited for.
-            engine.connections.lock().unwrap_or_else(PoisonError::into_inner).open.remove(&id);
+            // While stopping this does nothing: the table is empty, and this thread is joined.
+            engine.connections.lock().open.remove(&id);
         })?;
         connections.open.insert(id, (kept, thread));
         Ok(())
     }
 
-    /// Answers one connection's requests until it ends.
+    /// Answers the requests of one connection until it ends.
     fn converse(&self, mut stream: UnixStream, stops: &mpsc::Sender<StopRequest>) {
         let mut frames = FrameBuffer::new();
         let (mut reply, mut scratch) = (Vec::new(), Vec::new());
@@ -271,8 +275,7 @@ impl Engine {
                 }
             };
             if request.opcode == Opcode::Stop {
-                // The receiver lives until the first such request; a second one learns of the stop by its
-                // connection's end.
+                // Only the first such request is received and answered. A second one just sees its connection end.
                 let _ = stops.send(StopRequest { stream, id: request.id });
                 return;
             }
@@ -295,7 +298,7 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let Request { id, key, values, .. } = *request;
         match request.opcode {
-            // Stopping is the connection's affair, and never comes here; it is answered like a ping.
+            // Stop is handled by the caller and never gets here.
             Opcode::Ping | Opcode::Stop => {}
             Opcode::Read => return self.answer_read(request, reply, scratch),
             Opcode::Scan => {
@@ -317,7 +320,7 @@ impl Engine {
                 return Ok(());
             }
             Opcode::Open | Opcode::Command => {
-                encode_text_reply(reply, id, Status::Failed, "RocksDB knows no options and no commands");
+                encode_text_reply(reply, id, Status::Failed, "RocksDB has no options and no commands");
                 return Ok(());
             }
         }
@@ -353,7 +356,7 @@ impl Engine {
     }
 }
 
-/// Values that are encoded already.
+/// Appends values that are encoded already.
 fn copying(values: &[u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), FrameError> + '_ {
     |out| {
         out.extend_from_slice(values);

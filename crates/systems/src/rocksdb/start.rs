@@ -1,4 +1,4 @@
-//! Starting the engine's process, and everything that is not a client's request.
+//! Starting the process of the engine, and everything except clients' requests.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::rocksdb::{DB, Options};
 use underlay_files::fleeting;
@@ -21,17 +21,17 @@ use crate::system::{Capabilities, Memory, Running, Settings, StoragePaths, Syste
 use crate::wire::Opcode;
 
 const NAME: &str = "rocksdb";
-/// Names another program than this one to run the engine in.
+/// The environment variable for running the engine in another program than this one.
 const PROGRAM_VARIABLE: &str = "UNDERLAY_PROGRAM";
-/// A client's timeout where the settings give none.
+/// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Opening replays the log and closing writes the memtables out: on a slow disk both take their time, so these
-/// limits only tell a stuck process from a slow one.
+/// Opening replays the log and closing flushes the memtables, which may take long on a slow disk: these limits only tell a stuck
+/// process from a slow one.
 const MIN_START_LIMIT: Duration = Duration::from_secs(120);
 const MIN_STOP_LIMIT: Duration = Duration::from_secs(120);
-/// In slow motion everything takes longer, and the timeout has been stretched to match.
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
 const LIMIT_TIMEOUTS: u32 = 20;
-/// Settling may notice its limit this much later.
+/// How much later than its limit settling may end.
 const SETTLE_GRACE: Duration = Duration::from_secs(10);
 const CONNECT_POLL: Duration = Duration::from_millis(2);
 
@@ -45,14 +45,14 @@ pub struct Rocksdb {
 pub static INSTALLED: Rocksdb = Rocksdb { program: None };
 
 impl Rocksdb {
-    /// Runs the engine in `program`, which must route its subcommand `engine` to [`super::engine::main`].
+    /// Runs the engine in `program`, whose subcommand `engine` must call [`super::engine::main`].
     pub fn with_program(program: impl Into<PathBuf>) -> Self {
         Rocksdb { program: Some(program.into()) }
     }
 
     fn program(&self) -> PathBuf {
         let chosen = self.program.clone().or_else(|| std::env::var_os(PROGRAM_VARIABLE).map(PathBuf::from));
-        // After the fork this is still the file that runs now, even if it has been replaced by a new build.
+        // Unlike its path, this is the running program even if a new build has replaced it.
         chosen.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
     }
 }
@@ -89,7 +89,7 @@ impl System for Rocksdb {
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let [data] = paths.data.as_slice() else {
             let problem = format!(
-                "it keeps its data in one directory, not {}: put the devices together with layout = \"stripe\"",
+                "it keeps its data in one directory, not {}: combine the devices with layout = \"stripe\"",
                 paths.data.len()
             );
             return Err(SystemError::starting(NAME, problem));
@@ -102,7 +102,7 @@ impl System for Rocksdb {
             )
         })?;
         let socket = SocketPath::new(&paths.scratch, NAME).map_err(|error| {
-            SystemError::starting(NAME, format!("can't make a place for its socket: {error}"))
+            SystemError::starting(NAME, format!("can't create a path for its socket: {error}"))
         })?;
         let arguments = Arguments {
             socket: socket.as_path().to_owned(),
@@ -113,7 +113,7 @@ impl System for Rocksdb {
             settings: settings.values.clone(),
         };
         let mut command = Command::new(self.program());
-        // In a list of processes it is called what it is.
+        // Otherwise a list of processes would show it as `/proc/self/exe`.
         command.arg0("underlay").arg(OsString::from("engine")).args(arguments.to_command_line());
         let log = socket.as_path().with_extension("log");
         let log = paths.scratch.join(log.file_name().unwrap_or("rocksdb.log".as_ref()));
@@ -124,8 +124,8 @@ impl System for Rocksdb {
     }
 }
 
-/// The version of the RocksDB that this program is linked with. Its C interface has no call for it, but it writes it
-/// into the OPTIONS file of each database: one is made, read and removed.
+/// The version of the RocksDB that this program is linked with. The C interface doesn't expose it, but RocksDB writes it to the OPTIONS
+/// file of each database: this creates one, reads the file and removes it.
 fn library_version() -> Option<&'static str> {
     static VERSION: OnceLock<Option<String>> = OnceLock::new();
     let find = || {
@@ -157,23 +157,15 @@ struct Started {
 impl Started {
     fn wait_until_ready(&self) -> Result<(), SystemError> {
         let limit = MIN_START_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
-        let started = Instant::now();
         let state = self.child.state();
-        loop {
-            if Connection::open(self.socket.as_path(), self.timeout, state.clone()).is_ok() {
-                return Ok(());
-            }
-            if state.wait(CONNECT_POLL) {
-                return Err(self.explain_failed_start());
-            }
-            if started.elapsed() > limit {
-                let problem = format!("{} is not ready after {:.0} s", state.describe(), limit.as_secs_f64());
-                return Err(state.failed("starting", problem));
-            }
-        }
+        let ready = state.wait_until("starting", "accepting connections", limit, CONNECT_POLL, &|| {
+            Ok(Connection::open(self.socket.as_path(), self.timeout, state.clone()).is_ok())
+        });
+        ready.map_err(|error| self.explain_failed_start(error))
     }
 
-    fn explain_failed_start(&self) -> SystemError {
+    /// `error`, or what is missing in the library that the program is linked with.
+    fn explain_failed_start(&self, error: SystemError) -> SystemError {
         let state = self.child.state();
         if state.log_tail().is_some_and(|log| log.contains("is not linked with the binary")) {
             let compression = self.config.applied().remove("compression").unwrap_or_default();
@@ -184,13 +176,13 @@ impl Started {
                     .to_owned(),
             };
         }
-        state.failed("starting", state.describe())
+        error
     }
 
     fn open(&self, during: &'static str, timeout: Duration) -> Result<Connection, SystemError> {
         let state = self.child.state();
         Connection::open(self.socket.as_path(), timeout, state.clone()).map_err(|error| {
-            // A process that is being killed closes its socket a moment before it is seen dead.
+            // The kernel closes the sockets of a killed process a moment before it can be reaped.
             let problem = match state.wait(OBITUARY_WAIT) {
                 true => state.describe(),
                 false => format!("can't connect to process {}: {error}", state.pid()),
@@ -199,7 +191,7 @@ impl Started {
         })
     }
 
-    /// One request on a connection of its own; the reply's text.
+    /// Sends one request on a new connection and returns the text of the reply.
     fn request(
         &self,
         during: &'static str,
@@ -213,7 +205,7 @@ impl Started {
             Ok(reply) => Ok(reply.text()),
             Err(ClientError::Timeout(limit)) => {
                 let seconds = limit.as_secs_f64();
-                let problem = format!("process {} gives no answer within {seconds:.1} s", state.pid());
+                let problem = format!("process {} did not answer within {seconds:.1} s", state.pid());
                 Err(state.failed(during, problem))
             }
             Err(ClientError::System(problem) | ClientError::Lost(problem)) => {
@@ -223,7 +215,7 @@ impl Started {
     }
 
     fn numbers(&self, opcode: Opcode) -> Result<BTreeMap<String, f64>, SystemError> {
-        const DURING: &str = "telling its figures";
+        const DURING: &str = "reading its figures";
         let text = self.request(DURING, opcode, 0, self.timeout)?;
         serde_json::from_str(&text)
             .map_err(|error| self.child.state().failed(DURING, format!("its answer can't be read: {error}")))
@@ -268,13 +260,7 @@ impl Running for Started {
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let limit = MIN_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
-        let state = self.child.state();
         self.request("stopping", Opcode::Stop, 0, limit)?;
-        if !state.wait(limit) {
-            let problem =
-                format!("process {} closed its database but did not end; it was killed", state.pid());
-            return Err(state.failed("stopping", problem));
-        }
-        if state.ended_well() { Ok(()) } else { Err(state.failed("stopping", state.describe())) }
+        self.child.wait_for_end(limit)
     }
 }

@@ -1,36 +1,37 @@
-//! Records in RocksDB: one key-value pair a record, whose value is the fields as [`crate::wire`] writes them.
+//! Records in RocksDB: one key-value pair per record, whose value is its fields as [`crate::wire`] encodes them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::hint::black_box;
 use std::path::Path;
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ::rocksdb::{
     Cache, DB, DBPinnableSlice, Error, FlushOptions, Options, ReadOptions, WriteOptions, properties,
 };
+use underlay_sync::RwLock;
 use underlay_workload::client::Fields;
 
 use super::config::{Config, Wal};
 use super::statistics;
+use crate::process_memory::resident_bytes;
 use crate::wire::{FrameError, RECORD_KEY, Values, ValuesBuilder};
 
-/// Locks that the keys share. Many more than client threads, so that two keys seldom meet.
+/// The number of locks that the keys share: many more than client threads, so that two keys rarely contend.
 const LOCKS: usize = 1024;
-/// Settling looks this often whether background work rests...
+/// How often settling checks for background work...
 const REST_POLL: Duration = Duration::from_millis(5);
-/// ...and believes it after so many looks in a row, because a flush that ends may start a compaction.
+/// ...and how often in a row it must find none, because a flush that ends may start a compaction.
 const REST_LOOKS: u32 = 3;
 
-/// What went wrong, in words for the user.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub(super) enum StoreError {
     #[error("RocksDB: {0}")]
     Engine(#[from] Error),
-    /// The directory holds a database whose values are not records of ours.
+    /// The database holds values that are not our records.
     #[error("the stored record can't be read ({0}): was this database written by another program?")]
-    Record(FrameError),
+    Record(#[source] FrameError),
     #[error(transparent)]
     Answer(#[from] FrameError),
     #[error("{0}")]
@@ -38,7 +39,7 @@ pub enum StoreError {
 }
 
 /// An open database. Dropping it closes it.
-pub struct Store {
+pub(super) struct Store {
     db: DB,
     /// Holds the statistics.
     options: Options,
@@ -46,15 +47,15 @@ pub struct Store {
     reads: ReadOptions,
     writes: WriteOptions,
     config: Config,
-    /// Fields of a whole record.
+    /// The number of fields in a whole record.
     fields: u32,
-    /// A change to some of a record's fields reads, modifies and writes: it must not overlap with another write
-    /// to the record. Writes that need no reading share the lock.
+    /// Updating some of a record's fields reads, modifies and writes it, so it must not overlap with another write to the record.
+    /// Writes that don't need to read share the lock.
     locks: Vec<RwLock<()>>,
 }
 
 impl Store {
-    pub fn open(
+    pub(super) fn open(
         directory: &Path,
         log_directory: &Path,
         config: &Config,
@@ -74,16 +75,16 @@ impl Store {
         })
     }
 
-    /// Writes the wanted fields of a record to the end of `out`, as [`Values`]; `false` if there is no such record.
-    pub fn read(&self, key: &[u8], fields: Fields, out: &mut Vec<u8>) -> Result<bool, StoreError> {
+    /// Appends the requested fields of a record to `out`, as [`Values`]. Returns `false` if there is no such record.
+    pub(super) fn read(&self, key: &[u8], fields: Fields, out: &mut Vec<u8>) -> Result<bool, StoreError> {
         let Some(record) = self.db.get_pinned_opt(key, &self.reads)? else { return Ok(false) };
         stored(&record)?.append_selected(fields, out)?;
         Ok(true)
     }
 
-    /// Reads up to `limit` records in key order from `start` on, and says how many there were. Each record's wanted
-    /// fields are copied out of the database, as a program that embeds it would, and go nowhere.
-    pub fn scan(
+    /// Reads up to `limit` records in key order, beginning at `start`, and returns how many there were. The requested fields of each
+    /// are copied out of the database, as a program that embeds it would do, and then dropped.
+    pub(super) fn scan(
         &self,
         start: &[u8],
         limit: u64,
@@ -109,8 +110,8 @@ impl Store {
         Ok(count)
     }
 
-    /// As [`scan`](Self::scan), and writes each record's key and wanted fields.
-    pub fn scan_records(
+    /// Like [`scan`](Self::scan), but writes each record's key and requested fields to `out`.
+    pub(super) fn scan_records(
         &self,
         start: &[u8],
         limit: u64,
@@ -141,8 +142,13 @@ impl Store {
     }
 
     /// Writes a whole record.
-    pub fn insert(&self, key: &[u8], values: &Values<'_>, scratch: &mut Vec<u8>) -> Result<(), StoreError> {
-        let _shared = self.lock_of(key).read().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn insert(
+        &self,
+        key: &[u8],
+        values: &Values<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let _shared = self.lock_of(key).read();
         if values.is_ordered() {
             return Ok(self.db.put_opt(key, values.as_bytes(), &self.writes)?);
         }
@@ -151,13 +157,18 @@ impl Store {
         Ok(self.db.put_opt(key, &*scratch, &self.writes)?)
     }
 
-    /// Writes the given fields and keeps the others; creates the record if there is none. A whole record is written
-    /// without reading the old one.
-    pub fn update(&self, key: &[u8], values: &Values<'_>, scratch: &mut Vec<u8>) -> Result<(), StoreError> {
+    /// Writes the given fields and keeps the others. Creates the record if there is none. A whole record is written without reading
+    /// the old one.
+    pub(super) fn update(
+        &self,
+        key: &[u8],
+        values: &Values<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
         if values.is_whole_record(self.fields) {
             return self.insert(key, values, scratch);
         }
-        let _alone = self.lock_of(key).write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.lock_of(key).write();
         scratch.clear();
         match self.db.get_pinned_opt(key, &self.reads)? {
             Some(record) => stored(&record)?.append_merged(values, scratch)?,
@@ -166,9 +177,9 @@ impl Store {
         Ok(self.db.put_opt(key, &*scratch, &self.writes)?)
     }
 
-    /// Deletes a record, or what would be one: RocksDB writes a tombstone and looks for nothing.
-    pub fn delete(&self, key: &[u8]) -> Result<(), StoreError> {
-        let _shared = self.lock_of(key).read().unwrap_or_else(PoisonError::into_inner);
+    /// Deletes a record, whether it exists or not: RocksDB just writes a tombstone.
+    pub(super) fn delete(&self, key: &[u8]) -> Result<(), StoreError> {
+        let _shared = self.lock_of(key).read();
         Ok(self.db.delete_opt(key, &self.writes)?)
     }
 
@@ -178,8 +189,8 @@ impl Store {
         &self.locks[hasher.finish() as usize % LOCKS]
     }
 
-    /// Writes the memtables out and waits until no flush or compaction runs or is due.
-    pub fn settle(&self, limit: Duration) -> Result<(), StoreError> {
+    /// Flushes the memtables and waits until no flush or compaction is running or pending.
+    pub(super) fn settle(&self, limit: Duration) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut flush = FlushOptions::default();
         flush.set_wait(false);
@@ -194,9 +205,9 @@ impl Store {
             if started.elapsed() > limit {
                 let due = self.property(properties::ESTIMATE_PENDING_COMPACTION_BYTES)?;
                 return Err(StoreError::NotAtRest(format!(
-                    "background work goes on after {:.0} s ({}; {:.0} MiB to compact): allow more time, or load less data",
+                    "background work continues after {:.0} s ({}; {:.0} MiB to compact): allow more time, or load less data",
                     limit.as_secs_f64(),
-                    if busy.is_empty() { "about to rest".to_owned() } else { busy.join(", ") },
+                    if busy.is_empty() { "almost finished".to_owned() } else { busy.join(", ") },
                     due as f64 / f64::from(1 << 20),
                 )));
             }
@@ -205,8 +216,8 @@ impl Store {
         self.sync_log()
     }
 
-    /// Everything acknowledged is on the storage when it returns.
-    pub fn write_out(&self) -> Result<(), StoreError> {
+    /// Flushes everything: all acknowledged writes are on the storage when this returns.
+    pub(super) fn write_out(&self) -> Result<(), StoreError> {
         self.db.flush()?;
         self.sync_log()
     }
@@ -222,13 +233,13 @@ impl Store {
         Ok(self.db.property_int_value(name)?.unwrap_or(0))
     }
 
-    /// What runs or is due in the background, in words.
+    /// Describes what is running or pending in the background.
     fn background_work(&self) -> Result<Vec<String>, StoreError> {
         let works = [
-            (properties::NUM_IMMUTABLE_MEM_TABLE, "memtables to write"),
-            (properties::MEM_TABLE_FLUSH_PENDING, "flushes due"),
+            (properties::NUM_IMMUTABLE_MEM_TABLE, "memtables to flush"),
+            (properties::MEM_TABLE_FLUSH_PENDING, "flushes pending"),
             (properties::NUM_RUNNING_FLUSHES, "flushes running"),
-            (properties::COMPACTION_PENDING, "compactions due"),
+            (properties::COMPACTION_PENDING, "compactions pending"),
             (properties::NUM_RUNNING_COMPACTIONS, "compactions running"),
         ];
         let mut busy = Vec::new();
@@ -241,8 +252,8 @@ impl Store {
         Ok(busy)
     }
 
-    /// Running totals from RocksDB's statistics, and the state of the moment.
-    pub fn figures(&self) -> Result<BTreeMap<String, f64>, StoreError> {
+    /// Running totals from RocksDB's statistics, and current states.
+    pub(super) fn figures(&self) -> Result<BTreeMap<String, f64>, StoreError> {
         let mut figures = statistics::totals(&self.options.get_statistics().unwrap_or_default());
         let states = [
             ("current_live_data_bytes", properties::ESTIMATE_LIVE_DATA_SIZE),
@@ -262,15 +273,15 @@ impl Store {
         }
         figures.insert("current_block_cache_bytes".to_owned(), self.cache.get_usage() as f64);
         figures.insert("current_block_cache_pinned_bytes".to_owned(), self.cache.get_pinned_usage() as f64);
-        if let Some(bytes) = statistics::resident_bytes() {
+        if let Some(bytes) = resident_bytes(std::process::id()) {
             figures.insert("current_resident_bytes".to_owned(), bytes as f64);
         }
         figures.extend(self.gauges()?);
         Ok(figures)
     }
 
-    /// How many compactions run.
-    pub fn gauges(&self) -> Result<BTreeMap<String, f64>, StoreError> {
+    /// How many compactions are running.
+    pub(super) fn gauges(&self) -> Result<BTreeMap<String, f64>, StoreError> {
         let running = self.property(properties::NUM_RUNNING_COMPACTIONS)?;
         Ok(BTreeMap::from([("current_compactions_running".to_owned(), running as f64)]))
     }

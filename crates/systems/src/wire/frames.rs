@@ -1,22 +1,22 @@
-//! Frames out of a stream of bytes.
+//! Splitting a stream of bytes into frames.
 
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 
 use super::{FrameError, MAX_FRAME_BYTES};
 
-/// Bytes that one read asks for at least, so that an ordinary message takes one system call.
+/// The minimum size of a read: an ordinary message then takes one system call.
 const READ_BYTES: usize = 8 << 10;
 
-/// Collects a stream's bytes and gives them out frame by frame. What a failed or interrupted read left stays, and
-/// the next call goes on from there.
+/// Collects the bytes of a stream and returns them frame by frame. After a failed or interrupted read, the next call continues with
+/// what has been received.
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
     bytes: Vec<u8>,
-    /// `bytes[start..end]` has been received and not given out.
+    /// `bytes[start..end]` has been received and not returned yet.
     start: usize,
     end: usize,
-    /// The body given out last.
+    /// The body that was returned last.
     body: Range<usize>,
 }
 
@@ -25,11 +25,14 @@ impl FrameBuffer {
         FrameBuffer::default()
     }
 
-    /// Receives the next frame, which [`body`](Self::body) then gives; `false` at the stream's end between frames.
+    /// Receives the next frame, whose body [`body`](Self::body) then returns. `false` at the end of the stream, between frames.
     ///
     /// A frame that is too long is an error of kind `InvalidData` that wraps a [`FrameError`], an end inside a
     /// frame one of kind `UnexpectedEof`. Memory grows with the bytes that came, not with the length that a
     /// frame claims.
+    ///
+    /// # Errors
+    /// See above; otherwise those of the stream. What has been received is kept.
     pub fn receive(&mut self, stream: &mut impl Read) -> io::Result<bool> {
         self.body = 0..0;
         loop {
@@ -59,7 +62,7 @@ impl FrameBuffer {
         }
     }
 
-    /// The body of the frame received last; empty if none was.
+    /// The body of the last frame; empty if there was none.
     pub fn body(&self) -> &[u8] {
         &self.bytes[self.body.clone()]
     }

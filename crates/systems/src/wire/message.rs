@@ -8,7 +8,7 @@ use super::{
     ALL_FIELDS, FrameError, MAX_FRAME_BYTES, MAX_KEY_BYTES, Parts, Values, ValuesBuilder, append_values,
 };
 
-/// Where the service time is in a reply's frame.
+/// The position of the service time in a reply's frame.
 const SERVICE: Range<usize> = 9..17;
 
 /// What a request asks for. The numbers are part of the protocol.
@@ -96,6 +96,9 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Reads a frame's body.
+    ///
+    /// # Errors
+    /// What is malformed.
     pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
         let mut parts = Parts { rest: body };
         let id = parts.u32("id")?;
@@ -110,8 +113,8 @@ impl<'a> Request<'a> {
         Ok(Request { id, opcode, fields, number, key, values: Values::parse(parts.rest)? })
     }
 
-    /// The id of a frame that may be malformed behind it, 0 if it has none.
-    pub fn id_of(body: &[u8]) -> u32 {
+    /// The id of a frame whose rest may be malformed; 0 if it has none.
+    pub(crate) fn id_of(body: &[u8]) -> u32 {
         Parts { rest: body }.u32("id").unwrap_or(0)
     }
 }
@@ -130,6 +133,9 @@ pub struct Reply<'a> {
 
 impl<'a> Reply<'a> {
     /// Reads a frame's body.
+    ///
+    /// # Errors
+    /// What is malformed.
     pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
         let mut parts = Parts { rest: body };
         let id = parts.u32("id")?;
@@ -139,7 +145,7 @@ impl<'a> Reply<'a> {
         Ok(Reply { id, status, service_ns, number, values: Values::parse(parts.rest)? })
     }
 
-    /// How the operation ended; a failure is an error of whoever took the reply.
+    /// How the operation ended. The caller must have handled a failure.
     pub fn outcome(&self) -> Outcome {
         match self.status {
             Status::Found => Outcome::Found,
@@ -152,6 +158,9 @@ impl<'a> Reply<'a> {
     }
 
     /// A scan's records.
+    ///
+    /// # Errors
+    /// When a field comes before the key of its record.
     pub fn copy_records_to(&self, into: &mut FoundRecords) -> Result<(), ClientError> {
         let unreadable = |error| ClientError::System(format!("the answer can't be read: {error}"));
         self.values.copy_records_to(into).map_err(unreadable)
@@ -163,7 +172,10 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Replaces the content of `out` by the frame of a request. On an error `out` holds nothing that may be sent.
+/// Replaces the content of `out` with the frame of a request. After an error, `out` must not be sent.
+///
+/// # Errors
+/// When the key, the number of fields or the whole frame is too long.
 pub fn encode_request(
     out: &mut Vec<u8>,
     id: u32,
@@ -175,7 +187,7 @@ pub fn encode_request(
 ) -> Result<(), FrameError> {
     let selector = match fields {
         Fields::All => ALL_FIELDS,
-        // No record has a field of a number near that of all fields: none is found, as it should be.
+        // No record has a field with a number this large, so that none is found, as it should be.
         Fields::One(field) => field.min(ALL_FIELDS - 1),
     };
     let key_bytes = u16::try_from(key.len()).map_err(|_| FrameError::Key { bytes: key.len() })?;
@@ -195,8 +207,11 @@ pub fn encode_request(
     write_length(out)
 }
 
-/// Replaces the content of `out` by the frame of a reply, whose values `append` writes as [`Values`] reads them. Its
-/// service time is 0 until [`set_service_ns`].
+/// Replaces the content of `out` with the frame of a reply, whose values `append` writes in the encoding of [`Values`]. Its service
+/// time is 0 until [`set_service_ns`].
+///
+/// # Errors
+/// When the values are too many or too long, or `append` fails.
 pub fn encode_reply(
     out: &mut Vec<u8>,
     id: u32,
@@ -214,14 +229,14 @@ pub fn encode_reply(
     write_length(out)
 }
 
-/// Fills in the service time of a reply's whole frame. It is known when the rest is.
+/// Fills in the service time of a complete reply, which is known only after the reply has been encoded.
 pub fn set_service_ns(frame: &mut [u8], service_ns: u64) {
     if let Some(place) = frame.get_mut(SERVICE) {
         place.copy_from_slice(&service_ns.to_le_bytes());
     }
 }
 
-/// Replaces the content of `out` by the frame of a reply with `text` as field 0, cut to what a frame holds.
+/// Replaces the content of `out` with the frame of a reply with `text` as field 0, truncated to what fits into a frame.
 pub fn encode_text_reply(out: &mut Vec<u8>, id: u32, status: Status, text: &str) {
     let text = &text.as_bytes()[..text.len().min(MAX_FRAME_BYTES / 2)];
     let encoded = encode_reply(out, id, status, 0, |out| {

@@ -47,9 +47,9 @@ pub use values::{Values, ValuesBuilder, append_values};
 /// The longest frame body. It holds a record of 16,000 fields of 1 KB, and bounds what a connection can make a child allocate.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 /// The longest key: its length is a `u16`.
-pub const MAX_KEY_BYTES: usize = u16::MAX as usize;
+pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
 /// `selector` for all fields.
-pub const ALL_FIELDS: u32 = u32::MAX;
+pub(crate) const ALL_FIELDS: u32 = u32::MAX;
 /// In the place of a field's number: the key of the record whose fields follow.
 pub const RECORD_KEY: u16 = u16::MAX;
 
@@ -78,16 +78,16 @@ pub enum FrameError {
     NoKey(u16),
 }
 
-/// Takes fixed-size parts off the front of a body.
+/// Splits parts off the front of a body.
 struct Parts<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Parts<'a> {
     fn take(&mut self, bytes: usize, part: &'static str) -> Result<&'a [u8], FrameError> {
-        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(FrameError::Truncated(part))?;
+        let (front, rest) = self.rest.split_at_checked(bytes).ok_or(FrameError::Truncated(part))?;
         self.rest = rest;
-        Ok(taken)
+        Ok(front)
     }
 
     fn u8(&mut self, part: &'static str) -> Result<u8, FrameError> {

@@ -1,4 +1,4 @@
-//! The fields of a record as bytes: in messages, and as the stored value of a system that has none of its own.
+//! The encoding of a record's fields, in messages and as the stored value of systems without a format of their own.
 
 use underlay_workload::client::{FieldValues, Fields, FoundRecords};
 
@@ -18,6 +18,9 @@ impl<'a> Values<'a> {
     pub const NONE: Values<'static> = Values { raw: &[0, 0] };
 
     /// Checks that `raw` is exactly one list of fields.
+    ///
+    /// # Errors
+    /// What is malformed.
     pub fn parse(raw: &'a [u8]) -> Result<Values<'a>, FrameError> {
         let mut parts = Parts { rest: raw };
         let count = parts.u16("count of fields")?;
@@ -65,7 +68,7 @@ impl<'a> Values<'a> {
         self.iter().find(|&(number, _)| u32::from(number) == field).map(|(_, value)| value)
     }
 
-    /// Each field is there once and in order, so that the bytes may be stored as they are.
+    /// Whether the fields are in order without duplicates, so that the bytes can be stored as they are.
     pub fn is_ordered(&self) -> bool {
         let mut last = None;
         self.iter().all(|(field, _)| {
@@ -75,13 +78,13 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Has every field from 0 to `fields - 1`, in order, and no other.
+    /// Whether it has exactly the fields from 0 to `fields - 1`, in order.
     pub fn is_whole_record(&self, fields: u32) -> bool {
         self.len() as u64 == u64::from(fields)
             && self.iter().enumerate().all(|(at, (field, _))| usize::from(field) == at)
     }
 
-    /// Replaces the content of `into` by these fields.
+    /// Replaces the content of `into` with these fields.
     pub fn copy_to(&self, into: &mut FieldValues) {
         into.clear();
         for (field, value) in self.iter() {
@@ -89,7 +92,10 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Replaces the content of `into` by the records that these are: a key, then fields, over and over.
+    /// Replaces the content of `into` with these records: each is a key followed by its fields.
+    ///
+    /// # Errors
+    /// When a field comes before the key of its record.
     pub fn copy_records_to(&self, into: &mut FoundRecords) -> Result<(), FrameError> {
         into.clear();
         for (field, value) in self.iter() {
@@ -102,8 +108,11 @@ impl<'a> Values<'a> {
         Ok(())
     }
 
-    /// Writes `self` with the fields of `change` put over it to the end of `out`, ordered, each field once; of a
-    /// field that comes twice the last counts.
+    /// Appends `self`, overridden by the fields of `change`, to `out`. The result is ordered and has each field once; of duplicates,
+    /// the last counts.
+    ///
+    /// # Errors
+    /// When there are too many fields.
     pub fn append_merged(&self, change: &Values<'_>, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let mut merged = std::collections::BTreeMap::new();
         merged.extend(self.iter());
@@ -116,8 +125,8 @@ impl<'a> Values<'a> {
         Ok(())
     }
 
-    /// Writes the wanted fields to the end of `out`.
-    pub fn append_selected(&self, fields: Fields, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    /// Appends the requested fields to `out`.
+    pub(crate) fn append_selected(&self, fields: Fields, out: &mut Vec<u8>) -> Result<(), FrameError> {
         match fields {
             Fields::All => out.extend_from_slice(self.raw),
             Fields::One(field) => {
@@ -132,7 +141,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Writes fields to the end of a buffer; the count is filled in by [`finish`](Self::finish).
+/// Appends fields to a buffer. [`finish`](Self::finish) fills in their number.
 pub struct ValuesBuilder<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
@@ -146,6 +155,9 @@ impl<'a> ValuesBuilder<'a> {
         ValuesBuilder { out, start, count: 0 }
     }
 
+    ///
+    /// # Errors
+    /// When the number of the field or of all fields, or the length of the value, does not fit into the encoding.
     pub fn push(&mut self, field: u32, value: &[u8]) -> Result<(), FrameError> {
         let number = u16::try_from(field).map_err(|_| FrameError::Field(field))?;
         let bytes = u32::try_from(value.len()).map_err(|_| FrameError::TooLong { bytes: value.len() })?;
@@ -161,7 +173,10 @@ impl<'a> ValuesBuilder<'a> {
     }
 }
 
-/// Writes `values` to the end of `out` as [`Values`] reads them.
+/// Appends `values` to `out` in the encoding of [`Values`].
+///
+/// # Errors
+/// When a field does not fit into the encoding.
 pub fn append_values(values: &FieldValues, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let mut builder = ValuesBuilder::new(out);
     for (field, value) in values.iter() {

@@ -38,5 +38,5 @@ fn a_storage_on_which_a_first_start_broke_off_is_refused() {
     std::fs::create_dir_all(&metadata).unwrap();
     std::fs::write(metadata.join("instance"), "life=making\nsecret=ab\npassword=cd\n").unwrap();
     let error = start(directory.path(), &["metadata"], 2048 * MIB, &settings(&[])).err().unwrap().to_string();
-    assert!(error.contains("broken off") && error.contains("empty the storage"), "{error}");
+    assert!(error.contains("interrupted") && error.contains("empty the storage"), "{error}");
 }

@@ -66,7 +66,7 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
     let running = loop {
         match start(directory.path(), &SETTINGS, 1.0) {
             // Another test's cluster took them meanwhile.
-            Err(error) if error.to_string().contains("addresses that can't be had") => {
+            Err(error) if error.to_string().contains("addresses that are in use") => {
                 std::thread::sleep(Duration::from_secs(1));
             }
             started => break started.unwrap(),

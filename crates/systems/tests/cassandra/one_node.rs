@@ -25,6 +25,7 @@ fn a_node_is_a_system_like_any_other() {
     it_tells_what_it_is(running.as_ref());
     it_listens_to_nobody_else(running.as_ref());
     it_has_the_settings_that_it_was_given(running.as_ref(), directory.path());
+    it_locks_none_of_its_memory(running.as_ref());
     scans_give_each_record_once(running.as_ref());
     every_operation_means_what_it_means_in_a_map(running.as_ref());
     concurrent_updates_of_one_record_lose_nothing(running.as_ref());
@@ -111,6 +112,13 @@ fn it_has_the_settings_that_it_was_given(running: &dyn Running, directory: &std:
     assert_eq!(in_force["memtable_heap_space"], mib("memtable_bytes"));
     assert_eq!(in_force["file_cache_size"], mib("file_buffer_bytes"));
     assert_eq!(in_force["commitlog_segment_size"], mib("commitlog_segment_bytes"));
+}
+
+/// Locked, the files of Java that it maps would leave a small budget no page cache, and the kernel would kill it.
+fn it_locks_none_of_its_memory(running: &dyn Running) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.processes()[0])).unwrap();
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+    assert_eq!(locked.trim(), "0 kB");
 }
 
 fn it_tells_what_it_is(running: &dyn Running) {

@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use underlay_sync::{Mutex, RwLock};
 
 use underlay_storage::clock::Clock;
-use underlay_storage::device::{Completion, DeviceError};
+use underlay_storage::device::{Completion, DeviceError, Done};
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::layers::mirror::Mirror;
 use underlay_storage::layers::workers::Workers;
 
-use super::claims::Claims;
+use super::claims::{self, Claims};
 use super::description::Access;
 use super::discards::Discards;
 use super::extent::{Piece, first_unit};
-use super::flush::Flusher;
+use super::extents::Extents;
 use super::gate::Gate;
 use super::intents::Intents;
 use super::log::Log;
-use super::map::{Extents, Map, Outstanding};
+use super::map::{Map, Outstanding};
 use super::member::Members;
 use super::record::Header;
 use super::space::Space;
@@ -68,6 +68,23 @@ pub struct VolumeCore {
     pub limiter: Mutex<Limiter>,
 }
 
+/// One flush at a time, since the journal must get changes in their order; who comes meanwhile shares the next one.
+#[derive(Default)]
+pub struct Flusher {
+    pub flushing: bool,
+    pub waiters: Vec<Waiter>,
+    /// What the maps of an uncommitted flush no longer point to.
+    pub held: Vec<Piece>,
+    /// The last commit failed: something may be in the tables and not in the journal.
+    pub uncommitted: bool,
+}
+
+pub struct Waiter {
+    /// Whose data it is about; none for the map alone.
+    pub volume: Option<Arc<VolumeCore>>,
+    pub done: Done,
+}
+
 impl Core {
     pub fn volumes(&self) -> Vec<Arc<VolumeCore>> {
         self.volumes.read().values().cloned().collect()
@@ -76,7 +93,7 @@ impl Core {
     /// Of all volumes.
     pub fn map_bytes(&self) -> u64 {
         let volumes = self.volumes.read();
-        volumes.values().map(|volume| volume.map.taken().map_bytes + VOLUME_MAP_BYTES).sum()
+        volumes.values().map(|volume| volume.map.usage().map_bytes + VOLUME_MAP_BYTES).sum()
     }
 
     pub fn new_volume(&self, number: u32, header: &Header, extents: &Extents) -> Arc<VolumeCore> {
@@ -90,7 +107,7 @@ impl Core {
             mirror: header.spec.mirror,
             read_only: header.access == Access::ReadOnly,
             map: Map::new(number, extents, &self.outstanding),
-            claims: Arc::default(),
+            claims: claims::new(),
             gate: Gate::default(),
             intents: Intents::default(),
             limited: AtomicBool::new(!header.spec.limits.is_unlimited()),

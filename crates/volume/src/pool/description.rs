@@ -11,7 +11,7 @@ use underlay_storage::layers::compress::Codec;
 use underlay_storage::layers::mirror::MirrorError;
 use underlay_storage::layers::workers::Workers;
 
-use super::unflushed::HostMemory;
+use super::host_memory::HostMemory;
 use crate::rate::Limits;
 
 /// How a pool is opened.

@@ -131,7 +131,7 @@ impl Extent {
         }
     }
 
-    pub fn taken(&self) -> ExtentUsage {
+    pub fn usage(&self) -> ExtentUsage {
         match self {
             Extent::Plain(plain) => {
                 let bytes = u64::from(plain.valid.count_ones()) * BLOCK_BYTES;
@@ -145,14 +145,14 @@ impl Extent {
                 }
             }
             Extent::Packed(packed) => {
-                let mut taken =
+                let mut usage =
                     ExtentUsage { map_bytes: self.encoded_bytes() as u64, ..ExtentUsage::default() };
                 for (chunk, stored) in packed.stored() {
-                    taken.used_bytes += CHUNK_BYTES;
-                    taken.stored_bytes += u64::from(stored.bytes());
-                    taken.single += u64::from(packed.copy(chunk).is_none());
+                    usage.used_bytes += CHUNK_BYTES;
+                    usage.stored_bytes += u64::from(stored.bytes());
+                    usage.single += u64::from(packed.copy(chunk).is_none());
                 }
-                taken
+                usage
             }
         }
     }

@@ -9,28 +9,11 @@ use underlay_sync::planted::{Bug, is_planted};
 use underlay_storage::device::{DeviceError, Done};
 use underlay_storage::layers::join::{Next, repeat};
 
-use super::core::{Core, VolumeCore};
+use super::core::{Core, Flusher, VolumeCore, Waiter};
 use super::description::MemberState;
 use super::extent::{Extent, Piece};
 use super::map::Changes;
 use super::record::Record;
-
-/// One flush at a time, since the journal must get changes in their order; who comes meanwhile shares the next one.
-#[derive(Default)]
-pub struct Flusher {
-    flushing: bool,
-    waiters: Vec<Waiter>,
-    /// What the maps of an uncommitted flush no longer point to.
-    held: Vec<Piece>,
-    /// The last commit failed: something may be in the tables and not in the journal.
-    uncommitted: bool,
-}
-
-struct Waiter {
-    /// Whose data it is about; none for the map alone.
-    volume: Option<Arc<VolumeCore>>,
-    done: Done,
-}
 
 impl Core {
     fn lock_flusher(&self) -> MutexGuard<'_, Flusher> {
@@ -139,7 +122,7 @@ impl Core {
                 let volume = waiter.volume.as_ref()?;
                 let error = failed?;
                 // Of what is there twice only one copy can be on the member that is left out.
-                let twice = volume.mirror && volume.map.taken().single == 0 && durable.is_survived();
+                let twice = volume.mirror && volume.map.usage().single == 0 && durable.is_survived();
                 // So is what it has given up since then, of which the journal knows no better.
                 let was_lost = |piece: &Piece| {
                     let is_out = durable.states[self.member_of(*piece)] == MemberState::Out;

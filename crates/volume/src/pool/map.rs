@@ -2,8 +2,7 @@
 //!
 //! A change is noted beside the journal before it is made, under the lock under which it is made.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,36 +13,11 @@ use underlay_storage::device::DeviceError;
 
 use super::doubt::Doubts;
 use super::extent::{Extent, ExtentUsage, Piece, Plain};
+use super::extents::{Extents, Hashing};
 use super::record::Record;
 use super::unflushed::Unflushed;
 
 const SHARDS: usize = 32;
-
-/// Numbers are spread by one multiplication: maps are asked at each request.
-#[derive(Clone, Copy, Default)]
-pub struct NumberHasher(u64);
-
-pub type Hashing = BuildHasherDefault<NumberHasher>;
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        // 2^64 divided by the golden ratio (Knuth, TAOCP vol. 3, 6.4).
-        let spread = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = spread ^ spread >> 32;
-    }
-}
-
-pub type Extents = HashMap<u32, Extent, Hashing>;
 
 /// What the journal has yet to hear of, over all maps.
 #[derive(Default)]
@@ -86,7 +60,7 @@ impl Map {
     pub fn new(volume: u32, extents: &Extents, outstanding: &Arc<Outstanding>) -> Map {
         let map = Map { volume, outstanding: Arc::clone(outstanding), ..Map::default() };
         for (index, extent) in extents {
-            map.account(ExtentUsage::default(), extent.taken());
+            map.account(ExtentUsage::default(), extent.usage());
             map.shard(*index).extents.insert(*index, extent.clone());
         }
         map
@@ -129,12 +103,12 @@ impl Map {
         self.outstanding.releasing.fetch_add(released.len() as u64, Ordering::AcqRel);
         shard.released.extend(released);
         shard.dirty.insert(index);
-        let new = extent.as_ref().map_or(ExtentUsage::default(), Extent::taken);
+        let new = extent.as_ref().map_or(ExtentUsage::default(), Extent::usage);
         let old = match extent {
             Some(extent) => shard.extents.insert(index, extent),
             None => shard.extents.remove(&index),
         };
-        self.account(old.map_or(ExtentUsage::default(), |old| old.taken()), new);
+        self.account(old.map_or(ExtentUsage::default(), |old| old.usage()), new);
         Ok(())
     }
 
@@ -237,7 +211,7 @@ impl Map {
         self.shards().any(|shard| shard.released.iter().any(&like))
     }
 
-    pub fn taken(&self) -> ExtentUsage {
+    pub fn usage(&self) -> ExtentUsage {
         ExtentUsage {
             used_bytes: self.used_bytes.load(Ordering::Relaxed),
             stored_bytes: self.stored_bytes.load(Ordering::Relaxed),

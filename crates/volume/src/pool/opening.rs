@@ -10,23 +10,22 @@ use underlay_storage::device::{BlockDevice, Completion, DeviceError, Request};
 use underlay_storage::journal::Journal;
 use underlay_storage::layers::mirror::{Mirror, MirrorSettings};
 
-use super::core::{Core, VolumeCore};
+use super::core::{Core, Flusher, VolumeCore};
 use super::description::{MemberState, PoolError, PoolSettings};
 use super::discards::Discards;
-use super::doubt::Witness;
 use super::extent::{BLOCK_BYTES, Extent, Plain, first_unit};
-use super::flush::Flusher;
-use super::intents::REGION_EXTENTS;
 use super::label::{self, FirstBlock, JOURNAL_MEMBERS, Label};
 use super::log::Log;
 use super::map::Outstanding;
 use super::member::{Found, Members, Part, Places};
+use super::overwrite::REGION_EXTENTS;
 use super::plain::read_runs;
 use super::record::{Record, Tables};
 use super::replay::LeftOver;
 use super::space::Space;
 use super::unflushed::{Owner, left_over};
 use super::unread::Unread;
+use super::witness::Witness;
 use crate::rate::Timer;
 
 const KIND: underlay_storage::journal::format::Kind = *b"volumes ";

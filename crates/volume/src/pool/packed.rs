@@ -7,7 +7,7 @@ use underlay_storage::device::{Completion, DeviceError, Done};
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::layers::join::Gather;
 
-use super::claims::Claim;
+use super::claims::{Access, Claim, Parts};
 use super::core::{Core, VolumeCore};
 use super::extent::{BLOCK_BYTES, CHUNK_BYTES, CHUNKS, Extent, Packed, Piece, Stored, Unit, mask, slab_of};
 use super::member::{Places, Turn};
@@ -85,7 +85,7 @@ impl VolumeCore {
         done: Done,
     ) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, parts_of(&part), true, move |claim| {
+        claims.claim(part.extent, Parts(parts_of(&part)), Access::Shared, move |claim| {
             let Some(packed) = self.packed(part.extent) else {
                 drop(claim);
                 buffer.fill(0);
@@ -123,7 +123,7 @@ impl VolumeCore {
         done: ChangeDone,
     ) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, parts_of(&part), false, move |claim| {
+        claims.claim(part.extent, Parts(parts_of(&part)), Access::Exclusive, move |claim| {
             let packed = self.packed(part.extent).unwrap_or_default();
             let is_partial = |chunk: &usize| overlap(&part, *chunk).0.len() < CHUNK_BYTES as usize;
             let partial: Vec<usize> = chunks_of(&part).filter(is_partial).collect();
@@ -171,7 +171,7 @@ impl VolumeCore {
         }
         let sizes: Vec<u32> =
             images.iter().flat_map(|(_, image)| image).map(|image| units(image.bytes.len())).collect();
-        let Some(taken) = self.take_runs(&core, &sizes) else {
+        let Some(places) = self.take_runs(&core, &sizes) else {
             let next = Arc::clone(&core);
             return core.await_space(attempt, move |result| match result {
                 Ok(()) => self.place(next, extent, images, claim, attempt + 1, done),
@@ -181,7 +181,7 @@ impl VolumeCore {
                 }
             });
         };
-        let mut rest = taken.iter();
+        let mut rest = places.iter();
         let mut writes: Vec<(Places, Vec<u8>)> = Vec::new();
         let mut entries: Vec<(usize, Option<Stored>, Option<Unit>)> = Vec::with_capacity(images.len());
         for (chunk, image) in images {
@@ -206,7 +206,7 @@ impl VolumeCore {
             // To what is not listed no map ever pointed.
             core.release(match &answer {
                 Ok(unlisted) => unlisted.clone(),
-                Err(_) => pieces(&taken, &sizes),
+                Err(_) => pieces(&places, &sizes),
             });
             drop(claim);
             done(answer.map(|_| false));
@@ -276,20 +276,20 @@ impl VolumeCore {
             let both = firsts.into_iter().zip(seconds);
             Some(both.map(|(first, second)| Places { first, second: Some(second) }).collect())
         };
-        if let Some(taken) = take(sizes) {
-            return Some(taken);
+        if let Some(places) = take(sizes) {
+            return Some(places);
         }
-        let mut taken = Vec::new();
+        let mut places = Vec::new();
         for size in sizes {
             match take(&[*size]) {
-                Some(places) => taken.extend(places),
+                Some(run) => places.extend(run),
                 None => {
-                    undo(core, &taken, sizes);
+                    undo(core, &places, sizes);
                     return None;
                 }
             }
         }
-        Some(taken)
+        Some(places)
     }
 }
 
@@ -322,17 +322,17 @@ fn continues(start: Places, units: u32, next: Places) -> bool {
         && start.second.map(slab_of) == next.second.map(slab_of)
 }
 
-fn pieces(taken: &[Places], sizes: &[u32]) -> Vec<Piece> {
+fn pieces(places: &[Places], sizes: &[u32]) -> Vec<Piece> {
     let piece = |(places, &units): (&Places, &u32)| {
         let run = move |unit| Piece::Run { unit, units };
         std::iter::once(places.first).chain(places.second).map(run).collect::<Vec<_>>()
     };
-    taken.iter().zip(sizes).flat_map(piece).collect()
+    places.iter().zip(sizes).flat_map(piece).collect()
 }
 
 /// Nothing was written there: it needs no discard.
-fn undo(core: &Core, taken: &[Places], sizes: &[u32]) {
-    for slab in pieces(taken, sizes).into_iter().filter_map(|piece| core.space.release(piece)) {
+fn undo(core: &Core, places: &[Places], sizes: &[u32]) {
+    for slab in pieces(places, sizes).into_iter().filter_map(|piece| core.space.release(piece)) {
         core.space.free(slab).into_iter().for_each(|job| job());
     }
 }

@@ -7,7 +7,7 @@ use underlay_storage::device::{Completion, DeviceError, Done};
 use underlay_storage::layers::join::Gather;
 use underlay_sync::planted::{Bug, is_planted};
 
-use super::claims::Claim;
+use super::claims::{Access, Claim, Parts};
 use super::core::{Core, VolumeCore};
 use super::extent::{
     BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Extent, PLAIN_MAP_BYTES, Piece, Plain, Unit, first_unit, mask, runs,
@@ -40,7 +40,7 @@ impl VolumeCore {
 
     pub fn read_plain(self: Arc<Self>, core: Arc<Core>, part: Part, mut buffer: Vec<u8>, done: Done) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, blocks_of(&part), true, move |claim| {
+        claims.claim(part.extent, Parts(blocks_of(&part)), Access::Shared, move |claim| {
             let plain = self.plain(part.extent);
             let wanted = blocks_of(&part);
             let valid = plain.map_or(0, |plain| plain.valid & wanted);
@@ -80,7 +80,7 @@ impl VolumeCore {
         done: ChangeDone,
     ) {
         let claims = Arc::clone(&self.claims);
-        claims.claim(part.extent, blocks_of(&part), false, move |claim| {
+        claims.claim(part.extent, Parts(blocks_of(&part)), Access::Exclusive, move |claim| {
             let own = self.plain(part.extent).filter(|plain| !is_shared(&core, plain));
             if let Some(plain) = own {
                 return self.write_in_place(core, plain, part, data, fua, claim, done);
@@ -88,11 +88,13 @@ impl VolumeCore {
             drop(claim);
             // The whole extent gets another place.
             let claims = Arc::clone(&self.claims);
-            claims.claim(part.extent, WHOLE, false, move |claim| match self.plain(part.extent) {
-                Some(plain) if !is_shared(&core, &plain) => {
-                    self.write_in_place(core, plain, part, data, fua, claim, done);
+            claims.claim(part.extent, Parts(WHOLE), Access::Exclusive, move |claim| {
+                match self.plain(part.extent) {
+                    Some(plain) if !is_shared(&core, &plain) => {
+                        self.write_in_place(core, plain, part, data, fua, claim, done);
+                    }
+                    old => self.write_elsewhere(core, old, part, data, claim, 0, done),
                 }
-                old => self.write_elsewhere(core, old, part, data, claim, 0, done),
             });
         });
     }
@@ -269,7 +271,7 @@ impl VolumeCore {
     pub fn discard_plain(self: Arc<Self>, part: &Part, done: ChangeDone) {
         let (extent, blocks) = (part.extent, blocks_of(part));
         let claims = Arc::clone(&self.claims);
-        claims.claim(extent, WHOLE, false, move |claim| {
+        claims.claim(extent, Parts(WHOLE), Access::Exclusive, move |claim| {
             let changed = self.map.change(extent, |old| match old {
                 Some(Extent::Plain(plain)) if plain.valid & !blocks == 0 => Some((None, pieces(plain))),
                 Some(Extent::Plain(plain)) if plain.valid & blocks != 0 => {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::description::{Access, VolumeSpec};
 use super::extent::{Extent, take_u32};
-use super::map::Extents;
+use super::extents::Extents;
 
 /// What is kept of a volume beside its map.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

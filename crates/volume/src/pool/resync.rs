@@ -8,6 +8,7 @@ use underlay_sync::thread;
 
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
 
+use super::claims::{Access, Parts};
 use super::core::{Core, VolumeCore};
 use super::description::{MemberState, PoolError};
 use super::extent::{BLOCK_BYTES, BLOCKS, Extent, Packed, Piece, Plain, Unit, first_unit, mask};
@@ -102,7 +103,7 @@ impl Core {
     /// Everything in a mirrored volume that is there once gets its second copy.
     fn make_whole(self: &Arc<Self>) -> Result<(), PoolError> {
         for volume in
-            self.volumes().into_iter().filter(|volume| volume.mirror && volume.map.taken().single > 0)
+            self.volumes().into_iter().filter(|volume| volume.mirror && volume.map.usage().single > 0)
         {
             for extent in volume.map.mapped_in(0..u32::MAX) {
                 volume.wait_on(self, extent, move |core, volume, mapped, done| match mapped {
@@ -202,8 +203,8 @@ impl Core {
             let first = self.members.index_of(stored.unit());
             let allowed = |member| member != first && self.members.takes_data(member);
             match self.space.take_runs(&[stored.units()], allowed) {
-                Some(taken) => {
-                    runs.extend(taken.first().map(|to| (chunk, stored.unit(), *to, stored.units())))
+                Some(places) => {
+                    runs.extend(places.first().map(|to| (chunk, stored.unit(), *to, stored.units())))
                 }
                 None => {
                     self.release(
@@ -270,7 +271,7 @@ impl VolumeCore {
     ) -> Copied {
         let (sender, receiver) = channel();
         let (core, volume) = (Arc::clone(core), Arc::clone(self));
-        self.claims.claim(extent, u64::MAX, false, move |claim| {
+        self.claims.claim(extent, Parts(u64::MAX), Access::Exclusive, move |claim| {
             let mapped = volume.map.get(extent);
             let done = move |copied| {
                 drop(claim);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use underlay_sync::{Mutex, MutexGuard};
 
 use super::extent::{BLOCKS, Piece, Slab, Unit, first_unit, mask, slab_of};
-use super::map::Hashing;
+use super::extents::Hashing;
 
 /// In `plain`: the slab is cut into units.
 const CUT: u32 = u32::MAX;

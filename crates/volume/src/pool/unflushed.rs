@@ -32,43 +32,17 @@ use underlay_sync::{Mutex, MutexGuard};
 use underlay_storage::device::DeviceError;
 
 use super::extent::{take_u32, take_u64};
+use super::host_memory::{BOOT_BYTES, HostMemory, boot_field};
 use super::record::Record;
 use underlay_files::plain_file;
 
 const MAGIC: &[u8; 8] = b"UNDLYUF1";
-pub const BOOT_BYTES: usize = 40;
 const HEADER_BYTES: usize = 76;
 const FRAME_BYTES: usize = 8;
-const USUAL_LONG_BYTES: u64 = 32 << 20;
 /// Only flushes that go on failing let a file get much longer than the above.
 const MAX_BYTES: u64 = 16 << 30;
 /// A session has two of them; the next one has the other two, so that both have notes until the journal names the later one.
 const FILES: [[&str; 2]; 2] = [["unflushed.0", "unflushed.1"], ["unflushed.2", "unflushed.3"]];
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
-/// Files in the page cache of this host, which outlives the pool's process and not the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostMemory {
-    /// Where the files are. It is there already.
-    pub directory: PathBuf,
-    /// Another one each time the host starts: what was noted before is not believed then, since the members have lost what it
-    /// speaks of.
-    pub boot: String,
-    /// With so much noted a flush is due, whether anyone asks for it or not.
-    pub long_bytes: u64,
-}
-
-impl HostMemory {
-    /// Of the host as it runs now.
-    ///
-    /// # Errors
-    /// When the kernel does not tell its boot.
-    pub fn of_this_boot(directory: &Path) -> io::Result<HostMemory> {
-        let boot = fs::read_to_string(BOOT_ID)?.trim().to_owned();
-        Ok(HostMemory { directory: directory.to_owned(), boot, long_bytes: USUAL_LONG_BYTES })
-    }
-}
-
 /// Whose notes they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -122,13 +96,6 @@ pub fn decode(file: &[u8]) -> Option<(Header, Vec<Record>)> {
         notes = behind;
     }
     Some((header, records))
-}
-
-/// A boot as files have it, filled up with zeros.
-pub fn boot_field(boot: &str) -> [u8; BOOT_BYTES] {
-    let mut field = [0; BOOT_BYTES];
-    field.iter_mut().zip(boot.bytes()).for_each(|(to, from)| *to = from);
-    field
 }
 
 fn header_of(path: &Path) -> io::Result<Option<Header>> {
@@ -197,7 +164,7 @@ struct Turns {
     names: [&'static str; 2],
     files: [File; 2],
     /// Of the session before.
-    former: [PathBuf; 2],
+    previous: [PathBuf; 2],
     current: usize,
     end_bytes: u64,
     /// The journal knows everything in the other file.
@@ -215,21 +182,22 @@ impl Unflushed {
     ///
     /// # Errors
     /// When the files can't be made.
-    pub fn begin(&self, memory: &HostMemory, owner: Owner, former: Owner) -> io::Result<()> {
+    pub fn begin(&self, memory: &HostMemory, owner: Owner, previous: Owner) -> io::Result<()> {
         let is_formers = |name: &&str| {
             let header = header_of(&memory.directory.join(name));
-            header.is_ok_and(|header| header.is_some_and(|header| header.owner == former))
+            header.is_ok_and(|header| header.is_some_and(|header| header.owner == previous))
         };
         let pair = usize::from(FILES[0].iter().any(is_formers));
         let open = |name: &str| plain_file::for_writing().truncate(true).open(memory.directory.join(name));
         let names = FILES[pair];
         let files = [open(names[0])?, open(names[1])?];
-        let former = FILES[1 - pair].map(|name| memory.directory.join(name));
+        let previous = FILES[1 - pair].map(|name| memory.directory.join(name));
         let header = Header::new(owner, 1, &memory.boot);
         files[0].write_all_at(&header.encode(), 0)?;
         let end_bytes = HEADER_BYTES as u64;
         let note = Vec::new();
-        let turns = Turns { header, names, files, former, current: 0, end_bytes, other_is_free: true, note };
+        let turns =
+            Turns { header, names, files, previous, current: 0, end_bytes, other_is_free: true, note };
         *self.lock() = Some(turns);
         self.step_bytes.store(memory.long_bytes.max(1), Ordering::Relaxed);
         self.count(end_bytes);
@@ -241,7 +209,7 @@ impl Unflushed {
     pub fn forget_former(&self) {
         if let Some(turns) = self.lock().as_ref() {
             // They only take space.
-            turns.former.iter().for_each(|path| drop(fs::remove_file(path)));
+            turns.previous.iter().for_each(|path| drop(fs::remove_file(path)));
         }
     }
 
@@ -433,9 +401,9 @@ mod tests {
     fn older_notes_are_there_until_the_journal_names_the_next_session() {
         let folder = tempfile::tempdir().unwrap();
         let memory = memory(folder.path());
-        let begin = |owner, former, number| {
+        let begin = |owner, previous, number| {
             let unflushed = Unflushed::default();
-            unflushed.begin(&memory, owner, former).unwrap();
+            unflushed.begin(&memory, owner, previous).unwrap();
             unflushed.note(&record(number)).unwrap();
             unflushed
         };

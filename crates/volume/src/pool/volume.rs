@@ -61,7 +61,7 @@ impl Volume {
         let volumes = self.core.volumes();
         let origin = volumes.iter().find(|volume| Some(volume.number) == header.origin);
         let origin = origin.map(|origin| origin.header.read().name.clone());
-        let taken = self.volume.map.taken();
+        let usage = self.volume.map.usage();
         let members_short = self.core.members.in_use() < self.core.members.list.len();
         VolumeInfo {
             name: header.name,
@@ -72,9 +72,9 @@ impl Volume {
             limits: header.spec.limits,
             access: header.access,
             origin,
-            used_bytes: taken.used_bytes,
-            stored_bytes: taken.stored_bytes,
-            degraded: header.spec.mirror && (taken.single > 0 || members_short),
+            used_bytes: usage.used_bytes,
+            stored_bytes: usage.stored_bytes,
+            degraded: header.spec.mirror && (usage.single > 0 || members_short),
         }
     }
 

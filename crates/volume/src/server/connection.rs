@@ -1,23 +1,18 @@
 //! The asking side of the control socket.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
+
+use underlay_files::control_socket;
 
 use super::protocol::{Command, Reply};
 
 /// Deleting a large volume or checking a large pool takes its time, and so does a change of pace in slow motion.
 const REPLY_LIMIT: Duration = Duration::from_secs(600);
-/// A reply carries a line for each volume, or histograms and a series for each device; more than this is no reply.
-const MAX_REPLY_BYTES: u64 = 256 << 20;
-
 /// A connection to the server of a pool.
 #[derive(Debug)]
-pub struct Connection {
-    reader: BufReader<UnixStream>,
-    writer: UnixStream,
-}
+pub struct Connection(control_socket::Connection<Command, Reply>);
 
 impl Connection {
     /// Connects to a server's control socket.
@@ -25,10 +20,7 @@ impl Connection {
     /// # Errors
     /// As connecting to a Unix socket fails: `NotFound` or `ConnectionRefused` where no server runs.
     pub fn open(control: &Path) -> io::Result<Connection> {
-        let writer = UnixStream::connect(control)?;
-        writer.set_read_timeout(Some(REPLY_LIMIT))?;
-        writer.set_write_timeout(Some(REPLY_LIMIT))?;
-        Ok(Connection { reader: BufReader::new(writer.try_clone()?), writer })
+        control_socket::Connection::open(control, REPLY_LIMIT).map(Connection)
     }
 
     /// Whether an error of `open` means that nobody serves there.
@@ -41,14 +33,6 @@ impl Connection {
     /// # Errors
     /// When the server went away, took too long, or answered with something else than a reply.
     pub fn ask(&mut self, command: &Command) -> io::Result<Reply> {
-        let mut line = serde_json::to_vec(command)?;
-        line.push(b'\n');
-        self.writer.write_all(&line)?;
-        let mut reply = Vec::new();
-        (&mut self.reader).take(MAX_REPLY_BYTES).read_until(b'\n', &mut reply)?;
-        if reply.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
-        }
-        Ok(serde_json::from_slice(&reply)?)
+        self.0.ask(command)
     }
 }

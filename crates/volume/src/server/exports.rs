@@ -60,8 +60,8 @@ impl Exports {
                 TargetError::Listen { address, error } => ServerError::Listen { address, source: error },
                 other => ServerError::Failed(other.to_string()),
             })?;
-        if let Some(&taken) = target.addresses().first() {
-            let _ = self.address.set(taken);
+        if let Some(&address) = target.addresses().first() {
+            let _ = self.address.set(address);
         }
         *self.target.lock() = Some(target);
         Ok(())

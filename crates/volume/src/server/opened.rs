@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use underlay_sync::{Mutex, MutexGuard};
 
+use underlay_config::units::format_bytes;
 use underlay_files::Folder;
 use underlay_storage::clock::RealClock;
 use underlay_storage::faults::Fault;
@@ -346,9 +347,10 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
     let name = &wanted.name;
     if wanted.spec.capacity_bytes < found.capacity_bytes {
         return Err(ServerError::Mistake(format!(
-            "volume '{name}' has {} bytes and the pool's file says {}: write the larger capacity there, or make it smaller by \
+            "volume '{name}' has {} and the pool's file says {}: write the larger capacity there, or make it smaller by \
              `underlay volume resize POOL.toml {name} SIZE --shrink` if what lies behind its new end may be lost",
-            found.capacity_bytes, wanted.spec.capacity_bytes
+            format_bytes(found.capacity_bytes),
+            format_bytes(wanted.spec.capacity_bytes)
         )));
     }
     let as_stored = |codec: Option<Codec>| codec.map_or("none", codec_name);

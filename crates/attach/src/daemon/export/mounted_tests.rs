@@ -28,7 +28,7 @@ impl BlockDevice for Spy {
 
     fn submit(&self, request: Request, done: Done) {
         // Without its test a request is dropped, which the kernel gets to know as an error.
-        let _ = self.arrived.lock().unwrap().send((request, done));
+        let _ = self.arrived.lock().send((request, done));
     }
 }
 
@@ -41,7 +41,9 @@ struct Mounted {
 impl Mounted {
     /// One for each transport that this host has; none where nothing can be mounted, and CI fails there.
     fn all() -> Vec<Mounted> {
-        if let Err(missing) = crate::host::probe_privileges().and_then(|()| crate::host::probe_fuse()) {
+        if let Err(missing) =
+            crate::privileges::probe_privileges().and_then(|()| crate::privileges::probe_fuse())
+        {
             assert!(std::env::var_os("CI").is_none(), "{missing}");
             eprintln!("SKIPPED: {missing}");
             return Vec::new();

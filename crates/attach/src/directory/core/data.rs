@@ -3,19 +3,17 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use underlay_sync::Mutex;
 
 use rustix::io::Errno;
 use underlay_storage::device::{Completion, Request};
+use underlay_storage::layers::join::Join;
 
 use super::extents::{Place, Run, Segment};
 use super::failures::Placed;
 use super::operation::{Operation, Timestamp};
-use super::ranges::{Access, Held};
+use super::ranges::{Access, Claim, answer};
 use super::space::{Fresh, MAX_FILE_BYTES};
-use super::{BLOCK_BYTES, Core, Done, Job, State, errno, now};
-
-pub(super) type Outcome = Result<(), Errno>;
+use super::{BLOCK_BYTES, Core, Done, Job, Outcome, State, errno, now};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -27,55 +25,24 @@ pub struct WriteOptions {
     pub drop_privileges: bool,
 }
 
-/// The answer first, then the range: whoever waits for it need not be waited for.
-pub(super) fn answer<T>(done: Done<T>, outcome: Result<T, Errno>, held: Held) {
-    done(outcome);
-    drop(held);
-}
+/// Requests under way: what they came to, and what was read.
+type Requests = Join<(Outcome, Vec<u8>)>;
 
-/// What happens once all requests are over, with what was read.
-type Then = Box<dyn FnOnce(Outcome, Vec<u8>) + Send>;
-
-/// Requests of which the last to end calls on.
-struct Join {
-    state: Mutex<JoinState>,
-}
-
-struct JoinState {
-    remaining: usize,
-    outcome: Outcome,
+fn requests(
+    count: usize,
     buffer: Vec<u8>,
-    then: Option<Then>,
+    then: impl FnOnce(Outcome, Vec<u8>) + Send + 'static,
+) -> Arc<Requests> {
+    Arc::new(Join::new(count, (Ok(()), buffer), |(outcome, buffer)| then(outcome, buffer)))
 }
 
-impl Join {
-    fn new(
-        requests: usize,
-        buffer: Vec<u8>,
-        then: impl FnOnce(Outcome, Vec<u8>) + Send + 'static,
-    ) -> Arc<Join> {
-        let state = JoinState { remaining: requests, outcome: Ok(()), buffer, then: Some(Box::new(then)) };
-        Arc::new(Join { state: Mutex::new(state) })
-    }
-
-    /// `place` is where a read's bytes go in the buffer.
-    fn arrive(&self, completion: Completion, place: Option<usize>) {
-        let mut state = self.state.lock();
-        match (completion, place) {
-            (Ok(bytes), Some(at)) => state.buffer[at..at + bytes.len()].copy_from_slice(&bytes),
-            (Ok(_), None) => {}
-            (Err(error), _) => state.outcome = state.outcome.and(Err(errno(&error))),
-        }
-        state.remaining -= 1;
-        if state.remaining > 0 {
-            return;
-        }
-        let (then, outcome, buffer) = (state.then.take(), state.outcome, std::mem::take(&mut state.buffer));
-        drop(state);
-        if let Some(then) = then {
-            then(outcome, buffer);
-        }
-    }
+/// One request is over; `place` is where a read's bytes go in the buffer.
+fn arrive(requests: &Requests, completion: Completion, place: Option<usize>) {
+    requests.arrive(|(outcome, buffer)| match (completion, place) {
+        (Ok(bytes), Some(at)) => buffer[at..at + bytes.len()].copy_from_slice(&bytes),
+        (Ok(_), None) => {}
+        (Err(error), _) => *outcome = outcome.and(Err(errno(&error))),
+    });
 }
 
 /// Parts of the same kind that lie side by side on the device become one.
@@ -102,7 +69,7 @@ impl Core {
         }
         let end = offset.saturating_add(u64::from(length));
         let core = Arc::clone(self);
-        self.ranges.lock(inode, blocks(&(offset..end)), Access::Shared, move |held| {
+        self.ranges.claim(inode, blocks(&(offset..end)), Access::Shared, move |held| {
             let size = match core.file_size(inode) {
                 Ok(size) => size,
                 Err(error) => return answer(done, Err(error), held),
@@ -152,12 +119,12 @@ impl Core {
         if written.is_empty() {
             return then(Ok(()), vec![0; length]);
         }
-        let join = Join::new(written.len(), vec![0; length], then);
+        let all = requests(written.len(), vec![0; length], then);
         for (at, device, count) in written {
-            let (join, place) = (Arc::clone(&join), ((at - blocks.start) * BLOCK_BYTES) as usize);
+            let (all, place) = (Arc::clone(&all), ((at - blocks.start) * BLOCK_BYTES) as usize);
             let buffer = vec![0; (count * BLOCK_BYTES) as usize];
             let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer };
-            self.device.submit(request, Box::new(move |completion| join.arrive(completion, Some(place))));
+            self.device.submit(request, Box::new(move |completion| arrive(&all, completion, Some(place))));
         }
     }
 
@@ -185,12 +152,12 @@ impl Core {
 
     fn begin_write(self: &Arc<Self>, range: Range<u64>, write: Write, data: Vec<u8>, done: Done<()>) {
         let core = Arc::clone(self);
-        self.ranges.lock(write.inode, range, Access::Exclusive, move |held| {
+        self.ranges.claim(write.inode, range, Access::Exclusive, move |held| {
             core.write_held(write, data, held, done)
         });
     }
 
-    fn write_held(self: &Arc<Self>, write: Write, data: Vec<u8>, held: Held, done: Done<()>) {
+    fn write_held(self: &Arc<Self>, write: Write, data: Vec<u8>, held: Claim, done: Done<()>) {
         let size = match self.file_size(write.inode) {
             Ok(size) => size,
             Err(error) => return answer(done, Err(error), held),
@@ -199,7 +166,7 @@ impl Core {
         // A gap between the old end and this write must read as zeros, also in the old last block.
         let gap = size < write.bytes.start && size / BLOCK_BYTES < cover.start;
         if gap && !self.state().is_tail_clean(write.inode) {
-            if held.range().start > size / BLOCK_BYTES {
+            if held.region().start > size / BLOCK_BYTES {
                 drop(held);
                 return self.begin_write(size / BLOCK_BYTES..cover.end, write, data, done);
             }
@@ -216,7 +183,7 @@ impl Core {
     }
 
     /// Completes the first and the last block with what is there.
-    fn write_edges(self: &Arc<Self>, write: Write, size: u64, data: Vec<u8>, held: Held, done: Done<()>) {
+    fn write_edges(self: &Arc<Self>, write: Write, size: u64, data: Vec<u8>, held: Claim, done: Done<()>) {
         let cover = blocks(&write.bytes);
         let head = (write.bytes.start % BLOCK_BYTES) as usize;
         let length = ((cover.end - cover.start) * BLOCK_BYTES) as usize;
@@ -272,16 +239,16 @@ impl Core {
             let pieces = buffer.chunks_exact(BLOCK).map(<[u8]>::to_vec);
             then(outcome.map(|()| numbers.into_iter().zip(pieces).collect()));
         };
-        let join = Join::new(written.len(), vec![0; written.len() * BLOCK], collect);
+        let all = requests(written.len(), vec![0; written.len() * BLOCK], collect);
         for (index, (_, device)) in written.into_iter().enumerate() {
-            let join = Arc::clone(&join);
+            let all = Arc::clone(&all);
             let request = Request::Read { offset_bytes: device * BLOCK_BYTES, buffer: vec![0; BLOCK] };
-            self.device.submit(request, Box::new(move |answer| join.arrive(answer, Some(index * BLOCK))));
+            self.device.submit(request, Box::new(move |answer| arrive(&all, answer, Some(index * BLOCK))));
         }
     }
 
     /// Writes whole blocks, and maps those that had no place once they are written.
-    fn write_blocks(self: &Arc<Self>, write: Write, data: Vec<u8>, held: Held, done: Done<()>) {
+    fn write_blocks(self: &Arc<Self>, write: Write, data: Vec<u8>, held: Claim, done: Done<()>) {
         let planned = self.plan(&mut self.state(), &write);
         let plan = match planned {
             Ok(plan) => plan,
@@ -305,15 +272,15 @@ impl Core {
                 Box::new(move |completion| finish(completion.map(|_| ()).map_err(|error| errno(&error)))),
             );
         }
-        let join = Join::new(parts.len(), Vec::new(), move |outcome, _| finish(outcome));
+        let all = requests(parts.len(), Vec::new(), move |outcome, _| finish(outcome));
         let mut rest = data.as_slice();
         for (device, count) in parts {
             let (part, behind) = rest.split_at((count * BLOCK_BYTES) as usize);
             rest = behind;
-            let join = Arc::clone(&join);
+            let all = Arc::clone(&all);
             let request =
                 Request::Write { offset_bytes: device * BLOCK_BYTES, data: part.to_vec(), fua: false };
-            self.device.submit(request, Box::new(move |completion| join.arrive(completion, None)));
+            self.device.submit(request, Box::new(move |completion| arrive(&all, completion, None)));
         }
     }
 

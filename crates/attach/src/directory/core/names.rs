@@ -472,7 +472,7 @@ impl Core {
         }
         let core = Arc::clone(self);
         // What is still under way goes first.
-        self.ranges.lock(inode, 0..u64::MAX, Access::Exclusive, move |held| {
+        self.ranges.claim(inode, 0..u64::MAX, Access::Exclusive, move |held| {
             let mut state = core.state();
             state.give_back_reservation(inode);
             // Failing is logged; the inode then stays until the next mount.

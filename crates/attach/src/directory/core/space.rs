@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::data::{Outcome, answer};
 use super::extents::{Content, Place, Run};
 use super::operation::Operation;
-use super::ranges::{Access, Held};
-use super::{BLOCK_BYTES, Core, Done, Job, State, now};
+use super::ranges::{Access, Claim, answer};
+use super::{BLOCK_BYTES, Core, Done, Job, Outcome, State, now};
 
 /// A file that grows gets as much again as it has, within these bounds, so that its next blocks lie behind.
 const MIN_AHEAD_BLOCKS: u64 = 16;
@@ -144,10 +143,10 @@ impl Core {
             Err(error) => return done(Err(error)),
         };
         let core = Arc::clone(self);
-        self.ranges.lock(inode, from..u64::MAX, Access::Exclusive, move |held| {
+        self.ranges.claim(inode, from..u64::MAX, Access::Exclusive, move |held| {
             match core.file_size(inode) {
                 // It shrank while we waited, and its old end needs to be held as well.
-                Ok(old) if size.min(old) / BLOCK_BYTES < held.range().start => {
+                Ok(old) if size.min(old) / BLOCK_BYTES < held.region().start => {
                     drop(held);
                     core.set_size(inode, size, done);
                 }
@@ -224,13 +223,15 @@ impl Core {
         };
         let from = (range.start / BLOCK_BYTES).min(size / BLOCK_BYTES);
         let core = Arc::clone(self);
-        self.ranges.lock(inode, from..u64::MAX, Access::Exclusive, move |held| match core.file_size(inode) {
-            Ok(size) if size / BLOCK_BYTES < held.range().start => {
-                drop(held);
-                core.allocate(inode, range, what, keep_size, done);
+        self.ranges.claim(inode, from..u64::MAX, Access::Exclusive, move |held| {
+            match core.file_size(inode) {
+                Ok(size) if size / BLOCK_BYTES < held.region().start => {
+                    drop(held);
+                    core.allocate(inode, range, what, keep_size, done);
+                }
+                Ok(size) => core.allocate_held(inode, size, range, (what, keep_size), held, done, true),
+                Err(error) => answer(done, Err(error), held),
             }
-            Ok(size) => core.allocate_held(inode, size, range, (what, keep_size), held, done, true),
-            Err(error) => answer(done, Err(error), held),
         });
     }
 
@@ -241,7 +242,7 @@ impl Core {
         size: u64,
         range: Range<u64>,
         (what, keep_size): (Allocate, bool),
-        held: Held,
+        held: Claim,
         done: Done<()>,
         may_reclaim: bool,
     ) {

@@ -35,6 +35,12 @@ pub fn check(file: &Path) -> Result<ExitCode, Failure> {
         output::print(&format!("{}: no mistakes ({})", file.display(), layout.summary()));
         return Ok(ExitCode::SUCCESS);
     }
+    if is_study(&text) {
+        return Err(Failure::Mistake(format!(
+            "{0} is a study, and no medium or layout: `underlay check {0}` checks it",
+            file.display()
+        )));
+    }
     let medium = parse(file, &text)?;
     output::print(&format!("{}: no mistakes ({})", file.display(), medium.summary()));
     if medium.published.is_empty() {
@@ -52,6 +58,12 @@ pub fn check(file: &Path) -> Result<ExitCode, Failure> {
         )));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What no medium and no layout has.
+fn is_study(text: &str) -> bool {
+    let sections = ["[system.", "[storage.", "[workload."];
+    text.lines().map(str::trim_start).any(|line| sections.iter().any(|section| line.starts_with(section)))
 }
 
 /// Layouts have devices, media have a model; a file that can't be read at all is shown as a medium.

@@ -10,9 +10,9 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use underlay_attach::Registry;
 use underlay_attach::probe::{Facts, Place, PlaceError, Wanted};
+use underlay_config::units;
 use underlay_report::quantity;
 use underlay_storage::fit::{self, Identity, Profile, Role, Score, Shape, TargetError, Worst};
-use underlay_study::units;
 
 use crate::arguments::MeasureArguments;
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};

@@ -7,13 +7,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use underlay_attach::fuse_loop::BlockVolumes;
-use underlay_attach::{Attachment as _, FuseLoop, Registry};
+use underlay_attach::{Attachment as _, BlockAttachment, BlockVolumes, Registry};
+use underlay_config::units;
 use underlay_record::{DeviceActivity, Histogram};
 use underlay_storage::catalogue::{self, Medium};
 use underlay_storage::predict::{self, ClosedLoop, Pattern};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
-use underlay_study::units;
 
 use crate::arguments::ServeArguments;
 use crate::exit_codes::{Failure, INTERRUPTED};
@@ -81,10 +80,14 @@ pub fn initial() -> InitialState {
 }
 
 /// The best way of attaching a bare device here.
-fn best() -> Result<FuseLoop, Failure> {
+fn best() -> Result<BlockAttachment, Failure> {
     use underlay_attach::daemon::Transport;
-    let uring = FuseLoop::new()?.with_transport(Transport::Uring);
-    if uring.probe().is_ok() { Ok(uring) } else { Ok(FuseLoop::new()?.with_transport(Transport::DevFuse)) }
+    let uring = BlockAttachment::new()?.with_transport(Transport::Uring);
+    if uring.probe().is_ok() {
+        Ok(uring)
+    } else {
+        Ok(BlockAttachment::new()?.with_transport(Transport::DevFuse))
+    }
 }
 
 /// A medium by its name, or from a file.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use underlay_attach::{Filesystem, OwnFolder, Registry};
+use underlay_config::units;
 use underlay_files::{Access, Folder};
 use underlay_storage::exclusive;
 use underlay_storage::stack::{BackingSpec, Node, StackSpec};
-use underlay_study::units;
 
 use crate::arguments::MountArguments;
 use crate::exit_codes::Failure;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use underlay_attach::Missing;
 use underlay_attach::free_space::free_bytes;
+use underlay_config::units;
 use underlay_storage::stack::{BackingSpec, DeviceSpec};
-use underlay_study::units;
 
 use crate::exit_codes::Failure;
 use crate::output;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use comfy_table::{CellAlignment, Table, presets};
+use underlay_config::units;
 use underlay_report::quantity;
-use underlay_study::units;
 use underlay_volume::pool::MemberState;
 use underlay_volume::pool_file::PoolFile;
 use underlay_volume::server::protocol::{Command, PoolState, Reply, VolumeState};

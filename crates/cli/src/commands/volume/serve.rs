@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use underlay_attach::daemon::become_a_disk;
 use underlay_attach::{Registry, Resource};
+use underlay_config::units;
 use underlay_storage::stack::Pace;
-use underlay_study::units;
 use underlay_volume::server::Server;
 use underlay_volume::server::protocol::PoolState;
 

@@ -14,7 +14,10 @@ use underlay_workload::{Properties, RunSpec};
 
 use super::{shared, trust};
 use crate::arguments::{TrustArguments, YcsbArguments, YcsbPhase};
-use crate::commands::ycsb::{Circumstances, asked, caution, rate_parts, results, sum_up};
+use crate::commands::ycsb::cautions::{Circumstances, asked, caution};
+use crate::commands::ycsb::rates::rate_parts;
+use crate::commands::ycsb::results;
+use crate::commands::ycsb::summary::sum_up;
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
 

@@ -5,6 +5,9 @@ use underlay_report::quantity;
 use underlay_report::statistics::quantile::is_measurable;
 use underlay_report::steadiness::{Figure, WarmUp};
 use underlay_workload::RunSpec;
+use underlay_workload::ycsb::OutputOptions;
+
+use crate::output;
 
 /// The generator alone is to reach so many times what was measured.
 const HEADROOM: f64 = 2.0;
@@ -24,6 +27,18 @@ pub struct Circumstances<'a> {
     pub budget_bytes: Option<u64>,
     /// Operations of a rate that were due within the measured time and never sent.
     pub unstarted: u64,
+}
+
+/// What a measurement was asked for, before it is known what came of it.
+pub(in crate::commands) fn asked<'a>(spec: &'a RunSpec, options: &'a OutputOptions) -> Circumstances<'a> {
+    Circumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0 }
+}
+
+/// Says where the measurement is weak.
+pub(in crate::commands) fn caution(measured: &Measured, circumstances: &Circumstances<'_>) {
+    for caution in about(measured, circumstances) {
+        output::say(format_args!("note: {caution}"));
+    }
 }
 
 /// Each caution with what to try.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use underlay_config::units;
 use underlay_report::quantity;
-use underlay_study::units;
 use underlay_workload::runner::Connect;
 use underlay_workload::search::{
     Bound, Ending, Found, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate,

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use underlay_sync::Instant;
 
+use super::device::Namespace;
 use super::{Phase, Shared, State};
 use crate::command::nvm;
 use crate::initiator::association::Association;
-use crate::initiator::device::Namespace;
 use crate::initiator::error::InitiatorError;
 use crate::initiator::exchange::{Answer, Exchange, Lost};
 use crate::initiator::repetition::{Patience, REPEAT_LIMIT, repeat};
@@ -18,9 +18,10 @@ impl Shared {
     pub(super) fn resume(self: &Arc<Shared>, number: u64) -> Result<(), InitiatorError> {
         let association = self.establish(number)?;
         let orphans = self.lock().orphans.len() as u64;
-        let outcome = self.renew_namespaces(&association).and_then(|repeated| match repeated {
+        let patience = Patience { interval: self.keep_alive_interval() };
+        let outcome = self.renew_namespaces(&association, &patience).and_then(|repeated| match repeated {
             0 => Ok(()),
-            _ => self.send_unanswered_writes(&association),
+            _ => self.send_unanswered_writes(&association, &patience),
         });
         if let Err(error) = outcome {
             association.close();
@@ -39,9 +40,12 @@ impl Shared {
     }
 
     /// How many kept writes were repeated.
-    fn renew_namespaces(&self, association: &Association) -> Result<usize, InitiatorError> {
+    fn renew_namespaces(
+        &self,
+        association: &Association,
+        patience: &Patience,
+    ) -> Result<usize, InitiatorError> {
         let mut repeated = 0;
-        let patience = Patience { interval: self.keep_alive_interval() };
         let namespaces: Vec<Arc<Namespace>> =
             self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
         for namespace in namespaces {
@@ -51,7 +55,7 @@ impl Shared {
             if association.last_writer != 0 && is_new && namespace.has_written() {
                 return Err(InitiatorError::WrittenByAnother { nsid: namespace.nsid });
             }
-            repeated += repeat(association, &namespace, &patience)?;
+            repeated += repeat(association, &namespace, patience)?;
         }
         Ok(repeated)
     }
@@ -60,10 +64,13 @@ impl Shared {
     ///
     /// The target may have carried it out on the lost connection, and a read may have found it. What was repeated since is
     /// older: where the two overlap, the next read would find the older one again, if it came before the write does.
-    fn send_unanswered_writes(self: &Arc<Shared>, association: &Association) -> Result<(), InitiatorError> {
+    fn send_unanswered_writes(
+        self: &Arc<Shared>,
+        association: &Association,
+        patience: &Patience,
+    ) -> Result<(), InitiatorError> {
         const WHAT: &str = "sending again what was not answered";
         let lost = || InitiatorError::Lost { what: WHAT, reason: "it ended again".into() };
-        let patience = Patience { interval: self.keep_alive_interval() };
         let writes = self.lock().take_unanswered_writes();
         let unanswered = Arc::new(AtomicUsize::new(writes.len()));
         let mut due: Vec<Exchange> =

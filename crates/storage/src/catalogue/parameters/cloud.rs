@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Distribution, Entry, Field, Quantity};
-use crate::catalogue::reader::TableReader;
+use crate::catalogue::table::TableReader;
 
 parameters! {
     /// A volume that a cloud rents out: rates that are bought, credits to go beyond them, and a latency that is

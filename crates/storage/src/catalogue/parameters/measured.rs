@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Curve, Distribution, Entry, Field, Property, Quantity};
 use crate::catalogue::plain_number;
-use crate::catalogue::reader::TableReader;
+use crate::catalogue::table::TableReader;
 
 parameters! {
     /// All that is not said load by load.

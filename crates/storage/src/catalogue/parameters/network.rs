@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Distribution, Entry, Field, Quantity};
-use crate::catalogue::reader::TableReader;
+use crate::catalogue::table::TableReader;
 use crate::catalogue::{ModelParameters, Tail};
 
 parameters! {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Curve, Distribution, Entry, Field, Property, Quantity};
-use crate::catalogue::reader::TableReader;
+use crate::catalogue::table::TableReader;
 
 parameters! {
     /// Persistent memory behind the block layer: requests are copied by the processor that asks, at the memory's

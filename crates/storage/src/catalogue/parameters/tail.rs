@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Distribution, Entry, Field};
-use crate::catalogue::reader::TableReader;
+use crate::catalogue::table::TableReader;
 
 parameters! {
     /// Measured distributions of latency, in microseconds.

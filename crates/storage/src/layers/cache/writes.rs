@@ -8,14 +8,14 @@ use super::lines::Standing;
 use super::{BLOCK_BYTES, Inner, Place, State, place_runs, segments};
 use crate::device::{Completion, DeviceError, Done, Request};
 use crate::layers::join::Gather;
-use crate::layers::ranges::Claim;
+use crate::layers::ranges::{Access, Claim};
 
 impl Inner {
     pub(super) fn write(self: &Arc<Self>, offset_bytes: u64, data: Vec<u8>, done: Done) {
         let first = offset_bytes / BLOCK_BYTES;
         let blocks = first..first + data.len() as u64 / BLOCK_BYTES;
         let inner = Arc::clone(self);
-        self.ranges.claim(blocks.clone(), false, move |claim| {
+        self.ranges.claim((), blocks.clone(), Access::Exclusive, move |claim| {
             if inner.journal.is_none() {
                 return inner.write_through(blocks, data, claim, done);
             }
@@ -110,7 +110,7 @@ impl Inner {
         let first = offset_bytes / BLOCK_BYTES;
         let blocks = first..first + length_bytes / BLOCK_BYTES;
         let inner = Arc::clone(self);
-        self.ranges.claim(blocks.clone(), false, move |claim| {
+        self.ranges.claim((), blocks.clone(), Access::Exclusive, move |claim| {
             let kept: Vec<(u32, u32)> = {
                 let mut state = inner.lock();
                 let mut kept = state.lines.find_all(blocks.clone());

@@ -9,6 +9,7 @@ use underlay_sync::planted::{Bug, is_planted};
 use super::{BLOCK_BYTES, Inner, PIECE_BYTES, Role};
 use crate::device::{Completion, DeviceError, Request};
 use crate::layers::join::{Next, repeat};
+use crate::layers::ranges::Access;
 
 impl Inner {
     /// At opening: copies what may differ to every member that answers, and writes down who is in.
@@ -161,7 +162,7 @@ impl Inner {
         };
         let (offset_bytes, length_bytes) = self.region_extent(region);
         let blocks = offset_bytes / BLOCK_BYTES..(offset_bytes + length_bytes) / BLOCK_BYTES;
-        self.ranges.claim(blocks, false, move |claim| {
+        self.ranges.claim((), blocks, Access::Exclusive, move |claim| {
             let resync = Arc::clone(&inner);
             inner.copy(index, offset_bytes..offset_bytes + length_bytes, move |copied| {
                 drop(claim);

@@ -92,9 +92,9 @@ impl FlashModel {
         let page_bytes = self.page_bytes as f64;
         let (mut bytes, mut copied_bytes) = (0.0, 0.0);
         for write in &self.backlog {
-            let taken = write.work_bytes.min(page_bytes - bytes);
-            bytes += taken;
-            copied_bytes += taken * write.copied_share;
+            let drained_bytes = write.work_bytes.min(page_bytes - bytes);
+            bytes += drained_bytes;
+            copied_bytes += drained_bytes * write.copied_share;
             if bytes >= page_bytes {
                 break;
             }

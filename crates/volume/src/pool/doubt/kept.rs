@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use super::super::extent::take_u64;
-use super::super::unflushed::{BOOT_BYTES, HostMemory, boot_field};
+use super::super::host_memory::{BOOT_BYTES, HostMemory, boot_field};
 use underlay_files::plain_file;
 
 const FILE: &str = "doubtful";

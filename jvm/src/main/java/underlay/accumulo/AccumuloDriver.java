@@ -36,14 +36,14 @@ import underlay.jvm.Driver;
  * {@code auth.type}, {@code auth.principal}, {@code auth.token} ...) and of a table ({@code table.split.threshold} ...) by their
  * names; and
  * <ul>
- * <li>{@code table}, {@code family}, {@code fields}: where records lie, and how many fields one has
- * <li>{@code create}: {@code missing} makes the table if it is missing, {@code true} also sets the properties of one that is
- * there; {@code false} (the default) wants it to be there
+ * <li>{@code table}, {@code family}, {@code fields}: where records are stored, and how many fields each has
+ * <li>{@code create}: {@code missing} creates the table if it is missing, {@code true} also sets the properties of an existing
+ * one, {@code false} (the default) requires it to exist
  * <li>{@code splits}: where a new table is split, separated by commas
  * <li>{@code visibility}: the expression that every field is written with
- * <li>{@code authorizations}: those of connections that name none, separated by commas
- * <li>{@code grant}: authorisations that the user is given
- * <li>{@code scan-filter}: a regular expression that scans let matching entries through by
+ * <li>{@code authorizations}: the default for connections, separated by commas
+ * <li>{@code grant}: authorisations to give to the user
+ * <li>{@code scan-filter}: a regular expression: scans return only matching entries
  * <li>{@code settle}: {@code flush} (the default) or {@code compact}
  * <li>{@code writes}: {@code flushed} (the default): a write is answered when the server has acknowledged it; {@code batched}: when
  * it is on its way, to be acknowledged at the latest when the driver has settled. For loading
@@ -54,12 +54,12 @@ import underlay.jvm.Driver;
 public final class AccumuloDriver implements Driver {
     private static final String TIMEOUT_MS = "30000";
     private static final long POLL_MS = 250;
-    /** Compactions come in waves: it is at rest when it is so for this many looks in a row. */
+    /** Compactions come in waves: only this many idle polls in a row mean that there are none left. */
     private static final int QUIET_LOOKS = 4;
     private static final List<String> OF_CLIENT =
             List.of("instance.", "auth.", "ssl.", "sasl.", "rpc.", "batch.", "scanner.", "bulk.", "context.");
 
-    /** Of other users, by name and password. */
+    /** The clients of other users, by name and password. */
     private final Map<Map.Entry<String, String>, AccumuloClient> clients = new HashMap<>();
     private Properties reach;
     private Map<String, String> properties;
@@ -90,10 +90,10 @@ public final class AccumuloDriver implements Driver {
         figures = new InstanceFigures(client, table.name);
     }
 
-    /** After a start, and more so after a crash, it takes seconds until every tablet has a server again: one row of each tells. */
+    /** After a start, especially after a crash, it takes seconds until every tablet has a server: reading a row of each shows it. */
     private void waitForTablets() throws Exception {
         List<Text> rows = new ArrayList<>(client.tableOperations().listSplits(table.name));
-        // The last tablet is behind the last split point.
+        // The last tablet comes after the last split point.
         Text behind = rows.isEmpty() ? new Text() : new Text(rows.get(rows.size() - 1));
         behind.append(new byte[] {0}, 0, 1);
         rows.add(behind);
@@ -138,7 +138,7 @@ public final class AccumuloDriver implements Driver {
                 client.tableOperations().create(table.name, configuration);
                 return;
             } catch (TableExistsException sooner) {
-                // Somebody else made it meanwhile.
+                // Another client has created it meanwhile.
             }
         }
         if (create.equals("true") && !ofTable.isEmpty()) {
@@ -190,7 +190,7 @@ public final class AccumuloDriver implements Driver {
         return within(Duration.ofMillis(timeoutMs), figures::gauges);
     }
 
-    /** Writes out what is in memory, compacts if that is asked for, and waits until nothing is compacted or moved any more. */
+    /** Flushes, compacts if requested, and waits until nothing is being compacted or moved any more. */
     @Override
     public void settle(Duration limit) throws Exception {
         within(limit, () -> {
@@ -207,10 +207,10 @@ public final class AccumuloDriver implements Driver {
     }
 
     /**
-     * {@code flush} and {@code compact} wait until that is done; {@code start-compaction} does not, and begins at once with what is
-     * in files: to write out first what is in memory takes seconds where others use the disks; {@code balance} waits
-     * until tablets are spread evenly and nothing is compacted; {@code split} adds the split points of its argument;
-     * {@code create-user NAME PASSWORD} makes a user that may read the table, without authorisations.
+     * {@code flush} and {@code compact} wait until that is done. {@code start-compaction} does not, and compacts only what is in files,
+     * since flushing first would take seconds while clients use the disks. {@code balance} waits until tablets are distributed evenly
+     * and nothing is being compacted. {@code split} adds the split points of its argument. {@code create-user NAME PASSWORD} creates a
+     * user that may read the table, without authorisations.
      */
     @Override
     public String command(String name, String argument, Duration limit) throws Exception {
@@ -250,7 +250,7 @@ public final class AccumuloDriver implements Driver {
                 TablePermission.READ);
     }
 
-    /** The client's own waiting knows no limit. */
+    /** Limits calls of Accumulo's client that would wait forever. */
     private static <T> T within(Duration limit, Callable<T> work) throws Exception {
         FutureTask<T> task = new FutureTask<>(work);
         Thread thread = new Thread(task, "waiting");
@@ -259,7 +259,7 @@ public final class AccumuloDriver implements Driver {
         try {
             return task.get(limit.toMillis(), TimeUnit.MILLISECONDS);
         } catch (TimeoutException late) {
-            throw new IllegalStateException("Accumulo has not done it within " + limit.toMillis() / 1000.0 + " s");
+            throw new IllegalStateException("Accumulo did not finish within " + limit.toMillis() / 1000.0 + " s");
         } catch (ExecutionException failed) {
             if (failed.getCause() instanceof Exception cause) {
                 throw cause;

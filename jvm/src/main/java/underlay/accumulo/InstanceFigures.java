@@ -29,8 +29,8 @@ import org.apache.hadoop.io.Text;
 import org.apache.thrift.TException;
 
 /**
- * What the manager and the tablet servers tell their monitor. The public client has no call for it, so this asks as the monitor
- * does, and fits this version of Accumulo alone.
+ * The figures that the manager and the tablet servers report to Accumulo's monitor. The public client has no call for them, so this
+ * uses the monitor's protocol, which is specific to this version of Accumulo.
  */
 final class InstanceFigures {
     private static final String METADATA = "accumulo.metadata";
@@ -42,11 +42,11 @@ final class InstanceFigures {
         context = (ClientContext) client;
         tableId = client.tableOperations().tableIdMap().get(table);
         if (tableId == null) {
-            throw new IllegalArgumentException("the table '" + table + "' is gone");
+            throw new IllegalArgumentException("the table '" + table + "' no longer exists");
         }
     }
 
-    /** Nothing is compacted, waits for it, or has no server. */
+    /** Whether nothing is being compacted or waiting for it, and every tablet has a server. */
     boolean atRest() throws AccumuloException, AccumuloSecurityException {
         ManagerMonitorInfo manager = ofManager();
         int busy = manager.unassignedTablets;
@@ -75,7 +75,7 @@ final class InstanceFigures {
         return figures.values;
     }
 
-    /** One question to each tablet server, what it tells the manager too: what the manager knows may be ten seconds old. */
+    /** Asks each tablet server directly: what the manager knows may be ten seconds old. */
     Map<String, Double> gauges() throws Exception {
         Figures figures = new Figures();
         for (String address : context.instanceOperations().getTabletServers()) {
@@ -84,7 +84,7 @@ final class InstanceFigures {
             try {
                 client = ThriftUtil.getClient(ThriftClientTypes.TABLET_SERVER, server, context);
             } catch (TException gone) {
-                // It has just died, and is on the list for a few seconds more.
+                // It has just died, and stays on the list for a few seconds.
                 continue;
             }
             try {
@@ -138,13 +138,13 @@ final class InstanceFigures {
         return compacting == null ? 0 : compacting.running + (queued ? compacting.queued : 0);
     }
 
-    /** A server keeps the totals of tablets that it has closed apart from those of the ones that it has. */
+    /** A server keeps the totals of closed tablets separately from those of open ones. */
     private void addTotals(HostAndPort server, Figures figures) throws Exception {
         TabletClientService.Client client;
         try {
             client = ThriftUtil.getClient(ThriftClientTypes.TABLET_SERVER, server, context);
         } catch (TException gone) {
-            // It has just died, and is on the list for a few seconds more.
+            // It has just died, and stays on the list for a few seconds.
             return;
         }
         try {
@@ -179,7 +179,7 @@ final class InstanceFigures {
         }
     }
 
-    /** The table's files, as its tablets know them. */
+    /** The table's files, from the metadata of its tablets. */
     private void addFiles(Figures figures) throws Exception {
         try (Scanner scanner = context.createScanner(METADATA, Authorizations.EMPTY)) {
             // The rows of a table's tablets: "id;end", and "id<" for the last.
@@ -188,7 +188,7 @@ final class InstanceFigures {
             figures.add("current_files", 0);
             figures.add("current_file_bytes", 0);
             for (Entry<Key, Value> entry : scanner) {
-                // "bytes,entries", and later versions a time behind.
+                // "bytes,entries", in later versions followed by a time.
                 String bytes = entry.getValue().toString().split(",", 2)[0];
                 figures.add("current_files", 1);
                 figures.add("current_file_bytes", Double.parseDouble(bytes));

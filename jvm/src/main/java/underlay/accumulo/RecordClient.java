@@ -16,9 +16,9 @@ import org.apache.hadoop.io.Text;
 import underlay.jvm.Driver;
 import underlay.jvm.Values;
 
-/** One client: a scanner for each read, and a writer of its own. */
+/** One client, with its own writer and a scanner per read. */
 final class RecordClient implements Driver.Connection {
-    /** So many entries come with one request at most; the servers have a limit in bytes beside it. */
+    /** The maximum number of entries per request. Servers also have a limit in bytes. */
     private static final int MAX_BATCH = 10_000;
 
     private final AccumuloClient client;
@@ -40,17 +40,17 @@ final class RecordClient implements Driver.Connection {
     public Driver.Outcome read(byte[] key, int field, Values into) throws Exception {
         boolean any = readRow(key, field, into);
         if (!any && field != Driver.ALL_FIELDS) {
-            // A record without this field is a record.
+            // A record without this field still exists.
             any = readRow(key, Driver.ALL_FIELDS, new Values());
         }
         return any ? Driver.Outcome.FOUND : Driver.Outcome.MISSING;
     }
 
-    /** Whether there was any entry. */
+    /** Returns whether there was any entry. */
     private boolean readRow(byte[] key, int field, Values into) throws Exception {
         byte[][] found = new byte[table.fields][];
         boolean any = false;
-        // One more than there are, so that the first answer is the last.
+        // One more than there are, so that the first answer is also the last.
         try (Scanner scanner = scanner(table.entries(field) + 1)) {
             scanner.setRange(Range.exact(new Text(key)));
             fetch(scanner, field);
@@ -65,7 +65,7 @@ final class RecordClient implements Driver.Connection {
                 }
             }
         }
-        // They came in the order of their names: field10 before field2.
+        // They arrive in the order of their names: field10 before field2.
         for (int index = 0; index < found.length; index++) {
             if (found[index] != null) {
                 into.add(index, found[index]);
@@ -92,7 +92,7 @@ final class RecordClient implements Driver.Connection {
         return scan(start, limit, field, into);
     }
 
-    /** Adds the records to {@code into}, where that is given. */
+    /** Adds the records to {@code into} unless that is null. */
     private int scan(byte[] start, int limit, int field, Values into) throws Exception {
         if (limit == 0) {
             return 0;
@@ -127,7 +127,7 @@ final class RecordClient implements Driver.Connection {
                         into.add(index, entry.getValue().get());
                     }
                 }
-                // Asking for what is behind the last record might be a request more.
+                // Looking beyond the last record could take another request.
                 if (records == limit && ofLast == entries) {
                     break;
                 }

@@ -12,10 +12,10 @@ import org.apache.hadoop.io.Text;
 import underlay.jvm.Driver;
 import underlay.jvm.Values;
 
-/** How records lie in a table: the key is the row, and each field an entry of its own with the field's index in its qualifier. */
+/** How records are stored in a table: the key is the row, and each field is an entry with its index in the qualifier. */
 final class RecordTable {
     private static final String FIELD = "field";
-    /** Above the VersioningIterator's 20 of every table: what it hides is never matched. */
+    /** Runs after the VersioningIterator, which has priority 20 in every table, so that old versions are never matched. */
     private static final int FILTER_PRIORITY = 50;
 
     final String name;
@@ -47,16 +47,16 @@ final class RecordTable {
     }
 
     private static IteratorSetting filter(String pattern) {
-        // The server would tell of a wrong one at every scan.
+        // Otherwise the server would report a wrong one at every scan.
         Pattern.compile(pattern);
         IteratorSetting setting = new IteratorSetting(FILTER_PRIORITY, "scan-filter", RegExFilter.class);
         RegExFilter.setRegexs(setting, null, null, null, pattern, false, true);
-        // A letter for each byte: as UTF-8, values that are none would not be seen as they are.
+        // A character per byte: decoded as UTF-8, arbitrary values would be altered.
         RegExFilter.setEncoding(setting, StandardCharsets.ISO_8859_1.name());
         return setting;
     }
 
-    /** Lets through, on the servers, only entries whose value matches; {@code null} where everything is wanted. */
+    /** A filter on the servers for entries whose value matches; {@code null} if there is none. */
     IteratorSetting scanFilter() {
         return scanFilter;
     }
@@ -69,7 +69,7 @@ final class RecordTable {
         return new Text(FIELD + field);
     }
 
-    /** The field that a qualifier is of; -1 for one that is no field of ours. */
+    /** The field of a qualifier; -1 if it is not one of our fields. */
     static int field(byte[] qualifier) {
         int digits = FIELD.length();
         if (qualifier.length <= digits || qualifier.length > digits + 5) {
@@ -91,7 +91,7 @@ final class RecordTable {
         return field;
     }
 
-    /** These fields of a record. {@code null} if there are none: Accumulo knows no empty row. */
+    /** Writes these fields of a record; {@code null} if there are none, since Accumulo has no empty rows. */
     Mutation update(byte[] key, Values values) {
         if (values.size() == 0) {
             return null;
@@ -103,7 +103,7 @@ final class RecordTable {
         return mutation;
     }
 
-    /** A whole record: what it had before in other fields is gone. */
+    /** Writes a whole record: its other fields are deleted. */
     Mutation insert(byte[] key, Values values) {
         Mutation mutation = new Mutation(key);
         boolean[] written = new boolean[fields];
@@ -136,7 +136,7 @@ final class RecordTable {
         mutation.put(family, qualifier, visibility, value);
     }
 
-    /** How many entries of a record are asked for. */
+    /** How many entries of a record are requested. */
     int entries(int field) {
         return field == Driver.ALL_FIELDS ? fields : 1;
     }

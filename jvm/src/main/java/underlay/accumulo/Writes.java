@@ -11,16 +11,16 @@ import org.apache.accumulo.core.client.BatchWriterConfig;
 import org.apache.accumulo.core.client.MutationsRejectedException;
 import org.apache.accumulo.core.data.Mutation;
 
-/** The writers of all connections, and whether all of what they took has arrived. */
+/** The writers of all connections, and whether all of their writes have arrived. */
 final class Writes {
-    /** Sent on when it is half full: some fifty records of a kilobyte. */
+    /** The buffer of a writer. It is sent when it is half full, after some fifty records of a kilobyte. */
     private static final long WRITER_BYTES = 128 << 10;
 
     private final String table;
     private final long timeoutMs;
     private final boolean batched;
     private final Set<Writer> open = ConcurrentHashMap.newKeySet();
-    /** The first rejection of a write that had been answered. */
+    /** The first rejection of a write that had already been answered. */
     private final AtomicReference<Exception> lost = new AtomicReference<>();
 
     Writes(String table, long timeoutMs, boolean batched) {
@@ -29,23 +29,23 @@ final class Writes {
         this.batched = batched;
     }
 
-    /** A writer for one connection. */
+    /** Creates the writer of a connection. */
     Writer writer(AccumuloClient client) {
         return new Writer(client);
     }
 
-    /** Returns when everything that was taken so far is acknowledged, and throws when something never will be. */
+    /** Waits until all writes so far are acknowledged. Throws if one was rejected. */
     void flush() throws Exception {
         for (Writer writer : open) {
             writer.flush();
         }
         Exception rejected = lost.get();
         if (rejected != null) {
-            throw new IllegalStateException("writes that had been taken were rejected later", rejected);
+            throw new IllegalStateException("writes were rejected after they had been answered", rejected);
         }
     }
 
-    /** One batch writer, made for the first write: it has four threads. */
+    /** A batch writer, created for the first write since it has four threads. */
     final class Writer {
         private final AccumuloClient client;
         private BatchWriter writer;
@@ -54,10 +54,10 @@ final class Writes {
             this.client = client;
         }
 
-        /** Returns when the server has acknowledged it, unless writes are batched. */
+        /** Waits until the server has acknowledged it, unless writes are batched. */
         synchronized void write(Mutation mutation) throws Exception {
             if (writer == null) {
-                // What waits is sent when it is enough, or flushed: no timer need look for it.
+                // Pending writes are sent when there are enough of them or when flushed, so no timer is needed.
                 writer = client.createBatchWriter(table, new BatchWriterConfig().setMaxMemory(WRITER_BYTES)
                         .setMaxLatency(0, TimeUnit.MILLISECONDS).setMaxWriteThreads(1)
                         .setTimeout(timeoutMs, TimeUnit.MILLISECONDS));
@@ -97,7 +97,7 @@ final class Writes {
             open.remove(this);
         }
 
-        /** After a rejection the batch writer would repeat it at every later write: it is made anew. */
+        /** Replaces the batch writer: after a rejection it would repeat the error at every later write. */
         private void fail(Exception rejected) {
             note(rejected);
             BatchWriter closing = writer;
@@ -105,12 +105,12 @@ final class Writes {
             try {
                 closing.close();
             } catch (MutationsRejectedException | RuntimeException known) {
-                // What is rejected has been told already.
+                // The rejection has been reported already.
             }
             open.remove(this);
         }
 
-        /** Of writes that are flushed, whoever made them has been told by themselves. */
+        /** The callers of flushed writes have got the error themselves. */
         private void note(Exception rejected) {
             if (batched) {
                 lost.compareAndSet(null, rejected);

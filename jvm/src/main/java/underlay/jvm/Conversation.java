@@ -5,7 +5,7 @@ import java.nio.channels.SocketChannel;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** One connection of the load generator: a thread that answers its requests in their order. */
+/** One connection of the load generator: a thread that answers its requests in order. */
 final class Conversation implements Runnable {
     private static final int MAX_CAUSES = 5;
 
@@ -14,7 +14,7 @@ final class Conversation implements Runnable {
     private final SocketChannel channel;
     private final Request request = new Request();
     private final Reply reply = new Reply();
-    /** Made for the first operation: a connection for figures alone is no client of the system. */
+    /** Created for the first operation, since a connection that only asks for figures needs no client of the system. */
     private Driver.Connection client;
 
     Conversation(Server server, Driver driver, SocketChannel channel) {
@@ -33,7 +33,7 @@ final class Conversation implements Runnable {
         try {
             stop = converse();
         } catch (IOException gone) {
-            // Nobody is left to tell.
+            // The peer is gone, so the error can't be sent.
         } finally {
             closeClient();
             server.ended(this);
@@ -45,7 +45,7 @@ final class Conversation implements Runnable {
         }
     }
 
-    /** Answers until the connection ends, or asks for the process's end: then {@code true}. */
+    /** Answers until the connection ends. Returns {@code true} if it has requested the end of the process. */
     private boolean converse() throws IOException {
         Frame frame = new Frame(channel);
         while (true) {
@@ -71,7 +71,7 @@ final class Conversation implements Runnable {
             try {
                 answer();
             } catch (Throwable problem) {
-                // Whatever it is, an error of a class that is missing included: the generator must learn of it.
+                // Includes errors such as a missing class: the load generator must be told about everything.
                 reply.text(Reply.FAILED, describe(problem));
             }
             reply.serviceNs = System.nanoTime() - started;
@@ -109,7 +109,7 @@ final class Conversation implements Runnable {
             case Request.COMMAND ->
                 reply.text(Reply.FOUND, driver.command(request.keyText(), request.text(0), request.limit()));
             default -> {
-                // A ping: that it is answered is the answer.
+                // A ping: any answer will do.
             }
         }
     }
@@ -143,17 +143,17 @@ final class Conversation implements Runnable {
         try {
             channel.close();
         } catch (IOException closed) {
-            // It is closed in any case.
+            // It counts as closed in any case.
         }
     }
 
-    /** An exception and what caused it, in one line. */
+    /** Describes an exception and its causes in one line. */
     static String describe(Throwable problem) {
         StringBuilder text = new StringBuilder();
         Throwable cause = problem;
         for (int depth = 0; cause != null && depth < MAX_CAUSES; depth++, cause = cause.getCause()) {
             String message = cause.getMessage();
-            // A mere wrapper has what it wraps for its message, and a cause without words explains nothing.
+            // The message of a plain wrapper repeats its cause, and a cause without a message explains nothing.
             boolean wrapper = cause.getCause() != null
                     && (message == null || message.equals(cause.getCause().toString()));
             if (wrapper || message == null && !text.isEmpty()) {
@@ -167,7 +167,7 @@ final class Conversation implements Runnable {
         return text.toString();
     }
 
-    /** An object of numbers. What is no number in JSON is left out. */
+    /** A JSON object of numbers, without infinities and NaNs. */
     private static String json(Map<String, Double> figures) {
         StringBuilder text = new StringBuilder("{");
         for (Map.Entry<String, Double> figure : new TreeMap<>(figures).entrySet()) {

@@ -4,39 +4,39 @@ import java.time.Duration;
 import java.util.Map;
 
 /**
- * What the client of a data system must do to be driven by underlay: the whole interface of this process. A driver has a
- * public constructor without parameters, and is named on the command line.
+ * The interface between underlay and the client of a data system. A driver has a public constructor without parameters and is
+ * named on the command line.
  *
- * <p>Whatever is thrown becomes the answer's error text; the process and the connection go on.
+ * <p>Exceptions become the error text of the answer; the process and the connection continue.
  */
 public interface Driver {
-    /** In the place of a field's index: all fields of the record. */
+    /** Stands for all fields of a record, instead of a field's index. */
     int ALL_FIELDS = -1;
 
-    /** Reaches the system. Called once, before anything else; what it throws ends the process. */
+    /** Connects to the system. Called once, before anything else. An exception ends the process. */
     void open(Map<String, String> properties) throws Exception;
 
     /**
-     * A client of its own for one thread of the load generator. Called on the thread that will use it, before its first
-     * operation. The options are those of this connection, none for most.
+     * Creates a client for one thread of the load generator. Called on the thread that will use it, before its first operation. The
+     * options are those of this connection; most have none.
      */
     Connection connect(Map<String, String> options) throws Exception;
 
-    /** Running totals, and states of the moment under names that begin with {@code current_}. */
+    /** Running totals, and current states under names that start with {@code current_}. */
     default Map<String, Double> figures() throws Exception {
         return Map.of();
     }
 
-    /** Those of the figures that say how much runs in the background. Asked for again and again while it is measured: quickly told. */
+    /** The figures that say how much is running in the background. They are polled during measurements, so they must be fast. */
     default Map<String, Double> gauges() throws Exception {
         return Map.of();
     }
 
-    /** Brings the data to the state that measurements start from, or throws when that takes longer than {@code limit}. */
+    /** Brings the data to the state that measurements start from. Throws if that takes longer than {@code limit}. */
     default void settle(Duration limit) throws Exception {
     }
 
-    /** Something that this driver alone knows how to do. */
+    /** A command that is specific to this driver. */
     default String command(String name, String argument, Duration limit) throws Exception {
         throw new UnsupportedOperationException("there is no command '" + name + "'");
     }
@@ -46,40 +46,40 @@ public interface Driver {
 
     /** One client, used by one thread. A call returns when the system has answered. */
     interface Connection {
-        /** Adds the wanted fields of a record to {@code into}, which is empty, in the order of their indices. */
+        /** Adds the requested fields of a record to {@code into}, which is empty, ordered by index. */
         Outcome read(byte[] key, int field, Values into) throws Exception;
 
-        /** Reads up to {@code limit} records in key order from {@code start} on: how many there were. */
+        /** Reads up to {@code limit} records in key order, beginning at {@code start}. Returns how many there were. */
         int scan(byte[] start, int limit, int field) throws Exception;
 
         /**
-         * As {@link #scan}, and adds each record to {@code into}: its key as {@link Values#RECORD_KEY}, then the wanted
-         * fields. It is asked for where values are checked.
+         * Like {@link #scan}, and adds each record to {@code into}: its key as {@link Values#RECORD_KEY}, then the requested fields.
+         * Used when values are verified.
          */
         default int scanRecords(byte[] start, int limit, int field, Values into) throws Exception {
-            throw new UnsupportedOperationException("this system counts what it scans and does not give it: ask for a mix"
+            throw new UnsupportedOperationException("this system only counts what it scans and can't return it: use a mix"
                     + " without scans, or leave dataintegrity out");
         }
 
-        /** Writes these fields and leaves others as they are. May create a record that is not there. */
+        /** Writes these fields and keeps the others. May create a record that does not exist. */
         Outcome update(byte[] key, Values values) throws Exception;
 
         /** Writes a whole record. */
         Outcome insert(byte[] key, Values values) throws Exception;
 
-        /** Need not look whether the record was there. */
+        /** Need not check whether the record exists. */
         Outcome delete(byte[] key) throws Exception;
 
         void close() throws Exception;
     }
 
-    /** How an operation ended that the system answered. */
+    /** The outcome of an operation that the system has answered. */
     enum Outcome {
         /** Done; the record was there. */
         FOUND,
         /** No such record. */
         MISSING,
-        /** Refused because of load. */
+        /** Rejected because of load. */
         THROTTLED
     }
 }

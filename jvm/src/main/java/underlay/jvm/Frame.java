@@ -9,17 +9,17 @@ import java.nio.ByteOrder;
 import java.nio.channels.SocketChannel;
 
 /**
- * The frames that come from one connection, one at a time. The protocol is written down where the other side is:
+ * Reads frames from one connection, one at a time. The protocol is documented with the other side, in
  * {@code crates/systems/src/wire/mod.rs}.
  */
 final class Frame {
-    /** The longest body: bounds what a connection can make this process allocate. */
+    /** The longest body, which limits what a connection can make this process allocate. */
     static final int MAX_BYTES = 16 << 20;
     static final int MAX_SHORT = 0xFFFF;
     static final int LENGTH_BYTES = 4;
 
     private static final int FIRST_BYTES = 8 << 10;
-    /** A longer buffer is given up when what it was needed for is over. */
+    /** A longer buffer is released once its message has been handled. */
     private static final int KEPT_BYTES = 1 << 20;
     private static final VarHandle SHORT = view(short[].class);
     private static final VarHandle INT = view(int[].class);
@@ -27,11 +27,11 @@ final class Frame {
 
     private final SocketChannel channel;
     private ByteBuffer received = ByteBuffer.allocate(FIRST_BYTES);
-    /** {@code bytes()[start..end]} has been received and not given out. */
+    /** {@code bytes()[start..end]} has been received and not returned yet. */
     private int start;
     private int end;
 
-    /** Where the body of the frame received last is in {@link #bytes}. */
+    /** The position of the last frame's body in {@link #bytes}. */
     int bodyStart;
     int bodyEnd;
 
@@ -44,8 +44,8 @@ final class Frame {
     }
 
     /**
-     * Waits for the next frame: {@code false} at the end between two. Memory grows with the bytes that came, not with the
-     * length that a frame claims.
+     * Waits for the next frame. Returns {@code false} if the stream ends between two frames. Memory grows with the bytes received, not
+     * with the length that a frame claims.
      */
     boolean receive() throws IOException, MalformedFrame {
         while (true) {

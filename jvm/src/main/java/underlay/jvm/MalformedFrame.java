@@ -1,6 +1,6 @@
 package underlay.jvm;
 
-/** Bytes that are no message. The place of the next one is no longer certain, so the connection ends. */
+/** Bytes that are not a valid message. Since the position of the next one is unknown, the connection ends. */
 final class MalformedFrame extends Exception {
     private static final long serialVersionUID = 1;
 

@@ -8,16 +8,16 @@ import java.util.HashSet;
 import java.util.Set;
 
 /**
- * Holds this process to connections to a list of addresses: the library of a client finds servers by itself, and would send a password to
- * whatever it was told of.
+ * Restricts this process to connections to a list of addresses. The library of a client discovers servers by itself, and would send a
+ * password to any address that it is told about.
  *
- * <p>A security manager is deprecated, and the one place that is asked before every connection, by sockets and by channels.
+ * <p>Security managers are deprecated, but they are the only hook that both sockets and channels call before every connection.
  */
 @SuppressWarnings("removal")
 final class MayConnect extends SecurityManager {
-    /** {@code ADDRESS PORT}, separated by commas; port 0 is any. */
+    /** {@code ADDRESS PORT}, separated by commas; port 0 means all ports. */
     static final String PROPERTY = "may-connect";
-    /** How looking up a name is asked for, which sends nobody anything of ours. */
+    /** The port for which Java checks name lookups, which send nothing of ours to anybody. */
     private static final int LOOKING_UP = -1;
 
     private final Set<InetSocketAddress> listed = new HashSet<>();
@@ -31,7 +31,7 @@ final class MayConnect extends SecurityManager {
         }
     }
 
-    /** From here on there are no other connections than to what {@code words} list. Any, where that is {@code null}. */
+    /** From now on, only connections to the addresses in {@code words} are allowed; any if that is {@code null}. */
     static void holdTo(String words) throws UnknownHostException {
         if (words != null) {
             System.setSecurityManager(new MayConnect(words));
@@ -44,13 +44,13 @@ final class MayConnect extends SecurityManager {
             return;
         }
         try {
-            // What is connected to has a number by now. For a number nobody is asked.
+            // By now the host is an address, for which this does no lookup.
             InetAddress address = InetAddress.getByName(host);
             if (listed.contains(new InetSocketAddress(address, 0)) || listed.contains(new InetSocketAddress(address, port))) {
                 return;
             }
         } catch (UnknownHostException unknown) {
-            // Then it is not on the list.
+            // It is not an address, so it is not on the list.
         }
         String place = (host.contains(":") ? "[" + host + "]" : host) + ":" + port;
         throw new SecurityException("the cluster names " + place + ", and this worker may not connect to it: start it with"
@@ -62,7 +62,7 @@ final class MayConnect extends SecurityManager {
         checkConnect(host, port);
     }
 
-    /** Everything else is as without one. */
+    /** Everything else is permitted. */
     @Override
     public void checkPermission(Permission permission) {
     }

@@ -13,7 +13,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.atomic.LongAdder;
 
-/** A sorted map in this process: what the way here costs, and what a driver's operations mean. */
+/** A sorted map in this process, for measuring the overhead of this process and testing the meaning of operations. */
 public final class MemoryDriver implements Driver {
     private final NavigableMap<byte[], SortedMap<Integer, byte[]>> records =
             new ConcurrentSkipListMap<>(Arrays::compareUnsigned);
@@ -76,7 +76,7 @@ public final class MemoryDriver implements Driver {
     }
 
     private final class Client implements Driver.Connection {
-        /** In front of every key of this connection. */
+        /** A prefix for every key of this connection. */
         private final byte[] prefix;
 
         Client(String prefix) {
@@ -138,7 +138,7 @@ public final class MemoryDriver implements Driver {
         @Override
         public Outcome update(byte[] key, Values values) {
             writes.increment();
-            // A record is never changed in place: another connection may be reading it.
+            // Records are never changed in place, because another connection may be reading them.
             SortedMap<Integer, byte[]> updated = records.computeIfPresent(full(key), (same, old) -> {
                 SortedMap<Integer, byte[]> record = new TreeMap<>(old);
                 put(values, record);

@@ -5,7 +5,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 
-/** The answer to a request. One object is used over and over. */
+/** The answer to a request. One object is reused for all of them. */
 final class Reply {
     static final int FOUND = 0;
     static final int MISSING = 1;
@@ -16,15 +16,15 @@ final class Reply {
     private static final int MAX_TEXT_BYTES = Frame.MAX_BYTES / 2;
     private static final int KEPT_BYTES = 1 << 20;
 
-    /** What the driver took. */
+    /** The time that the driver took. */
     long serviceNs;
     int status;
-    /** Of a scan: records read. */
+    /** For scans: the number of records read. */
     long number;
     final Values values = new Values();
     private ByteBuffer frame = ByteBuffer.allocate(4 << 10);
 
-    /** Makes it the answer of a thing that was done, and brings nothing back. */
+    /** Makes it the answer to a successful request without results. */
     void clear() {
         serviceNs = 0;
         status = FOUND;

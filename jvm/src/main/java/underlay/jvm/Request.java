@@ -6,7 +6,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 
-/** A request, taken apart. One object is used over and over; its values stay in the frame that they came in. */
+/** A parsed request. One object is reused for all of them, and its values stay in the frame. */
 final class Request {
     static final int PING = 1;
     static final int READ = 2;
@@ -26,13 +26,13 @@ final class Request {
 
     int id;
     int opcode;
-    /** Of a read or scan: the field wanted, or {@link Driver#ALL_FIELDS}. */
+    /** For reads and scans: the requested field, or {@link Driver#ALL_FIELDS}. */
     int field;
     byte[] key;
     final Values values = new Values();
     private long number;
 
-    /** Takes a frame's body apart. The id is set even of a malformed one, to 0 if it has none. */
+    /** Parses the body of a frame. The id is set even if it is malformed, to 0 if it has none. */
     void decode(byte[] frame, int from, int to) throws MalformedFrame {
         id = to - from < 4 ? 0 : Frame.intAt(frame, from);
         if (to - from < HEAD_BYTES) {
@@ -43,7 +43,7 @@ final class Request {
             throw new MalformedFrame("unknown opcode " + opcode);
         }
         int selector = Frame.intAt(frame, from + 5);
-        // No record has a field beyond the last that an int can tell: none is found, as it should be.
+        // No record has fields beyond the range of an int, so that none is found, as it should be.
         field = selector < Driver.ALL_FIELDS ? Integer.MAX_VALUE : selector;
         number = Frame.longAt(frame, from + 9);
         int keyBytes = Frame.shortAt(frame, from + 17);
@@ -55,12 +55,12 @@ final class Request {
         values.read(frame, valuesAt, to);
     }
 
-    /** Of a scan: the most records. */
+    /** For scans: the maximum number of records. */
     int most() {
         return number < 0 || number > Integer.MAX_VALUE ? Integer.MAX_VALUE : (int) number;
     }
 
-    /** Of a settle or a command: how long it may take. */
+    /** For settling and commands: how long it may take. */
     Duration limit() {
         return Duration.ofMillis(number < 0 ? Long.MAX_VALUE / 2 : number);
     }
@@ -69,12 +69,12 @@ final class Request {
         return new String(key, StandardCharsets.UTF_8);
     }
 
-    /** The value at this place as text, empty where there is none. */
+    /** The value at this position as text; empty if there is none. */
     String text(int place) {
         return place < values.size() ? new String(values.copy(place), StandardCharsets.UTF_8) : "";
     }
 
-    /** Of an open: names and values in turn. */
+    /** For opening a connection: names and values alternate. */
     Map<String, String> options() {
         Map<String, String> options = new HashMap<>();
         for (int place = 0; place + 1 < values.size(); place += 2) {

@@ -14,24 +14,24 @@ import java.util.Map;
 import java.util.Properties;
 
 /**
- * The process between underlay and a system whose client is written in Java: a driver behind a Unix socket, a thread a
+ * The process between underlay and a system whose client is written in Java: a driver behind a Unix socket, with a thread per
  * connection.
  *
- * <p>Command line: the socket's path, the driver's class, and a file of properties for it. That file is removed when it has been
- * read: it may hold a password.
+ * <p>Command line: the socket's path, the driver's class, and a file of properties for it. That file is deleted once it has
+ * been read, since it may hold a password.
  */
 public final class Server {
-    /** Little: hundreds of connections must not need memory of their own. */
+    /** A small stack, since there may be hundreds of connections. */
     private static final long STACK_BYTES = 512 << 10;
     private static final int BACKLOG = 1024;
-    /** A client that waits for a system which does not answer is not waited for when the process shall end. */
+    /** How long to wait for connections when the process should end: their clients may be waiting for a system that doesn't answer. */
     private static final long PATIENCE_MS = 5_000;
     private static final long RETRY_MS = 50;
 
     private final Driver driver;
     private final ServerSocketChannel listener;
     private final Map<Conversation, Thread> open = new HashMap<>();
-    /** Who asked for the end, to be answered when everything is closed. */
+    /** The connection that requested the end, which is answered when everything is closed. */
     private SocketChannel stopAsked;
     private int stopId;
 
@@ -52,20 +52,20 @@ public final class Server {
             MayConnect.holdTo(properties.remove(MayConnect.PROPERTY));
             Driver driver = opened(words[1], properties);
             try (ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
-                // Listening is the sign of being ready: from here on a connection succeeds.
+                // Listening means being ready, so it comes last.
                 listener.bind(UnixDomainSocketAddress.of(socket), BACKLOG);
                 Server server = new Server(driver, listener);
                 server.accept();
                 orderly = server.close();
             }
         } catch (Throwable problem) {
-            // The last words are for the user: where in the code is of use only for what nobody thought of.
+            // The last line is for the user. A stack trace is only useful for unexpected exceptions.
             if (!(problem instanceof Exception) || problem.getMessage() == null) {
                 problem.printStackTrace();
             }
             System.err.println(Conversation.describe(problem));
         }
-        // Clients leave threads behind that would keep the process alive.
+        // Client libraries leave threads behind that would keep the process alive.
         System.exit(orderly ? 0 : 1);
     }
 
@@ -86,7 +86,7 @@ public final class Server {
         return driver;
     }
 
-    /** Takes connections until the end is asked for. */
+    /** Accepts connections until the end is requested. */
     private void accept() throws InterruptedException {
         while (true) {
             try {
@@ -101,8 +101,8 @@ public final class Server {
             } catch (ClosedChannelException asked) {
                 return;
             } catch (IOException problem) {
-                System.err.println("can't take a connection: " + problem);
-                // Out of file descriptors, most likely: those who have a connection go on meanwhile.
+                System.err.println("can't accept a connection: " + problem);
+                // Most likely it is out of file descriptors. Existing connections continue meanwhile.
                 Thread.sleep(RETRY_MS);
             }
         }
@@ -112,7 +112,7 @@ public final class Server {
         open.remove(conversation);
     }
 
-    /** Ends {@link #accept}. A second one who asks learns of it by the end of his connection. */
+    /** Ends {@link #accept}. If two connections request it, the second just sees its connection end. */
     synchronized void stop(SocketChannel asked, int id) {
         if (stopAsked != null) {
             Conversation.close(asked);
@@ -127,7 +127,7 @@ public final class Server {
         }
     }
 
-    /** Ends the connections and the driver, and says so to who asked. */
+    /** Closes the connections and the driver, then answers the request to end. */
     private boolean close() throws InterruptedException {
         Map<Conversation, Thread> ending;
         synchronized (this) {
@@ -135,10 +135,10 @@ public final class Server {
         }
         for (Conversation conversation : ending.keySet()) {
             try {
-                // Answers that are under way still go out.
+                // Only reading ends, so that pending answers are still sent.
                 conversation.channel().shutdownInput();
             } catch (IOException gone) {
-                // Its peer has hung up already.
+                // The peer has closed it already.
             }
         }
         long deadline = System.currentTimeMillis() + PATIENCE_MS;
@@ -156,7 +156,7 @@ public final class Server {
         try (SocketChannel asked = stopAsked) {
             answer.send(stopId, asked);
         } catch (IOException gone) {
-            // Whoever asked is gone; it is stopped all the same.
+            // The peer is gone. This process stops all the same.
         }
         return answer.status == Reply.FOUND;
     }

@@ -3,11 +3,11 @@ package underlay.jvm;
 import java.util.Arrays;
 
 /**
- * The fields of one record, index and bytes each. Kept as they are in a message: a field that was received is copied once at
- * most, and one that is added is written where it is sent from.
+ * The fields of one record, each with its index and bytes, in the encoding of a message. A received field is copied at most once, and
+ * an added one is written directly to the buffer that is sent.
  */
 public final class Values {
-    /** In the place of a field's index: the key of the record whose fields follow. */
+    /** Instead of a field's index: the key of the record whose fields follow. */
     public static final int RECORD_KEY = Frame.MAX_SHORT;
 
     private static final int COUNT_BYTES = 2;
@@ -19,7 +19,7 @@ public final class Values {
     private byte[] bytes = own;
     private int start;
     private int end = COUNT_BYTES;
-    /** Where each field's value begins. */
+    /** The start of each field's value. */
     private int[] values = new int[16];
     private int count;
 
@@ -28,18 +28,18 @@ public final class Values {
         return count;
     }
 
-    /** The index of the field at this place, 0 to 65535. */
+    /** The index of the field at this position, 0 to 65535. */
     public int field(int place) {
         return Frame.shortAt(bytes, value(place) - ENTRY_HEAD_BYTES);
     }
 
-    /** The value of the field at this place, as an array of its own. */
+    /** A copy of the value of the field at this position. */
     public byte[] copy(int place) {
         int from = value(place);
         return Arrays.copyOfRange(bytes, from, from + length(place));
     }
 
-    /** How many bytes the value at this place has. */
+    /** The length of the value at this position. */
     public int length(int place) {
         return Frame.intAt(bytes, value(place) - 4);
     }
@@ -49,7 +49,7 @@ public final class Values {
         add(field, value, 0, value.length);
     }
 
-    /** Appends a field of which the value is a part of {@code source}. */
+    /** Appends a field whose value is a part of {@code source}. */
     public void add(int field, byte[] source, int offset, int length) {
         if (field < 0 || field > Frame.MAX_SHORT) {
             throw new IllegalArgumentException("field " + field + " is beyond the last possible, 65535");
@@ -77,7 +77,7 @@ public final class Values {
         count = 0;
     }
 
-    /** Makes these the fields in {@code frame[from..to]}, which must be just one list of fields. */
+    /** Sets these to the fields in {@code frame[from..to]}, which must be exactly one list of fields. */
     void read(byte[] frame, int from, int to) throws MalformedFrame {
         clear();
         bytes = frame;
@@ -132,7 +132,7 @@ public final class Values {
 
     private void reserve(int more) {
         if (bytes != own) {
-            throw new IllegalStateException("the fields of a request are not for adding to");
+            throw new IllegalStateException("the fields of a request can't be added to");
         }
         if (own.length - end < more) {
             own = Arrays.copyOf(own, Math.max(2 * own.length, end + more));

@@ -7,8 +7,8 @@ import java.util.List;
 import java.util.jar.JarFile;
 
 /**
- * Prints what an archive of classes is made of: the classes that Java's own archive has, and all of some jars. A class
- * that can't be archived, because it needs another that is not there, is left out by Java.
+ * Prints the list of classes for a class archive: those of Java's own archive, and all classes of some jars. Java skips classes that
+ * can't be archived because others that they need are missing.
  *
  * <p>Arguments: the jars.
  */
@@ -31,7 +31,7 @@ public final class ClassList {
     System.out.print(text);
   }
 
-  /** The names of a jar's classes, as class files spell them, without those for other versions of Java. */
+  /** The names of a jar's classes, with slashes, without those for other versions of Java. */
   private static List<String> classes(String jar) throws IOException {
     try (JarFile file = new JarFile(jar)) {
       return file.stream()

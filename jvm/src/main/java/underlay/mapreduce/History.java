@@ -20,7 +20,7 @@ import org.apache.hadoop.mapreduce.jobhistory.JobHistoryParser.TaskAttemptInfo;
 import org.apache.hadoop.mapreduce.jobhistory.JobHistoryParser.TaskInfo;
 import org.apache.hadoop.mapreduce.v2.jobhistory.JobHistoryUtils;
 
-/** What a job's application master wrote down of it: every task, every attempt, the counters. */
+/** The history of a job that its application master writes: tasks, attempts and counters. */
 final class History {
   private static final long POLL_MS = 50;
   private static final int ERRORS = 3;
@@ -34,8 +34,7 @@ final class History {
   }
 
   /**
-   * The history of a job that has ended: where its master put it, or where a history server, if there is one, has moved it
-   * since.
+   * The history of a job that has ended. It is where its master wrote it, or where a history server, if there is one, has moved it.
    */
   static History of(JobID job, Configuration conf, String user, long waitMs)
       throws IOException, InterruptedException {
@@ -52,7 +51,7 @@ final class History {
           try {
             return new History(new JobHistoryParser(fileSystem, found[0].getPath()).parse());
           } catch (FileNotFoundException moved) {
-            // By the history server, since it was listed.
+            // The history server has moved it since it was listed.
           }
         }
       }
@@ -68,7 +67,7 @@ final class History {
     return SUCCEEDED.equals(info.getJobStatus());
   }
 
-  /** Why the job failed: the job's own words and those of the first attempts that failed. */
+  /** Why the job failed: its own diagnostics and those of the first attempts that failed. */
   String problem() {
     StringBuilder text = new StringBuilder("the job ended as " + info.getJobStatus());
     if (info.getErrorInfo() != null && !info.getErrorInfo().isBlank()) {
@@ -158,7 +157,7 @@ final class History {
     return counters.path(name).asLong(0);
   }
 
-  /** From the first that entered to the last that left. */
+  /** The time from the first start to the last end. */
   private static final class Phase {
     private long start = Long.MAX_VALUE;
     private long end = Long.MIN_VALUE;

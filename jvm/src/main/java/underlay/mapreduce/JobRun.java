@@ -19,12 +19,12 @@ import org.apache.hadoop.yarn.api.records.SignalContainerCommand;
 import org.apache.hadoop.yarn.api.records.YarnApplicationState;
 import org.apache.hadoop.yarn.client.api.YarnClient;
 
-/** One job from its submission to its end. */
+/** One job from submission to completion. */
 final class JobRun {
   private static final EnumSet<YarnApplicationState> ENDED =
       EnumSet.of(YarnApplicationState.FINISHED, YarnApplicationState.FAILED, YarnApplicationState.KILLED);
   private static final long POLL_MS = 50;
-  /** Between two looks into the job: asking its master costs more than asking the ResourceManager. */
+  /** The interval of polling the job, which asks its master and so costs more than asking the ResourceManager. */
   private static final long LOOK_MS = 400;
 
   private final Request request;
@@ -43,7 +43,7 @@ final class JobRun {
     this.talk = talk;
   }
 
-  /** Runs it, tells how it goes, and gives the last answer. */
+  /** Runs it, reports its progress, and returns the last answer. */
   ObjectNode run(String examplesJar, String ownJar) throws Exception {
     if (request.output != null) {
       Path output = new Path(request.output);
@@ -73,7 +73,7 @@ final class JobRun {
       if (succeeded) {
         throw error;
       }
-      // Its master failed before it wrote any.
+      // Its master failed before it wrote a history.
       return failed("the job ended as FAILED: " + History.shortened(report.getDiagnostics()));
     }
     if (!succeeded || !history.succeeded()) {
@@ -128,7 +128,7 @@ final class JobRun {
         map = status.getMapProgress();
         reduce = status.getReduceProgress();
       } catch (IOException | InterruptedException | RuntimeException ending) {
-        // The master ends between its last task and its last report.
+        // The master can end between its last task and its last report.
         return;
       }
     }
@@ -139,7 +139,7 @@ final class JobRun {
     talk.send();
   }
 
-  /** A master stays for five seconds after its job, for clients that ask late. The next job shall not run beside it. */
+  /** A master stays for five seconds after its job, for late clients. It must not overlap with the next job. */
   private void endMaster(ApplicationReport report) throws InterruptedException {
     ApplicationAttemptId attempt = report.getCurrentApplicationAttemptId();
     if (attempt == null) {
@@ -151,7 +151,7 @@ final class JobRun {
         yarn.signalToContainer(master, SignalContainerCommand.FORCEFUL_SHUTDOWN);
       }
     } catch (Exception ended) {
-      // It has, by itself: that is what is wanted.
+      // It has ended by itself.
       if (ended instanceof InterruptedException) {
         throw (InterruptedException) ended;
       }

@@ -25,11 +25,11 @@ import org.apache.hadoop.yarn.client.api.YarnClient;
 import org.apache.hadoop.yarn.conf.YarnConfiguration;
 
 /**
- * The job client, a process that stays: a Java machine and a class path of a hundred files for every single job would take
- * longer than a small job does. Its cluster is the one of the configuration on its class path.
+ * The job client. It is a long-running process, because starting Java with a class path of a hundred files for every job would take
+ * longer than a small job does. Its cluster is that of the configuration on its class path.
  *
- * <p>Arguments: the path of the Unix socket to listen on, and `ours` or the directory for a jar that a cluster of someone else
- * is given our classes in.
+ * <p>Arguments: the path of the Unix socket to listen on, and either `ours` or, for an existing cluster, the directory for a jar with our
+ * classes.
  */
 public final class JobServer {
   private static final String OURS = "ours";
@@ -41,7 +41,7 @@ public final class JobServer {
   private final String ownJar;
 
   private JobServer(String jarFolder) throws IOException, URISyntaxException {
-    // JobConf has mapred-site.xml read, YarnConfiguration yarn-site.xml.
+    // Loading JobConf registers mapred-site.xml, loading YarnConfiguration yarn-site.xml.
     site = new YarnConfiguration(new JobConf());
     yarn = YarnClient.createYarnClient();
     yarn.init(site);
@@ -98,11 +98,11 @@ public final class JobServer {
       case "nodes":
         return talk.say("finished").put("nodes", yarn.getNodeReports(NodeState.RUNNING).size());
       default:
-        throw new IllegalArgumentException("there is nothing to do that is called " + request.action);
+        throw new IllegalArgumentException("there is no request " + request.action);
     }
   }
 
-  /** Bytes of what a job wrote to a folder, each counted once; -1 if it has not finished. */
+  /** The size of a job's output in a folder, without copies; -1 if the job has not finished. */
   private long length(org.apache.hadoop.fs.Path folder) throws IOException {
     FileSystem fileSystem = folder.getFileSystem(site);
     if (!fileSystem.exists(new org.apache.hadoop.fs.Path(folder, "_SUCCESS"))) {
@@ -119,7 +119,7 @@ public final class JobServer {
     return Path.of(type.getProtectionDomain().getCodeSource().getLocation().toURI());
   }
 
-  /** Our classes as a jar, as which a job brings its classes along. */
+  /** Packs our classes into a jar that a job can bring along. */
   private static String pack(Path classes, Path jar) throws IOException {
     List<Path> files;
     try (Stream<Path> all = Files.walk(classes)) {

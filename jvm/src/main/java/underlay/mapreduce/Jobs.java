@@ -24,8 +24,8 @@ import org.apache.hadoop.mapreduce.lib.output.FileOutputFormat;
 import org.apache.hadoop.mapreduce.lib.output.TextOutputFormat;
 
 /**
- * The jobs, put together as the example programs of MapReduce do it, and from their classes. Those programs wait for their job
- * inside of themselves; here it is only made ready, so that it can be watched, and killed, while it runs.
+ * The jobs, configured like the example programs of MapReduce and from their classes. Those programs wait for their job themselves; here
+ * a job is only prepared, so that it can be watched and killed while it runs.
  */
 final class Jobs {
   private static final String EXAMPLES = "org.apache.hadoop.examples.";
@@ -44,7 +44,7 @@ final class Jobs {
       job.getConfiguration().setInt(MRJobConfig.NUM_MAPS, request.maps);
     }
     job.setNumReduceTasks(request.reduces);
-    // Where the cluster is ours its containers find the classes themselves.
+    // In a cluster that was started here, containers have the classes on their class path.
     String jar = request.job.equals("shuffle") ? ownJar : examplesJar;
     if (jar != null) {
       job.setJar(jar);
@@ -74,7 +74,7 @@ final class Jobs {
     return job;
   }
 
-  /** A class that the examples keep to themselves. */
+  /** A class of the examples that is not public. */
   private static <T> Class<? extends T> example(String name, Class<T> kind)
       throws ClassNotFoundException {
     return Class.forName(EXAMPLES + name).asSubclass(kind);
@@ -98,7 +98,7 @@ final class Jobs {
     job.setOutputFormatClass(TeraOutputFormat.class);
     textToText(job);
     job.getConfiguration().setInt("dfs.replication", TeraSort.getOutputReplication(job));
-    // The ranges of the reduces, from a sample that is read here, before the job is submitted.
+    // The ranges of the reduces come from a sample, which is read here before the job is submitted.
     Path partitions = new Path(output, PARTITIONS);
     try {
       TeraInputFormat.writePartitionFile(job, partitions);
@@ -121,7 +121,7 @@ final class Jobs {
         example("terasort.TeraValidate$ValidateReducer", org.apache.hadoop.mapreduce.Reducer.class));
     textToText(job);
     job.setNumReduceTasks(1);
-    // Order is checked along a whole file.
+    // A file must not be split, because its order is checked as a whole.
     FileInputFormat.setMinInputSplitSize(job, Long.MAX_VALUE);
     job.setInputFormatClass(TeraInputFormat.class);
   }
@@ -153,7 +153,7 @@ final class Jobs {
     job.setOutputValueClass(Text.class);
   }
 
-  /** The input, in about as many splits as maps are asked for: a split is part of one file. */
+  /** Splits the input into about as many parts as maps are requested. A split is part of one file. */
   private static void inputOfAbout(Job job, Request request) throws IOException {
     Path input = new Path(request.input);
     FileInputFormat.addInputPath(job, input);
@@ -168,12 +168,12 @@ final class Jobs {
     }
   }
 
-  /** The output of a job in its folder; what begins with an underscore is none. */
+  /** The output files of a job in its folder. Names that start with an underscore are not output. */
   static FileStatus[] files(Configuration conf, Path folder) throws IOException {
     return folder.getFileSystem(conf).listStatus(folder, path -> !path.getName().startsWith("_"));
   }
 
-  /** What teravalidate found: the checksum of all rows, in hexadecimal digits, or an error that says what is out of order. */
+  /** The result of teravalidate: the checksum of all rows in hexadecimal, or an error that says what is out of order. */
   static String checksum(Configuration conf, Path report) throws IOException {
     String checksum = null;
     FileSystem fileSystem = report.getFileSystem(conf);

@@ -4,22 +4,22 @@ import com.fasterxml.jackson.annotation.JsonProperty;
 import java.util.List;
 import java.util.Map;
 
-/** What is asked for, one line of JSON. Which fields mean something depends on `do`. */
+/** A request in one line of JSON. Which fields are used depends on `do`. */
 public final class Request {
   /** `run`, `delete`, `length`, `policy`, `nodes`. */
   @JsonProperty(value = "do", required = true)
   public String action;
 
-  /** Of `run`: which kind of job. */
+  /** For `run`: the kind of job. */
   public String job = "";
 
   public String input;
   public String output;
 
-  /** Of `delete`, `length` and `policy`. */
+  /** For `delete`, `length` and `policy`. */
   public List<String> paths = List.of();
 
-  /** Of `policy`: the name of HDFS's storage policy. */
+  /** For `policy`: the name of HDFS's storage policy. */
   public String policy;
 
   public long bytes;
@@ -28,10 +28,10 @@ public final class Request {
   public double compressibility;
   public long seed;
 
-  /** Properties of this job alone. */
+  /** Additional properties of this job. */
   public Map<String, String> properties = Map.of();
 
-  /** The history of the job is looked for so long. */
+  /** How long to look for the history of the job. */
   @JsonProperty("history_wait_ms")
   public long historyWaitMs = 10_000;
 }

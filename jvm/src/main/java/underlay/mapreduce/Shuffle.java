@@ -22,11 +22,11 @@ import org.apache.hadoop.mapreduce.TaskAttemptContext;
 import org.apache.hadoop.mapreduce.lib.output.NullOutputFormat;
 
 /**
- * A job that does nothing but shuffle: its maps read nothing and make records, its reduces throw them away. What its maps
- * write, its reduces fetch and both merge is all that there is to do.
+ * A job that does nothing but shuffle: its maps generate records without reading anything, and its reduces discard them. All of its work
+ * is what maps write, reduces fetch and both merge.
  */
 public final class Shuffle {
-  /** A record is a random key and a value. So long, it is moved rather than compared. */
+  /** A record is a random key and a value. With this length, moving records costs more than comparing them. */
   static final int KEY_BYTES = 10;
   static final int RECORD_BYTES = 1000;
 
@@ -36,7 +36,7 @@ public final class Shuffle {
 
   private Shuffle() {}
 
-  /** Makes `job` one that moves so many bytes, of whose values this share (0 to 1) is zeros. */
+  /** Configures `job` to move this many bytes. This share of the values, from 0 to 1, is zeros. */
   static void configure(Job job, long bytes, double compressibility, long seed) {
     Configuration conf = job.getConfiguration();
     conf.setLong(BYTES, bytes);
@@ -52,7 +52,7 @@ public final class Shuffle {
     job.setOutputValueClass(NullWritable.class);
   }
 
-  /** How many records a map makes: a split is a number of records and nothing to read. */
+  /** A split: the number of records that a map generates. */
   public static final class Part extends InputSplit implements Writable {
     private int index;
     private long records;
@@ -141,7 +141,7 @@ public final class Shuffle {
     public void close() {}
   }
 
-  /** Makes the records. */
+  /** Generates the records. */
   public static final class Maker
       extends Mapper<NullWritable, NullWritable, BytesWritable, BytesWritable> {
     private final byte[] key = new byte[KEY_BYTES];
@@ -158,7 +158,7 @@ public final class Shuffle {
       double compressibility = Math.max(0, Math.min(1, conf.getDouble(COMPRESSIBILITY, 0)));
       randomBytes = (int) Math.round(value.length * (1 - compressibility));
       int index = ((Part) context.getInputSplit()).index;
-      // Far apart for seeds and parts that are near to each other, and never 0, which would stay 0.
+      // Different even for similar seeds and parts, and never 0, from which the generator would not get away.
       state = mix(conf.getLong(SEED, 0) * 0x9E3779B97F4A7C15L + index + 1) | 1;
     }
 
@@ -186,14 +186,14 @@ public final class Shuffle {
     }
   }
 
-  /** Takes whatever comes. */
+  /** Discards all records. */
   public static final class Discarder
       extends Reducer<BytesWritable, BytesWritable, NullWritable, NullWritable> {
     @Override
     protected void reduce(BytesWritable key, Iterable<BytesWritable> values, Context context) {
       for (BytesWritable value : values) {
         if (value.getLength() != RECORD_BYTES - KEY_BYTES) {
-          throw new IllegalStateException("a record changed its size on its way: " + value.getLength());
+          throw new IllegalStateException("a record has changed its size: " + value.getLength());
         }
       }
     }

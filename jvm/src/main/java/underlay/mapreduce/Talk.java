@@ -10,14 +10,14 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 
 /**
- * One connection: a request in one line of JSON, then any number of answers, a line each. A second line, or the end of the
- * connection, ends the job that the request began.
+ * One connection: a request in one line of JSON, then any number of answers, a line each. A second line, or the end of the connection,
+ * kills the job that the request started.
  */
 final class Talk implements Runnable {
-  private static final int LONGEST_REQUEST_BYTES = 1 << 20;
+  private static final int MAX_REQUEST_BYTES = 1 << 20;
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** Answers a request, or throws. */
+  /** Answers a request or throws. */
   interface Handler {
     ObjectNode answer(Request request, Talk talk) throws Exception;
   }
@@ -37,14 +37,14 @@ final class Talk implements Runnable {
     return killed;
   }
 
-  /** Begins the next answer. */
+  /** Starts the next answer. */
   ObjectNode say(String event) {
     next = JSON.createObjectNode();
     next.put("event", event);
     return next;
   }
 
-  /** Sends what was begun. */
+  /** Sends the answer that was started. */
   void send() throws IOException {
     byte[] line;
     try {
@@ -77,7 +77,7 @@ final class Talk implements Runnable {
       }
       send();
     } catch (IOException gone) {
-      // Nobody listens any more: there is nobody to tell.
+      // The peer is gone, so the error can't be sent.
     }
   }
 
@@ -88,7 +88,7 @@ final class Talk implements Runnable {
         channel.read(in);
       }
     } catch (IOException closed) {
-      // As good as a word.
+      // The end of the connection counts as a second line.
     }
     killed = true;
   }
@@ -105,8 +105,8 @@ final class Talk implements Runnable {
         line.write(next);
       }
       in.clear();
-      if (line.size() > LONGEST_REQUEST_BYTES) {
-        throw new IOException("a request of more than " + LONGEST_REQUEST_BYTES + " bytes");
+      if (line.size() > MAX_REQUEST_BYTES) {
+        throw new IOException("a request of more than " + MAX_REQUEST_BYTES + " bytes");
       }
     }
     return null;

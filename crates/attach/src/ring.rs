@@ -1,0 +1,216 @@
+//! A thread that serves slots by io_uring: the kernel puts a request into a slot, any thread answers it, and the slot is
+//! given back with the answer, many of them in one system call. FUSE and ublk both work so, with other commands.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use underlay_sync::Mutex;
+
+pub(crate) type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// Marks the completion that says: another thread has an answer.
+const WOKEN: u64 = u64::MAX;
+
+/// Whether a ring as the threads need it can be had.
+pub(crate) fn probe() -> io::Result<()> {
+    build(1).map(|_| ())
+}
+
+pub(crate) fn build(places: usize) -> io::Result<Ring> {
+    // Only its thread submits, and nothing interrupts that thread: the kernel's work is done while it waits.
+    let places = u32::try_from(places).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(places)
+}
+
+/// Memory shared with the kernel, or with whoever answers.
+pub(crate) struct Mapping {
+    start: *mut u8,
+    length_bytes: usize,
+}
+
+// SAFETY: a slot's part belongs to one owner at a time: while its request is under way to who answers it, otherwise to the
+// ring's thread or the kernel. What the kernel alone writes is only read, by the ring's thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Memory of our own. It is taken only where a request needed it.
+    pub(crate) fn anonymous(length_bytes: usize) -> io::Result<Mapping> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        Mapping::new(length_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+    }
+
+    /// What the kernel writes for us at the beginning of this file.
+    pub(crate) fn of_kernel(file: &impl AsRawFd, length_bytes: usize) -> io::Result<Mapping> {
+        Mapping::new(length_bytes, libc::PROT_READ, libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd())
+    }
+
+    fn new(length_bytes: usize, protection: i32, flags: i32, file: i32) -> io::Result<Mapping> {
+        // SAFETY: a new mapping; nothing else is touched.
+        let start = unsafe { libc::mmap(ptr::null_mut(), length_bytes, protection, flags, file, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping { start: start.cast(), length_bytes })
+    }
+
+    /// The part of a slot, where parts of `bytes` lie one behind the other from `first_at` on.
+    pub(crate) fn part(&self, first_at: usize, slot: u32, bytes: usize) -> *mut u8 {
+        let at = first_at + slot as usize * bytes;
+        assert!(at + bytes <= self.length_bytes, "slot {slot} lies outside");
+        // SAFETY: inside, as was just looked at.
+        unsafe { self.start.add(at) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`; nobody uses it any more.
+        unsafe { libc::munmap(self.start.cast(), self.length_bytes) };
+    }
+}
+
+/// Answers on their way from whichever thread has them to the ring's own.
+pub(crate) struct Answers<A> {
+    ready: Mutex<Vec<A>>,
+    /// Set while the ring's thread may be asleep, so that whoever adds to `ready` must wake it.
+    is_sleeping: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl<A> Answers<A> {
+    pub(crate) fn new(slots: usize) -> io::Result<Answers<A>> {
+        Ok(Answers {
+            ready: Mutex::new(Vec::with_capacity(slots)),
+            is_sleeping: AtomicBool::new(false),
+            wake: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?,
+        })
+    }
+
+    pub(crate) fn give(&self, answer: A) {
+        self.ready.lock().push(answer);
+        if self.is_sleeping.swap(false, Ordering::SeqCst) {
+            // It can only fail when the counter is full, and then the thread is being woken already.
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// What is served: slots that the kernel fills, by number.
+pub(crate) trait Slots {
+    /// What an answer carries back to the ring's thread.
+    type Answer;
+
+    fn count(&self) -> usize;
+
+    /// Makes the commands that offer every slot and has `submit` carry them out. What they point to is read while that lasts.
+    fn offer(&self, submit: &mut dyn FnMut(&[squeue::Entry128]) -> io::Result<()>) -> io::Result<()>;
+
+    /// The command that gives a slot back with its answer, and asks for its next request.
+    fn give_back(&self, answer: Self::Answer) -> squeue::Entry128;
+
+    /// The kernel has put a request into this slot.
+    fn handle(&self, slot: u32);
+}
+
+/// Tells once whether the slots were accepted, and serves them until the kernel has given all of them back. A ring that fails
+/// afterwards ends the process: without its thread requests would wait for ever, and without the process the kernel fails
+/// them.
+pub(crate) fn serve<S: Slots>(
+    slots: &S,
+    answers: &Arc<Answers<S::Answer>>,
+    started: &Sender<io::Result<()>>,
+) {
+    // One place more, for being woken.
+    let offered = build(slots.count() + 1).and_then(|ring| {
+        let mut server = Server { ring, wakes: Box::new(0), answers, under_way: slots.count() };
+        server.offer(slots)?;
+        Ok(server)
+    });
+    let mut server = match offered {
+        Ok(server) => server,
+        Err(error) => {
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    let _ = started.send(Ok(()));
+    if let Err(error) = server.run(slots) {
+        tracing::error!("io_uring failed: {error}");
+        std::process::abort();
+    }
+}
+
+struct Server<'a, A> {
+    /// Before what it points to: it is dropped first.
+    ring: Ring,
+    /// Where the kernel puts the count of wake-ups. Boxed: it must stay where it is.
+    wakes: Box<u64>,
+    answers: &'a Arc<Answers<A>>,
+    under_way: usize,
+}
+
+impl<A> Server<'_, A> {
+    fn offer(&mut self, slots: &impl Slots<Answer = A>) -> io::Result<()> {
+        slots.offer(&mut |commands| {
+            for command in commands {
+                push(&mut self.ring, command)?;
+            }
+            self.await_wake()?;
+            // Slots are taken while this call lasts, and a refusal is there when it returns.
+            self.ring.submit()?;
+            let refused = self.ring.completion().find(|completion| completion.result() < 0);
+            refused.map_or(Ok(()), |refused| Err(io::Error::from_raw_os_error(-refused.result())))
+        })
+    }
+
+    fn await_wake(&mut self) -> io::Result<()> {
+        let counter: *mut u64 = &raw mut *self.wakes;
+        let read = opcode::Read::new(types::Fd(self.answers.wake.as_raw_fd()), counter.cast(), 8);
+        push(&mut self.ring, &read.build().user_data(WOKEN).into())
+    }
+
+    fn run(&mut self, slots: &impl Slots<Answer = A>) -> io::Result<()> {
+        let mut ready = Vec::with_capacity(slots.count());
+        let mut completed = Vec::with_capacity(slots.count());
+        // None is under way once what is served has ended: the kernel has given every slot back.
+        while self.under_way > 0 {
+            self.answers.is_sleeping.store(true, Ordering::SeqCst);
+            std::mem::swap(&mut *self.answers.ready.lock(), &mut ready);
+            for answer in ready.drain(..) {
+                push(&mut self.ring, &slots.give_back(answer))?;
+            }
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            self.answers.is_sleeping.store(false, Ordering::SeqCst);
+            completed.extend(
+                self.ring.completion().map(|completion| (completion.user_data(), completion.result())),
+            );
+            for (slot, result) in completed.drain(..) {
+                match u32::try_from(slot) {
+                    Err(_) => self.await_wake()?,
+                    Ok(slot) if result == 0 => slots.handle(slot),
+                    // What is served has ended.
+                    Ok(_) => self.under_way -= 1,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn push(ring: &mut Ring, command: &squeue::Entry128) -> io::Result<()> {
+    // SAFETY: what a command points to outlives it. A slot's memory and the wake-up counter outlive the ring's thread; what
+    // is only read while slots are offered outlives the call that submits it.
+    unsafe { ring.submission().push(command) }
+        .map_err(|_| io::Error::other("the ring has fewer places than slots"))
+}

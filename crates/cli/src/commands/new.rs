@@ -1,0 +1,106 @@
+//! `underlay new`: a study to start from, which `underlay check` accepts.
+
+mod bundled;
+mod storage;
+mod system;
+mod text;
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use underlay_report::quantity;
+use underlay_study::plan;
+use underlay_study::spec::Study;
+
+use super::read_study::study_of_text;
+use crate::arguments::NewArguments;
+use crate::exit_codes::Failure;
+use crate::output;
+
+pub fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
+    let file = file_of(&arguments.name)?;
+    let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let text = match &arguments.like {
+        Some(like) => bundled::copy(like, name)?,
+        None => {
+            let system = system::find(&arguments.system)?;
+            let beside = file.parent().unwrap_or(Path::new(""));
+            let storages = storage::read(&arguments.storage, beside)?;
+            text::write(name, &system, &storages)?
+        }
+    };
+    // Whatever is wrong with what was asked for is known before there is a file.
+    let study = study_of_text(&file, &text, false)?;
+    create(&file, &text)?;
+    say_what_is_next(&file, &study);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `disks`, `disks.toml` and `studies/disks` are all names of a file that ends in `.toml`.
+fn file_of(name: &Path) -> Result<PathBuf, Failure> {
+    let is_toml = name.extension().is_some_and(|extension| extension == "toml");
+    let stem = if is_toml { name.file_stem() } else { name.file_name() };
+    let Some(stem) = stem.and_then(|stem| stem.to_str()).filter(|_| !name.as_os_str().is_empty()) else {
+        return Err(Failure::Mistake(format!(
+            "'{}' names no file: expected a name such as my-disks",
+            name.display()
+        )));
+    };
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if stem.is_empty() || stem.len() > 40 || stem.starts_with('-') || !stem.chars().all(is_name) {
+        return Err(Failure::Mistake(format!(
+            "'{stem}' cannot be the name of a study: expected up to 40 small letters, digits and dashes, not beginning with a dash"
+        )));
+    }
+    Ok(name.with_file_name(format!("{stem}.toml")))
+}
+
+/// Puts the file in its place once it is whole, and never in the place of another.
+fn create(file: &Path, text: &str) -> Result<(), Failure> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = |error: std::io::Error| {
+        Failure::of_place(format!("cannot write {}: {error}", file.display()), &error)
+    };
+    let mut part = tempfile::Builder::new()
+        .prefix(".underlay-new-")
+        // As any new file: the umask takes its part.
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(failed)?;
+    part.write_all(text.as_bytes()).and_then(|()| part.as_file().sync_all()).map_err(failed)?;
+    match part.persist_noclobber(file) {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(Failure::Mistake(format!(
+                "{} is there already, and stays as it is: choose another name, or remove it first",
+                file.display()
+            )))
+        }
+        Err(error) => Err(failed(error.error)),
+    }
+}
+
+fn say_what_is_next(file: &Path, study: &Study) {
+    let cells = plan::expand(study).len();
+    let storages: Vec<&str> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
+    let systems: Vec<&str> = study.systems.iter().map(|system| system.kind.as_str()).collect();
+    output::print(&format!(
+        "wrote {}: {} on {}, {}\n",
+        file.display(),
+        systems.join(" and "),
+        storages.join(", "),
+        quantity::plural(cells, "cell"),
+    ));
+    let commands = [
+        (format!("underlay check {}", file.display()), "what it would run; every mistake at its line"),
+        ("underlay doctor".to_owned(), "what this machine lacks for it, and how to get that"),
+        (format!("underlay run {}", file.display()), "run it, and compare: a table and an HTML report"),
+    ];
+    let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+    output::print("Next:");
+    for (command, what) in commands {
+        output::print(&format!("  {command:<width$}   # {what}"));
+    }
+}

@@ -1,0 +1,30 @@
+//! The studies that come with Underlay, under a name of the user's own.
+
+use underlay_config::closest;
+
+use crate::exit_codes::Failure;
+
+const STUDIES: [(&str, &str); 5] = [
+    ("quickstart", include_str!("../../../../../studies/quickstart.toml")),
+    ("accumulo-flash", include_str!("../../../../../studies/accumulo-flash.toml")),
+    ("cassandra-nvme-tcp", include_str!("../../../../../studies/cassandra-nvme-tcp.toml")),
+    ("mapreduce-ssd", include_str!("../../../../../studies/mapreduce-ssd.toml")),
+    ("oracle-nosql-flash", include_str!("../../../../../studies/oracle-nosql-flash.toml")),
+];
+
+/// The study `like`, called `name`.
+pub fn copy(like: &str, name: &str) -> Result<String, Failure> {
+    let Some((_, text)) = STUDIES.iter().find(|(known, _)| *known == like) else {
+        let names = STUDIES.map(|(known, _)| known);
+        let meant = closest(like, names).map(|meant| format!("did you mean '{meant}'? ")).unwrap_or_default();
+        return Err(Failure::Mistake(format!(
+            "there is no bundled study '{like}': {meant}expected one of {}",
+            names.join(", ")
+        )));
+    };
+    let lines = text.lines().map(|line| match line.starts_with("name = ") {
+        true => format!("name = \"{name}\"\n"),
+        false => format!("{line}\n"),
+    });
+    Ok(lines.collect())
+}

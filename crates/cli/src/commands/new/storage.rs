@@ -1,0 +1,232 @@
+//! `--storage hdd,nvme`: what each word stands for.
+
+use std::path::Path;
+
+use underlay_config::closest;
+use underlay_storage::catalogue::{self, Figure, LayoutPreset, Medium, PresetLayout, Published};
+use underlay_storage::predict;
+
+use crate::commands::media;
+use crate::exit_codes::Failure;
+
+/// The usual device of each kind, for whoever knows the kind and not the product.
+const ALIASES: [(&str, &str); 8] = [
+    ("hdd", "hdd-7200-sata"),
+    ("ssd", "ssd-sata"),
+    ("sata-ssd", "ssd-sata"),
+    ("nvme", "nvme-9300-max"),
+    ("optane", "optane-p5800x"),
+    ("pmem", "optane-pmem-100"),
+    ("ebs", "ebs-gp3"),
+    ("nvme-tcp", "nvme-tcp-9300"),
+];
+/// As many as a storage may have.
+const DEVICES_MAX: u32 = 64;
+/// A request takes some 50 us more here than its model says: a tenth of this.
+const UNHURRIED_US: f64 = 500.0;
+/// Slower than this, a cell of some seconds measures next to nothing.
+const SLOW_MOTION_MAX: u32 = 16;
+
+/// One storage of the study.
+pub struct Storage {
+    /// Of its section.
+    pub name: String,
+    pub source: Source,
+}
+
+pub enum Source {
+    Devices {
+        /// As the study names it: of the catalogue, or a file beside it.
+        medium_name: String,
+        medium: Box<Medium>,
+        count: u32,
+    },
+    Preset(LayoutPreset),
+    Path(String),
+}
+
+/// Reads the words, each of which becomes a storage. Files of media lie in `beside`.
+pub fn read(words: &[String], beside: &Path) -> Result<Vec<Storage>, Failure> {
+    let mut storages: Vec<Storage> = Vec::new();
+    for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
+        let storage = read_word(word, beside)?;
+        if storages.iter().any(|other| other.name == storage.name) {
+            return Err(Failure::Mistake(format!("--storage names '{}' twice", storage.name)));
+        }
+        storages.push(storage);
+    }
+    match storages.is_empty() {
+        true => Err(Failure::Mistake("--storage names nothing: expected a list such as hdd,nvme".into())),
+        false => Ok(storages),
+    }
+}
+
+fn read_word(word: &str, beside: &Path) -> Result<Storage, Failure> {
+    if word.starts_with('/') {
+        return Ok(Storage { name: name_of(word), source: Source::Path(word.to_owned()) });
+    }
+    if word.ends_with(".toml") {
+        let medium = media::read(&beside.join(word))?;
+        let source = Source::Devices { medium_name: word.to_owned(), medium: Box::new(medium), count: 1 };
+        let file = Path::new(word).file_stem().and_then(|stem| stem.to_str()).unwrap_or(word);
+        return Ok(Storage { name: name_of(file), source });
+    }
+    if let Ok(preset) = catalogue::find_layout(word) {
+        return Ok(Storage { name: word.to_owned(), source: Source::Preset(preset) });
+    }
+    if let Some(medium) = find(word) {
+        return Ok(devices(word, medium, 1));
+    }
+    // `hddx6`: six of them.
+    let several = word.rsplit_once('x').and_then(|(of, count)| Some((of, find(of)?, count.parse().ok()?)));
+    match several {
+        Some((of, medium, count)) if (1..=DEVICES_MAX).contains(&count) => Ok(devices(of, medium, count)),
+        Some((of, ..)) => Err(Failure::Mistake(format!(
+            "--storage {word}: expected 1 to {DEVICES_MAX} devices, as in {of}x6"
+        ))),
+        None => Err(unknown(word)),
+    }
+}
+
+fn find(word: &str) -> Option<Medium> {
+    let name = ALIASES.iter().find(|(alias, _)| *alias == word).map_or(word, |&(_, medium)| medium);
+    catalogue::find(name).ok()
+}
+
+fn devices(word: &str, medium: Medium, count: u32) -> Storage {
+    let name = match count {
+        1 => word.to_owned(),
+        many => format!("{word}-{many}"),
+    };
+    let medium_name = medium.name.clone();
+    Storage { name, source: Source::Devices { medium_name, medium: Box::new(medium), count } }
+}
+
+fn unknown(word: &str) -> Failure {
+    let media = catalogue::builtin().iter().map(|medium| medium.name.as_str());
+    let layouts = catalogue::layouts().iter().map(|layout| layout.name.as_str());
+    let aliases = ALIASES.map(|(alias, _)| alias);
+    let meant = closest(word, aliases.into_iter().chain(media).chain(layouts));
+    let meant = meant.map(|meant| format!("did you mean '{meant}'? ")).unwrap_or_default();
+    Failure::Mistake(format!(
+        "unknown storage '{word}': {meant}expected {}, a name from `underlay media list`, several devices as in hddx6, \
+         a medium's file (.toml), or a directory of a disk that you have (/mnt/disk)",
+        aliases.join(", ")
+    ))
+}
+
+/// A path or a file as the name of a section.
+fn name_of(text: &str) -> String {
+    let small = text.to_ascii_lowercase();
+    let words = small.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let name: String = words.collect::<Vec<_>>().join("-").chars().take(40).collect();
+    match name.trim_end_matches('-') {
+        "" => "disk".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+impl Storage {
+    pub fn is_modelled(&self) -> bool {
+        !matches!(self.source, Source::Path(_))
+    }
+
+    /// What stands for it in a study's heading.
+    pub fn title(&self) -> String {
+        match &self.source {
+            Source::Devices { medium, count: 1, .. } => medium.title.clone(),
+            Source::Devices { medium, count, .. } => format!("{count} x {}", medium.title),
+            Source::Preset(preset) => preset.title.clone(),
+            Source::Path(path) => format!("The storage under {path}"),
+        }
+    }
+
+    /// Directories that a system gets of it. `apart`: several devices are not striped.
+    pub fn directories(&self, apart: bool) -> u32 {
+        match &self.source {
+            Source::Devices { count, .. } if apart => *count,
+            Source::Preset(preset) => match &preset.layout {
+                PresetLayout::Jbod => preset.devices.iter().map(|device| device.count).sum(),
+                PresetLayout::Split { directories, .. } => *directories,
+                PresetLayout::Stripe { .. } | PresetLayout::Mirror => 1,
+            },
+            Source::Devices { .. } | Source::Path(_) => 1,
+        }
+    }
+
+    /// Bytes of its smallest volume, and of all of them.
+    pub fn room_bytes(&self, apart: bool) -> Option<(u64, u64)> {
+        match &self.source {
+            Source::Devices { medium, count, .. } => {
+                let (one, all) = (medium.capacity_bytes(), medium.capacity_bytes() * u64::from(*count));
+                Some((if apart { one } else { all }, all))
+            }
+            Source::Preset(preset) => {
+                let smallest = preset.media().map(|(medium, _)| medium.capacity_bytes()).min()?;
+                match &preset.layout {
+                    PresetLayout::Jbod => Some((smallest, preset.capacity_bytes())),
+                    PresetLayout::Mirror => Some((smallest, smallest)),
+                    PresetLayout::Stripe { .. } | PresetLayout::Split { .. } => {
+                        Some((preset.capacity_bytes(), preset.capacity_bytes()))
+                    }
+                }
+            }
+            Source::Path(_) => None,
+        }
+    }
+
+    /// How many times slower it has to go for this machine to keep its time: a power of two.
+    pub fn slow_motion(&self) -> u32 {
+        let fastest_us = match &self.source {
+            Source::Devices { medium, .. } => read_latency_us(medium),
+            Source::Preset(preset) => {
+                preset.media().map(|(medium, _)| read_latency_us(&medium)).fold(f64::INFINITY, f64::min)
+            }
+            Source::Path(_) => return 1,
+        };
+        let wanted = (UNHURRIED_US / fastest_us).clamp(1.0, f64::from(SLOW_MOTION_MAX));
+        (wanted.ceil() as u32).next_power_of_two()
+    }
+}
+
+/// Mean of single random reads of 4 KiB, by the model.
+fn read_latency_us(medium: &Medium) -> f64 {
+    let read = Published {
+        figure: Figure::ReadLatencyUs,
+        value: 0.0,
+        queue_depth: 1,
+        block_bytes: 4096,
+        percentile: None,
+        source: String::new(),
+        estimate: false,
+        note: None,
+    };
+    predict::published(medium, &read, 1).unwrap_or(UNHURRIED_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_faster_device_is_slowed_down_further() {
+        let factor = |word: &str| read_word(word, Path::new("")).unwrap().slow_motion();
+        assert_eq!(factor("hdd"), 1);
+        assert_eq!(factor("nvme"), 8);
+        assert!(factor("ssd") < factor("nvme") && factor("nvme") < factor("optane"));
+        assert_eq!(factor("/mnt/disk"), 1);
+    }
+
+    #[test]
+    fn every_alias_is_of_the_catalogue() {
+        for (alias, medium) in ALIASES {
+            assert_eq!(find(alias).map(|found| found.name).as_deref(), Some(medium));
+        }
+    }
+
+    #[test]
+    fn a_path_becomes_a_name() {
+        assert_eq!(name_of("/mnt/My_Disk.1/"), "mnt-my-disk-1");
+        assert_eq!(name_of("/"), "disk");
+    }
+}

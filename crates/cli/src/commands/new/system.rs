@@ -1,0 +1,117 @@
+//! What a first study asks of each system: sizes with which it runs on two cores in minutes.
+
+use underlay_config::closest;
+use underlay_systems::system::{Capabilities, System};
+
+use crate::exit_codes::Failure;
+
+const MB: u64 = 1_000_000;
+
+/// A system, and what it is given. Sizes are those on this machine.
+pub struct Start {
+    pub name: &'static str,
+    pub capabilities: Capabilities,
+    /// Of the system and its page cache, scaled with the data. None for what stores nothing.
+    pub memory_bytes: Option<u64>,
+    /// What its processes take however small the data are.
+    pub fixed_memory: Option<&'static str>,
+    /// Further lines of its section.
+    pub settings: &'static str,
+    pub data_bytes: u64,
+    /// The volumes' bytes over those of the data: indexes, garbage, a compaction under way.
+    pub room: f64,
+    pub work: Work,
+    pub run: &'static str,
+}
+
+pub enum Work {
+    /// YCSB's mixes and the number of clients.
+    Requests {
+        mixes: &'static str,
+        threads: u32,
+    },
+    Jobs {
+        jobs: &'static str,
+    },
+}
+
+const SHORT_CELLS: &str = r#"warmup = "1 s"
+duration = "5 s"
+repetitions = 3                   # more make the intervals narrower
+"#;
+/// A Java machine compiles its program while it runs, and a start takes longer than the measurement.
+const JAVA_CELLS: &str = r#"warmup = "10 s"
+duration = "20 s"
+repetitions = 1                   # 3 or more say what is chance
+"#;
+
+/// What `--system` names.
+pub fn find(name: &str) -> Result<Start, Failure> {
+    let Some(system) = underlay_systems::find(name) else {
+        let names = underlay_systems::names();
+        let meant = closest(name, names.iter().copied());
+        let meant = meant.map(|meant| format!("did you mean '{meant}'? ")).unwrap_or_default();
+        return Err(Failure::Mistake(format!(
+            "unknown system '{name}': {meant}expected one of {}",
+            names.join(", ")
+        )));
+    };
+    Ok(start_of(system))
+}
+
+fn start_of(system: &dyn System) -> Start {
+    let requests = Start {
+        name: system.name(),
+        capabilities: system.capabilities(),
+        memory_bytes: Some(100 * MB),
+        fixed_memory: None,
+        settings: "",
+        data_bytes: 450 * MB,
+        room: 2.0,
+        work: Work::Requests { mixes: r#"["a", "b", "c"]"#, threads: 20 },
+        run: SHORT_CELLS,
+    };
+    match system.name() {
+        "rocksdb" => Start {
+            settings: "write_buffer_share = \"4 %\"        # small memtables: flushes and compactions fall into the measured time\n",
+            ..requests
+        },
+        "cassandra" => Start {
+            fixed_memory: Some("520 MB"),
+            data_bytes: 300 * MB,
+            room: 3.0,
+            work: Work::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
+            run: JAVA_CELLS,
+            ..requests
+        },
+        "accumulo" => Start {
+            memory_bytes: Some(160 * MB),
+            fixed_memory: Some("1.4 GB"),
+            settings: "compression = \"none\"              # YCSB's values hardly compress\n",
+            data_bytes: 300 * MB,
+            room: 3.0,
+            work: Work::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
+            run: JAVA_CELLS,
+            ..requests
+        },
+        "hadoop" => Start {
+            memory_bytes: Some(400 * MB),
+            fixed_memory: Some("1.6 GB"),
+            settings: "datanodes = 1\nblock_size = \"16 MiB\"             # small, as the data are: each block is a map task\ncontainers = 2                    # tasks at once\n",
+            data_bytes: 300 * MB,
+            room: 6.0,
+            work: Work::Jobs { jobs: r#"["teragen", "terasort", "teravalidate"]"# },
+            run: "repetitions = 1                   # 3 or more say what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
+            ..requests
+        },
+        // One that keeps nothing, or is new here.
+        _ => Start { memory_bytes: (!system.capabilities().keeps_nothing).then_some(100 * MB), ..requests },
+    }
+}
+
+impl Start {
+    /// Whether several devices become a directory each, and no stripe.
+    pub fn keeps_devices_apart(&self) -> bool {
+        self.capabilities.many_directories && matches!(self.work, Work::Jobs { .. })
+    }
+}

@@ -1,0 +1,194 @@
+//! The study's text.
+
+use std::fmt::Write as _;
+
+use underlay_config::units::format_bytes;
+
+use super::storage::{Source, Storage};
+use super::system::{Start, Work};
+use crate::exit_codes::Failure;
+
+/// Sizes of a study are a thousandth here, if its devices are large enough for that.
+const DATA_SCALE_MAX: u64 = 1000;
+/// The smallest volume that XFS is made on, and some more.
+const VOLUME_MIN_BYTES: u64 = 340 << 20;
+/// Of each volume, for the file system itself.
+const FILESYSTEM_BYTES: u64 = 128 << 20;
+
+/// Where comments stand beside values.
+const COLUMN: usize = 34;
+
+pub fn write(name: &str, system: &Start, storages: &[Storage]) -> Result<String, Failure> {
+    let apart = system.keeps_devices_apart();
+    for storage in storages {
+        let directories = storage.directories(apart);
+        if directories > 1 && !system.capabilities.many_directories {
+            return Err(Failure::Mistake(format!(
+                "'{}' gives {directories} directories, and {} uses one: choose a striped layout or devices such as hddx6",
+                storage.name, system.name
+            )));
+        }
+    }
+    let is_real = storages.iter().any(|storage| !storage.is_modelled());
+    let time = match is_real {
+        true => 1,
+        false => storages.iter().map(Storage::slow_motion).max().unwrap_or(1),
+    };
+    let data = data_scale(system, storages, apart);
+    let mut text = String::new();
+    heading(&mut text, name, system, storages);
+    section_of_system(&mut text, system, data);
+    for storage in storages {
+        section_of_storage(&mut text, storage, apart);
+    }
+    section_of_workload(&mut text, system, data);
+    let _ = write!(
+        text,
+        "# Each cell is measured so often, in random order. These are times on your own clock.\n[run]\n{}",
+        system.run
+    );
+    section_of_scale(&mut text, time, data, is_real);
+    Ok(text)
+}
+
+/// The largest round factor by which all devices still hold the data.
+fn data_scale(system: &Start, storages: &[Storage], apart: bool) -> u64 {
+    let needed = (system.data_bytes as f64 * system.room) as u64;
+    let fits = |factor: u64| {
+        storages.iter().all(|storage| {
+            let Some((smallest, all)) = storage.room_bytes(apart) else { return true };
+            let volumes = all / smallest.max(1);
+            smallest / factor >= VOLUME_MIN_BYTES && all / factor >= needed + volumes * FILESYSTEM_BYTES
+        })
+    };
+    let is_modelled = storages.iter().any(Storage::is_modelled);
+    let factors = [DATA_SCALE_MAX, 500, 200, 100, 50, 20, 10, 5, 2];
+    factors.into_iter().find(|&factor| is_modelled && fits(factor)).unwrap_or(1)
+}
+
+fn heading(text: &mut String, name: &str, system: &Start, storages: &[Storage]) {
+    let names: Vec<&str> = storages.iter().map(|storage| storage.name.as_str()).collect();
+    let baseline =
+        line(&format!("baseline = \"{}\"", names[0]), "the storage that the others are compared with");
+    let _ = write!(
+        text,
+        "# What does different storage do to {system}? `underlay new` wrote this study as a start: change what you like.\n\
+         #\n\
+         #   underlay check {name}.toml    what it would run, and every mistake at its line\n\
+         #   underlay run {name}.toml      run it, and compare\n\
+         #\n\
+         # `underlay schema study` prints a JSON Schema with every key, for editors.\n\n\
+         name = \"{name}\"\n\
+         title = \"{system} on {list}\"\n\
+         {baseline}\n\n",
+        system = system.name,
+        list = names.join(", "),
+    );
+}
+
+fn section_of_system(text: &mut String, system: &Start, data: u64) {
+    let _ = match system.memory_bytes {
+        Some(_) => writeln!(
+            text,
+            "# The data system. All its memory comes out of one budget: its own and the kernel's page cache."
+        ),
+        None => writeln!(text, "# Stores nothing: it shows what the load generator itself can do."),
+    };
+    let _ = writeln!(text, "[system.{}]", system.name);
+    if let Some(bytes) = system.memory_bytes {
+        let _ = writeln!(text, "memory = \"{}\"", format_bytes(bytes * data));
+    }
+    if let Some(fixed) = system.fixed_memory {
+        let fixed = format!("fixed_memory = \"{fixed}\"");
+        let _ = writeln!(
+            text,
+            "{}",
+            line(&fixed, "what its processes take however small the data are: not scaled")
+        );
+    }
+    let _ = writeln!(text, "{}", system.settings);
+}
+
+fn section_of_storage(text: &mut String, storage: &Storage, apart: bool) {
+    let _ = writeln!(text, "# {}\n[storage.{}]", storage.title(), storage.name);
+    let _ = match &storage.source {
+        Source::Devices { medium_name, count: 1, .. } => {
+            writeln!(text, "devices = [{{ medium = \"{medium_name}\" }}]")
+        }
+        Source::Devices { medium_name, count, .. } => {
+            let devices = format!("devices = [{{ medium = \"{medium_name}\", count = {count} }}]");
+            let layout = match apart {
+                true => line("layout = \"jbod\"", "a directory a device; or \"stripe\", \"mirror\""),
+                false => line("layout = \"stripe\"", "one volume over all of them; or \"mirror\""),
+            };
+            writeln!(text, "{devices}\n{layout}")
+        }
+        Source::Preset(preset) => writeln!(text, "preset = \"{}\"", preset.name),
+        Source::Path(path) => {
+            let path = format!("paths = [{}]", serde_json::Value::from(path.as_str()));
+            writeln!(text, "{}", line(&path, "a directory on a disk that you have, used as it is"))
+        }
+    };
+    text.push('\n');
+}
+
+fn section_of_workload(text: &mut String, system: &Start, data: u64) {
+    let bytes = format_bytes(system.data_bytes * data);
+    let _ = match &system.work {
+        Work::Requests { mixes, threads } => {
+            let amount = format!("data = \"{bytes}\"");
+            let amount = match system.memory_bytes {
+                Some(_) => line(&amount, "some times the memory, so that most reads go to the storage"),
+                None => amount,
+            };
+            writeln!(
+                text,
+                "# What is asked of it: YCSB's A is half reads, half updates, B 95 % reads, C reads only.\n\
+                 [workload.ycsb]\n\
+                 mixes = {mixes}\n\
+                 {amount}\n\
+                 record = {{ fields = 10, bytes = 100 }}\n\
+                 distribution = \"uniform\"\n\
+                 {}\n\
+                 {}\n",
+                line(&format!("threads = {threads}"), "clients"),
+                line("# rate = [5_000, \"max\"]", "operations a second; without it as many as it takes"),
+            )
+        }
+        Work::Jobs { jobs } => writeln!(
+            text,
+            "# What is asked of it: batch jobs, each a cell of its own.\n\
+             [workload.batch]\n\
+             kind = \"jobs\"\n\
+             jobs = {jobs}\n\
+             data = \"{bytes}\"\n\
+             maps = 2\n\
+             reduces = 2\n",
+        ),
+    };
+}
+
+fn section_of_scale(text: &mut String, time: u32, data: u64, is_real: bool) {
+    let time_is = match (is_real, time) {
+        (true, _) => "a real disk goes its own pace".to_owned(),
+        (false, 1) => "raise it if the report doubts that this machine keeps the modelled time".to_owned(),
+        (false, _) => {
+            "slow motion: this machine keeps the time of a fast device only if it is slower".to_owned()
+        }
+    };
+    let data_is = match data {
+        1 => "sizes are as they stand above".to_owned(),
+        _ => format!("memory, data and devices are 1/{data} of what stands above, in proportion"),
+    };
+    let _ = writeln!(
+        text,
+        "\n# How the modelled machine becomes this one. The report divides both factors out again.\n[scale]\n{}\n{}",
+        line(&format!("time = {time}"), &time_is),
+        line(&format!("data = {data}"), &data_is),
+    );
+}
+
+/// A key with its comment beside it.
+fn line(key: &str, comment: &str) -> String {
+    format!("{key:<COLUMN$}# {comment}")
+}

@@ -1,0 +1,22 @@
+//! Which run is meant where none is named.
+
+use std::path::PathBuf;
+
+use underlay_files::Folder;
+
+use crate::exit_codes::Failure;
+
+/// The run of this user below `runs/` that was begun last. What another user put there is none.
+pub fn newest_run() -> Result<PathBuf, Failure> {
+    let entries = std::fs::read_dir("runs").map_err(|error| {
+        Failure::Mistake(format!("there is no run below runs/ ({error}): name its directory"))
+    })?;
+    entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(|path| Folder::open(path).is_ok())
+        .filter_map(|path| Some((std::fs::metadata(path.join("run.json")).ok()?.modified().ok()?, path)))
+        .max()
+        .map(|(_, path)| path)
+        .ok_or_else(|| Failure::Mistake("there is no run of yours below runs/: name its directory".into()))
+}

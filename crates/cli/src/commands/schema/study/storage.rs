@@ -1,0 +1,100 @@
+//! `[storage.NAME]` and `[pool.NAME]`.
+
+use serde_json::{Value, json};
+use underlay_storage::catalogue;
+
+use super::values::{
+    bandwidth, duration, key, list, one_or_many, settings, size, table, text, whole, words, yes_or_no,
+};
+
+pub fn storage() -> Value {
+    let presets = words(catalogue::layouts().iter().map(|layout| layout.name.as_str()));
+    let mut storage = table(
+        &[],
+        vec![
+            key("devices", list(device()), "Modelled devices."),
+            key("preset", presets, "A layout of the catalogue: its devices and how they are put together."),
+            key("pool", text(), "A volume of this [pool.NAME] for each server, over a network."),
+            key("paths", one_or_many(text()), "Directories on storage that you have, used as they are."),
+            key("elsewhere", text(), "The storage of a cluster that runs already, in words."),
+            key(
+                "layout",
+                words(["stripe", "jbod", "mirror", "split"]),
+                "How several devices become what a system sees: one striped volume (the default), a directory each, \
+                 everything on every device, or one volume shown as several directories.",
+            ),
+            key("chunk", size(), "Of a stripe or split; 512 KiB when left out. Not scaled."),
+            key("directories", whole(1, Some(64)), "Of a split."),
+            key("cache", cache(), "A cache on a device of its own before each volume."),
+            key("compress", words(["lz4", "zstd"]), "Each volume is stored compressed."),
+            key("link", link(), "A network before each volume."),
+            key("transport", words(["nvme-tcp"]), "Of a volume of a pool."),
+            key("capacity", size(), "Of each server's volume of a pool."),
+            key("mirror", yes_or_no(), "Of a volume of a pool: two copies, on two of its devices."),
+            key("initial", initial(), "What the devices went through before; \"steady\" when left out."),
+            key("filesystem", words(["xfs", "ext4"]), "\"xfs\" when left out."),
+            key("system", settings(), "Settings of the system that hold on this storage alone."),
+        ],
+    );
+    let sources = ["devices", "preset", "pool", "paths", "elsewhere"];
+    storage["oneOf"] = sources.iter().map(|source| json!({ "required": [source] })).collect();
+    storage
+}
+
+pub fn pool() -> Value {
+    table(
+        &["devices"],
+        vec![
+            key("devices", list(device()), "Modelled devices, which need not be equal."),
+            key("initial", initial(), "What the devices went through before; \"steady\" when left out."),
+        ],
+    )
+}
+
+fn device() -> Value {
+    table(
+        &["medium"],
+        vec![
+            key(
+                "medium",
+                medium(),
+                "One of the catalogue (`underlay media list`), or a file that ends in .toml.",
+            ),
+            key("count", whole(1, Some(64)), "So many equal devices; 1 when left out."),
+            key("capacity", size(), "Of each; the medium's own when left out, and no larger than that."),
+            key("larger_than_medium", yes_or_no(), "Allows a device that no shop has."),
+            key(
+                "directories",
+                whole(1, Some(64)),
+                "Under layout \"jbod\": shows each of them as so many directories.",
+            ),
+        ],
+    )
+}
+
+fn medium() -> Value {
+    let names = words(catalogue::builtin().iter().map(|medium| medium.name.as_str()));
+    json!({ "anyOf": [names, { "type": "string", "pattern": "\\.toml$" }] })
+}
+
+fn cache() -> Value {
+    table(
+        &["medium", "capacity", "mode"],
+        vec![
+            key("medium", medium(), "The cache's device."),
+            key("capacity", size(), "Of the cache, on the modelled machine."),
+            key("mode", words(["read", "write-back"]), "Whether it takes writes too."),
+        ],
+    )
+}
+
+fn link() -> Value {
+    table(
+        &["bandwidth", "latency"],
+        vec![key("bandwidth", bandwidth(), "Each way."), key("latency", duration(), "One way.")],
+    )
+}
+
+fn initial() -> Value {
+    words(["fresh", "steady"])
+}

@@ -1,0 +1,194 @@
+//! `[workload.NAME]`: YCSB mixes, or batch jobs.
+
+use serde_json::{Map, Value, json};
+use underlay_workload::properties::{KNOWN, Scope};
+use underlay_workload::{Arrivals, Mix, RequestDistribution};
+
+use super::values::{duration, key, list, number, one_or_many, size, table, text, whole, words};
+
+/// Properties that have a key of their own.
+const HAVE_A_KEY: [&str; 18] = [
+    "recordcount",
+    "insertcount",
+    "insertstart",
+    "fieldcount",
+    "fieldlength",
+    "requestdistribution",
+    "threadcount",
+    "target",
+    "operationcount",
+    "maxexecutiontime",
+    "warmupexecutiontime",
+    "db",
+    "readproportion",
+    "updateproportion",
+    "insertproportion",
+    "scanproportion",
+    "readmodifywriteproportion",
+    "deleteproportion",
+];
+
+pub fn workload() -> Value {
+    json!({ "anyOf": [requests(), batch()] })
+}
+
+fn requests() -> Value {
+    let mut requests = table(
+        &["mixes", "threads"],
+        vec![
+            key("kind", words(["ycsb"]), "May be left out."),
+            key("mixes", mixes(), "YCSB's a to f, load, delete; each is a cell."),
+            key("data", one_or_many(size()), "How much there is, on the modelled machine; or `records`."),
+            key("records", records(), "How many records there are; or `data`."),
+            key("record", record(), "Ten fields of 100 bytes when left out."),
+            key(
+                "distribution",
+                distributions(),
+                "Which records are asked for; YCSB's own for each mix when left out.",
+            ),
+            key("threads", threads(), "Clients."),
+            key("rate", rates(), "Operations a second; \"max\", when left out, is as many as it takes."),
+            key(
+                "arrivals",
+                words(Arrivals::ALL.map(Arrivals::name)),
+                "How the operations of a rate follow one another.",
+            ),
+            key(
+                "find_rate",
+                find_rate(),
+                "In place of `rate`: the highest rate that keeps to these latencies is looked for.",
+            ),
+            key("properties", properties(), "Other properties of YCSB's core workload."),
+            key(
+                "visibility",
+                text(),
+                "What every field is marked with, for a system that hides cells from readers.",
+            ),
+            key("authorizations", one_or_many(text()), "What readers are authorised for."),
+            key("unauthorized_share", share(), "The share of clients that read without any authorisation."),
+            key(
+                "scan_filter",
+                text(),
+                "A regular expression: scans leave out, on the servers, what does not match.",
+            ),
+            key("compact_at", share(), "The share of the measured time after which everything is compacted."),
+        ],
+    );
+    requests["oneOf"] = json!([{ "required": ["data"] }, { "required": ["records"] }]);
+    requests
+}
+
+fn batch() -> Value {
+    table(
+        &["jobs", "data"],
+        vec![
+            key("kind", words(["jobs"]), "May be left out where there are `jobs`."),
+            key("jobs", jobs(), "Batch jobs of the system, each a cell."),
+            key("data", job_data(), "What each job makes, moves or reads."),
+            key("maps", whole(1, Some(100_000)), "Map tasks; the system's choice when left out."),
+            key("reduces", whole(1, Some(100_000)), "Reduce tasks; the system's choice when left out."),
+            key("compressibility", share(), "The share of generated values that repeats; 0.5 when left out."),
+            key("limit", duration(), "A job that takes longer on your clock has failed; 1 h when left out."),
+        ],
+    )
+}
+
+pub fn mixes() -> Value {
+    one_or_many(words(Mix::NAMES))
+}
+
+pub fn distributions() -> Value {
+    one_or_many(words(RequestDistribution::ALL.map(RequestDistribution::name)))
+}
+
+pub fn threads() -> Value {
+    one_or_many(whole(1, Some(1024)))
+}
+
+pub fn records() -> Value {
+    one_or_many(whole(1, None))
+}
+
+pub fn jobs() -> Value {
+    let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
+    let names = systems.flat_map(|system| system.capabilities().jobs.iter().map(|&(name, _)| name));
+    one_or_many(words(names))
+}
+
+/// One size, or one by job.
+pub fn job_data() -> Value {
+    json!({ "anyOf": [size(), { "type": "object", "additionalProperties": size() }] })
+}
+
+pub fn rates() -> Value {
+    let steady = rate();
+    let ramp = table(
+        &["ramp"],
+        vec![
+            key(
+                "ramp",
+                json!({ "type": "array", "items": rate(), "minItems": 2, "maxItems": 2 }),
+                "From one rate to another.",
+            ),
+            key("over", duration(), "The whole measured time when left out."),
+        ],
+    );
+    let steps = table(
+        &["steps"],
+        vec![
+            key("steps", list(rate()), "Rates that follow one another."),
+            key("each", duration(), "Equal parts of the measured time when left out."),
+        ],
+    );
+    one_or_many(json!({ "anyOf": [{ "const": "max" }, steady, ramp, steps] }))
+}
+
+fn rate() -> Value {
+    number(0.001, 1e9)
+}
+
+fn record() -> Value {
+    table(
+        &["fields", "bytes"],
+        vec![
+            key("fields", whole(1, Some(1000)), "Fields of a record."),
+            key("bytes", whole(1, Some(1 << 20)), "Of each field."),
+        ],
+    )
+}
+
+fn find_rate() -> Value {
+    let mut wanted = table(
+        &[],
+        vec![
+            key("from", rate(), "The first rate that is tried."),
+            key("to", rate(), "The highest rate that is tried."),
+            key("within", number(0.01, 0.5), "How near the rate is to be known; 0.05 when left out."),
+            key(
+                "step",
+                duration(),
+                "How long each step is on your clock; a fourth of `duration` when left out.",
+            ),
+        ],
+    );
+    let mut percentile = duration();
+    percentile["description"] = json!("A percentile, as p99 or p999, and the latency that it keeps to.");
+    wanted["patternProperties"] = json!({ "^p[0-9]{2,6}$": percentile });
+    wanted
+}
+
+fn properties() -> Value {
+    let of_a_study =
+        KNOWN.iter().filter(|known| known.scope == Scope::Workload && !HAVE_A_KEY.contains(&known.name));
+    let properties: Map<String, Value> = of_a_study
+        .map(|known| {
+            let value = json!({ "type": ["string", "number", "boolean"], "description": known.meaning });
+            (known.name.to_owned(), value)
+        })
+        .collect();
+    json!({ "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+fn share() -> Value {
+    number(0.0, 1.0)
+}

@@ -1,0 +1,126 @@
+//! `underlay new`: what it writes is a study, and it writes over nothing.
+
+mod support;
+
+use std::path::Path;
+
+use support::{Playground, stderr, stdout};
+
+const SYSTEMS: [&str; 5] = ["rocksdb", "cassandra", "accumulo", "hadoop", "null"];
+const STORAGES: [&str; 8] = [
+    "hdd,nvme",
+    "ssd,optane,pmem",
+    "ebs,nvme-tcp",
+    "hddx6,nvme-9300-maxx2",
+    "optane-p4800x,ebs-gp2",
+    "oracle-hdd,oracle-flash,cassandra-local",
+    "nvme,/mnt/disk",
+    "/mnt/disk",
+];
+
+#[test]
+fn every_system_starts_on_every_kind_of_storage() {
+    let playground = Playground::new();
+    for system in SYSTEMS {
+        for (number, storages) in STORAGES.iter().enumerate() {
+            let name = format!("{system}-{number}");
+            let made = playground.output(&["new", &name, "--system", system, "--storage", storages]);
+            assert!(made.status.success(), "{system} on {storages}: {}", stderr(&made));
+            check(&playground, &format!("{name}.toml"));
+        }
+    }
+}
+
+#[test]
+fn every_medium_and_layout_is_a_start() {
+    let playground = Playground::new();
+    let listed = stdout(&playground.output(&["media", "list", "--json"]));
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let mut number = 0;
+    for group in ["media", "layouts"] {
+        for entry in listed[group].as_array().unwrap() {
+            let storage = entry["name"].as_str().unwrap();
+            // Hadoop takes any number of directories.
+            let name = format!("study-{number}");
+            let made = playground.output(&["new", &name, "--system", "hadoop", "--storage", storage]);
+            assert!(made.status.success(), "{storage}: {}", stderr(&made));
+            check(&playground, &format!("{name}.toml"));
+            number += 1;
+        }
+    }
+    assert!(number > 40);
+}
+
+/// Sound, and without a note.
+#[track_caller]
+fn check(playground: &Playground, file: &str) {
+    let checked = playground.output(&["check", file]);
+    let text = std::fs::read_to_string(playground.path(file)).unwrap();
+    assert!(checked.status.success(), "{}\n{text}", stderr(&checked));
+    assert_eq!(stderr(&checked), "", "{text}");
+}
+
+#[test]
+fn a_bundled_study_is_copied_under_its_new_name() {
+    let playground = Playground::new();
+    let made = playground.output(&["new", "mine", "--like", "quickstart"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    check(&playground, "mine.toml");
+    let text = std::fs::read_to_string(playground.path("mine.toml")).unwrap();
+    assert!(text.contains("\nname = \"mine\"\n"), "{text}");
+    let bundled = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies")).unwrap();
+    for file in bundled.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+        let like = file.file_stem().unwrap().to_str().unwrap();
+        let made = playground.output(&["new", &format!("copy-of-{like}"), "--like", like]);
+        assert!(made.status.success(), "{}", stderr(&made));
+    }
+}
+
+#[test]
+fn what_is_there_stays_as_it_is() {
+    let playground = Playground::new();
+    std::fs::create_dir(playground.path("folder.toml")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", playground.path("link.toml")).unwrap();
+    playground.write("file.toml", "mine");
+    for name in ["file", "file.toml", "folder", "link"] {
+        let refused = playground.output(&["new", name]);
+        assert_eq!(refused.status.code(), Some(2), "{name}");
+        assert!(stderr(&refused).contains("is there already"), "{}", stderr(&refused));
+    }
+    assert_eq!(std::fs::read_to_string(playground.path("file.toml")).unwrap(), "mine");
+    assert!(!playground.path("elsewhere").exists());
+    assert_eq!(files(playground.folder.path()), ["file.toml", "folder.toml", "link.toml"]);
+}
+
+#[test]
+fn what_is_not_known_is_said_with_what_was_meant() {
+    let playground = Playground::new();
+    let refusals: [(&[&str], &str); 9] = [
+        (&["new", "a", "--system", "casandra"], "did you mean 'cassandra'?"),
+        (&["new", "a", "--system", "spark"], "expected one of rocksdb"),
+        (&["new", "a", "--storage", "hdd,nvm"], "did you mean 'nvme'?"),
+        (&["new", "a", "--storage", "hdd-7200-stat"], "did you mean 'hdd-7200-sata'?"),
+        (&["new", "a", "--storage", "hddx65"], "expected 1 to 64 devices"),
+        (&["new", "a", "--storage", "hdd,hdd"], "names 'hdd' twice"),
+        (&["new", "a", "--storage", "accumulo-hdd"], "rocksdb uses one"),
+        (&["new", "a", "--like", "quickstar"], "did you mean 'quickstart'?"),
+        (&["new", "A Study"], "cannot be the name of a study"),
+    ];
+    for (arguments, expected) in refusals {
+        let refused = playground.output(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&refused).contains(expected), "{arguments:?}: {}", stderr(&refused));
+    }
+    let nowhere = playground.output(&["new", "no-such-folder/a"]);
+    assert_eq!(nowhere.status.code(), Some(2), "{}", stderr(&nowhere));
+    assert_eq!(files(playground.folder.path()), Vec::<String>::new(), "nothing is written");
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned()).collect();
+    names.retain(|name| name != "runtime");
+    names.sort();
+    names
+}

@@ -1,0 +1,223 @@
+//! Mistakes in a text file, each shown at its line and column with what was expected.
+
+use std::fmt;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+use crate::suggest::closest;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The file can't be used as it is.
+    Error,
+    /// It can, but the reader should know.
+    Note,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    pub severity: Severity,
+    /// What is wrong, in one line without a full stop.
+    pub message: String,
+    /// Bytes of the text.
+    pub span: Range<usize>,
+    /// Printed beside the underlined place: what was expected there.
+    pub label: String,
+    /// Another place that matters, with what it is.
+    pub context: Option<(Range<usize>, String)>,
+    /// What to do next.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error at `span`; `label` says what was expected there, and may be empty.
+    pub fn error(span: Range<usize>, message: impl Into<String>, label: impl Into<String>) -> Self {
+        Diagnostic {
+            severity: Severity::Error,
+            message: message.into(),
+            span,
+            label: label.into(),
+            context: None,
+            help: None,
+        }
+    }
+
+    pub fn note(span: Range<usize>, message: impl Into<String>, label: impl Into<String>) -> Self {
+        Diagnostic { severity: Severity::Note, ..Diagnostic::error(span, message, label) }
+    }
+
+    /// An error about a value that is none of `known`: the nearest of them where one is near, else what was `expected`.
+    pub fn unknown_word<'a>(
+        span: Range<usize>,
+        message: impl Into<String>,
+        word: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        expected: impl Into<String>,
+    ) -> Self {
+        match closest(word, known) {
+            Some(meant) => {
+                Diagnostic::error(span, message, format!("did you mean \"{meant}\"?")).with_help(expected)
+            }
+            None => Diagnostic::error(span, message, expected),
+        }
+    }
+
+    /// The same for a key; what was expected is a long list then, and stands below.
+    pub fn unknown_key<'a>(
+        span: Range<usize>,
+        message: impl Into<String>,
+        key: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        expected: impl Into<String>,
+    ) -> Self {
+        let label = closest(key, known).map_or_else(String::new, |meant| format!("did you mean `{meant}`?"));
+        Diagnostic::error(span, message, label).with_help(expected)
+    }
+
+    /// What is wrong and what was expected, for a message that has no lines to show.
+    pub fn in_one_line(&self) -> String {
+        match self.label.is_empty() {
+            true => self.message.clone(),
+            false => format!("{}: {}", self.message, self.label),
+        }
+    }
+
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    pub fn with_context(mut self, span: Range<usize>, label: impl Into<String>) -> Self {
+        self.context = Some((span, label.into()));
+        self
+    }
+}
+
+/// All findings of one file. Printing it (`{}`) gives plain text; [`Diagnostics::render`] can colour.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnostics {
+    file_name: String,
+    text: String,
+    findings: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    pub fn new(file_name: impl Into<String>, text: impl Into<String>) -> Self {
+        Diagnostics { file_name: file_name.into(), text: text.into(), findings: Vec::new() }
+    }
+
+    pub fn push(&mut self, finding: Diagnostic) {
+        self.findings.push(finding);
+    }
+
+    pub fn file_name(&self) -> &str {
+        &self.file_name
+    }
+
+    pub fn findings(&self) -> &[Diagnostic] {
+        &self.findings
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    pub fn error_count(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.error_count() > 0
+    }
+
+    /// Leaves out the notes.
+    pub fn retain_errors(&mut self) {
+        self.findings.retain(|finding| finding.severity == Severity::Error);
+    }
+
+    /// Orders the findings as they stand in the text; those of one place keep their order.
+    pub fn sort(&mut self) {
+        self.findings.sort_by_key(|finding| finding.span.start);
+    }
+
+    /// Line and column of a byte of the text, both from 1; columns count characters.
+    pub fn line_column(&self, byte: usize) -> (usize, usize) {
+        let before = &self.text[..self.boundary(byte)];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
+    /// Every finding with its lines of the file; `coloured` adds terminal escapes.
+    pub fn render(&self, coloured: bool) -> String {
+        let renderer = if coloured { Renderer::styled() } else { Renderer::plain() };
+        let mut out = String::new();
+        for finding in &self.findings {
+            out.push_str(&renderer.render(&self.groups(finding)));
+            out.push_str("\n\n");
+        }
+        out.push_str(&self.summary());
+        out
+    }
+
+    /// `study.toml: 2 errors, 1 note`
+    fn summary(&self) -> String {
+        let errors = self.error_count();
+        let notes = self.findings.len() - errors;
+        let counted =
+            |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        match (errors, notes) {
+            (0, 0) => format!("{}: no mistakes", self.file_name),
+            (0, _) => format!("{}: {}", self.file_name, counted(notes, "note")),
+            (_, 0) => format!("{}: {}", self.file_name, counted(errors, "error")),
+            _ => format!("{}: {}, {}", self.file_name, counted(errors, "error"), counted(notes, "note")),
+        }
+    }
+
+    fn groups<'a>(&'a self, finding: &'a Diagnostic) -> Vec<Group<'a>> {
+        let level = match finding.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Note => Level::NOTE,
+        };
+        let mut primary = AnnotationKind::Primary.span(self.visible(&finding.span));
+        if !finding.label.is_empty() {
+            primary = primary.label(finding.label.as_str());
+        }
+        let mut snippet =
+            Snippet::source(self.text.as_str()).path(self.file_name.as_str()).annotation(primary);
+        if let Some((span, label)) = &finding.context {
+            snippet =
+                snippet.annotation(AnnotationKind::Context.span(self.visible(span)).label(label.as_str()));
+        }
+        let mut group = level.primary_title(finding.message.as_str()).element(snippet);
+        if let Some(help) = &finding.help {
+            group = group.element(Level::HELP.message(help.as_str()));
+        }
+        vec![group]
+    }
+
+    /// The span cut to its first line and to whole characters, so that any span can be drawn.
+    fn visible(&self, span: &Range<usize>) -> Range<usize> {
+        let start = self.boundary(span.start);
+        let end = self.boundary(span.end.max(start));
+        let line_end = self.text[start..end].find('\n').map_or(end, |newline| start + newline);
+        start..line_end
+    }
+
+    fn boundary(&self, byte: usize) -> usize {
+        let mut byte = byte.min(self.text.len());
+        while !self.text.is_char_boundary(byte) {
+            byte -= 1;
+        }
+        byte
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}

@@ -1,0 +1,304 @@
+//! One key with its value: what it may hold, and what is said where it holds something else.
+
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use toml_edit::{ArrayOfTables, Item, TableLike, Value};
+
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::names::check_name;
+use crate::units;
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spanned<T> {
+    pub value: T,
+    pub span: Range<usize>,
+}
+
+impl<T> Spanned<T> {
+    pub fn new(value: T, span: Range<usize>) -> Self {
+        Spanned { value, span }
+    }
+}
+
+/// Something that a key may hold.
+#[derive(Clone, Copy)]
+pub(crate) enum Node<'a> {
+    Value(&'a Value),
+    Table(&'a dyn TableLike),
+    Tables(&'a ArrayOfTables),
+}
+
+impl<'a> Node<'a> {
+    pub(crate) fn of(item: &'a Item) -> Option<Self> {
+        match item {
+            Item::None => None,
+            Item::Value(Value::InlineTable(table)) => Some(Node::Table(table)),
+            Item::Value(value) => Some(Node::Value(value)),
+            Item::Table(table) => Some(Node::Table(table)),
+            Item::ArrayOfTables(tables) => Some(Node::Tables(tables)),
+        }
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Node::Value(Value::String(_)) => "a string",
+            Node::Value(Value::Integer(_)) => "an integer",
+            Node::Value(Value::Float(_)) => "a float",
+            Node::Value(Value::Boolean(_)) => "a boolean",
+            Node::Value(Value::Datetime(_)) => "a date or time",
+            Node::Value(Value::Array(_)) | Node::Tables(_) => "an array",
+            Node::Value(Value::InlineTable(_)) | Node::Table(_) => "a table",
+        }
+    }
+}
+
+/// One key of a section with its value, or one element of an array.
+pub struct Field<'a> {
+    pub key: String,
+    /// As messages call it: `` `warmup` in [run] ``.
+    pub place: String,
+    pub key_span: Range<usize>,
+    pub span: Range<usize>,
+    pub(crate) node: Node<'a>,
+}
+
+impl<'a> Field<'a> {
+    /// Reports that the value is of another type than `expected`.
+    pub fn mismatch(&self, expected: &str, findings: &mut Diagnostics) {
+        let message = format!("wrong type for {}", self.place);
+        let label = format!("expected {expected}, found {}", self.node.kind());
+        findings.push(Diagnostic::error(self.span.clone(), message, label));
+    }
+
+    pub fn invalid(&self, expected: impl Into<String>, findings: &mut Diagnostics) {
+        let message = format!("wrong value for {}", self.place);
+        findings.push(Diagnostic::error(self.span.clone(), message, expected));
+    }
+
+    pub fn text(&self, expected: &str, findings: &mut Diagnostics) -> Option<Spanned<String>> {
+        match self.node {
+            Node::Value(Value::String(text)) => Some(Spanned::new(text.value().clone(), self.span.clone())),
+            _ => {
+                self.mismatch(expected, findings);
+                None
+            }
+        }
+    }
+
+    pub fn name(&self, findings: &mut Diagnostics) -> Option<String> {
+        let name = self.text("a string", findings)?;
+        check_name(&name.value, name.span, findings).then_some(name.value)
+    }
+
+    /// One word of a closed list.
+    pub fn word(&self, known: &[&'static str], findings: &mut Diagnostics) -> Option<Spanned<&'static str>> {
+        let list = known.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
+        let text = self.text(&format!("one of {list}"), findings)?;
+        if let Some(word) = known.iter().find(|word| **word == text.value) {
+            return Some(Spanned::new(word, text.span));
+        }
+        let message = format!("unknown value \"{}\" for {}", text.value.escape_debug(), self.place);
+        findings.push(Diagnostic::unknown_word(
+            text.span,
+            message,
+            &text.value,
+            known.iter().copied(),
+            format!("expected one of {list}"),
+        ));
+        None
+    }
+
+    /// An integer within `allowed`.
+    pub fn whole(&self, allowed: RangeInclusive<u64>, findings: &mut Diagnostics) -> Option<Spanned<u64>> {
+        let expected = || match *allowed.end() {
+            u64::MAX => format!("an integer of at least {}", allowed.start()),
+            end => format!("an integer from {} to {end}", allowed.start()),
+        };
+        let Node::Value(Value::Integer(integer)) = self.node else {
+            self.mismatch(&expected(), findings);
+            return None;
+        };
+        match u64::try_from(*integer.value()) {
+            Ok(value) if allowed.contains(&value) => Some(Spanned::new(value, self.span.clone())),
+            _ => {
+                self.invalid(format!("expected {}", expected()), findings);
+                None
+            }
+        }
+    }
+
+    /// `whole` for what fits 32 bits.
+    pub fn count(&self, allowed: RangeInclusive<u32>, findings: &mut Diagnostics) -> Option<Spanned<u32>> {
+        let wide = u64::from(*allowed.start())..=u64::from(*allowed.end());
+        let whole = self.whole(wide, findings)?;
+        u32::try_from(whole.value).ok().map(|value| Spanned::new(value, whole.span))
+    }
+
+    /// An integer or a float, as it is; `None` without a word for another type.
+    pub fn as_number(&self) -> Option<f64> {
+        match self.node {
+            Node::Value(Value::Integer(integer)) => Some(*integer.value() as f64),
+            Node::Value(Value::Float(float)) => Some(*float.value()),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the word `true`.
+    pub fn as_true(&self) -> bool {
+        matches!(self.node, Node::Value(Value::Boolean(boolean)) if *boolean.value())
+    }
+
+    pub fn boolean(&self, findings: &mut Diagnostics) -> Option<bool> {
+        match self.node {
+            Node::Value(Value::Boolean(boolean)) => Some(*boolean.value()),
+            _ => {
+                self.mismatch("true or false", findings);
+                None
+            }
+        }
+    }
+
+    pub fn as_text(&self) -> Option<&'a str> {
+        match self.node {
+            Node::Value(value) => value.as_str(),
+            _ => None,
+        }
+    }
+
+    /// A string, number or boolean as text, for settings that Underlay only hands on.
+    pub fn scalar(&self, findings: &mut Diagnostics) -> Option<String> {
+        match self.node {
+            Node::Value(Value::String(text)) => Some(text.value().clone()),
+            Node::Value(Value::Integer(integer)) => Some(integer.value().to_string()),
+            Node::Value(Value::Float(float)) => Some(float.value().to_string()),
+            Node::Value(Value::Boolean(boolean)) => Some(boolean.value().to_string()),
+            _ => {
+                self.mismatch("a string, a number or a boolean", findings);
+                None
+            }
+        }
+    }
+
+    /// As [`scalar`](Self::scalar), and a list of such as one text with commas.
+    pub fn setting(&self, findings: &mut Diagnostics) -> Option<String> {
+        if !self.is_array() {
+            return self.scalar(findings);
+        }
+        let parts: Vec<Option<String>> =
+            self.one_or_many(findings).iter().map(|element| element.scalar(findings)).collect();
+        let parts = parts.into_iter().collect::<Option<Vec<String>>>()?;
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// A size such as `"2 GiB"`, more than zero. The span is the string's.
+    pub fn bytes(&self, findings: &mut Diagnostics) -> Option<Spanned<u64>> {
+        let text = self.text("a size such as \"2 GiB\" or \"256 GB\"", findings)?;
+        match units::parse_bytes(&text.value) {
+            Ok(0) => self.invalid("expected more than nothing", findings),
+            Ok(bytes) => return Some(Spanned::new(bytes, text.span)),
+            Err(error) => self.invalid(error.to_string(), findings),
+        }
+        None
+    }
+
+    /// A duration such as `"20 s"`, up to a week.
+    pub fn duration(&self, allow_zero: bool, findings: &mut Diagnostics) -> Option<Spanned<Duration>> {
+        const MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+        let text = self.text("a duration such as \"20 s\" or \"500 ms\"", findings)?;
+        match units::parse_duration(&text.value) {
+            Ok(Duration::ZERO) if !allow_zero => self.invalid("expected more than no time", findings),
+            Ok(duration) if duration > MAX => self.invalid("expected at most a week, \"168 h\"", findings),
+            Ok(duration) => return Some(Spanned::new(duration, text.span)),
+            Err(error) => self.invalid(error.to_string(), findings),
+        }
+        None
+    }
+
+    /// A bandwidth such as `"25 Gbit/s"` in million bytes a second, more than zero.
+    pub fn bandwidth_mb_s(&self, findings: &mut Diagnostics) -> Option<Spanned<f64>> {
+        let text = self.text("a bandwidth such as \"25 Gbit/s\" or \"120 MB/s\"", findings)?;
+        match units::parse_bandwidth(&text.value) {
+            Ok(0) => self.invalid("expected more than nothing", findings),
+            Ok(bits_per_s) => return Some(Spanned::new(bits_per_s as f64 / 8e6, text.span)),
+            Err(error) => self.invalid(error.to_string(), findings),
+        }
+        None
+    }
+
+    /// The elements of an array, or the value alone as its only element. An empty array is a mistake.
+    pub fn one_or_many(&self, findings: &mut Diagnostics) -> Vec<Field<'a>> {
+        if !self.is_array() {
+            return vec![Field {
+                key: self.key.clone(),
+                place: self.place.clone(),
+                key_span: self.key_span.clone(),
+                span: self.span.clone(),
+                node: self.node,
+            }];
+        }
+        let elements = self.elements();
+        if elements.is_empty() {
+            let message = format!("{} is empty", self.place);
+            findings.push(Diagnostic::error(self.span.clone(), message, "expected at least one element"));
+        }
+        elements
+    }
+
+    pub fn is_array(&self) -> bool {
+        matches!(self.node, Node::Value(Value::Array(_)) | Node::Tables(_))
+    }
+
+    pub fn is_table(&self) -> bool {
+        matches!(self.node, Node::Table(_))
+    }
+
+    /// The elements of an array; none where it is something else.
+    pub fn elements(&self) -> Vec<Field<'a>> {
+        let element = |node: Node<'a>, span: Option<Range<usize>>| Field {
+            key: self.key.clone(),
+            place: self.place.clone(),
+            key_span: self.key_span.clone(),
+            span: span.unwrap_or_else(|| self.span.clone()),
+            node,
+        };
+        match self.node {
+            Node::Value(Value::Array(array)) => array
+                .iter()
+                .map(|value| match value {
+                    Value::InlineTable(table) => element(Node::Table(table), table.span()),
+                    value => element(Node::Value(value), value.span()),
+                })
+                .collect(),
+            Node::Tables(tables) => {
+                tables.iter().map(|table| element(Node::Table(table), table.span())).collect()
+            }
+            Node::Value(_) | Node::Table(_) => Vec::new(),
+        }
+    }
+
+    /// A list (or its only element) read by `read`; an element equal to an earlier one is a mistake.
+    pub fn list<T: PartialEq>(
+        &self,
+        findings: &mut Diagnostics,
+        read: impl Fn(&Field<'a>, &mut Diagnostics) -> Option<Spanned<T>>,
+    ) -> Vec<Spanned<T>> {
+        let mut list: Vec<Spanned<T>> = Vec::new();
+        for element in self.one_or_many(findings) {
+            let Some(read) = read(&element, findings) else { continue };
+            match list.iter().find(|earlier| earlier.value == read.value) {
+                Some(earlier) => findings.push(
+                    Diagnostic::error(
+                        read.span,
+                        format!("{} has the same element twice", self.place),
+                        "again here",
+                    )
+                    .with_context(earlier.span.clone(), "first here"),
+                ),
+                None => list.push(read),
+            }
+        }
+        list
+    }
+}

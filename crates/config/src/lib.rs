@@ -1,0 +1,29 @@
+//! Reads the TOML files that people write (studies, media, pools): every mistake is found in one go and shown at its line,
+//! units are part of a value, and a word that nobody knows is answered with the nearest one that somebody does.
+//!
+//! ```
+//! use underlay_config::{Diagnostics, Section, parse};
+//!
+//! let text = "duration = \"20 sec\"";
+//! let mut findings = Diagnostics::new("study.toml", text);
+//! let document = parse(text, &mut findings).expect("TOML");
+//! let mut root = Section::root("the study", document.as_table());
+//! let duration = root.take("duration").and_then(|field| field.duration(false, &mut findings));
+//! root.finish(&mut findings);
+//! assert!(duration.is_none() && findings.to_string().contains("unknown unit 'sec'"));
+//! ```
+
+mod diagnostics;
+mod field;
+mod names;
+mod section;
+mod suggest;
+mod syntax;
+mod text;
+pub mod units;
+
+pub use diagnostics::{Diagnostic, Diagnostics, Severity};
+pub use field::{Field, Spanned};
+pub use section::{Section, named_sections, sections_of};
+pub use suggest::{closest, nearest};
+pub use text::parse;

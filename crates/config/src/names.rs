@@ -1,0 +1,25 @@
+//! What may be the name of a study, a system, a storage or a workload.
+
+use std::ops::Range;
+
+use crate::diagnostics::{Diagnostic, Diagnostics};
+
+/// Names of studies, systems, storages and workloads end up in file names.
+const MAX_NAME_CHARACTERS: usize = 40;
+
+/// Says whether a name can be a part of file names, and reports it when not.
+pub(crate) fn check_name(name: &str, span: Range<usize>, findings: &mut Diagnostics) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let problem = if name.is_empty() {
+        "a name may not be empty".to_owned()
+    } else if name.len() > MAX_NAME_CHARACTERS {
+        format!("this name is longer than {MAX_NAME_CHARACTERS} characters")
+    } else if name.chars().all(allowed) && !name.starts_with('-') {
+        return true;
+    } else {
+        format!("`{}` cannot be a name", name.escape_debug())
+    };
+    let label = "expected small letters, digits and dashes, not beginning with a dash";
+    findings.push(Diagnostic::error(span, problem, label).with_help("names become parts of file names"));
+    false
+}

@@ -1,0 +1,192 @@
+//! The way to a folder: whoever may write somewhere on it can put another folder in its place.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::io::Errno;
+
+/// As many as the kernel follows.
+const MAX_LINKS: usize = 40;
+/// Whoever called `sudo` may become root anyway.
+const SUDO_USER: &str = "SUDO_UID";
+
+/// What to open a folder by that is only passed through.
+pub(crate) const PASSING: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Refuses a way through the folder `path`, which is there, on which somebody else can put other things in the place of ours. Root is
+/// asked for more than others: every folder belongs to root, or to who called `sudo`, and nobody else writes to it, unless
+/// it has the sticky bit. For everybody, a link on the way is nobody else's.
+///
+/// # Errors
+/// When it is so, or the way can't be gone.
+pub fn check_trusted_path(path: &Path) -> io::Result<()> {
+    let user = User::of_this_process();
+    let descriptor = open_trusted_path(path, &user)?;
+    let folder = fstat(&descriptor)?;
+    user.exchange(&descriptor, &folder).map_or(Ok(()), |why| Err(refused(path, path, &why)))
+}
+
+/// As [`check_trusted_path`], of the way to `path` alone: that folder itself may be anybody's, as one that is mounted over.
+///
+/// # Errors
+/// As `check_trusted_path`.
+pub fn check_trusted_path_to(path: &Path) -> io::Result<()> {
+    open_trusted_path(path, &User::of_this_process()).map(drop)
+}
+
+/// Who this process works for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    pub number: u32,
+    /// The caller of `sudo`.
+    behind: Option<u32>,
+}
+
+impl User {
+    pub fn of_this_process() -> User {
+        let number = rustix::process::geteuid().as_raw();
+        let caller = || std::env::var(SUDO_USER).ok()?.parse().ok();
+        User { number, behind: if number == 0 { caller() } else { None } }
+    }
+
+    pub fn owns(&self, found: &Stat) -> bool {
+        found.st_uid == self.number || Some(found.st_uid) == self.behind
+    }
+
+    pub fn trusts(&self, found: &Stat) -> bool {
+        found.st_uid == 0 || self.owns(found)
+    }
+
+    /// Why others could put something into this folder, or take something out of it: nothing where they can't.
+    pub fn mistrust(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
+        if !self.trusts(folder) {
+            return Some(format!("belongs to user {}", folder.st_uid));
+        }
+        let mode = Mode::from_raw_mode(folder.st_mode);
+        if mode.contains(Mode::WOTH) {
+            return Some("can be written to by everybody".to_owned());
+        }
+        // A group of the owner's number is the owner's alone, as most distributions make users. Other groups were chosen by
+        // those who are in them, but not for root to be at their mercy.
+        if !mode.contains(Mode::WGRP) || self.number != 0 {
+            return None;
+        }
+        // Then the bits of the group are the most that anybody has whom the list names.
+        if has_access_list(descriptor) {
+            return Some("can be written to by those whom its access control list names".to_owned());
+        }
+        let is_private = folder.st_gid == folder.st_uid;
+        (!is_private).then(|| format!("can be written to by group {}", folder.st_gid))
+    }
+
+    /// Why others could exchange what is ours in this folder, where that is root's.
+    pub fn exchange(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
+        self.mistrust(descriptor, folder).filter(|_| self.may_lose_from(folder))
+    }
+
+    /// Whether what others could put into a folder is enough to refuse it: for root, unless only their own entries are theirs.
+    fn may_lose_from(&self, folder: &Stat) -> bool {
+        let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX) && self.trusts(folder);
+        self.number == 0 && !is_sticky
+    }
+}
+
+/// The folder at the end of a way that [`check_trusted_path`] lets pass.
+pub(crate) fn open_trusted_path(path: &Path, user: &User) -> io::Result<OwnedFd> {
+    let absolute = std::path::absolute(path)?;
+    let mut left: VecDeque<OsString> = parts(&absolute);
+    let root = || openat(rustix::fs::CWD, "/", PASSING, Mode::empty());
+    let (mut at, mut so_far, mut links) = (root()?, PathBuf::from("/"), 0);
+    while let Some(name) = left.pop_front() {
+        let folder = fstat(&at)?;
+        let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX);
+        let mistrust = user.mistrust(&at, &folder);
+        if let Some(why) = mistrust.as_ref().filter(|_| user.may_lose_from(&folder)) {
+            return Err(refused(path, &so_far, why));
+        }
+        let found = statat(&at, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Errno::LOOP.into());
+            }
+            if mistrust.is_some() && !user.trusts(&found) {
+                let link = so_far.join(&name);
+                return Err(refused(path, &link, &format!("is a link of user {}", found.st_uid)));
+            }
+            let target = OsString::from_vec(readlinkat(&at, &name, Vec::new())?.into_bytes());
+            if Path::new(&target).is_absolute() {
+                (at, so_far) = (root()?, PathBuf::from("/"));
+            }
+            for part in parts(Path::new(&target)).into_iter().rev() {
+                left.push_front(part);
+            }
+            continue;
+        }
+        at = openat(&at, &name, PASSING, Mode::empty())?;
+        if name.as_os_str() == ".." {
+            so_far.pop();
+        } else {
+            so_far.push(&name);
+        }
+        // In a sticky folder an entry stays where it is only as its owner wants.
+        if is_sticky && mistrust.is_some() && !user.trusts(&fstat(&at)?) {
+            return Err(refused(path, &so_far, &format!("belongs to user {}", found.st_uid)));
+        }
+    }
+    Ok(at)
+}
+
+/// The folder `path`, which no link is on the way to: as it was when the path was found out.
+pub(crate) fn open_straight(path: &Path) -> io::Result<OwnedFd> {
+    let mut at = openat(rustix::fs::CWD, "/", PASSING, Mode::empty())?;
+    for name in parts(&std::path::absolute(path)?) {
+        at = openat(&at, &name, PASSING, Mode::empty())?;
+    }
+    Ok(at)
+}
+
+/// POSIX access control lists (acl(5)); a file system that has none says so.
+pub(crate) fn has_access_list(folder: impl AsFd) -> bool {
+    // By its path, since what was found by its path alone can't be asked.
+    match rustix::fs::getxattr_query(in_proc(folder), "system.posix_acl_access") {
+        Ok(length) => length > 0,
+        Err(Errno::NODATA | Errno::NOTSUP) => false,
+        // Nobody knows who may write to it.
+        Err(_) => true,
+    }
+}
+
+/// Where a folder is, without links.
+pub(crate) fn place_of(folder: impl AsFd) -> io::Result<PathBuf> {
+    std::fs::read_link(in_proc(folder))
+}
+
+/// A path to what is open here, for calls that take paths only.
+pub(crate) fn in_proc(folder: impl AsFd) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+    PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()))
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    let is_step = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    path.components().filter(is_step).map(|part| part.as_os_str().to_owned()).collect()
+}
+
+pub(crate) fn refused(path: &Path, at: &Path, why: &str) -> io::Error {
+    let (path, at) = (path.display(), at.display());
+    let problem =
+        if path.to_string() == at.to_string() { format!("it {why}") } else { format!("{at} {why}") };
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!(
+            "{problem}, and what is there could be exchanged: name a directory that only you and root can write to"
+        ),
+    )
+}

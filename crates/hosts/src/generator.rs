@@ -1,0 +1,38 @@
+//! What a worker generates load with: the function that connects to the systems of jobs, and a clock.
+
+use std::time::{Duration, Instant};
+
+use underlay_workload::client::{Client, ClientError};
+
+use crate::job::Job;
+
+/// Opens a job's connections. It is called once per thread, by all of them at the same time.
+pub type Connect = Box<dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Send + Sync>;
+/// Returns the function that connects to a job's system.
+pub type Connector = Box<dyn Fn(&Job) -> Result<Connect, String> + Send + Sync>;
+
+/// Connects to the systems of jobs, and has the clock that coordinators ask for.
+pub(crate) struct Generator {
+    connector: Connector,
+    /// The start of its clock.
+    origin: Instant,
+}
+
+impl Generator {
+    pub(crate) fn new(connector: Connector) -> Self {
+        Generator { connector, origin: Instant::now() }
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Converts a time of [`now_ns`](Self::now_ns) to an instant.
+    pub(crate) fn instant(&self, now_ns: u64) -> Instant {
+        self.origin + Duration::from_nanos(now_ns)
+    }
+
+    pub(crate) fn connect(&self, job: &Job) -> Result<Connect, String> {
+        (self.connector)(job)
+    }
+}

@@ -1,0 +1,346 @@
+//! Fabrics commands (base 6): connecting a queue, authenticating its host, reading and writing properties.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::auth::{ControllerSecrets, ControllerSession, Entropy, Policy, Progress};
+use crate::command::Command;
+use crate::fabrics::{
+    ANY_CONTROLLER, Authentication, CATTR_NO_FLOW_CONTROL, CONNECT_AUTHENTICATION, Connect, ConnectData,
+    DISCOVERY_NQN, InvalidParameter, NQN_BYTES, PropertyGet, PropertySet, fabrics_type,
+};
+use crate::status::Status;
+use crate::target::connection::{Connection, End};
+use crate::target::subsystems::Subsystem;
+use crate::target::subsystems::controller::queue::{Association, Reply};
+use crate::target::subsystems::controller::{Controller, MAX_QUEUE, QueueRefused, Served};
+use crate::wire::array_at;
+
+/// The largest place that a host gives to a message of authentication.
+const MAX_MESSAGE_BYTES: u32 = 64 << 10;
+
+/// How far a queue's host has proved who it is.
+#[derive(Default)]
+pub(in crate::target) struct Authenticating {
+    is_done: bool,
+    secrets: Option<ControllerSecrets>,
+    session: Option<ControllerSession>,
+    has_failed: bool,
+}
+
+impl Authenticating {
+    pub(in crate::target) fn is_done(&self) -> bool {
+        self.is_done
+    }
+}
+
+/// A Connect that is refused, and with which parameter.
+struct Refused {
+    status: Status,
+    parameter: Option<InvalidParameter>,
+}
+
+fn wrong_data(offset: u16) -> Refused {
+    let parameter = Some(InvalidParameter { offset, is_in_data: true });
+    Refused { status: Status::CONNECT_INVALID_PARAMETERS.do_not_retry(), parameter }
+}
+
+fn wrong_command(offset: u16) -> Refused {
+    let parameter = Some(InvalidParameter { offset, is_in_data: false });
+    Refused { status: Status::CONNECT_INVALID_PARAMETERS.do_not_retry(), parameter }
+}
+
+fn refused(status: Status) -> Refused {
+    Refused { status, parameter: None }
+}
+
+/// Places in a Connect command.
+const QUEUE_ID_AT: u16 = 42;
+const SQ_SIZE_AT: u16 = 44;
+
+impl Connection {
+    pub(in crate::target) fn execute_fabrics(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+        reply: Reply,
+    ) -> Result<(), End> {
+        if command.fabrics_type() == fabrics_type::CONNECT {
+            self.connect(command, data, reply);
+            return Ok(());
+        }
+        let Some(association) = self.queue.association() else {
+            reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+            return Ok(());
+        };
+        let controller = Arc::clone(&association.controller);
+        let queue_id = association.queue_id;
+        match command.fabrics_type() {
+            fabrics_type::AUTHENTICATION_SEND => self.authentication_send(command, data, reply, &controller),
+            fabrics_type::AUTHENTICATION_RECEIVE => self.authentication_receive(command, reply),
+            _ if !self.authenticating.is_done => {
+                reply.status(Status::AUTHENTICATION_REQUIRED.do_not_retry());
+                Ok(())
+            }
+            fabrics_type::PROPERTY_GET if queue_id == 0 => {
+                let PropertyGet { offset, is_wide } = PropertyGet::from_command(command);
+                match controller.property(offset, is_wide) {
+                    Some(value) => reply.result(Status::SUCCESS, value),
+                    None => reply.status(Status::INVALID_FIELD.do_not_retry()),
+                }
+                Ok(())
+            }
+            fabrics_type::PROPERTY_SET if queue_id == 0 => {
+                let PropertySet { offset, is_wide, value } = PropertySet::from_command(command);
+                match controller.set_property(offset, is_wide, value) {
+                    Ok(()) => reply.success(),
+                    Err(status) => reply.status(status),
+                }
+                Ok(())
+            }
+            fabrics_type::DISCONNECT if queue_id != 0 => {
+                if command.dwords[0] as u16 != 0 {
+                    reply.status(Status::CONNECT_INCOMPATIBLE_FORMAT.do_not_retry());
+                    return Ok(());
+                }
+                reply.success();
+                Err(End::Over)
+            }
+            fabrics_type::PROPERTY_GET | fabrics_type::PROPERTY_SET | fabrics_type::DISCONNECT => {
+                reply.status(Status::INVALID_QUEUE_TYPE.do_not_retry());
+                Ok(())
+            }
+            _ => {
+                reply.status(Status::INVALID_FIELD.do_not_retry());
+                Ok(())
+            }
+        }
+    }
+
+    fn connect(&mut self, command: &Command, data: &[u8], reply: Reply) {
+        if self.queue.association().is_some() {
+            return reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+        }
+        if data.len() != ConnectData::BYTES {
+            return reply.status(Status::DATA_LENGTH_INVALID.do_not_retry());
+        }
+        let connect = Connect::from_command(command);
+        let data = ConnectData::decode(&array_at(data, 0));
+        match self.admit(&connect, &data) {
+            Ok(controller_id) => {
+                let mut result = u64::from(controller_id);
+                if self.authenticating.is_done {
+                    self.admitted();
+                } else {
+                    result |= u64::from(CONNECT_AUTHENTICATION);
+                }
+                reply.result(Status::SUCCESS, result);
+            }
+            Err(Refused { status, parameter }) => {
+                if let Some(count) = self.shared.log.refused.count() {
+                    // As the host writes them: they may hold anything, and `?` escapes it.
+                    let (host, subsystem) = (&data.host_nqn, &data.subsystem_nqn);
+                    let peer = self.queue.peer_name();
+                    tracing::warn!(?host, ?subsystem, peer, %status, count, "a host was refused");
+                }
+                reply.result(status, parameter.map_or(0, InvalidParameter::to_result));
+            }
+        }
+    }
+
+    /// The host is who it says. Whoever asks for the list of subsystems has not said that: it stays a stranger.
+    fn admitted(&self) {
+        if self.queue.association().is_some_and(|association| association.controller.is_discovery()) {
+            return;
+        }
+        self.queue.is_admitted.store(true, Ordering::Relaxed);
+        if let Some(association) = self.queue.association().filter(|association| association.queue_id == 0) {
+            let (host, subsystem) =
+                (&association.controller.host_nqn, association.controller.subsystem_nqn());
+            tracing::info!(?host, subsystem, peer = self.queue.peer_name(), "a host is connected");
+        }
+    }
+
+    /// Connects the queue, and gives the controller's ID.
+    fn admit(&mut self, connect: &Connect, data: &ConnectData) -> Result<u16, Refused> {
+        if connect.record_format != 0 {
+            return Err(refused(Status::CONNECT_INCOMPATIBLE_FORMAT.do_not_retry()));
+        }
+        if !(1..=MAX_QUEUE).contains(&connect.sq_size) {
+            return Err(wrong_command(SQ_SIZE_AT));
+        }
+        if data.host_nqn.is_empty() || data.host_nqn.len() > NQN_BYTES {
+            return Err(wrong_data(ConnectData::HOST_NQN_AT));
+        }
+        let controller = if data.subsystem_nqn == DISCOVERY_NQN {
+            self.discovery_controller(connect, data)?
+        } else {
+            let subsystem = self.shared.subsystems.get(&data.subsystem_nqn);
+            let subsystem = subsystem.ok_or_else(|| wrong_data(ConnectData::SUBSYSTEM_NQN_AT))?;
+            let secrets = subsystem.admit(&data.host_nqn);
+            self.authenticating.secrets =
+                secrets.ok_or_else(|| refused(Status::CONNECT_INVALID_HOST.do_not_retry()))?;
+            if connect.queue_id == 0 {
+                self.new_controller(&subsystem, connect, data)?
+            } else {
+                found_controller(&subsystem, connect, data)?
+            }
+        };
+        let added = controller.add_queue(connect.queue_id, &self.queue);
+        added.map_err(|reason| match reason {
+            QueueRefused::NotEnabled | QueueRefused::InUse => {
+                refused(Status::COMMAND_SEQUENCE_ERROR.do_not_retry())
+            }
+            QueueRefused::Over => wrong_data(ConnectData::CONTROLLER_ID_AT),
+        })?;
+        let controller_id = controller.id;
+        controller.heard();
+        let association = Association {
+            controller,
+            queue_id: connect.queue_id,
+            entries: u32::from(connect.sq_size) + 1,
+            has_flow_control: connect.attributes & CATTR_NO_FLOW_CONTROL == 0,
+        };
+        self.queue.associate(association);
+        self.authenticating.is_done = self.authenticating.secrets.is_none();
+        Ok(controller_id)
+    }
+
+    fn discovery_controller(
+        &self,
+        connect: &Connect,
+        data: &ConnectData,
+    ) -> Result<Arc<Controller>, Refused> {
+        if connect.queue_id != 0 {
+            return Err(wrong_command(QUEUE_ID_AT));
+        }
+        if data.controller_id != ANY_CONTROLLER {
+            return Err(wrong_data(ConnectData::CONTROLLER_ID_AT));
+        }
+        Ok(self.shared.subsystems.add_discovery_controller(|id| {
+            let (host_nqn, host_id) = (data.host_nqn.clone(), data.host_id);
+            Controller::new(id, Served::Discovery, host_nqn, host_id, connect.kato_ms, 0)
+        }))
+    }
+
+    fn new_controller(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        connect: &Connect,
+        data: &ConnectData,
+    ) -> Result<Arc<Controller>, Refused> {
+        if data.controller_id != ANY_CONTROLLER {
+            return Err(wrong_data(ConnectData::CONTROLLER_ID_AT));
+        }
+        await_former(subsystem, data)?;
+        let max_io_queues = self.shared.config.max_io_queues;
+        let made = subsystem.add_controller(|id| {
+            let served = Served::Subsystem(Arc::clone(subsystem));
+            Controller::new(id, served, data.host_nqn.clone(), data.host_id, connect.kato_ms, max_io_queues)
+        });
+        made.ok_or_else(|| refused(Status::CONNECT_CONTROLLER_BUSY))
+    }
+
+    fn authentication_send(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+        reply: Reply,
+        controller: &Arc<Controller>,
+    ) -> Result<(), End> {
+        let fields = Authentication::from_command(command);
+        let Some(secrets) = &self.authenticating.secrets else {
+            reply.status(Status::INVALID_FIELD.do_not_retry());
+            return Ok(());
+        };
+        if !fields.is_nvme() || fields.length_bytes as usize != data.len() || data.is_empty() {
+            reply.status(Status::INVALID_FIELD.do_not_retry());
+            return Ok(());
+        }
+        let is_over = |session: &ControllerSession| *session.progress() != Progress::UnderWay;
+        if self.authenticating.session.as_ref().is_none_or(is_over) {
+            let Ok(entropy) = Entropy::draw() else {
+                reply.status(Status::INTERNAL_ERROR);
+                return Ok(());
+            };
+            let policy = Policy::default();
+            let (host_nqn, nqn) = (&controller.host_nqn, controller.subsystem_nqn());
+            let session = ControllerSession::new(secrets.clone(), policy, host_nqn, nqn, entropy);
+            self.authenticating.session = Some(session);
+        }
+        let progress = self.authenticating.session.as_mut().map(|session| session.receive(data).clone());
+        reply.success();
+        match progress {
+            Some(Progress::Authenticated) => {
+                self.authenticating.is_done = true;
+                self.admitted();
+                Ok(())
+            }
+            Some(Progress::Failed(_)) => {
+                // Whoever fails to prove it anew isn't who it was either.
+                self.authenticating.is_done = false;
+                self.authenticating.has_failed = true;
+                if let Some(count) = self.shared.log.unproven.count() {
+                    let (host, peer) = (&controller.host_nqn, self.queue.peer_name());
+                    let subsystem = controller.subsystem_nqn();
+                    tracing::warn!(?host, subsystem, peer, count, "a host could not prove who it is");
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn authentication_receive(&mut self, command: &Command, reply: Reply) -> Result<(), End> {
+        let fields = Authentication::from_command(command);
+        let has_failed = self.authenticating.has_failed;
+        let message = self.authenticating.session.as_mut().and_then(ControllerSession::next_message);
+        let place = fields.length_bytes;
+        let fits = place == command.sgl.length_bytes && (1..=MAX_MESSAGE_BYTES).contains(&place);
+        match message {
+            _ if !fields.is_nvme() || !fits => reply.status(Status::INVALID_FIELD.do_not_retry()),
+            None => reply.status(Status::COMMAND_SEQUENCE_ERROR.do_not_retry()),
+            Some(message) if message.len() > place as usize => {
+                reply.status(Status::INVALID_FIELD.do_not_retry());
+            }
+            Some(mut message) => {
+                // The host finds the message's end by the message itself.
+                message.resize(place as usize, 0);
+                reply.data(message);
+            }
+        }
+        // A host that failed has learned why, and goes.
+        if has_failed { Err(End::Over) } else { Ok(()) }
+    }
+}
+
+fn found_controller(
+    subsystem: &Arc<Subsystem>,
+    connect: &Connect,
+    data: &ConnectData,
+) -> Result<Arc<Controller>, Refused> {
+    let controller = subsystem.controller(data.controller_id);
+    let controller = controller.ok_or_else(|| wrong_data(ConnectData::CONTROLLER_ID_AT))?;
+    // Another host's controller is none of this one's business (base 6.3).
+    if controller.host_nqn != data.host_nqn {
+        return Err(wrong_data(ConnectData::HOST_NQN_AT));
+    }
+    if controller.host_id != data.host_id {
+        return Err(wrong_data(ConnectData::HOST_ID_AT));
+    }
+    if connect.queue_id > controller.queue_count() {
+        return Err(wrong_command(QUEUE_ID_AT));
+    }
+    // After a reset of the controller its own former queues count.
+    await_former(subsystem, data)?;
+    Ok(controller)
+}
+
+/// What this host had under way over connections that are gone must not happen after what it asks for now.
+fn await_former(subsystem: &Subsystem, data: &ConnectData) -> Result<(), Refused> {
+    if subsystem.await_former(&data.host_nqn, &data.host_id) {
+        Ok(())
+    } else {
+        Err(refused(Status::CONNECT_CONTROLLER_BUSY))
+    }
+}

@@ -1,0 +1,386 @@
+//! Commands of I/O queues (NVM 3.2), handed to the device that the namespace is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use underlay_sync::Mutex;
+use underlay_sync::planted::{Bug, is_planted};
+
+use underlay_storage::device::{DeviceError, Request};
+
+use crate::command::{ALL_NAMESPACES, Command, DATASET_DEALLOCATE, DEALLOCATE, DatasetRange, nvm};
+use crate::status::Status;
+use crate::target::connection::{Connection, MAX_TRANSFER_BYTES};
+use crate::target::counters::count;
+use crate::target::lease::Denied;
+use crate::target::subsystems::controller::queue::Reply;
+use crate::target::subsystems::{Namespace, Subsystem};
+
+/// What a command takes of its connection's budget, for the data that it moves.
+pub(in crate::target) fn budget_bytes(
+    command: &Command,
+    length_bytes: usize,
+    namespace: Option<&Namespace>,
+) -> usize {
+    match command.opcode {
+        // The host's data and the device's.
+        nvm::COMPARE => length_bytes * 2,
+        nvm::WRITE_ZEROES if command.dwords[2] & DEALLOCATE == 0 => {
+            let block_bytes = namespace.map_or(512, |namespace| namespace.block_bytes);
+            let zeros = u64::from(command.block_count()) * u64::from(block_bytes);
+            zeros.min(u64::from(MAX_TRANSFER_BYTES)) as usize
+        }
+        _ => length_bytes,
+    }
+}
+
+pub(in crate::target) fn execute(
+    connection: &mut Connection,
+    command: &Command,
+    data: Vec<u8>,
+    reply: Reply,
+) {
+    let subsystem = connection.queue.association().and_then(|association| association.controller.subsystem());
+    let Some(subsystem) = subsystem.map(Arc::clone) else {
+        return reply.status(Status::INVALID_OPCODE.do_not_retry());
+    };
+    if command.opcode == nvm::FLUSH && command.nsid == ALL_NAMESPACES {
+        return flush_all(subsystem.namespaces(), reply);
+    }
+    let Some(namespace) = find(connection, &subsystem, command.nsid) else {
+        return refuse(reply, command, Status::INVALID_NAMESPACE);
+    };
+    // What a device has counts, and a connection that is over gives it nothing.
+    let Some(reply) = reply.at_device() else { return };
+    if writes(command)
+        && let Some(controller) = reply.queue().association().map(|association| &association.controller)
+        && let Err(denied) = namespace.lease.admit_again(
+            &mut connection.last_admission,
+            (&controller.host_nqn, &controller.host_id, controller.instance()),
+            &*subsystem,
+        )
+    {
+        return match denied {
+            Denied::Held => refuse(reply, command, Status::RESERVATION_CONFLICT),
+            Denied::Busy => reply.status(Status::NAMESPACE_NOT_READY),
+            Denied::NotStored => refuse(reply, command, Status::INTERNAL_ERROR),
+        };
+    }
+    let device_command = DeviceCommand { namespace, nsid: command.nsid, lba: command.lba(), reply };
+    let outcome = match command.opcode {
+        nvm::READ => read(device_command, command),
+        nvm::WRITE => write(device_command, command, data),
+        nvm::FLUSH => {
+            flush(device_command);
+            Ok(())
+        }
+        nvm::COMPARE => compare(device_command, command, data),
+        nvm::WRITE_ZEROES => write_zeroes(device_command, command),
+        nvm::DATASET_MANAGEMENT => manage_dataset(device_command, command, &data),
+        _ => Err((Status::INVALID_OPCODE, device_command)),
+    };
+    if let Err((status, device_command)) = outcome {
+        refuse(device_command.reply, command, status);
+    }
+}
+
+/// Whether a command changes blocks, and so needs the lease.
+fn writes(command: &Command) -> bool {
+    match command.opcode {
+        nvm::WRITE | nvm::WRITE_ZEROES => true,
+        nvm::DATASET_MANAGEMENT => command.dwords[1] & DATASET_DEALLOCATE != 0,
+        _ => false,
+    }
+}
+
+/// The namespace, which mostly is the one that the queue used last.
+fn find(connection: &mut Connection, subsystem: &Arc<Subsystem>, nsid: u32) -> Option<Arc<Namespace>> {
+    let generation = subsystem.generation();
+    if let Some((then, last)) = &connection.last_namespace
+        && *then == generation
+        && last.nsid == nsid
+    {
+        return Some(Arc::clone(last));
+    }
+    let namespace = subsystem.namespace(nsid)?;
+    connection.last_namespace = Some((generation, Arc::clone(&namespace)));
+    connection.last_admission = None;
+    Some(namespace)
+}
+
+/// A command that can't be carried out as it is, and couldn't another time.
+fn refuse(reply: Reply, command: &Command, status: Status) {
+    let status = status.do_not_retry();
+    log(&reply, status, command.lba(), command.nsid);
+    reply.status(status.with_more());
+}
+
+fn log(reply: &Reply, status: Status, lba: u64, nsid: u32) {
+    if let Some(association) = reply.queue().association() {
+        association.controller.log_error(association.queue_id, reply.cid(), status, lba, nsid);
+    }
+}
+
+/// A command on its way through a device.
+struct DeviceCommand {
+    namespace: Arc<Namespace>,
+    nsid: u32,
+    lba: u64,
+    reply: Reply,
+}
+
+/// Which error of the medium an I/O error is.
+#[derive(Clone, Copy)]
+enum MediumAccess {
+    Reading,
+    Writing,
+}
+
+type Refused = (Status, DeviceCommand);
+
+impl DeviceCommand {
+    fn done(self, outcome: Result<(), DeviceError>, access: MediumAccess) {
+        match outcome {
+            Ok(()) => self.reply.success(),
+            Err(error) => self.failed(&error, access),
+        }
+    }
+
+    fn failed(self, error: &DeviceError, access: MediumAccess) {
+        count(&self.namespace.counting.errors, 1);
+        let status = match (error, access) {
+            (DeviceError::NoSpace, _) => Status::CAPACITY_EXCEEDED,
+            (DeviceError::Gone, _) => Status::NAMESPACE_NOT_READY,
+            (DeviceError::OutOfRange { .. }, _) => Status::LBA_OUT_OF_RANGE,
+            (DeviceError::Unaligned { .. }, _) => Status::INVALID_FIELD,
+            (DeviceError::Io(_), MediumAccess::Reading) => Status::UNRECOVERED_READ_ERROR,
+            (DeviceError::Io(_), MediumAccess::Writing) => Status::WRITE_FAULT,
+        };
+        self.fail(status);
+    }
+
+    fn fail(self, status: Status) {
+        let status = status.do_not_retry();
+        log(&self.reply, status, self.lba, self.nsid);
+        self.reply.status(status.with_more());
+    }
+}
+
+/// Offset and length in bytes of blocks that are inside of the namespace.
+fn extent(namespace: &Namespace, lba: u64, blocks: u64) -> Result<(u64, u64), Status> {
+    match lba.checked_add(blocks) {
+        Some(end) if end <= namespace.blocks() => {
+            let block_bytes = u64::from(namespace.block_bytes);
+            Ok((lba * block_bytes, blocks * block_bytes))
+        }
+        _ => Err(Status::LBA_OUT_OF_RANGE),
+    }
+}
+
+/// The extent of a command that moves data, of which there are `length_bytes`.
+fn moved(namespace: &Namespace, command: &Command, length_bytes: usize) -> Result<(u64, u64), Status> {
+    let (offset, length) = extent(namespace, command.lba(), u64::from(command.block_count()))?;
+    if length > u64::from(MAX_TRANSFER_BYTES) {
+        return Err(Status::INVALID_FIELD);
+    }
+    if length == length_bytes as u64 { Ok((offset, length)) } else { Err(Status::DATA_LENGTH_INVALID) }
+}
+
+fn read(device_command: DeviceCommand, command: &Command) -> Result<(), Refused> {
+    let place = moved(&device_command.namespace, command, command.sgl.length_bytes as usize);
+    let (offset_bytes, length_bytes) = match place {
+        Ok(place) => place,
+        Err(status) => return Err((status, device_command)),
+    };
+    let counting = &device_command.namespace.counting;
+    count(&counting.reads, 1);
+    count(&counting.read_bytes, length_bytes);
+    let length = length_bytes as usize;
+    let buffer = device_command.reply.queue().buffers.take(length);
+    let namespace = Arc::clone(&device_command.namespace);
+    namespace.device.submit(
+        Request::Read { offset_bytes, buffer },
+        Box::new(move |completion| match completion {
+            Ok(data) if data.len() == length => device_command.reply.data(data),
+            Ok(_) => device_command.fail(Status::INTERNAL_ERROR),
+            Err(error) => device_command.failed(&error, MediumAccess::Reading),
+        }),
+    );
+    Ok(())
+}
+
+fn write(device_command: DeviceCommand, command: &Command, data: Vec<u8>) -> Result<(), Refused> {
+    let (offset_bytes, length_bytes) = match moved(&device_command.namespace, command, data.len()) {
+        Ok(place) => place,
+        Err(status) => return Err((status, device_command)),
+    };
+    let counting = &device_command.namespace.counting;
+    count(&counting.writes, 1);
+    count(&counting.written_bytes, length_bytes);
+    let fua = command.is_fua() && !is_planted(Bug::ForcedWriteNotForced);
+    let namespace = Arc::clone(&device_command.namespace);
+    namespace.device.submit(
+        Request::Write { offset_bytes, data, fua },
+        Box::new(move |completion| device_command.done(completion.map(drop), MediumAccess::Writing)),
+    );
+    Ok(())
+}
+
+fn flush(device_command: DeviceCommand) {
+    count(&device_command.namespace.counting.flushes, 1);
+    let namespace = Arc::clone(&device_command.namespace);
+    let done = move |completion: underlay_storage::device::Completion| {
+        device_command.done(completion.map(drop), MediumAccess::Writing);
+    };
+    namespace.device.submit(Request::Flush, Box::new(done));
+}
+
+fn compare(device_command: DeviceCommand, command: &Command, expected: Vec<u8>) -> Result<(), Refused> {
+    let (offset_bytes, _) = match moved(&device_command.namespace, command, expected.len()) {
+        Ok(place) => place,
+        Err(status) => return Err((status, device_command)),
+    };
+    count(&device_command.namespace.counting.compares, 1);
+    let buffer = device_command.reply.queue().buffers.take(expected.len());
+    let namespace = Arc::clone(&device_command.namespace);
+    namespace.device.submit(
+        Request::Read { offset_bytes, buffer },
+        Box::new(move |completion| match completion {
+            Ok(found) => {
+                let is_same = found == expected;
+                device_command.reply.queue().buffers.put(found);
+                match is_same {
+                    true => device_command.reply.success(),
+                    false => device_command.reply.status(Status::COMPARE_FAILURE.do_not_retry()),
+                }
+            }
+            Err(error) => device_command.failed(&error, MediumAccess::Reading),
+        }),
+    );
+    Ok(())
+}
+
+fn write_zeroes(device_command: DeviceCommand, command: &Command) -> Result<(), Refused> {
+    let place = extent(&device_command.namespace, command.lba(), u64::from(command.block_count()));
+    let (offset_bytes, length_bytes) = match place {
+        Ok(place) => place,
+        Err(status) => return Err((status, device_command)),
+    };
+    let fua = command.is_fua();
+    if command.dwords[2] & DEALLOCATE != 0 {
+        count_discard(&device_command.namespace, length_bytes);
+        let request = Request::Discard { offset_bytes, length_bytes };
+        discard_all(device_command, vec![request], fua);
+        return Ok(());
+    }
+    if length_bytes > u64::from(MAX_TRANSFER_BYTES) {
+        return Err((Status::INVALID_FIELD, device_command));
+    }
+    let counting = &device_command.namespace.counting;
+    count(&counting.writes, 1);
+    count(&counting.written_bytes, length_bytes);
+    let namespace = Arc::clone(&device_command.namespace);
+    let data = vec![0; length_bytes as usize];
+    namespace.device.submit(
+        Request::Write { offset_bytes, data, fua },
+        Box::new(move |completion| device_command.done(completion.map(drop), MediumAccess::Writing)),
+    );
+    Ok(())
+}
+
+fn manage_dataset(device_command: DeviceCommand, command: &Command, data: &[u8]) -> Result<(), Refused> {
+    let count_of_ranges = (command.dwords[0] & 0xff) as usize + 1;
+    if data.len() < count_of_ranges * DatasetRange::BYTES {
+        return Err((Status::DATA_LENGTH_INVALID, device_command));
+    }
+    if command.dwords[1] & DATASET_DEALLOCATE == 0 {
+        // Hints of how the ranges will be used, of which no use is made.
+        device_command.reply.success();
+        return Ok(());
+    }
+    let ranges = DatasetRange::decode_all(data).take(count_of_ranges);
+    let extents: Result<Vec<_>, Status> =
+        ranges.map(|range| extent(&device_command.namespace, range.lba, u64::from(range.blocks))).collect();
+    let extents = match extents {
+        Ok(extents) => extents,
+        Err(status) => return Err((status, device_command)),
+    };
+    let mut requests = Vec::new();
+    for (offset_bytes, length_bytes) in extents.into_iter().filter(|(_, length)| *length > 0) {
+        count_discard(&device_command.namespace, length_bytes);
+        requests.push(Request::Discard { offset_bytes, length_bytes });
+    }
+    discard_all(device_command, requests, false);
+    Ok(())
+}
+
+fn count_discard(namespace: &Namespace, length_bytes: u64) {
+    count(&namespace.counting.discards, 1);
+    count(&namespace.counting.discarded_bytes, length_bytes);
+}
+
+/// Discards at once, and then, if asked, flushes.
+fn discard_all(device_command: DeviceCommand, requests: Vec<Request>, flush_behind: bool) {
+    let namespace = Arc::clone(&device_command.namespace);
+    let all = Together::new(requests.len(), move |outcome| match outcome {
+        Ok(()) if flush_behind => flush(device_command),
+        outcome => device_command.done(outcome, MediumAccess::Writing),
+    });
+    for request in requests {
+        let all = Arc::clone(&all);
+        namespace.device.submit(request, Box::new(move |completion| all.one_is_done(completion.map(drop))));
+    }
+    all.one_is_done(Ok(()));
+}
+
+fn flush_all(namespaces: Vec<Arc<Namespace>>, reply: Reply) {
+    let Some(reply) = reply.at_device() else { return };
+    let all = Together::new(namespaces.len(), move |outcome| match outcome {
+        Ok(()) => reply.success(),
+        Err(_) => {
+            log(&reply, Status::WRITE_FAULT, 0, ALL_NAMESPACES);
+            reply.status(Status::WRITE_FAULT.do_not_retry().with_more());
+        }
+    });
+    for namespace in namespaces {
+        count(&namespace.counting.flushes, 1);
+        let all = Arc::clone(&all);
+        namespace
+            .device
+            .submit(Request::Flush, Box::new(move |completion| all.one_is_done(completion.map(drop))));
+    }
+    all.one_is_done(Ok(()));
+}
+
+type Over = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
+
+/// Several requests that are one command: the last one that is done ends it, with the first error if there was one.
+struct Together {
+    left: AtomicUsize,
+    first_error: Mutex<Option<DeviceError>>,
+    over: Mutex<Option<Over>>,
+}
+
+impl Together {
+    /// For so many requests, and one call of [`Together::one_is_done`] when all were submitted.
+    fn new(requests: usize, over: impl FnOnce(Result<(), DeviceError>) + Send + 'static) -> Arc<Together> {
+        Arc::new(Together {
+            left: AtomicUsize::new(requests + 1),
+            first_error: Mutex::default(),
+            over: Mutex::new(Some(Box::new(over))),
+        })
+    }
+
+    fn one_is_done(&self, outcome: Result<(), DeviceError>) {
+        if let Err(error) = outcome {
+            let mut first = self.first_error.lock();
+            first.get_or_insert(error);
+        }
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            let error = self.first_error.lock().take();
+            let over = self.over.lock().take();
+            if let Some(over) = over {
+                over(error.map_or(Ok(()), Err));
+            }
+        }
+    }
+}

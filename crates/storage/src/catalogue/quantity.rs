@@ -1,0 +1,31 @@
+//! One statement of a catalogue file with the source that it comes from.
+
+use serde::{Deserialize, Serialize};
+
+/// A number of the catalogue and where it comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quantity {
+    pub value: f64,
+    /// A key of the medium's `sources`.
+    pub source: String,
+    /// The source gives no such figure: the value is reckoned or calibrated, as the source's text says.
+    #[serde(default)]
+    pub estimate: bool,
+}
+
+/// A property that a medium has or has not, and where that is known from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Property {
+    pub value: bool,
+    pub source: String,
+    #[serde(default)]
+    pub estimate: bool,
+}
+
+/// One line of a medium's parameters, for listing.
+pub struct Entry<'a> {
+    pub name: &'static str,
+    pub value: String,
+    pub source: &'a str,
+    pub estimate: bool,
+}

@@ -1,0 +1,322 @@
+//! Tables of a catalogue file: entries that name their sources, quantities, distributions and curves.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned};
+
+use super::curves::{Curve, Distribution};
+use super::plain_number;
+use super::quantity::{Property, Quantity};
+
+/// The file under way: what was found wrong so far, and the sources that its entries may refer to.
+struct Ledger {
+    findings: RefCell<Diagnostics>,
+    /// The texts of `[sources]` by their keys, and where each key stands.
+    sources: BTreeMap<String, Spanned<String>>,
+    used_sources: RefCell<BTreeSet<String>>,
+}
+
+/// A table of the file: hands out its entries and remembers which were asked for.
+pub(super) struct TableReader<'a> {
+    ledger: &'a Ledger,
+    section: Section<'a>,
+}
+
+/// Reads a file by `read`, which leaves a mistake behind for whatever keeps it from an answer; `what` is what messages
+/// call the file.
+pub(super) fn parse_with<T>(
+    file_name: &str,
+    what: &str,
+    text: &str,
+    read: impl for<'a> FnOnce(TableReader<'a>) -> Option<T>,
+) -> Result<T, Diagnostics> {
+    let mut findings = Diagnostics::new(file_name, text);
+    let Some(document) = underlay_config::parse(text, &mut findings) else { return Err(findings) };
+    let mut section = Section::root(what, document.as_table());
+    // First, since every other entry refers to them.
+    let sources = read_sources(&mut section, &mut findings);
+    let ledger = Ledger { findings: RefCell::new(findings), sources, used_sources: RefCell::default() };
+    let content = read(TableReader { ledger: &ledger, section });
+    let mut findings = ledger.findings.into_inner();
+    findings.sort();
+    match content {
+        Some(content) if findings.is_empty() => Ok(content),
+        _ => Err(findings),
+    }
+}
+
+fn read_sources(root: &mut Section<'_>, findings: &mut Diagnostics) -> BTreeMap<String, Spanned<String>> {
+    const EXPECTED: &str = "expected a table of texts, one a source";
+    let Some(field) = root.take("sources") else {
+        root.missing("sources", EXPECTED, findings);
+        return BTreeMap::new();
+    };
+    let Some(mut section) = field.section("[sources]", findings) else { return BTreeMap::new() };
+    let sources = section.take_rest().into_iter().map(|field| {
+        let text = field.as_text().unwrap_or_default().trim().to_owned();
+        if text.is_empty() {
+            field.invalid("expected a text: document, revision, date", findings);
+        }
+        // Kept even when empty: one mistake is enough, its users are not to blame.
+        (field.key, Spanned::new(text, field.key_span))
+    });
+    sources.collect()
+}
+
+/// As messages give the ends of what is allowed.
+fn bounds(low: f64, high: f64) -> String {
+    format!("from {} to {}", plain_number(low), plain_number(high))
+}
+
+impl<'a> TableReader<'a> {
+    /// Something wrong with the table as a whole.
+    pub(super) fn mistake(&self, message: impl Into<String>) {
+        self.mistake_at(self.section.span.clone(), message);
+    }
+
+    pub(super) fn mistake_at(&self, span: Range<usize>, message: impl Into<String>) {
+        self.ledger.findings.borrow_mut().push(Diagnostic::error(span, message, ""));
+    }
+
+    /// Reads a field by what `config` knows of values.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&mut Diagnostics) -> Option<T>) -> Option<T> {
+        read(&mut self.ledger.findings.borrow_mut())
+    }
+
+    fn invalid(&self, field: &Field<'_>, expected: &str) {
+        field.invalid(format!("expected {expected}"), &mut self.ledger.findings.borrow_mut());
+    }
+
+    /// An entry that may be left out.
+    pub(super) fn optional(&mut self, key: &'static str) -> Option<Field<'a>> {
+        self.section.take(key)
+    }
+
+    /// An entry that must be there.
+    pub(super) fn required(&mut self, key: &'static str, expected: &str) -> Option<Field<'a>> {
+        let field = self.section.take(key);
+        if field.is_none() {
+            let label = format!("expected {expected}");
+            self.section.missing(key, label, &mut self.ledger.findings.borrow_mut());
+        }
+        field
+    }
+
+    /// Whether the table has what it need not have.
+    pub(super) fn has(&mut self, key: &'static str) -> bool {
+        self.section.take(key).is_some()
+    }
+
+    pub(super) fn text(&mut self, key: &'static str, expected: &str) -> Option<Spanned<String>> {
+        let field = self.required(key, expected)?;
+        match field.as_text() {
+            Some(text) if !text.trim().is_empty() => Some(Spanned::new(text.to_owned(), field.span)),
+            _ => {
+                self.invalid(&field, expected);
+                None
+            }
+        }
+    }
+
+    pub(super) fn optional_text(&mut self, key: &'static str, expected: &str) -> Option<String> {
+        if self.has(key) { Some(self.text(key, expected)?.value) } else { None }
+    }
+
+    /// `name`, which studies use.
+    pub(super) fn name(&mut self) -> Option<String> {
+        let field =
+            self.required("name", "the name that studies use, in small letters, digits and dashes")?;
+        self.read(|findings| field.name(findings))
+    }
+
+    pub(super) fn number(&mut self, key: &'static str, low: f64, high: f64) -> Option<f64> {
+        let expected = format!("a number {}", bounds(low, high));
+        let field = self.required(key, &expected)?;
+        let value = field.as_number().filter(|value| (low..=high).contains(value));
+        if value.is_none() {
+            self.invalid(&field, &expected);
+        }
+        value
+    }
+
+    pub(super) fn whole(&mut self, key: &'static str, low: f64, high: f64) -> Option<u32> {
+        let expected = format!("a whole number {}", bounds(low, high));
+        let field = self.required(key, &expected)?;
+        let value = field.as_number().filter(|value| (low..=high).contains(value) && value.fract() == 0.0);
+        if value.is_none() {
+            self.invalid(&field, &expected);
+        }
+        value.map(|value| value as u32)
+    }
+
+    pub(super) fn flag(&mut self, key: &'static str) -> bool {
+        let Some(field) = self.optional(key) else { return false };
+        self.read(|findings| field.boolean(findings)).unwrap_or(false)
+    }
+
+    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Option<T> {
+        let words: Vec<&'static str> = choices.iter().map(|(word, _)| *word).collect();
+        let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        let field = self.required(key, &format!("one of {}", quoted.join(", ")))?;
+        let word = self.read(|findings| field.word(&words, findings))?;
+        choices.iter().find(|(known, _)| *known == word.value).map(|(_, value)| *value)
+    }
+
+    /// `source`, which must be a key of `[sources]`.
+    pub(super) fn source(&mut self) -> Option<String> {
+        let Spanned { value: key, span } = self.text("source", "the key of an entry in [sources]")?;
+        if self.ledger.sources.contains_key(&key) {
+            self.ledger.used_sources.borrow_mut().insert(key.clone());
+            Some(key)
+        } else {
+            self.mistake_at(span, format!("there is no source \"{}\" in [sources]", key.escape_debug()));
+            None
+        }
+    }
+
+    /// The reader of a table inside this one.
+    pub(super) fn inside(
+        &mut self,
+        key: &'static str,
+        name: &str,
+        expected: &str,
+    ) -> Option<TableReader<'a>> {
+        let field = self.required(key, expected)?;
+        if !field.is_table() {
+            self.invalid(&field, expected);
+            return None;
+        }
+        self.read(|findings| field.section(name, findings)).map(|section| self.beside(section))
+    }
+
+    /// The readers of an array of tables, written `[[key]]` or `key = [{ .. }]`.
+    pub(super) fn tables(
+        &mut self,
+        key: &'static str,
+        name: &str,
+        expected: &str,
+    ) -> Option<Vec<TableReader<'a>>> {
+        let field = self.required(key, expected)?;
+        if !field.is_array() {
+            self.invalid(&field, expected);
+            return Some(Vec::new());
+        }
+        let read = |element: Field<'a>| match element.is_table() {
+            true => self.read(|findings| element.section(name, findings)),
+            false => {
+                self.invalid(&element, expected);
+                None
+            }
+        };
+        let sections: Vec<Section<'a>> = field.elements().into_iter().filter_map(read).collect();
+        Some(sections.into_iter().map(|section| self.beside(section)).collect())
+    }
+
+    fn beside(&self, section: Section<'a>) -> TableReader<'a> {
+        TableReader { ledger: self.ledger, section }
+    }
+
+    pub(super) fn quantity(&mut self, key: &'static str, low: f64, high: f64) -> Option<Quantity> {
+        let (low_text, high_text) = (plain_number(low), plain_number(high));
+        let expected =
+            format!("{{ value = .., source = \"..\" }} with a value from {low_text} to {high_text}");
+        let mut table = self.inside(key, &format!("`{key}`"), &expected)?;
+        let value = table.number("value", low, high);
+        let source = table.source();
+        let estimate = table.flag("estimate");
+        table.reject_unknown();
+        Some(Quantity { value: value?, source: source?, estimate })
+    }
+
+    pub(super) fn property(&mut self, key: &'static str) -> Option<Property> {
+        let expected = "{ value = true or false, source = \"..\" }";
+        let mut table = self.inside(key, &format!("`{key}`"), expected)?;
+        let value = table
+            .required("value", "true or false")
+            .and_then(|field| table.read(|findings| field.boolean(findings)));
+        let source = table.source();
+        let estimate = table.flag("estimate");
+        table.reject_unknown();
+        Some(Property { value: value?, source: source?, estimate })
+    }
+
+    /// `{ value = .., source = ".." }` for one that is always the same, or
+    /// `{ quantiles = [[share, value], ..], source = ".." }`.
+    pub(super) fn distribution(&mut self, key: &'static str, low: f64, high: f64) -> Option<Distribution> {
+        let expected =
+            "{ value = .., source = \"..\" } or { quantiles = [[0.5, ..], [0.99, ..]], source = \"..\" }";
+        let mut table = self.inside(key, &format!("`{key}`"), expected)?;
+        let distribution = table.distribution_here(low, high);
+        table.reject_unknown();
+        distribution
+    }
+
+    /// The same, of this table's own entries.
+    pub(super) fn distribution_here(&mut self, low: f64, high: f64) -> Option<Distribution> {
+        let quantiles = if self.has("value") {
+            self.number("value", low, high).map(|value| vec![(0.5, value)])
+        } else {
+            self.pairs("quantiles", "pairs of a share and a value, [[0.5, 300], [0.99, 900]], or a `value`")
+        };
+        let source = self.source();
+        let estimate = self.flag("estimate");
+        let distribution = Distribution { quantiles: quantiles?, source: source?, estimate };
+        if let Some(problem) = distribution.problem(low, high) {
+            self.mistake(format!("{}: {problem}", self.section.title));
+            return None;
+        }
+        Some(distribution)
+    }
+
+    /// `{ points = [[x, y], ..], source = ".." }`
+    pub(super) fn curve(&mut self, key: &'static str, low: f64, high: f64) -> Option<Curve> {
+        let expected = "{ points = [[1, ..], [4, ..]], source = \"..\" }";
+        let mut table = self.inside(key, &format!("`{key}`"), expected)?;
+        let points = table.pairs("points", "pairs of numbers, [[1, 1900], [4, 5200]]");
+        let source = table.source();
+        let estimate = table.flag("estimate");
+        table.reject_unknown();
+        let curve = Curve { points: points?, source: source?, estimate };
+        if let Some(problem) = curve.problem(low, high) {
+            table.mistake(format!("{}: {problem}", table.section.title));
+            return None;
+        }
+        Some(curve)
+    }
+
+    fn pairs(&mut self, key: &'static str, expected: &str) -> Option<Vec<(f64, f64)>> {
+        let field = self.required(key, expected)?;
+        if !field.is_array() {
+            self.invalid(&field, expected);
+            return None;
+        }
+        let pair = |element: Field<'_>| {
+            let pair = match element.elements().as_slice() {
+                [x, y] => x.as_number().zip(y.as_number()),
+                _ => None,
+            };
+            if pair.is_none() {
+                self.invalid(&element, expected);
+            }
+            pair
+        };
+        field.elements().into_iter().map(pair).collect()
+    }
+
+    pub(super) fn reject_unknown(&self) {
+        self.section.finish(&mut self.ledger.findings.borrow_mut());
+    }
+
+    /// The same for the file's own table, whose sources must all be referred to: their texts by their keys.
+    pub(super) fn finish_file(&self) -> BTreeMap<String, String> {
+        self.reject_unknown();
+        let used = self.ledger.used_sources.borrow();
+        for (key, source) in self.ledger.sources.iter().filter(|(key, _)| !used.contains(*key)) {
+            let message = format!("no entry refers to the source \"{}\"", key.escape_debug());
+            self.mistake_at(source.span.clone(), message);
+        }
+        self.ledger.sources.iter().map(|(key, source)| (key.clone(), source.value.clone())).collect()
+    }
+}

@@ -1,0 +1,214 @@
+//! A system under load, the same for a cell of a study and for `underlay ycsb`: servers in their memory budgets, on
+//! directories of which nothing is in the page cache, driven by the load generator, settled and shut down.
+
+mod servers;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use underlay_attach::{AttachError, MemoryBudget, Missing, Registry, memory_budget};
+use underlay_record::Measured;
+use underlay_systems::system::{Memory, Settings, StoragePaths, System, SystemError};
+use underlay_workload::client::{Client, ClientError};
+use underlay_workload::{Control, RawLog, RunError, RunSpec};
+
+pub use servers::Servers;
+
+/// What one server is started on.
+pub struct Place {
+    pub paths: StoragePaths,
+    /// The system's own memory and its page cache together.
+    pub budget_bytes: u64,
+}
+
+/// Who holds the servers to their budgets.
+#[derive(Clone, Copy)]
+pub enum Enforcement<'a> {
+    /// Nobody: the system divides its own memory by the budget, and its page cache is the host's.
+    None,
+    /// The kernel, by a group for each server whose name begins with this one.
+    Kernel { name: &'a str, registry: &'a Registry },
+}
+
+/// A session that could not begin, or not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error("stopped")]
+    Stopped,
+    #[error(transparent)]
+    System(#[from] SystemError),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+}
+
+/// Started servers and what holds them to their memory. Dropping it ends them at once.
+pub struct Session {
+    /// They go before their budgets: a group that has processes can't be removed.
+    servers: Servers,
+    budgets: Vec<MemoryBudget>,
+    unenforced: Option<Missing>,
+}
+
+/// What the system ran with, told when it has been shut down.
+pub struct Finished {
+    pub memory_enforced_by: Option<&'static str>,
+    /// Of several servers, that of the one which came closest to its budget.
+    pub memory_peak_bytes: Option<u64>,
+}
+
+/// What came of a run of the load generator.
+pub struct Outcome {
+    pub measured: Result<Measured, RunError>,
+    /// Why the file of single operations is not complete.
+    pub raw_problem: Option<String>,
+}
+
+impl Session {
+    /// Starts a server on each place, all at the same time.
+    ///
+    /// # Errors
+    /// When a server does not start, or the kernel refuses a budget for another reason than that it has none to give:
+    /// the session goes on without them then, and [`unenforced`](Self::unenforced) says why.
+    pub fn start(
+        system: &dyn System,
+        places: Vec<Place>,
+        enforcement: Enforcement<'_>,
+        settings: &Settings,
+    ) -> Result<Session, SessionError> {
+        let (budgets, unenforced) = match enforcement {
+            Enforcement::None => (Vec::new(), None),
+            Enforcement::Kernel { name, registry } => budgets(&places, name, registry)?,
+        };
+        // Pages that this process read or wrote while it put data there are charged to nobody's budget: a server would
+        // find them for free.
+        memory_budget::drop_file_caches(&places.iter().flat_map(directories).collect::<Vec<_>>())?;
+        let grounds: Vec<(StoragePaths, Memory)> = places
+            .into_iter()
+            .enumerate()
+            .map(|(server, Place { paths, budget_bytes })| {
+                let cgroup_procs = budgets.get(server).map(MemoryBudget::procs_files).unwrap_or_default();
+                (paths, Memory { budget_bytes, cgroup_procs })
+            })
+            .collect();
+        Ok(Session { servers: Servers::start(system, &grounds, settings)?, budgets, unenforced })
+    }
+
+    /// Why nobody holds the servers to their budgets, where the kernel should have.
+    pub fn unenforced(&self) -> Option<&Missing> {
+        self.unenforced.as_ref()
+    }
+
+    pub fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// A connection for a client thread, which has the same server for good.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub fn connect(&self, thread: u32) -> Result<Box<dyn Client>, ClientError> {
+        self.servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()))
+    }
+
+    /// Runs the load generator against the servers. Every operation that is measured is written to `raw`.
+    pub fn run(&self, spec: &RunSpec, control: &Control<'_>, raw: Option<&Path>) -> Outcome {
+        let operations = raw.map(|file| {
+            let (log, operations) = RawLog::new();
+            control.log_operations(log);
+            (operations, file)
+        });
+        std::thread::scope(|scope| {
+            let writer = operations
+                .map(|(operations, file)| scope.spawn(move || underlay_rawlog::write(operations, file)));
+            let measured = underlay_workload::run(spec, &|thread| self.connect(thread), control);
+            let written = writer.map(|writer| match writer.join() {
+                Ok(written) => written.map(drop).map_err(|error| error.to_string()),
+                Err(_) => Err("the raw log's writer panicked".to_owned()),
+            });
+            Outcome { measured, raw_problem: written.and_then(Result::err) }
+        })
+    }
+
+    /// Brings all servers to the state that measurements start from. It may take minutes: `stop` ends them at once.
+    ///
+    /// # Errors
+    /// When a server fails or takes longer than `limit`, or at `stop`.
+    pub fn settle(&self, limit: Duration, stop: &AtomicBool) -> Result<(), SessionError> {
+        self.servers.settle(limit, stop)
+    }
+
+    /// Empties the page cache of the servers' files; each of `paths` has the directories of one server.
+    ///
+    /// # Errors
+    /// When the kernel does not let go of them.
+    pub fn drop_caches<'p>(&self, paths: impl Iterator<Item = &'p [PathBuf]>) -> Result<(), SessionError> {
+        for (budget, paths) in self.budgets.iter().zip(paths) {
+            budget.drop_caches(paths, false)?;
+        }
+        Ok(())
+    }
+
+    /// Who holds the servers to their budgets, if anyone does.
+    pub fn memory_enforced_by(&self) -> Option<&'static str> {
+        self.budgets.first().map(MemoryBudget::enforced_by)
+    }
+
+    /// The most that a server has used of its budget until now.
+    pub fn memory_peak_bytes(&self) -> Option<u64> {
+        self.budgets.iter().filter_map(MemoryBudget::peak_bytes).max()
+    }
+
+    /// A failure with what the servers and their budgets say of it.
+    pub fn explain(&self, reason: String) -> String {
+        let mut text = reason;
+        if let Err(error) = self.servers.health() {
+            text.push_str(&format!("\n{error}"));
+        }
+        if self.budgets.iter().any(|budget| budget.oom_kills() > 0) {
+            text.push_str("\nthe kernel killed it for want of memory: give the system more memory");
+        }
+        text
+    }
+
+    /// Shuts the servers down and removes their budgets, all of them whatever one of them says.
+    ///
+    /// # Errors
+    /// The first thing that went wrong.
+    pub fn finish(self) -> Result<Finished, SessionError> {
+        let Session { servers, mut budgets, .. } = self;
+        let mut cleared = servers.stop().map_err(SessionError::from);
+        let finished = Finished {
+            memory_enforced_by: budgets.first().map(MemoryBudget::enforced_by),
+            memory_peak_bytes: budgets.iter().filter_map(MemoryBudget::peak_bytes).max(),
+        };
+        for budget in &mut budgets {
+            cleared = cleared.and(budget.remove().map_err(SessionError::from));
+        }
+        cleared.map(|()| finished)
+    }
+}
+
+/// A budget for each place; none, with the reason, where this host can't enforce any.
+fn budgets(
+    places: &[Place],
+    name: &str,
+    registry: &Registry,
+) -> Result<(Vec<MemoryBudget>, Option<Missing>), AttachError> {
+    let mut budgets = Vec::new();
+    for (server, place) in places.iter().enumerate() {
+        match MemoryBudget::create(&format!("{name}-{server}"), place.budget_bytes, registry) {
+            Ok(budget) => budgets.push(budget),
+            Err(AttachError::Missing(missing)) => return Ok((Vec::new(), Some(missing))),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok((budgets, None))
+}
+
+/// Everything that a server stores on.
+fn directories(place: &Place) -> impl Iterator<Item = PathBuf> {
+    let StoragePaths { data, roles, further_nodes, .. } = &place.paths;
+    let further = further_nodes.iter().flat_map(|node| node.data.iter().chain(node.roles.values()));
+    data.iter().chain(roles.values()).chain(further).cloned()
+}

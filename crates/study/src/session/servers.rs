@@ -1,0 +1,218 @@
+//! The servers of a session: one as a rule, several where a study has stand-alone ones side by side.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use underlay_record::JobRecord;
+use underlay_systems::system::{
+    JobRequest, JobWatch, Memory, Running, Settings, StoragePaths, System, SystemError,
+};
+use underlay_workload::client::Client;
+
+use super::SessionError;
+
+const STOP_POLL: Duration = Duration::from_millis(50);
+
+/// Started servers, of which each has its own data. Dropping them ends them at once.
+pub struct Servers {
+    each: Vec<Box<dyn Running>>,
+}
+
+impl Servers {
+    /// Starts a server on each of these, all at the same time.
+    pub(super) fn start(
+        system: &dyn System,
+        grounds: &[(StoragePaths, Memory)],
+        settings: &Settings,
+    ) -> Result<Servers, SystemError> {
+        let started = on_each(grounds, |(paths, memory)| system.start(paths, memory, settings));
+        // Those that did start end here if one did not.
+        let each = started.into_iter().collect::<Result<Vec<_>, _>>()?;
+        assert!(!each.is_empty(), "a session has one server at least");
+        Ok(Servers { each })
+    }
+
+    /// A connection for a client thread, which has the same server for good.
+    pub fn connect(&self, thread: u32) -> Result<Box<dyn Client>, SystemError> {
+        self.each[thread as usize % self.each.len()].connect()
+    }
+
+    /// Makes what a batch job reads, on the first server.
+    pub fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        self.each[0].prepare_job(job, watch)
+    }
+
+    /// Runs a batch job on the first server; `None` when it has none.
+    pub fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
+        self.each[0].run_job(job, watch)
+    }
+
+    pub fn applied_settings(&self) -> BTreeMap<String, String> {
+        self.each[0].applied_settings()
+    }
+
+    /// `Err` when one has failed.
+    pub fn health(&self) -> Result<(), SystemError> {
+        self.each.iter().try_for_each(|server| server.health())
+    }
+
+    /// Their figures together: amounts are summed, what is no amount is averaged.
+    pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let each = self.each.iter().map(|server| server.figures()).collect::<Result<Vec<_>, _>>()?;
+        Ok(together(&each))
+    }
+
+    /// Their gauges together.
+    pub fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let each = self.each.iter().map(|server| server.gauges()).collect::<Result<Vec<_>, _>>()?;
+        Ok(together(&each))
+    }
+
+    /// Brings all of them to the state that measurements start from. It may take minutes: a user who stops meanwhile has them
+    /// ended at once.
+    pub(super) fn settle(&self, limit: Duration, stop: &AtomicBool) -> Result<(), SessionError> {
+        let settled = AtomicBool::new(false);
+        let outcome: Result<(), SystemError> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !settled.load(Ordering::Relaxed) {
+                    if stop.load(Ordering::Relaxed) {
+                        self.each.iter().for_each(|server| server.abort());
+                        return;
+                    }
+                    std::thread::sleep(STOP_POLL);
+                }
+            });
+            let outcome = on_each(&self.each, |server| server.settle(limit)).into_iter().collect();
+            settled.store(true, Ordering::Relaxed);
+            outcome
+        });
+        if stop.load(Ordering::Relaxed) { Err(SessionError::Stopped) } else { Ok(outcome?) }
+    }
+
+    /// Has all of them compact everything while clients go on.
+    pub fn compact(&self, limit: Duration) -> Result<(), SystemError> {
+        on_each(&self.each, |server| server.compact(limit)).into_iter().collect()
+    }
+
+    /// Shuts all of them down in order, and tells of the first that could not.
+    pub(super) fn stop(self) -> Result<(), SystemError> {
+        let stopped = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.each.into_iter().map(|server| scope.spawn(move || server.stop())).collect();
+            threads.into_iter().map(|thread| thread.join().expect("stopping panicked")).collect::<Vec<_>>()
+        });
+        stopped.into_iter().collect()
+    }
+}
+
+/// Does something for each at the same time, and returns what came of it in order.
+fn on_each<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = all.iter().map(|one| scope.spawn(|| act(one))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a server's thread panicked")).collect()
+    })
+}
+
+/// Endings of figures that are levels, of which a sum over servers would mean nothing.
+const LEVELS: [&str; 5] = ["_us", "_ms", "_share", "_ratio", "_percent"];
+
+fn together(each: &[BTreeMap<String, f64>]) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for (name, value) in each.iter().flatten() {
+        let (sum, count) = sums.entry(name.clone()).or_default();
+        *sum += value;
+        *count += 1.0;
+    }
+    let is_level = |name: &str| LEVELS.iter().any(|ending| name.ends_with(ending));
+    sums.into_iter()
+        .map(|(name, (sum, count))| {
+            let value = if is_level(&name) { sum / count } else { sum };
+            (name, value)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Condvar, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn amounts_are_summed_and_levels_averaged() {
+        let figures = |pairs: &[(&str, f64)]| -> BTreeMap<String, f64> {
+            pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+        };
+        let both = [
+            figures(&[("reads", 10.0), ("current_read_latency_us", 200.0), ("only_here", 1.0)]),
+            figures(&[("reads", 30.0), ("current_read_latency_us", 400.0)]),
+        ];
+        let expected = figures(&[("reads", 40.0), ("current_read_latency_us", 300.0), ("only_here", 1.0)]);
+        assert_eq!(together(&both), expected);
+    }
+
+    #[test]
+    fn every_server_gets_its_share_of_the_threads() {
+        let ground = || (StoragePaths::default(), Memory { budget_bytes: 0, cgroup_procs: Vec::new() });
+        let servers =
+            Servers::start(&underlay_systems::null::Null, &[ground(), ground()], &Settings::default())
+                .unwrap();
+        assert_eq!(servers.each.len(), 2);
+        for thread in 0..4 {
+            servers.connect(thread).unwrap();
+        }
+        servers.settle(Duration::from_secs(1), &AtomicBool::new(false)).unwrap();
+        servers.health().unwrap();
+        servers.stop().unwrap();
+    }
+
+    /// Settles when it is aborted, and never before.
+    #[derive(Default)]
+    struct Busy {
+        aborted: Mutex<bool>,
+        noticed: Condvar,
+    }
+
+    impl Running for Busy {
+        fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+            unreachable!("nobody asks")
+        }
+        fn processes(&self) -> Vec<u32> {
+            Vec::new()
+        }
+        fn applied_settings(&self) -> BTreeMap<String, String> {
+            BTreeMap::new()
+        }
+        fn health(&self) -> Result<(), SystemError> {
+            Ok(())
+        }
+        fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+            Ok(BTreeMap::new())
+        }
+        fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+            let aborted = self.aborted.lock().unwrap();
+            let waited = self.noticed.wait_timeout_while(aborted, limit, |aborted| !*aborted).unwrap();
+            let problem = if *waited.0 { "its process ended" } else { "it took too long" };
+            Err(SystemError::failed("busy", "settling", problem))
+        }
+        fn abort(&self) {
+            *self.aborted.lock().unwrap() = true;
+            self.noticed.notify_all();
+        }
+        fn stop(self: Box<Self>) -> Result<(), SystemError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_stops_does_not_wait_until_servers_have_settled() {
+        let servers = Servers { each: vec![Box::new(Busy::default()), Box::new(Busy::default())] };
+        // The user's wish, not the end that it brings the servers, is what comes of it.
+        let stopped = servers.settle(Duration::MAX, &AtomicBool::new(true));
+        assert!(matches!(stopped, Err(SessionError::Stopped)), "{stopped:?}");
+        let servers = Servers { each: vec![Box::new(Busy::default())] };
+        let too_long = servers.settle(Duration::from_millis(1), &AtomicBool::new(false)).unwrap_err();
+        assert!(format!("{too_long:?}").contains("it took too long"), "{too_long:?}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Faults: whether each meets a device, in time.
+
+use underlay_config::{Diagnostic, Diagnostics, units};
+
+use crate::spec::model::StorageSource;
+use crate::spec::read::{FaultSite, Sites};
+
+/// What can only be told from the whole study: whether the fault meets a device, in time.
+pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics) {
+    let FaultSite { spec, .. } = site;
+    let wall = sites.run.settings.duration;
+    let measured = wall.div_f64(sites.scale.value.time);
+    if spec.at >= measured {
+        let message = format!("[fault.{}] comes when nothing is measured any more", spec.name);
+        let label = format!("expected less than {}", units::format_duration(measured));
+        let finding = Diagnostic::error(site.at_span.clone(), message, label);
+        findings.push(if sites.scale.value.time > 1.0 {
+            let how =
+                format!("{} of the clock are so much shorter in slow motion", units::format_duration(wall));
+            finding.with_context(sites.scale.span.clone(), how)
+        } else {
+            finding
+        });
+    }
+    let names: Vec<&str> = sites.storage_names.iter().map(String::as_str).collect();
+    if let (Some(name), Some(span)) = (&spec.storage, &site.storage_span)
+        && !names.contains(&name.as_str())
+    {
+        let message =
+            format!("[fault.{}] is for `{}`, which is none of the storages", spec.name, name.escape_debug());
+        let known = format!("expected one of {}", names.join(", "));
+        findings.push(Diagnostic::unknown_word(span.clone(), message, name, names.iter().copied(), known));
+        return;
+    }
+    for storage in sites.storages.iter().filter(|storage| spec.concerns(&storage.spec.name)) {
+        match &storage.spec.source {
+            // A fault for all storages passes over those that take none.
+            StorageSource::Paths(_) | StorageSource::Volume(_) | StorageSource::Elsewhere(_)
+                if spec.storage.is_none() => {}
+            StorageSource::Volume(_) => {
+                let message = format!("[fault.{}] is for a volume of a pool", spec.name);
+                let span = site.storage_span.clone().unwrap_or(site.act_span.clone());
+                findings.push(
+                    Diagnostic::error(span, message, "expected a storage with `devices` of its own")
+                        .with_context(storage.source_span.clone(), "a volume")
+                        .with_help("the devices of a volume server take no faults; name another `storage`"),
+                );
+            }
+            StorageSource::Paths(_) | StorageSource::Elsewhere(_) => {
+                let message = format!("[fault.{}] is for real storage", spec.name);
+                let span = site.storage_span.clone().unwrap_or(site.act_span.clone());
+                findings.push(
+                    Diagnostic::error(span, message, "expected a modelled storage")
+                        .with_context(storage.source_span.clone(), "this is real")
+                        .with_help("only a modelled device fails on command"),
+                );
+            }
+            StorageSource::Modelled { devices, .. } => {
+                let count: u32 = devices.iter().map(|device| device.count).sum();
+                if let (Some(device), Some(span)) = (spec.device, &site.device_span)
+                    && device >= count as usize
+                {
+                    let message = format!("[storage.{}] has no device {device}", storage.spec.name);
+                    let label = match count {
+                        1 => "expected 0, its only one".to_owned(),
+                        count => format!("expected 0 to {}", count - 1),
+                    };
+                    findings.push(
+                        Diagnostic::error(span.clone(), message, label)
+                            .with_context(storage.source_span.clone(), "its devices"),
+                    );
+                }
+            }
+        }
+    }
+}

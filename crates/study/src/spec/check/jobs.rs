@@ -1,0 +1,113 @@
+//! Batch jobs: whether the systems run them, and the storages have room for what they leave.
+
+use underlay_config::units::rounded_bytes;
+use underlay_config::{Diagnostic, Diagnostics};
+
+use crate::spec::model::scaled_down;
+use crate::spec::read::{Sites, StorageSite, SystemSite, WorkloadSite};
+
+/// Less than this is over before it began.
+const MIN_DATA_BYTES: u64 = 1 << 20;
+
+/// What a sequence of jobs keeps of its largest data set: three replicas of it, its output, and what lies between the two.
+const ROOM: f64 = 5.0;
+
+/// Whether a system runs a workload's jobs, and takes requests where the workload has none.
+pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
+    let Some(capabilities) = system.capabilities else { return };
+    let kind = &system.spec.kind;
+    let names: Vec<&str> = capabilities.jobs.iter().map(|&(name, _)| name).collect();
+    match (workload.is_batch, names.is_empty()) {
+        (true, true) => {
+            let with_jobs: Vec<&str> = underlay_systems::names()
+                .into_iter()
+                .filter(|name| {
+                    underlay_systems::find(name).is_some_and(|it| !it.capabilities().jobs.is_empty())
+                })
+                .collect();
+            let label = match with_jobs.as_slice() {
+                [] => "no system of this program runs any".to_owned(),
+                some => format!("expected a study of {}", some.join(" or ")),
+            };
+            let message = format!("[workload.{}] is batch jobs, and {kind} runs none", workload.name);
+            findings.push(
+                Diagnostic::error(workload.key_span.clone(), message, label)
+                    .with_context(system.key_span.clone(), "the system"),
+            );
+        }
+        (false, false) => {
+            let message = format!("{kind} runs batch jobs, and [workload.{}] is requests", workload.name);
+            let label = "expected `kind = \"jobs\"` here";
+            findings.push(
+                Diagnostic::error(workload.key_span.clone(), message, label)
+                    .with_context(system.key_span.clone(), "the system")
+                    .with_help(format!("its jobs are {}", names.join(", "))),
+            );
+        }
+        (true, false) => {
+            for job in workload.jobs.iter().filter(|job| !names.contains(&job.spec.name.as_str())) {
+                let message = format!("{kind} has no job `{}`", job.spec.name.escape_debug());
+                let expected = format!("expected one of {}", names.join(", "));
+                let finding = Diagnostic::unknown_word(
+                    job.span.clone(),
+                    message,
+                    &job.spec.name,
+                    names.iter().copied(),
+                    expected,
+                );
+                findings.push(finding.with_context(system.key_span.clone(), "the system"));
+            }
+        }
+        (false, true) => {}
+    }
+    if let (true, Some(span), true) = (workload.is_batch, &system.servers_span, system.spec.servers > 1) {
+        let message = format!("the jobs of [workload.{}] can't be shared by several servers", workload.name);
+        findings.push(
+            Diagnostic::error(span.clone(), message, "expected one server")
+                .with_context(workload.key_span.clone(), "the jobs")
+                .with_help("`nodes` makes a cluster of one system"),
+        );
+    }
+}
+
+/// Whether each job has work to do after the data scale.
+pub(super) fn check_amounts(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+    for job in &workload.jobs {
+        let here = scaled_down(job.spec.data_bytes, sites.scale.value.data);
+        if here < MIN_DATA_BYTES {
+            let message = format!("job `{}` has only {} on this machine", job.spec.name, rounded_bytes(here));
+            let label = format!("expected at least {} after the data scale", rounded_bytes(MIN_DATA_BYTES));
+            findings.push(
+                Diagnostic::error(job.data_span.clone(), message, label)
+                    .with_help("ask for more data, or lower `data` in [scale]"),
+            );
+        }
+    }
+}
+
+/// Whether a storage with so much room on this machine holds what the jobs leave.
+pub(super) fn check_room(
+    storage: &StorageSite,
+    room_here: u64,
+    workload: &WorkloadSite,
+    data_scale: f64,
+    findings: &mut Diagnostics,
+) {
+    let Some(largest) = workload.jobs.iter().max_by_key(|job| job.spec.data_bytes) else { return };
+    let needed_here = (scaled_down(largest.spec.data_bytes, data_scale) as f64 * ROOM) as u64;
+    if needed_here <= room_here {
+        return;
+    }
+    let modelled = |here: u64| rounded_bytes((here as f64 * data_scale) as u64);
+    let message = format!(
+        "jobs over {} do not fit [storage.{}]",
+        rounded_bytes(largest.spec.data_bytes),
+        storage.spec.name
+    );
+    let label = format!("need {ROOM} times as much: {}", modelled(needed_here));
+    findings.push(
+        Diagnostic::error(largest.data_span.clone(), message, label)
+            .with_context(storage.source_span.clone(), format!("room for {} here", modelled(room_here)))
+            .with_help("use less data, or more or larger devices"),
+    );
+}

@@ -1,0 +1,30 @@
+//! Rates that change: whether their end is reached.
+
+use underlay_config::units::format_duration;
+use underlay_config::{Diagnostic, Diagnostics};
+
+use crate::spec::model::Rate;
+use crate::spec::read::{Sites, WorkloadSite};
+
+/// Of rates that follow one another, those that come when the measurement is over.
+pub(super) fn note_beyond_the_end(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+    let duration = sites.run.settings.duration;
+    for rate in &workload.rates {
+        let Rate::Changing(changing) = &rate.value else { continue };
+        let length = changing.length(duration);
+        // Loading and deleting take as long as they take.
+        if length <= duration || workload.mixes.iter().all(|mix| matches!(mix.value, "load" | "delete")) {
+            continue;
+        }
+        let message = format!(
+            "this rate changes for {}, and a measurement takes {}",
+            format_duration(length),
+            format_duration(duration)
+        );
+        let finding = Diagnostic::note(rate.span.clone(), message, "its end is not reached");
+        findings.push(match &sites.run.duration_span {
+            Some(span) => finding.with_context(span.clone(), "the measurement"),
+            None => finding,
+        });
+    }
+}

@@ -1,0 +1,233 @@
+//! What a system stands on: whether a study can be shared by several servers that know nothing of each other, what each
+//! of them gets, and what it keeps on storages besides the one that is compared.
+
+use underlay_config::{Diagnostic, Diagnostics};
+use underlay_workload::{Mix, OperationKind};
+
+use crate::spec::model::StorageSource;
+use crate::spec::read::{Sites, SystemSite, WorkloadSite, check_settings};
+
+/// Servers of the system with the fewest: each of those holds the largest share.
+pub(super) fn fewest(sites: &Sites) -> u64 {
+    sites.systems.iter().map(|system| u64::from(system.spec.servers)).min().unwrap_or(1).max(1)
+}
+
+/// Servers of the system with the most: each of those has a storage of its own.
+pub(super) fn most(sites: &Sites) -> u64 {
+    sites.systems.iter().map(|system| u64::from(system.spec.servers)).max().unwrap_or(1).max(1)
+}
+
+pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+    let (servers, Some(span)) = (system.spec.servers, &system.servers_span) else { return };
+    if servers <= 1 {
+        return;
+    }
+    if system.capabilities.is_some_and(|capabilities| capabilities.spreads_data) {
+        let message = format!("{} is a cluster that spreads its data by itself", system.spec.kind);
+        findings.push(
+            Diagnostic::error(span.clone(), message, "expected one server")
+                .with_help("`nodes` says how many nodes it has"),
+        );
+        return;
+    }
+    for storage in &sites.storages {
+        if !storage.spec.is_modelled() {
+            let message = format!(
+                "[storage.{}] is real storage, and [system.{}] is {servers} servers",
+                storage.spec.name, system.spec.name
+            );
+            findings.push(
+                Diagnostic::error(
+                    storage.layout_span.clone(),
+                    message,
+                    "each server needs a storage of its own: expected `devices` or `pool`",
+                )
+                .with_context(span.clone(), "the servers"),
+            );
+        }
+    }
+    for fault in &sites.faults {
+        let message = format!(
+            "[fault.{}] is for one storage, and [system.{}] is {servers} servers with one each",
+            fault.spec.name, system.spec.name
+        );
+        findings.push(
+            Diagnostic::error(fault.act_span.clone(), message, "expected a study of one server")
+                .with_context(span.clone(), "the servers"),
+        );
+    }
+    for workload in &sites.workloads {
+        check_workload(system, workload, findings);
+    }
+}
+
+fn check_workload(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
+    let (servers, Some(span)) = (system.spec.servers, &system.servers_span) else { return };
+    for threads in workload.threads.iter().filter(|threads| threads.value % servers != 0) {
+        let up = threads.value.div_ceil(servers) * servers;
+        findings.push(
+            Diagnostic::error(
+                threads.span.clone(),
+                format!("{} threads can't be shared evenly by {servers} servers", threads.value),
+                format!("expected a multiple of {servers}, as in {up}"),
+            )
+            .with_context(span.clone(), "the servers"),
+        );
+    }
+    for mix in &workload.mixes {
+        let changes = |kind| Mix::parse(mix.value).is_ok_and(|mix| mix.share(kind) > 0.0);
+        if changes(OperationKind::Insert) || changes(OperationKind::Delete) {
+            findings.push(
+                Diagnostic::error(
+                    mix.span.clone(),
+                    format!("mix \"{}\" changes which records there are", mix.value),
+                    "expected a mix of reads and updates: `a`, `b`, `c` or `f`",
+                )
+                .with_context(span.clone(), "servers that share no data")
+                .with_help("a record that one server got is not on the others"),
+            );
+        }
+    }
+}
+
+/// Whether the storages that roles name can be under every cell.
+pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+    for (role, name) in &system.roles {
+        let place = format!("`{role}` in [system.{}]", system.spec.name);
+        let names = sites.storage_names.iter().map(String::as_str);
+        if !sites.storage_names.contains(&name.value) {
+            let message =
+                format!("{place} names `{}`, which is none of the storages", name.value.escape_debug());
+            let known = format!("expected one of {}", sites.storage_names.join(", "));
+            findings.push(Diagnostic::unknown_word(name.span.clone(), message, &name.value, names, known));
+            continue;
+        }
+        let Some(storage) = sites.storages.iter().find(|storage| storage.spec.name == name.value) else {
+            continue;
+        };
+        if !matches!(storage.spec.source, StorageSource::Modelled { .. }) || storage.directories() != 1 {
+            let message = format!("{place} names [storage.{}]", storage.spec.name);
+            let label = "expected a storage of `devices` that is one directory";
+            findings.push(
+                Diagnostic::error(name.span.clone(), message, label)
+                    .with_context(storage.layout_span.clone(), "this one is not"),
+            );
+        }
+        if sites.baseline_name().as_deref() == Some(name.value.as_str()) {
+            let message = format!("{place} names the baseline");
+            let label = "a storage that a role names is not compared: expected another one";
+            findings.push(
+                Diagnostic::error(name.span.clone(), message, label)
+                    .with_help("describe the same devices once more under another name"),
+            );
+        }
+    }
+}
+
+/// An example of each setting by which a system is a cluster that runs already.
+const ENDPOINTS: [(&str, &str); 3] = [
+    ("endpoints", "[\"10.0.0.1:9042\"]"),
+    ("configuration", "\"/etc/hadoop/conf\""),
+    ("zookeepers", "\"10.0.0.1:2181\""),
+];
+
+/// The one of them that a system knows.
+fn endpoints_of(system: &SystemSite) -> Option<(&'static str, &'static str)> {
+    let elsewhere = system.capabilities?.elsewhere?;
+    ENDPOINTS.into_iter().find(|&(key, _)| key == elsewhere)
+}
+
+/// A cluster that runs already has its own storage, and no other one can be put under it.
+pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
+    for storage in sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage)) {
+        for system in &sites.systems {
+            let settings = storage.spec.settings_of(&system.spec);
+            let endpoints = endpoints_of(system);
+            let written = endpoints.and_then(|(key, _)| settings.get(key));
+            let has_endpoints = written.is_some_and(|list| !list.trim().is_empty());
+            let (title, key) = (format!("[storage.{}]", storage.spec.name), system.key_span.clone());
+            match (storage.spec.is_elsewhere(), has_endpoints) {
+                (true, false) => findings.push(
+                    Diagnostic::error(
+                        storage.source_span.clone(),
+                        format!(
+                            "{title} is that of a running cluster, and [system.{}] is none",
+                            system.spec.name
+                        ),
+                        match endpoints {
+                            Some((key, example)) => {
+                                format!("expected `system = {{ {key} = {example} }}` beside it")
+                            }
+                            None => format!("{} runs inside one process", system.spec.kind),
+                        },
+                    )
+                    .with_context(key, "this system is started by the study"),
+                ),
+                (false, true) => findings.push(
+                    Diagnostic::error(
+                        storage.source_span.clone(),
+                        format!("{title} can't be put under a cluster that runs already"),
+                        "expected `elsewhere = \"what its storage is\"`",
+                    )
+                    .with_context(
+                        key,
+                        format!("`{}` makes this system one", endpoints.map_or("", |(key, _)| key)),
+                    ),
+                ),
+                _ => {}
+            }
+        }
+        let Some(workload) = sites.workloads.iter().find(|workload| {
+            storage.spec.is_elsewhere()
+                && workload.mixes.iter().any(|mix| matches!(mix.value, "load" | "delete"))
+        }) else {
+            continue;
+        };
+        findings.push(
+            Diagnostic::error(
+                workload.key_span.clone(),
+                format!("[workload.{}] loads or deletes on a cluster that runs already", workload.name),
+                "expected mixes of a to f",
+            )
+            .with_context(storage.source_span.clone(), "it can't be brought back to where it was"),
+        );
+    }
+}
+
+/// `[storage.NAME.system]`: settings that every system of the study must know, and take beside its own.
+pub(super) fn check_settings_of_storages(sites: &Sites, findings: &mut Diagnostics) {
+    for storage in sites.storages.iter().filter(|storage| !storage.settings.is_empty()) {
+        let title = format!("`system` in [storage.{}]", storage.spec.name);
+        for site in &sites.systems {
+            let Some(kind) = underlay_systems::find(&site.spec.kind) else { continue };
+            let known: Vec<&str> = kind.capabilities().settings.iter().map(|&(name, _)| name).collect();
+            let mut all_known = true;
+            for (key, (_, span)) in &storage.settings {
+                if known.contains(&key.as_str()) {
+                    continue;
+                }
+                all_known = false;
+                let message = format!("unknown key `{key}` in {title}");
+                let expected = match known.as_slice() {
+                    [] => format!("{} has no settings", site.spec.kind),
+                    known => format!("expected one of {}", known.join(", ")),
+                };
+                let finding =
+                    Diagnostic::unknown_key(span.clone(), message, key, known.iter().copied(), expected);
+                findings.push(finding.with_context(site.key_span.clone(), "the system"));
+            }
+            if all_known {
+                // Together with its own, some of which may be wrong only in this company.
+                let merged = storage.spec.settings_of(&site.spec);
+                let spans = merged.into_iter().map(|(key, value)| {
+                    let place = storage.settings.get(&key).map(|(_, span)| span.clone());
+                    (key, (value, place.unwrap_or_else(|| storage.settings_span.clone())))
+                });
+                let own_are_sound = kind.check_settings(&site.spec.settings).is_empty();
+                if own_are_sound {
+                    check_settings(kind, &spans.collect(), &title, &storage.settings_span, findings);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `[short]` held against the study that it cuts down.
+
+use std::collections::BTreeSet;
+
+use underlay_config::{Diagnostic, Diagnostics};
+
+use crate::spec::model::StorageSource;
+use crate::spec::read::{Short, Sites};
+
+/// Reports mixes that no workload of the study has: they could not be kept.
+pub(in crate::spec) fn check_short(short: &Short, sites: &Sites, findings: &mut Diagnostics) {
+    let has: Vec<_> =
+        sites.workloads.iter().flat_map(|workload| &workload.mixes).map(|mix| mix.value).collect();
+    for mix in short.mixes.iter().filter(|mix| !has.contains(&mix.value) && !has.is_empty()) {
+        let message = format!("[short] keeps mix \"{}\", which no workload has", mix.value);
+        let label = format!("expected one of {}", has.join(", "));
+        findings.push(Diagnostic::error(mix.span.clone(), message, label));
+    }
+    for name in &short.workloads {
+        let has: Vec<&str> = sites.workloads.iter().map(|workload| workload.name.as_str()).collect();
+        if !has.contains(&name.value.as_str()) && !has.is_empty() {
+            let message =
+                format!("[short] keeps workload \"{}\", which is not there", name.value.escape_debug());
+            let label = format!("expected one of {}", has.join(", "));
+            findings.push(Diagnostic::error(name.span.clone(), message, label));
+        }
+    }
+    let jobs = sites.workloads.iter().flat_map(|workload| &workload.jobs);
+    let has: BTreeSet<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
+    for job in short.jobs.iter().filter(|job| !has.contains(job.value.as_str())) {
+        let message = format!("[short] keeps job \"{}\", which no workload has", job.value.escape_debug());
+        let label = if has.is_empty() {
+            "expected a workload of `kind = \"jobs\"`".to_owned()
+        } else {
+            format!("expected one of {}", has.iter().copied().collect::<Vec<_>>().join(", "))
+        };
+        findings.push(Diagnostic::error(job.span.clone(), message, label));
+    }
+    if let Some(servers) = &short.servers
+        && !sites.systems.is_empty()
+        && sites.systems.iter().all(|system| system.servers_span.is_none())
+    {
+        let message = "[short] changes `servers`, which no system has";
+        let label = "expected `servers` in a section [system.NAME] as well";
+        findings.push(Diagnostic::error(servers.span.clone(), message, label));
+    }
+    let is_volume = |source: &StorageSource| matches!(source, StorageSource::Volume(_));
+    if let Some(devices) = &short.pool_devices
+        && !sites.storages.is_empty()
+        && !sites.storages.iter().any(|storage| is_volume(&storage.spec.source))
+    {
+        let message = "[short] changes `pool_devices`, and no storage is of a pool";
+        let label = "expected a section [pool.NAME], and a storage of it";
+        findings.push(Diagnostic::error(devices.span.clone(), message, label));
+    }
+}
+
+/// The study cut down. A workload that has none of the short form's mixes is left out of it.
+pub(in crate::spec) fn cut_down(short: Short, mut sites: Sites) -> Sites {
+    if let Some(warmup) = short.warmup {
+        sites.run.settings.warmup = warmup.value;
+    }
+    if let Some(duration) = short.duration {
+        sites.run.settings.duration = duration.value;
+        sites.run.duration_span = Some(duration.span);
+    }
+    if let Some(repetitions) = short.repetitions {
+        sites.run.settings.repetitions = repetitions;
+    }
+    if let Some(limit) = short.dirty_limit {
+        sites.run.settings.dirty_limit_bytes = Some(limit.value);
+        sites.run.dirty_limit_span = limit.span;
+    }
+    if let Some(servers) = &short.servers {
+        for system in sites.systems.iter_mut().filter(|system| system.servers_span.is_some()) {
+            system.spec.servers = servers.value;
+            system.servers_span = Some(servers.span.clone());
+        }
+    }
+    if let Some(count) = &short.pool_devices {
+        for storage in &mut sites.storages {
+            let StorageSource::Volume(volume) = &mut storage.spec.source else { continue };
+            volume.pool.devices.iter_mut().for_each(|device| device.count = count.value);
+            storage.pool_span = Some(count.span.clone());
+        }
+    }
+    if let Some(time) = short.time {
+        (sites.scale.value.time, sites.scale.span) = (time.value, time.span);
+    }
+    if let Some(data) = short.data_scale {
+        (sites.scale.value.data, sites.scale.span) = (data.value, data.span);
+    }
+    if !short.workloads.is_empty() {
+        sites.workloads.retain(|workload| short.workloads.iter().any(|kept| kept.value == workload.name));
+    }
+    for workload in &mut sites.workloads {
+        if !short.mixes.is_empty() {
+            workload.mixes.retain(|mix| short.mixes.iter().any(|kept| kept.value == mix.value));
+        }
+        if !short.jobs.is_empty() {
+            workload.jobs.retain(|job| short.jobs.iter().any(|kept| kept.value == job.spec.name));
+        }
+        if workload.is_batch {
+            if let Some(amounts) = &short.job_amounts {
+                workload.jobs.iter_mut().for_each(|job| amounts.apply(job));
+            }
+            continue;
+        }
+        replace(&mut workload.distributions, &short.distributions);
+        replace(&mut workload.threads, &short.threads);
+        replace(&mut workload.rates, &short.rates);
+        replace(&mut workload.amounts, &short.amounts);
+    }
+    sites.workloads.retain(|workload| !workload.is_empty());
+    sites
+}
+
+fn replace<T: Clone>(list: &mut Vec<T>, short: &[T]) {
+    if !short.is_empty() {
+        *list = short.to_vec();
+    }
+}

@@ -1,0 +1,28 @@
+//! Visibility of fields and filters of scans: whether the systems can.
+
+use underlay_config::{Diagnostic, Diagnostics};
+
+use crate::spec::read::{SystemSite, WorkloadSite};
+
+/// What the systems must be able to do for a workload's visibility and scan filter.
+pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
+    let Some(capabilities) = system.capabilities else { return };
+    let asked = [
+        (
+            workload.visibility.as_ref().map(|it| &it.span),
+            capabilities.cell_visibility,
+            "visibility of fields",
+        ),
+        (workload.scan_filter.as_ref().map(|it| &it.span), capabilities.scan_filter, "a filter of scans"),
+    ];
+    for (span, is_able, what) in asked {
+        if let (Some(span), false) = (span, is_able) {
+            let message =
+                format!("[workload.{}] asks for {what}, which {} cannot do", workload.name, system.spec.kind);
+            findings.push(
+                Diagnostic::error(span.clone(), message, "expected a system that can, as accumulo")
+                    .with_context(system.key_span.clone(), "the system"),
+            );
+        }
+    }
+}

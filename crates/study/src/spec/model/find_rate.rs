@@ -1,0 +1,92 @@
+//! The highest rate under a latency: what is looked for, and by which steps.
+
+use std::time::Duration;
+
+use underlay_workload::search::{Bound, SearchSpec, StepTimes};
+
+use super::rate::RATES_PER_S;
+
+/// The first rate that is tried when the study names none, unless steps are too short for it.
+const DEFAULT_FROM_PER_S: f64 = 100.0;
+/// The highest one, as a multiple of the first.
+const DEFAULT_TO: f64 = 10_000.0;
+/// A step that the study gives no length is this part of its duration, and no shorter than that.
+const STEPS_OF_A_DURATION: u32 = 4;
+const MIN_STEP: Duration = Duration::from_secs(1);
+
+/// What rate is looked for, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FindRate {
+    /// In modelled time, all of them to be kept.
+    pub bounds: Vec<Bound>,
+    /// Operations per second of the modelled machine: the first that is tried, and the highest.
+    pub from_per_s: Option<f64>,
+    pub to_per_s: Option<f64>,
+    /// How near the rate is to be known: 0.05 for 5 %.
+    pub within: f64,
+    /// Wall time of each step; of the study's `duration` a fourth when absent.
+    pub step: Option<Duration>,
+}
+
+impl FindRate {
+    /// `p99 within 10 ms`.
+    pub fn label(&self) -> String {
+        self.bounds.iter().map(Bound::to_string).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// How long each step is on this machine's clock, in a study that measures cells for `duration`.
+    pub fn step(&self, duration: Duration) -> Duration {
+        self.step.unwrap_or_else(|| (duration / STEPS_OF_A_DURATION).max(MIN_STEP))
+    }
+
+    /// How long the search takes on this machine's clock at least.
+    pub fn shortest(&self, duration: Duration, time: f64) -> Duration {
+        let step = self.step(duration);
+        StepTimes::of(step).whole() * self.search(step, time).fewest_steps()
+    }
+
+    /// What is looked for by such steps.
+    pub fn search(&self, step: Duration, time: f64) -> SearchSpec {
+        let step_s = step.as_secs_f64() / time;
+        let from_per_s = self.from_per_s.unwrap_or_else(|| {
+            // One step is enough to see that it holds.
+            let fewest = self.bounds.iter().map(Bound::fewest_operations).max().unwrap_or(0);
+            let least = DEFAULT_FROM_PER_S.max((fewest as f64 / step_s).ceil());
+            least.min(self.to_per_s.unwrap_or(*RATES_PER_S.end()))
+        });
+        let search = SearchSpec {
+            most_per_s: self.to_per_s.unwrap_or((from_per_s * DEFAULT_TO).min(*RATES_PER_S.end())),
+            within: self.within,
+            ..SearchSpec::new(self.bounds.clone(), from_per_s)
+        };
+        search.with_steps_of(step_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rate_is_one_that_a_step_can_judge() {
+        let wanted = |quantile, from_per_s, to_per_s| FindRate {
+            bounds: vec![Bound { quantile, limit_ns: 1_000_000 }],
+            from_per_s,
+            to_per_s,
+            within: 0.05,
+            step: None,
+        };
+        let ends = |wanted: FindRate, duration_s: u64, time: f64| {
+            let step = wanted.step(Duration::from_secs(duration_s));
+            let search = wanted.search(step, time);
+            assert_eq!(search.problems(), Vec::<String>::new());
+            (step.as_secs(), search.from_per_s, search.most_per_s)
+        };
+        assert_eq!(ends(wanted(0.99, None, None), 60, 1.0), (15, 100.0, 1e6));
+        // 2,703 operations show something of p99.9.
+        assert_eq!(ends(wanted(0.999, None, None), 60, 1.0), (15, 181.0, 1.81e6));
+        assert_eq!(ends(wanted(0.999, None, None), 1, 8.0), (1, 21_624.0, 216_240_000.0));
+        assert_eq!(ends(wanted(0.999, Some(10.0), Some(500.0)), 60, 8.0), (15, 10.0, 500.0));
+        assert_eq!(ends(wanted(0.999, None, Some(500.0)), 60, 8.0), (15, 500.0, 500.0));
+    }
+}

@@ -1,0 +1,60 @@
+//! From the text of a study to its sections: whatever can be told from one section alone is told here.
+
+mod devices;
+mod execution;
+mod fault;
+mod find_rate;
+mod jobs;
+mod layers;
+mod media_files;
+mod pool;
+mod pool_file;
+mod rate;
+mod short;
+mod sites;
+mod storage;
+mod storage_site;
+mod system;
+mod visibility;
+mod workload;
+
+use underlay_config::{Diagnostics, Section};
+
+pub(super) use fault::FaultSite;
+pub(super) use media_files::{Media, ReadFile};
+pub use pool_file::read_pool_file;
+pub(super) use short::Short;
+pub(super) use sites::Sites;
+pub(super) use storage_site::StorageSite;
+pub(super) use system::{SystemSite, check_settings};
+pub(super) use workload::WorkloadSite;
+
+/// A study as it was written, before its parts are held against each other.
+pub(super) struct Sections {
+    /// `None` only after a mistake.
+    pub name: Option<String>,
+    pub title: Option<String>,
+    /// Those of the full study.
+    pub sites: Sites,
+    pub short: Short,
+}
+
+/// Reads all sections of a document, whatever mistakes there are in them.
+pub(super) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Diagnostics) -> Sections {
+    let name = root.require("name", "name = \"hdd-or-nvme\"", findings);
+    let name = name.and_then(|field| field.name(findings));
+    let title = root.take("title").and_then(|field| field.text("a string", findings));
+    let baseline = root.take("baseline").and_then(|field| field.text("the name of a storage", findings));
+    let systems = system::read(root, findings);
+    let (storage_names, storages) = storage::read(root, media, findings);
+    let workloads = workload::read(root, findings);
+    let faults = fault::read(root, findings);
+    let run = execution::read_run(root, findings);
+    let scale = execution::read_scale(root, findings);
+    let short = short::read(root, &workloads, findings);
+    let reference = execution::read_reference(root, findings);
+    root.finish(findings);
+    let sites =
+        Sites { baseline, scale, run, reference, systems, storage_names, storages, workloads, faults };
+    Sections { name, title: title.map(|title| title.value), sites, short }
+}

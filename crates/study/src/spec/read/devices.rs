@@ -1,0 +1,155 @@
+//! What storages and pools have in common: devices of media, how they begin, the file system above them.
+
+use underlay_config::units::rounded_bytes;
+use underlay_config::{Diagnostic, Diagnostics, Field, Spanned};
+use underlay_storage::stack::InitialState;
+
+use super::media_files::Media;
+use crate::spec::model::{DeviceSpec, Filesystem, Layout};
+
+/// One pacer serves all devices of a storage; beyond this the host is what would be measured.
+pub(in crate::spec) const MAX_DEVICES: u32 = 64;
+/// More directories on one volume than any study has had use for.
+pub(in crate::spec) const MAX_DIRECTORIES: u32 = 64;
+
+/// Steady unless told: what a device does on its first day is rarely what is asked.
+pub(in crate::spec) fn read_initial(
+    field: Option<Field<'_>>,
+    findings: &mut Diagnostics,
+) -> Option<InitialState> {
+    let Some(field) = field else { return Some(InitialState::Steady) };
+    field.word(&["steady", "fresh"], findings).map(|word| match word.value {
+        "fresh" => InitialState::Fresh,
+        _ => InitialState::Steady,
+    })
+}
+
+pub(in crate::spec) fn read_filesystem(
+    field: Option<Field<'_>>,
+    findings: &mut Diagnostics,
+) -> Option<Filesystem> {
+    let Some(field) = field else { return Some(Filesystem::Xfs) };
+    field.word(&["xfs", "ext4"], findings).map(|word| match word.value {
+        "ext4" => Filesystem::Ext4,
+        _ => Filesystem::Xfs,
+    })
+}
+
+pub(in crate::spec) fn read_devices(
+    field: &Field<'_>,
+    layout: Option<Layout>,
+    media: &Media<'_>,
+    findings: &mut Diagnostics,
+) -> Option<Vec<DeviceSpec>> {
+    if !field.is_array() {
+        field.mismatch("an array of devices, as in `[{ medium = \"hdd-7200-sata\", count = 6 }]`", findings);
+        return None;
+    }
+    let elements = field.one_or_many(findings);
+    let mut devices: Vec<Spanned<DeviceSpec>> = Vec::new();
+    for element in &elements {
+        if let Some(device) = read_device(element, layout, media, findings) {
+            devices.push(Spanned::new(device, element.span.clone()));
+        }
+    }
+    if let (Some(Layout::Mirror), [only]) = (layout, devices.as_slice())
+        && only.value.count == 1
+    {
+        findings.push(Diagnostic::error(
+            only.span.clone(),
+            "a mirror of one device",
+            "expected two or more, as in `count = 2`",
+        ));
+        return None;
+    }
+    let total = devices.iter().fold(0, |sum: u32, device| sum.saturating_add(device.value.count));
+    if total > MAX_DEVICES {
+        let message = format!("{} are {total} devices", field.place);
+        findings.push(Diagnostic::error(
+            field.span.clone(),
+            message,
+            format!("expected at most {MAX_DEVICES} in one storage"),
+        ));
+        return None;
+    }
+    let layout_word = match layout {
+        Some(Layout::Stripe { .. } | Layout::Split { .. }) => "stripe",
+        Some(Layout::Mirror) => "mirror",
+        Some(Layout::Jbod) | None => "",
+    };
+    if let (false, Some(first)) = (layout_word.is_empty(), devices.first()) {
+        let shape = |device: &DeviceSpec| {
+            (device.medium.name.clone(), device.capacity_bytes.unwrap_or(device.medium.capacity_bytes()))
+        };
+        for other in devices.iter().filter(|other| shape(&other.value) != shape(&first.value)) {
+            findings.push(
+                Diagnostic::error(
+                    other.span.clone(),
+                    format!("the devices of a {layout_word} are not equal"),
+                    "expected the same medium and capacity",
+                )
+                .with_context(first.span.clone(), "as here")
+                .with_help(
+                    format!("a {layout_word} goes at the pace of its slowest device; layout = \"jbod\" keeps them apart"),
+                ),
+            );
+        }
+    }
+    let complete = !devices.is_empty() && devices.len() == elements.len();
+    complete.then(|| devices.into_iter().map(|device| device.value).collect())
+}
+
+fn read_device(
+    element: &Field<'_>,
+    layout: Option<Layout>,
+    media: &Media<'_>,
+    findings: &mut Diagnostics,
+) -> Option<DeviceSpec> {
+    let mut section = element.section(format!("an element of {}", element.place), findings)?;
+    let medium = section.require("medium", "medium = \"hdd-7200-sata\"", findings);
+    let count = section.take("count").map(|field| field.count(1..=MAX_DEVICES, findings));
+    let capacity = section.take("capacity").map(|field| field.bytes(findings));
+    let may_be_larger = section.take("larger_than_medium").map(|field| field.boolean(findings));
+    let directories = section.take("directories");
+    let title = section.title.clone();
+    section.finish(findings);
+
+    let directories = match directories {
+        None => 1,
+        Some(field) if layout == Some(Layout::Jbod) => field.count(1..=MAX_DIRECTORIES, findings)?.value,
+        Some(field) => {
+            let message = format!("{} goes with layout = \"jbod\" alone", field.place);
+            findings.push(
+                Diagnostic::error(field.key_span, message, "this device is one of a volume, or of a pool")
+                    .with_help("layout = \"split\" shows one volume over all devices as several directories"),
+            );
+            return None;
+        }
+    };
+    let medium = media.find(&medium?, findings)?;
+    let count = match count {
+        Some(count) => count?.value,
+        None => 1,
+    };
+    let capacity_bytes = match capacity {
+        Some(capacity) => {
+            let capacity = capacity?;
+            let may_be_larger = may_be_larger.is_some_and(|larger| larger == Some(true));
+            if capacity.value > medium.capacity_bytes() && !may_be_larger {
+                let message = format!("`capacity` in {title} is larger than its medium");
+                let label = format!("\"{}\" has {}", medium.name, rounded_bytes(medium.capacity_bytes()));
+                let finding = Diagnostic::error(capacity.span, message, label);
+                findings.push(
+                    finding
+                        .with_help(
+                            "several make more: `count`. For a device that no shop has, say `larger_than_medium = true`",
+                        ),
+                );
+                return None;
+            }
+            Some(capacity.value)
+        }
+        None => None,
+    };
+    Some(DeviceSpec { medium, count, capacity_bytes, directories })
+}

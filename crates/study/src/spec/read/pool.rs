@@ -1,0 +1,195 @@
+//! `[pool.NAME]`, and storages that are volumes of one.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, closest, sections_of};
+
+use super::devices::{read_devices, read_filesystem, read_initial};
+use super::layers::LayerFields;
+use super::media_files::Media;
+use super::storage_site::StorageSite;
+use crate::spec::model::{PoolSpec, PoolVolume, StorageSource, StorageSpec, Transport};
+
+/// The pools of a study, and which of them are used.
+pub(in crate::spec) struct Pools {
+    sites: Vec<PoolSite>,
+    /// All of them, also those that could not be read.
+    names: Vec<String>,
+}
+
+struct PoolSite {
+    spec: PoolSpec,
+    key_span: Range<usize>,
+    devices_span: Range<usize>,
+    is_used: Cell<bool>,
+}
+
+/// Reads `[pool.NAME]` sections, of which there may be none.
+pub(in crate::spec) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Diagnostics) -> Pools {
+    let Some(field) = root.take("pool") else { return Pools { sites: Vec::new(), names: Vec::new() } };
+    let sections = sections_of(&field, "pool", "shared", findings);
+    let names = sections.iter().map(|(name, _)| name.clone()).collect();
+    let sites = sections
+        .into_iter()
+        .filter_map(|(name, section)| read_pool(name, section, media, findings))
+        .collect();
+    Pools { sites, names }
+}
+
+fn read_pool(
+    name: String,
+    mut section: Section<'_>,
+    media: &Media<'_>,
+    findings: &mut Diagnostics,
+) -> Option<PoolSite> {
+    let key_span = section.span.clone();
+    let devices =
+        section.require("devices", "devices = [{ medium = \"nvme-9300-max\", count = 8 }]", findings);
+    let initial = section.take("initial");
+    section.finish(findings);
+    let initial = read_initial(initial, findings);
+    let field = devices?;
+    // Volumes are cut from whatever there is: devices need not be equal.
+    let devices = read_devices(&field, None, media, findings)?;
+    Some(PoolSite {
+        spec: PoolSpec { name, devices, initial: initial? },
+        key_span,
+        devices_span: field.span,
+        is_used: Cell::new(false),
+    })
+}
+
+impl Pools {
+    /// Notes pools that no storage is of.
+    pub fn note_unused(&self, findings: &mut Diagnostics) {
+        for site in self.sites.iter().filter(|site| !site.is_used.get()) {
+            let message = format!("no storage is of [pool.{}]", site.spec.name);
+            let label = "it is of no use in this study";
+            findings.push(Diagnostic::note(site.key_span.clone(), message, label).with_help(format!(
+                "`pool = \"{}\"` in a [storage.NAME] makes that a volume of it",
+                site.spec.name
+            )));
+        }
+    }
+
+    fn find(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<&PoolSite> {
+        let name = field.text("the name of a pool", findings)?;
+        if let Some(site) = self.sites.iter().find(|site| site.spec.name == name.value) {
+            site.is_used.set(true);
+            return Some(site);
+        }
+        if self.names.contains(&name.value) {
+            // It has been reported already what is wrong with it.
+            return None;
+        }
+        let message = format!("there is no pool \"{}\"", name.value.escape_debug());
+        let names = self.names.iter().map(String::as_str);
+        findings.push(match closest(&name.value, names) {
+            Some(meant) => Diagnostic::error(name.span, message, format!("did you mean \"{meant}\"?")),
+            None if self.names.is_empty() => {
+                Diagnostic::error(name.span, message, "expected a section [pool.NAME] of that name")
+            }
+            None => {
+                let known = format!("expected one of {}", self.names.join(", "));
+                Diagnostic::error(name.span, message, known)
+            }
+        });
+        None
+    }
+}
+
+/// The keys of a storage that is a volume, as they were found.
+pub(in crate::spec) struct VolumeFields<'a> {
+    pub pool: Option<Field<'a>>,
+    transport: Option<Field<'a>>,
+    capacity: Option<Field<'a>>,
+    mirror: Option<Field<'a>>,
+}
+
+impl<'a> VolumeFields<'a> {
+    pub fn take(section: &mut Section<'a>) -> Self {
+        VolumeFields {
+            pool: section.take("pool"),
+            transport: section.take("transport"),
+            capacity: section.take("capacity"),
+            mirror: section.take("mirror"),
+        }
+    }
+
+    /// Refuses what only a volume of a pool has.
+    pub fn refuse(&self, findings: &mut Diagnostics) {
+        for field in [&self.transport, &self.capacity, &self.mirror].into_iter().flatten() {
+            let message = format!("{} goes with `pool` alone", field.place);
+            let finding =
+                Diagnostic::error(field.key_span.clone(), message, "this storage is no volume of a pool");
+            findings.push(match field.key.as_str() {
+                "capacity" => finding
+                    .with_help("a device's own stands in `devices = [{ medium = ..., capacity = ... }]`"),
+                "mirror" => finding.with_help("layout = \"mirror\" keeps everything on every device"),
+                _ => finding,
+            });
+        }
+    }
+}
+
+/// A storage that is a volume of a pool for each server.
+pub(in crate::spec) fn read_volume(
+    name: String,
+    title: &str,
+    fields: VolumeFields<'_>,
+    layers: LayerFields<'_>,
+    filesystem: Option<Field<'_>>,
+    pools: &Pools,
+    findings: &mut Diagnostics,
+) -> Option<StorageSite> {
+    let field = fields.pool?;
+    let pool = pools.find(&field, findings);
+    let transport = match fields.transport {
+        Some(transport) => transport.word(&["nvme-tcp"], findings).map(|_| Transport::NvmeTcp),
+        None => Some(Transport::NvmeTcp),
+    };
+    let capacity_span = fields.capacity.as_ref().map(|capacity| capacity.span.clone());
+    let capacity = match fields.capacity {
+        Some(capacity) => capacity.bytes(findings).map(|bytes| bytes.value),
+        None => {
+            let message = format!("`capacity` is missing in {title}");
+            let label = "expected the size of each server's volume, as in `capacity = \"4 TB\"`";
+            findings.push(Diagnostic::error(field.span.clone(), message, label));
+            None
+        }
+    };
+    let mirror = fields.mirror.map_or(Some(false), |mirror| mirror.boolean(findings));
+    let layers = layers.read_of_volume(findings);
+    let filesystem = read_filesystem(filesystem, findings);
+    let (pool, capacity_bytes, mirror, (compress, link)) = (pool?, capacity?, mirror?, layers?);
+    let source = StorageSource::Volume(PoolVolume {
+        pool: pool.spec.clone(),
+        transport: transport?,
+        capacity_bytes,
+        compress,
+        mirror,
+        link,
+        filesystem: filesystem?,
+    });
+    Some(StorageSite {
+        spec: StorageSpec { name, source, settings: Default::default() },
+        source_span: capacity_span.unwrap_or_else(|| field.span.clone()),
+        layout_span: field.span,
+        cache_span: None,
+        pool_span: Some(pool.devices_span.clone()),
+        settings: Default::default(),
+        settings_span: 0..0,
+    })
+}
+
+impl PoolVolume {
+    /// Unscaled bytes of the pool's devices, of which each copy of a mirror takes its part.
+    pub fn pool_bytes(&self) -> u64 {
+        let each = self.pool.devices.iter().map(|device| {
+            let bytes = device.capacity_bytes.unwrap_or(device.medium.capacity_bytes());
+            bytes.saturating_mul(u64::from(device.count))
+        });
+        each.fold(0, u64::saturating_add)
+    }
+}

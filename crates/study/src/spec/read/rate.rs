@@ -1,0 +1,99 @@
+//! `rate`: what is offered to a system in one cell. One rate, rates that follow one another, or as much as it takes.
+
+use std::time::Duration;
+
+use underlay_config::{Diagnostics, Field, Spanned};
+
+use crate::spec::model::rate::RATES_PER_S;
+use crate::spec::model::{ChangingRate, Rate};
+
+/// Each step is to have two intervals of the time series at least.
+const MAX_STEPS: usize = 20;
+
+pub(in crate::spec) fn read_rates(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<Rate>> {
+    const EXPECTED: &str = "\"max\" or a number of operations per second above zero";
+    field.list(findings, |element, findings| {
+        let span = element.span.clone();
+        if element.is_table() {
+            return read_changing(element, findings).map(|rate| Spanned::new(Rate::Changing(rate), span));
+        }
+        if element.as_text() == Some("max") {
+            return Some(Spanned::new(Rate::Max, span));
+        }
+        match element.as_number() {
+            Some(rate) if RATES_PER_S.contains(&rate) => return Some(Spanned::new(Rate::Steady(rate), span)),
+            Some(_) => element.invalid(format!("expected {EXPECTED}"), findings),
+            None if element.as_text().is_some() => element.invalid(format!("expected {EXPECTED}"), findings),
+            None => element.mismatch(EXPECTED, findings),
+        }
+        None
+    })
+}
+
+fn read_changing(element: &Field<'_>, findings: &mut Diagnostics) -> Option<ChangingRate> {
+    let mut section = element.section(element.place.clone(), findings)?;
+    let (ramp, over) = (section.take("ramp"), section.take("over"));
+    let (steps, each) = (section.take("steps"), section.take("each"));
+    section.finish(findings);
+    match (ramp, steps) {
+        (Some(ramp), None) => {
+            refuse(each, "expected `over`, how long the ramp takes", findings);
+            let (rates, over) = (read_each(&ramp, findings), read_length(over, findings)?);
+            let rates = rates?;
+            let [from_per_s, to_per_s] = *rates.as_slice() else {
+                ramp.invalid("expected two rates, as in `ramp = [1_000, 50_000]`", findings);
+                return None;
+            };
+            Some(ChangingRate::Ramp { from_per_s, to_per_s, over })
+        }
+        (None, Some(steps)) => {
+            refuse(over, "expected `each`, how long each step takes", findings);
+            let (rates_per_s, each) = (read_each(&steps, findings), read_length(each, findings)?);
+            let rates_per_s = rates_per_s?;
+            if !(2..=MAX_STEPS).contains(&rates_per_s.len()) {
+                let expected = format!("expected two to {MAX_STEPS} rates, as in `steps = [1_000, 2_000]`");
+                steps.invalid(expected, findings);
+                return None;
+            }
+            Some(ChangingRate::Steps { rates_per_s, each })
+        }
+        _ => {
+            element.invalid("expected either `ramp = [1_000, 50_000]` or `steps = [1_000, 2_000]`", findings);
+            None
+        }
+    }
+}
+
+/// A length that belongs to the other kind.
+fn refuse(length: Option<Field<'_>>, expected: &str, findings: &mut Diagnostics) {
+    if let Some(length) = length {
+        length.invalid(expected, findings);
+    }
+}
+
+/// Rates in their order; the same one may come again.
+fn read_each(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<f64>> {
+    let mut rates = Vec::new();
+    for element in field.one_or_many(findings) {
+        match element.as_number() {
+            Some(rate) if RATES_PER_S.contains(&rate) => rates.push(rate),
+            Some(_) => {
+                element.invalid("expected a number of operations per second above zero", findings);
+                return None;
+            }
+            None => {
+                element.mismatch("a number of operations per second above zero", findings);
+                return None;
+            }
+        }
+    }
+    (!rates.is_empty()).then_some(rates)
+}
+
+/// `None` after a mistake.
+fn read_length(field: Option<Field<'_>>, findings: &mut Diagnostics) -> Option<Option<Duration>> {
+    match field {
+        None => Some(None),
+        Some(field) => field.duration(false, findings).map(|length| Some(length.value)),
+    }
+}

@@ -1,0 +1,42 @@
+//! The sections of a study that could be read, each with the places that later checks point at.
+
+use underlay_config::Spanned;
+use underlay_record::{ReferenceTable, Scale};
+
+use super::execution::RunSite;
+use super::fault::FaultSite;
+use super::storage_site::StorageSite;
+use super::system::SystemSite;
+use super::workload::WorkloadSite;
+
+/// The sections of a study that could be read, with their places.
+#[derive(Clone)]
+pub(in crate::spec) struct Sites {
+    pub baseline: Option<Spanned<String>>,
+    pub scale: Spanned<Scale>,
+    pub run: RunSite,
+    pub reference: Option<Spanned<ReferenceTable>>,
+    pub systems: Vec<SystemSite>,
+    /// All of them, also those that could not be read.
+    pub storage_names: Vec<String>,
+    pub storages: Vec<StorageSite>,
+    pub workloads: Vec<WorkloadSite>,
+    pub faults: Vec<FaultSite>,
+}
+
+impl Sites {
+    /// The baseline, which a study with one storage need not name.
+    pub fn baseline_name(&self) -> Option<String> {
+        match (&self.baseline, self.storage_names.as_slice()) {
+            (Some(baseline), _) => Some(baseline.value.clone()),
+            (None, [only]) => Some(only.clone()),
+            (None, _) => None,
+        }
+    }
+
+    /// Whether a system keeps a part of what it stores there, so that it is no storage to be compared.
+    pub fn is_for_a_role(&self, storage: &StorageSite) -> bool {
+        let mut named = self.systems.iter().flat_map(|system| system.roles.values());
+        named.any(|name| name.value == storage.spec.name)
+    }
+}

@@ -1,0 +1,345 @@
+//! `[storage.NAME]`: modelled devices put together, a volume of a pool, or real paths.
+
+use std::path::PathBuf;
+
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, named_sections};
+use underlay_storage::catalogue::{LayoutPreset, PresetLayout, find_layout};
+use underlay_storage::stack::InitialState;
+
+use super::devices::{MAX_DIRECTORIES, read_devices, read_filesystem, read_initial};
+use super::layers::LayerFields;
+use super::media_files::Media;
+use super::pool;
+use super::pool::{Pools, VolumeFields};
+use super::storage_site::StorageSite;
+use super::system::SettingsSite;
+use crate::spec::model::{DeviceSpec, Filesystem, Layers, Layout, StorageSource, StorageSpec};
+
+/// What Linux's software RAID takes when it is not told (mdadm(8), `--chunk`).
+const CHUNK_DEFAULT_BYTES: u64 = 512 << 10;
+const MIN_CHUNK_BYTES: u64 = 4 << 10;
+const MAX_CHUNK_BYTES: u64 = 16 << 20;
+
+/// The names of all storages, and those of them that are described without a mistake.
+pub(in crate::spec) fn read(
+    root: &mut Section<'_>,
+    media: &Media<'_>,
+    findings: &mut Diagnostics,
+) -> (Vec<String>, Vec<StorageSite>) {
+    let pools = pool::read(root, media, findings);
+    let sections = named_sections(root, "storage", "hdd", findings);
+    let names = sections.iter().map(|(name, _)| name.clone()).collect();
+    let sites = sections
+        .into_iter()
+        .filter_map(|(name, mut section)| {
+            let own =
+                section.take("system").map(|field| (field.key_span.clone(), read_system(&field, findings)));
+            let mut site = read_storage(name, section, media, &pools, findings)?;
+            if let Some((span, settings)) = own {
+                site.spec.settings =
+                    settings.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
+                (site.settings, site.settings_span) = (settings, span);
+            }
+            Some(site)
+        })
+        .collect();
+    pools.note_unused(findings);
+    (names, sites)
+}
+
+/// `system`: whatever it holds is held against the study's systems later.
+fn read_system(field: &Field<'_>, findings: &mut Diagnostics) -> SettingsSite {
+    let Some(mut section) = field.section(field.place.clone(), findings) else { return SettingsSite::new() };
+    let fields = section.take_rest();
+    fields
+        .into_iter()
+        .filter_map(|field| Some((field.key.clone(), (field.setting(findings)?, field.key_span))))
+        .collect()
+}
+
+fn read_storage(
+    name: String,
+    mut section: Section<'_>,
+    media: &Media<'_>,
+    pools: &Pools,
+    findings: &mut Diagnostics,
+) -> Option<StorageSite> {
+    let key_span = section.span.clone();
+    let preset_field = section.take("preset");
+    let devices_field = section.take("devices");
+    let paths_field = section.take("paths");
+    let elsewhere_field = section.take("elsewhere");
+    let layout_field = section.take("layout");
+    let chunk_field = section.take("chunk");
+    let directories_field = section.take("directories");
+    let layer_fields = LayerFields::take(&mut section);
+    let volume_fields = VolumeFields::take(&mut section);
+    let initial_field = section.take("initial");
+    let filesystem_field = section.take("filesystem");
+    let title = section.title.clone();
+    section.finish(findings);
+
+    if let Some(preset) = &preset_field {
+        let described = [&devices_field, &paths_field, &layout_field, &chunk_field, &directories_field];
+        if let Some(field) = described.into_iter().flatten().next() {
+            let message = format!("{} does not go with `preset`", field.place);
+            let finding = Diagnostic::error(field.key_span.clone(), message, "the preset says it already");
+            findings.push(finding.with_context(preset.span.clone(), "as this one does"));
+            return None;
+        }
+    }
+    if let Some(field) = &elsewhere_field {
+        let fields = [
+            preset_field,
+            devices_field,
+            paths_field,
+            layout_field,
+            chunk_field,
+            directories_field,
+            initial_field,
+            filesystem_field,
+            volume_fields.pool,
+        ];
+        return read_elsewhere(
+            name,
+            field,
+            fields.into_iter().flatten().chain(layer_fields.into_fields()),
+            findings,
+        );
+    }
+    if let Some(pool) = &volume_fields.pool {
+        let described = [
+            (&preset_field, "the pool has the devices"),
+            (&devices_field, "the pool has the devices"),
+            (&paths_field, "a volume is modelled, and this is real"),
+            (&layout_field, "the volume server puts devices together"),
+            (&chunk_field, "the volume server puts devices together"),
+            (&directories_field, "a volume is one directory"),
+            (&initial_field, "it stands in the pool's section"),
+        ];
+        let mut is_sound = true;
+        for (field, why) in described {
+            let Some(field) = field else { continue };
+            let message = format!("{} does not go with `pool`", field.place);
+            let finding = Diagnostic::error(field.key_span.clone(), message, why);
+            findings.push(finding.with_context(pool.span.clone(), "a volume of this pool"));
+            is_sound = false;
+        }
+        return is_sound
+            .then(|| {
+                let (layers, volume) = (layer_fields, volume_fields);
+                pool::read_volume(name, &title, volume, layers, filesystem_field, pools, findings)
+            })
+            .flatten();
+    }
+    volume_fields.refuse(findings);
+    match (devices_field, paths_field) {
+        (None, None) if preset_field.is_some() => {
+            let field = preset_field?;
+            let preset = read_preset(&field, findings);
+            let layers = layer_fields.read(media, findings);
+            let initial = read_initial(initial_field, findings);
+            let filesystem = read_filesystem(filesystem_field, findings);
+            let (devices, layout) = preset?;
+            let source = StorageSource::Modelled {
+                devices,
+                layout,
+                layers: layers?,
+                initial: initial?,
+                filesystem: filesystem?,
+            };
+            let cache_span = layer_fields.cache_span();
+            Some(StorageSite::new(name, source, field.span.clone(), field.span, cache_span))
+        }
+        (None, None) => {
+            let message = format!("{title} says neither `devices`, `preset`, `pool` nor `paths`");
+            let label = "expected `devices = [{ medium = \"hdd-7200-sata\" }]` or `paths = [\"/mnt/disk\"]`";
+            findings.push(Diagnostic::error(key_span, message, label));
+            None
+        }
+        (Some(devices), Some(paths)) => {
+            let message = format!("{title} is modelled and real at once");
+            findings.push(
+                Diagnostic::error(paths.key_span, message, "expected either `devices` or `paths`")
+                    .with_context(devices.key_span, "modelled here")
+                    .with_help("make two storages of it: they can then be compared"),
+            );
+            None
+        }
+        (None, Some(paths)) => {
+            let modelled_only =
+                [layout_field, chunk_field, directories_field, initial_field, filesystem_field];
+            for field in modelled_only.into_iter().flatten().chain(layer_fields.into_fields()) {
+                let message = format!("{} does not go with `paths`", field.place);
+                findings.push(
+                    Diagnostic::error(field.key_span, message, "real directories are used as they are")
+                        .with_help("leave it out, or describe modelled `devices` instead"),
+                );
+            }
+            let source = read_paths(&paths, findings)?;
+            Some(StorageSite::new(name, source, paths.span.clone(), paths.span, None))
+        }
+        (Some(devices), None) => {
+            let layout_span = layout_field.as_ref().map_or(devices.span.clone(), |field| field.span.clone());
+            let layout = read_layout(layout_field, chunk_field, directories_field, findings);
+            let layers = layer_fields.read(media, findings);
+            let initial = read_initial(initial_field, findings);
+            let filesystem = read_filesystem(filesystem_field, findings);
+            let source_span = devices.span.clone();
+            let devices = read_devices(&devices, layout, media, findings)?;
+            let source = StorageSource::Modelled {
+                devices,
+                layout: layout?,
+                layers: layers?,
+                initial: initial?,
+                filesystem: filesystem?,
+            };
+            let cache_span = layer_fields.cache_span();
+            Some(StorageSite::new(name, source, source_span, layout_span, cache_span))
+        }
+    }
+}
+
+/// The storage of a cluster that runs already: told in words, since nothing here has a hand in it.
+fn read_elsewhere<'a>(
+    name: String,
+    field: &Field<'a>,
+    others: impl Iterator<Item = Field<'a>>,
+    findings: &mut Diagnostics,
+) -> Option<StorageSite> {
+    let words = field.text("what the cluster's storage is, as in \"two NVMe drives a node\"", findings)?;
+    for other in others {
+        let message = format!("{} does not go with `elsewhere`", other.place);
+        let label = "the cluster runs already, on what it has";
+        findings.push(Diagnostic::error(other.key_span, message, label));
+    }
+    let source = StorageSource::Elsewhere(words.value);
+    Some(StorageSite::new(name, source, words.span.clone(), words.span, None))
+}
+
+/// A layout of the catalogue by its name.
+fn read_preset(field: &Field<'_>, findings: &mut Diagnostics) -> Option<(Vec<DeviceSpec>, Layout)> {
+    let name = field.text("the name of a layout, as in \"accumulo-hdd\"", findings)?;
+    match find_layout(&name.value) {
+        Ok(preset) => Some(devices_of(&preset)),
+        Err(unknown) => {
+            let message = format!("unknown layout \"{}\"", name.value.escape_debug());
+            let label = match unknown.suggestions.first() {
+                Some(meant) => format!("did you mean \"{meant}\"?"),
+                None => "expected a layout of the catalogue".to_owned(),
+            };
+            let finding = Diagnostic::error(name.span, message, label);
+            findings.push(finding.with_help("`underlay media list` shows the layouts below the media"));
+            None
+        }
+    }
+}
+
+fn devices_of(preset: &LayoutPreset) -> (Vec<DeviceSpec>, Layout) {
+    let devices = preset.media().map(|(medium, count)| DeviceSpec {
+        medium,
+        count,
+        capacity_bytes: None,
+        directories: 1,
+    });
+    let layout = match preset.layout {
+        PresetLayout::Stripe { chunk_bytes } => Layout::Stripe { chunk_bytes },
+        PresetLayout::Jbod => Layout::Jbod,
+        PresetLayout::Mirror => Layout::Mirror,
+        PresetLayout::Split { chunk_bytes, directories } => Layout::Split { chunk_bytes, directories },
+    };
+    (devices.collect(), layout)
+}
+
+impl StorageSpec {
+    /// A layout of the catalogue on devices of so many bytes each, or as large as their media if those are smaller.
+    pub fn of_layout(preset: &LayoutPreset, device_bytes: u64, initial: InitialState) -> StorageSpec {
+        let (mut devices, layout) = devices_of(preset);
+        for device in &mut devices {
+            device.capacity_bytes = Some(device_bytes.min(device.medium.capacity_bytes()));
+        }
+        let (layers, filesystem) = (Layers::default(), Filesystem::Xfs);
+        let source = StorageSource::Modelled { devices, layout, layers, initial, filesystem };
+        StorageSpec { name: preset.name.clone(), source, settings: Default::default() }
+    }
+}
+
+fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSource> {
+    let paths = field.list(findings, |element, findings| {
+        let text = element.text("a directory, as in \"/mnt/disk\"", findings)?;
+        if text.value.trim().is_empty() || text.value.contains('\0') {
+            element.invalid("expected a directory, as in \"/mnt/disk\"", findings);
+            return None;
+        }
+        Some(Spanned::new(PathBuf::from(text.value), text.span))
+    });
+    (!paths.is_empty()).then(|| StorageSource::Paths(paths.into_iter().map(|path| path.value).collect()))
+}
+
+fn read_layout(
+    layout: Option<Field<'_>>,
+    chunk: Option<Field<'_>>,
+    directories: Option<Field<'_>>,
+    findings: &mut Diagnostics,
+) -> Option<Layout> {
+    let layout = match layout {
+        Some(field) => Some(field.word(&["stripe", "jbod", "mirror", "split"], findings)?),
+        None => None,
+    };
+    let word = layout.as_ref().map_or("stripe", |layout| layout.value);
+    // Where a key of another layout stands, the layout is what the reader should look at.
+    let foreign = |field: &Field<'_>, why: &str, findings: &mut Diagnostics| {
+        let message = format!("{} does not go with layout \"{word}\"", field.place);
+        let finding = Diagnostic::error(field.key_span.clone(), message, why);
+        findings.push(match &layout {
+            Some(layout) => finding.with_context(layout.span.clone(), layout_meaning(word)),
+            None => finding.with_help("layout = \"split\" shows one volume as several directories"),
+        });
+    };
+    if let (Some(field), false) = (&directories, word == "split") {
+        foreign(field, "each volume is one directory", findings);
+        return None;
+    }
+    if let (Some(field), true) = (&chunk, matches!(word, "jbod" | "mirror")) {
+        foreign(field, "nothing is striped", findings);
+        return None;
+    }
+    let chunk_bytes = chunk.as_ref().map(|field| read_chunk(field, findings));
+    let chunk_bytes = chunk_bytes.unwrap_or(Some(CHUNK_DEFAULT_BYTES));
+    match word {
+        "jbod" => Some(Layout::Jbod),
+        "mirror" => Some(Layout::Mirror),
+        "split" => {
+            let Some(field) = directories else {
+                let span = layout.map_or(0..0, |layout| layout.span);
+                findings.push(Diagnostic::error(
+                    span,
+                    "layout \"split\" without `directories`",
+                    "expected a number of directories beside it, as in `directories = 10`",
+                ));
+                return None;
+            };
+            let directories = field.count(1..=MAX_DIRECTORIES, findings)?.value;
+            Some(Layout::Split { chunk_bytes: chunk_bytes?, directories })
+        }
+        _ => Some(Layout::Stripe { chunk_bytes: chunk_bytes? }),
+    }
+}
+
+fn layout_meaning(word: &str) -> &'static str {
+    match word {
+        "jbod" => "each device is a directory of its own",
+        "mirror" => "each device holds everything",
+        "split" => "one volume, shown as several directories",
+        _ => "one volume over all devices",
+    }
+}
+
+fn read_chunk(field: &Field<'_>, findings: &mut Diagnostics) -> Option<u64> {
+    let bytes = field.bytes(findings)?.value;
+    if !bytes.is_power_of_two() || !(MIN_CHUNK_BYTES..=MAX_CHUNK_BYTES).contains(&bytes) {
+        field.invalid("expected a power of two from \"4 KiB\" to \"16 MiB\"", findings);
+        return None;
+    }
+    Some(bytes)
+}

@@ -1,0 +1,75 @@
+//! A storage as it was read, with the places that later checks point at.
+
+use std::ops::Range;
+
+use super::system::SettingsSite;
+use crate::spec::model::{Layout, StorageSource, StorageSpec};
+
+/// A storage with the places that later checks point at.
+#[derive(Clone)]
+pub(in crate::spec) struct StorageSite {
+    pub spec: StorageSpec,
+    /// `devices` or `paths`.
+    pub source_span: Range<usize>,
+    /// `layout` where it is written, else `devices`.
+    pub layout_span: Range<usize>,
+    pub cache_span: Option<Range<usize>>,
+    /// The devices of the pool that it is a volume of.
+    pub pool_span: Option<Range<usize>>,
+    /// `system`: settings that hold on this storage, with their places.
+    pub settings: SettingsSite,
+    pub settings_span: Range<usize>,
+}
+
+impl StorageSite {
+    pub fn new(
+        name: String,
+        source: StorageSource,
+        source_span: Range<usize>,
+        layout_span: Range<usize>,
+        cache_span: Option<Range<usize>>,
+    ) -> Self {
+        StorageSite {
+            spec: StorageSpec { name, source, settings: Default::default() },
+            source_span,
+            layout_span,
+            cache_span,
+            pool_span: None,
+            settings: SettingsSite::new(),
+            settings_span: 0..0,
+        }
+    }
+
+    /// Unscaled capacities of the volumes that a server will see; empty for real paths.
+    pub fn volumes_bytes(&self) -> Vec<u64> {
+        let (devices, layout) = match &self.spec.source {
+            StorageSource::Modelled { devices, layout, .. } => (devices, layout),
+            StorageSource::Volume(volume) => return vec![volume.capacity_bytes],
+            StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return Vec::new(),
+        };
+        let each = devices.iter().flat_map(|device| {
+            let bytes = device.capacity_bytes.unwrap_or(device.medium.capacity_bytes());
+            std::iter::repeat_n(bytes, device.count as usize)
+        });
+        match layout {
+            Layout::Stripe { .. } | Layout::Split { .. } => vec![each.fold(0, u64::saturating_add)],
+            Layout::Mirror => each.min().into_iter().collect(),
+            Layout::Jbod => each.collect(),
+        }
+    }
+
+    /// How many directories a system will get.
+    pub fn directories(&self) -> usize {
+        match &self.spec.source {
+            StorageSource::Modelled { layout: Layout::Split { directories, .. }, .. } => {
+                *directories as usize
+            }
+            StorageSource::Modelled { layout: Layout::Jbod, devices, .. } => {
+                devices.iter().map(|device| device.count as usize * device.directories as usize).sum()
+            }
+            StorageSource::Modelled { .. } | StorageSource::Volume(_) => self.volumes_bytes().len(),
+            StorageSource::Paths(paths) => paths.len(),
+            StorageSource::Elsewhere(_) => 1,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `[system.NAME]`: a data system, its memory and its own settings.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use underlay_config::{Diagnostic, Diagnostics, Section, Spanned, closest, named_sections};
+use underlay_systems::system::{Capabilities, System};
+
+use crate::spec::model::SystemSpec;
+
+/// More nodes than anyone starts on one host.
+const MAX_NODES: u32 = 1024;
+/// The budget of a system that keeps nothing and names none.
+const NO_MEMORY_BYTES: u64 = 64 << 20;
+/// Each has processes, a storage and a budget of its own on this one machine.
+pub(in crate::spec) const MAX_SERVERS: u32 = 64;
+/// The keys of a system's section that are the study's own.
+const OWN_KEYS: [&str; 5] = ["kind", "memory", "fixed_memory", "nodes", "servers"];
+
+/// A system with the places that later checks point at.
+#[derive(Clone)]
+pub(in crate::spec) struct SystemSite {
+    pub spec: SystemSpec,
+    pub key_span: Range<usize>,
+    pub memory_span: Range<usize>,
+    /// `servers` where it is written.
+    pub servers_span: Option<Range<usize>>,
+    /// The storages that it names for parts of what it stores, by role.
+    pub roles: BTreeMap<&'static str, Spanned<String>>,
+    /// Absent when the kind is not known, which has been reported.
+    pub capabilities: Option<Capabilities>,
+}
+
+pub(in crate::spec) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Vec<SystemSite> {
+    named_sections(root, "system", "rocksdb", findings)
+        .into_iter()
+        .filter_map(|(name, section)| read_system(name, section, findings))
+        .collect()
+}
+
+fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostics) -> Option<SystemSite> {
+    let key_span = section.span.clone();
+    let kind = match section.take("kind") {
+        Some(field) => field.text("the name of a system", findings),
+        None => Some(Spanned::new(name.clone(), key_span.clone())),
+    };
+    // What keeps nothing needs no memory for it.
+    let found = kind.as_ref().and_then(|kind| underlay_systems::find(&kind.value));
+    let keeps_nothing = found.is_some_and(|system| system.capabilities().keeps_nothing);
+    let memory = match section.has("memory") {
+        false if keeps_nothing => {
+            section.take("memory");
+            Some(Spanned::new(NO_MEMORY_BYTES, key_span.clone()))
+        }
+        _ => {
+            section.require("memory", "memory = \"2 GiB\"", findings).and_then(|field| field.bytes(findings))
+        }
+    };
+    let fixed_memory = match section.take("fixed_memory") {
+        Some(field) => field.bytes(findings).map(|fixed| fixed.value),
+        None => Some(0),
+    };
+    let nodes = match section.take("nodes") {
+        Some(field) => field.count(1..=MAX_NODES, findings),
+        None => Some(Spanned::new(1, key_span.clone())),
+    };
+    let servers = section.take("servers").map(|field| field.count(1..=MAX_SERVERS, findings));
+    let system = kind.as_ref().and_then(|kind| find_system(kind, findings));
+    let mut roles = BTreeMap::new();
+    for &(role, _) in system.map_or(&[][..], |system| system.capabilities().roles) {
+        let name = section.take(role).and_then(|field| field.text("the name of a storage", findings));
+        roles.extend(name.map(|name| (role, name)));
+    }
+    let settings = read_own_settings(system, section, findings);
+
+    let (kind, nodes) = (kind?, nodes?);
+    let (servers, servers_span) = match servers {
+        Some(servers) => servers.map(|servers| (servers.value, Some(servers.span)))?,
+        None => (1, None),
+    };
+    if let Some(system) = system
+        && nodes.value != 1
+        && !system.capabilities().many_nodes
+    {
+        findings.push(Diagnostic::error(
+            nodes.span,
+            format!("{} runs inside one process, so it has one node", system.name()),
+            "expected 1",
+        ));
+    }
+    let (memory, fixed_memory_bytes) = (memory?, fixed_memory?);
+    Some(SystemSite {
+        spec: SystemSpec {
+            name,
+            kind: kind.value,
+            memory_bytes: memory.value,
+            fixed_memory_bytes,
+            nodes: nodes.value,
+            servers,
+            roles: roles.iter().map(|(role, name)| ((*role).to_owned(), name.value.clone())).collect(),
+            settings: settings.into_iter().map(|(key, (value, _))| (key, value)).collect(),
+        },
+        key_span,
+        servers_span,
+        roles,
+        memory_span: memory.span,
+        capabilities: system.map(System::capabilities),
+    })
+}
+
+/// What someone may well ask for: its name, and what can be had in its place.
+fn planned(kind: &str) -> Option<(&'static str, &'static str)> {
+    match kind.to_ascii_lowercase().as_str() {
+        "spark" => Some((
+            "Spark",
+            "the layouts `spark-ceph-node` and `spark-shuffle` describe its published storage; `hadoop` runs shuffles on them",
+        )),
+        "oracle-nosql" | "oraclenosql" | "oracle" | "kvstore" => Some((
+            "Oracle NoSQL",
+            "studies/oracle-nosql-flash.toml sets `rocksdb` beside its published figures",
+        )),
+        _ => None,
+    }
+}
+
+fn find_system(kind: &Spanned<String>, findings: &mut Diagnostics) -> Option<&'static dyn System> {
+    let found = underlay_systems::find(&kind.value);
+    if found.is_none() {
+        let names = underlay_systems::names();
+        let list = format!("expected one of {}", names.join(", "));
+        if let Some((name, why)) = planned(&kind.value) {
+            let message = format!("Underlay does not run {name} yet");
+            findings.push(Diagnostic::error(kind.span.clone(), message, list).with_help(why));
+            return None;
+        }
+        let message = format!("unknown system `{}`", kind.value.escape_debug());
+        findings.push(match closest(&kind.value, names.iter().copied()) {
+            Some(meant) => Diagnostic::error(kind.span.clone(), message, format!("did you mean `{meant}`?"))
+                .with_help(list),
+            None => Diagnostic::error(kind.span.clone(), message, list)
+                .with_help("a section may have any name if `kind` says which system it is"),
+        });
+    }
+    found
+}
+
+/// Settings as they were written: `key -> (value, where)`.
+pub(in crate::spec) type SettingsSite = BTreeMap<String, (String, Range<usize>)>;
+
+/// The remaining keys of a system's section.
+fn read_own_settings(
+    system: Option<&'static dyn System>,
+    mut section: Section<'_>,
+    findings: &mut Diagnostics,
+) -> SettingsSite {
+    let Some(system) = system else {
+        let fields = section.take_rest();
+        return fields
+            .into_iter()
+            .filter_map(|field| Some((field.key.clone(), (field.setting(findings)?, field.span))))
+            .collect();
+    };
+    let roles = system.capabilities().roles.iter().map(|&(role, _)| role);
+    let own_keys: Vec<&'static str> = OWN_KEYS.into_iter().chain(roles).collect();
+    let settings = read_settings(system, &own_keys, &mut section, findings);
+    check_settings(system, &settings, &section.title, &section.span, findings);
+    settings
+}
+
+/// The keys of a section that are none of `own_keys`: settings of the system.
+fn read_settings(
+    system: &'static dyn System,
+    own_keys: &[&'static str],
+    section: &mut Section<'_>,
+    findings: &mut Diagnostics,
+) -> SettingsSite {
+    let known: Vec<&'static str> = system.capabilities().settings.iter().map(|&(name, _)| name).collect();
+    let mut settings = BTreeMap::new();
+    for field in section.take_rest() {
+        if !known.contains(&field.key.as_str()) {
+            let all: Vec<_> = own_keys.iter().chain(&known).copied().collect();
+            let message = format!("unknown key `{}` in {}", field.key, section.title);
+            let expected = format!("expected one of {}", all.join(", "));
+            findings.push(Diagnostic::unknown_key(
+                field.key_span,
+                message,
+                &field.key,
+                all.iter().copied(),
+                expected,
+            ));
+            continue;
+        }
+        if let Some(value) = field.setting(findings) {
+            settings.insert(field.key, (value, field.span));
+        }
+    }
+    settings
+}
+
+/// What the system itself says of values; `span` is for a setting that is not written down.
+pub(in crate::spec) fn check_settings(
+    system: &dyn System,
+    settings: &SettingsSite,
+    title: &str,
+    span: &Range<usize>,
+    findings: &mut Diagnostics,
+) {
+    let values = settings.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
+    for (key, expected) in system.check_settings(&values) {
+        let span = settings.get(&key).map_or_else(|| span.clone(), |(_, span)| span.clone());
+        let message = format!("wrong value for `{key}` in {title}");
+        findings.push(Diagnostic::error(span, message, expected));
+    }
+}

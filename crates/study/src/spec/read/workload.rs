@@ -1,0 +1,406 @@
+//! `[workload.NAME]`: YCSB mixes over one shape of record, or batch jobs.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, named_sections, units};
+use underlay_systems::system::Visibility;
+use underlay_workload::properties::{self, Origin, Properties, Scope};
+use underlay_workload::{Arrivals, Mix, RequestDistribution, Workload};
+
+use super::jobs::JobSite;
+use super::{find_rate, jobs, rate, visibility};
+use crate::spec::model::{DataSize, FindRate, KEY_BYTES, Rate, WorkloadSpec};
+
+const MAX_THREADS: u32 = 1024;
+const MAX_FIELDS: u32 = 1000;
+const MAX_FIELD_BYTES: u32 = 1 << 20;
+const MAX_LABEL: usize = 24;
+
+/// CoreWorkload properties that a study says in words of its own, and where.
+const PROPERTIES_WITH_A_KEY: [(&str, &str); 18] = [
+    ("recordcount", "`records` or `data`"),
+    ("insertcount", "`records` or `data`"),
+    ("insertstart", "`records` or `data`"),
+    ("fieldcount", "`record = { fields = ... }`"),
+    ("fieldlength", "`record = { bytes = ... }`"),
+    ("requestdistribution", "`distribution`"),
+    ("threadcount", "`threads`"),
+    ("target", "`rate`"),
+    ("operationcount", "`duration` in [run]"),
+    ("maxexecutiontime", "`duration` in [run]"),
+    ("warmupexecutiontime", "`warmup` in [run]"),
+    ("db", "a section [system.NAME]"),
+    ("readproportion", "`mixes`"),
+    ("updateproportion", "`mixes`"),
+    ("insertproportion", "`mixes`"),
+    ("scanproportion", "`mixes`"),
+    ("readmodifywriteproportion", "`mixes`"),
+    ("deleteproportion", "`mixes`"),
+];
+
+/// How much data, before it is known what a record holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::spec) enum Amount {
+    Records(u64),
+    Data { bytes: u64, label: String },
+}
+
+impl Amount {
+    fn same(&self, other: &Amount) -> bool {
+        match (self, other) {
+            (Amount::Data { bytes, .. }, Amount::Data { bytes: others, .. }) => bytes == others,
+            _ => self == other,
+        }
+    }
+
+    pub fn records(&self, record_bytes: u64) -> u64 {
+        match self {
+            Amount::Records(records) => *records,
+            Amount::Data { bytes, .. } => (bytes.saturating_add(record_bytes / 2) / record_bytes).max(1),
+        }
+    }
+}
+
+/// A workload with the places that later checks point at. A list may be empty only after a mistake.
+#[derive(Clone)]
+pub(in crate::spec) struct WorkloadSite {
+    pub name: String,
+    pub key_span: Range<usize>,
+    /// Batch jobs; `jobs` may then be empty only after a mistake.
+    pub is_batch: bool,
+    pub jobs: Vec<JobSite>,
+    pub mixes: Vec<Spanned<&'static str>>,
+    pub distributions: Vec<Spanned<&'static str>>,
+    pub threads: Vec<Spanned<u32>>,
+    pub rates: Vec<Spanned<Rate>>,
+    pub arrivals: Arrivals,
+    pub find_rate: Option<Spanned<FindRate>>,
+    pub amounts: Vec<Spanned<Amount>>,
+    pub fields: u32,
+    pub field_bytes: u32,
+    pub properties: BTreeMap<String, String>,
+    pub visibility: Option<Spanned<Visibility>>,
+    pub scan_filter: Option<Spanned<String>>,
+    pub compact_at: Option<f64>,
+}
+
+impl WorkloadSite {
+    /// Batch jobs, which have nothing of what requests have.
+    fn batch(name: String, key_span: Range<usize>, jobs: Vec<JobSite>) -> Self {
+        WorkloadSite {
+            name,
+            key_span,
+            is_batch: true,
+            jobs,
+            mixes: Vec::new(),
+            distributions: Vec::new(),
+            threads: Vec::new(),
+            rates: Vec::new(),
+            arrivals: Arrivals::default(),
+            find_rate: None,
+            amounts: Vec::new(),
+            fields: 0,
+            field_bytes: 0,
+            properties: BTreeMap::new(),
+            visibility: None,
+            scan_filter: None,
+            compact_at: None,
+        }
+    }
+
+    /// Whether anything of it runs.
+    pub fn is_empty(&self) -> bool {
+        self.mixes.is_empty() && self.jobs.is_empty()
+    }
+
+    pub fn record_bytes(&self) -> u64 {
+        KEY_BYTES + u64::from(self.fields) * u64::from(self.field_bytes)
+    }
+
+    /// The share of a value that repeats: the property, or the generator's own.
+    pub fn compressibility(&self) -> f64 {
+        let written = self.properties.get("compressibility").and_then(|share| share.parse().ok());
+        written.unwrap_or_else(|| Workload::new(1, 1, 1).compressibility)
+    }
+
+    pub fn into_spec(self) -> WorkloadSpec {
+        fn values<T>(list: Vec<Spanned<T>>) -> Vec<T> {
+            list.into_iter().map(|spanned| spanned.value).collect()
+        }
+        let record_bytes = self.record_bytes();
+        WorkloadSpec {
+            name: self.name,
+            jobs: self.jobs.into_iter().map(|job| job.spec).collect(),
+            mixes: self.mixes.iter().map(|mix| mix.value.to_owned()).collect(),
+            distributions: self.distributions.iter().map(|given| given.value.to_owned()).collect(),
+            threads: values(self.threads),
+            rates: values(self.rates),
+            arrivals: self.arrivals,
+            find_rate: self.find_rate.map(|wanted| wanted.value),
+            sizes: values(self.amounts)
+                .into_iter()
+                .map(|amount| DataSize {
+                    records: amount.records(record_bytes),
+                    label: match amount {
+                        Amount::Data { label, .. } => Some(label),
+                        Amount::Records(_) => None,
+                    },
+                })
+                .collect(),
+            fields: self.fields,
+            field_bytes: self.field_bytes,
+            properties: self.properties,
+            visibility: self.visibility.map(|visibility| visibility.value),
+            scan_filter: self.scan_filter.map(|filter| filter.value),
+            compact_at: self.compact_at,
+        }
+    }
+}
+
+pub(in crate::spec) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Vec<WorkloadSite> {
+    named_sections(root, "workload", "ycsb", findings)
+        .into_iter()
+        .map(|(name, section)| read_workload(name, section, findings))
+        .collect()
+}
+
+fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnostics) -> WorkloadSite {
+    let key_span = section.span.clone();
+    let kind = section.take("kind").and_then(|field| field.word(&["ycsb", "jobs"], findings));
+    // A section that names jobs has said what it is.
+    if kind.map_or_else(|| section.has("jobs"), |kind| kind.value == "jobs") {
+        let jobs = jobs::read(&mut section, findings);
+        section.finish(findings);
+        return WorkloadSite::batch(name, key_span, jobs);
+    }
+    let (fields, field_bytes) = read_record(&mut section, findings).unwrap_or((10, 100));
+    let records = section.take("records");
+    let data = section.take("data");
+    let amounts = match (records, data) {
+        (Some(records), Some(data)) => {
+            let message = format!("{} gives its amount of data twice", section.title);
+            findings.push(
+                Diagnostic::error(data.key_span, message, "expected either `records` or `data`")
+                    .with_context(records.key_span, "given here already"),
+            );
+            Vec::new()
+        }
+        (Some(records), None) => read_records(&records, findings),
+        (None, Some(data)) => read_data(&data, findings),
+        (None, None) => {
+            let message = format!("{} does not say how much data there is", section.title);
+            let label = "expected `records = 2_000_000` or `data = \"256 GB\"` here";
+            findings.push(Diagnostic::error(key_span.clone(), message, label));
+            Vec::new()
+        }
+    };
+    let mixes = section
+        .require("mixes", "mixes = [\"a\", \"b\", \"c\"]", findings)
+        .map(|field| read_mixes(&field, findings))
+        .unwrap_or_default();
+    let distributions =
+        section.take("distribution").map(|field| read_distributions(&field, findings)).unwrap_or_default();
+    let threads = section
+        .require("threads", "threads = 8", findings)
+        .map(|field| read_threads(&field, findings))
+        .unwrap_or_default();
+    let rates = match section.take("rate") {
+        Some(field) => rate::read_rates(&field, findings),
+        None => vec![Spanned::new(Rate::Max, key_span.clone())],
+    };
+    let find_rate = read_find_rate(&mut section, &rates, &mixes, findings);
+    let arrivals = read_arrivals(&mut section, &rates, find_rate.is_some(), findings);
+    let properties =
+        section.take("properties").map(|field| read_properties(&field, findings)).unwrap_or_default();
+    let visibility = visibility::read(&mut section, findings);
+    let scan_filter =
+        section.take("scan_filter").and_then(|field| field.text("a regular expression", findings));
+    let compact_at = section.take("compact_at").and_then(|field| jobs::read_share(&field, findings));
+    section.finish(findings);
+    WorkloadSite {
+        name,
+        key_span,
+        is_batch: false,
+        jobs: Vec::new(),
+        mixes,
+        distributions,
+        threads,
+        rates,
+        arrivals,
+        find_rate,
+        amounts,
+        fields,
+        field_bytes,
+        properties,
+        visibility,
+        scan_filter,
+        compact_at,
+    }
+}
+
+fn read_record(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<(u32, u32)> {
+    let field = section.take("record")?;
+    let mut record = field.section(format!("`record` in {}", section.title), findings)?;
+    let fields = record
+        .require("fields", "fields = 10", findings)
+        .and_then(|field| field.count(1..=MAX_FIELDS, findings));
+    let bytes = record
+        .require("bytes", "bytes = 100", findings)
+        .and_then(|field| field.count(1..=MAX_FIELD_BYTES, findings));
+    record.finish(findings);
+    Some((fields?.value, bytes?.value))
+}
+
+pub(in crate::spec) fn read_mixes(
+    field: &Field<'_>,
+    findings: &mut Diagnostics,
+) -> Vec<Spanned<&'static str>> {
+    field.list(findings, |element, findings| element.word(&Mix::NAMES, findings))
+}
+
+pub(in crate::spec) fn read_distributions(
+    field: &Field<'_>,
+    findings: &mut Diagnostics,
+) -> Vec<Spanned<&'static str>> {
+    field.list(findings, |element, findings| {
+        element.word(&RequestDistribution::ALL.map(RequestDistribution::name), findings)
+    })
+}
+
+pub(in crate::spec) fn read_threads(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<u32>> {
+    field.list(findings, |element, findings| element.count(1..=MAX_THREADS, findings))
+}
+
+/// A rate is given or found, and mixes that end with their records have none.
+fn read_find_rate(
+    section: &mut Section<'_>,
+    rates: &[Spanned<Rate>],
+    mixes: &[Spanned<&'static str>],
+    findings: &mut Diagnostics,
+) -> Option<Spanned<FindRate>> {
+    let wanted = find_rate::read(section, findings)?;
+    if rates.iter().any(|rate| rate.value != Rate::Max) {
+        let message = format!("{} has a rate, and looks for one", section.title);
+        findings.push(Diagnostic::error(
+            wanted.span.clone(),
+            message,
+            "expected either `rate` or `find_rate`",
+        ));
+    }
+    for mix in mixes.iter().filter(|mix| matches!(mix.value, "load" | "delete")) {
+        let message = format!("mix \"{}\" ends with its records, so it has no rate to be found", mix.value);
+        let label = "expected a section of its own, without `find_rate`";
+        findings.push(Diagnostic::error(mix.span.clone(), message, label));
+    }
+    Some(wanted)
+}
+
+/// Only operations of a rate arrive: a closed loop sends the next one when the last is answered.
+fn read_arrivals(
+    section: &mut Section<'_>,
+    rates: &[Spanned<Rate>],
+    is_found: bool,
+    findings: &mut Diagnostics,
+) -> Arrivals {
+    let Some(field) = section.take("arrivals") else { return Arrivals::default() };
+    let Some(word) = field.word(&Arrivals::ALL.map(Arrivals::name), findings) else {
+        return Arrivals::default();
+    };
+    if !is_found && !rates.is_empty() && rates.iter().all(|rate| rate.value == Rate::Max) {
+        let message = format!("{} says how operations arrive, and has no rate", section.title);
+        findings.push(Diagnostic::error(
+            field.key_span.clone(),
+            message,
+            "expected `rate = 5_000` beside it",
+        ));
+    }
+    Arrivals::parse(word.value).unwrap_or_default()
+}
+
+pub(in crate::spec) fn read_records(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<Amount>> {
+    field.list(findings, |element, findings| {
+        let records = element.whole(1..=u64::MAX, findings)?;
+        Some(Spanned::new(Amount::Records(records.value), records.span))
+    })
+}
+
+pub(in crate::spec) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<Amount>> {
+    let mut amounts: Vec<Spanned<Amount>> = Vec::new();
+    for element in field.one_or_many(findings) {
+        let Some(bytes) = element.bytes(findings) else { continue };
+        let label = element.as_text().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        // Labels become parts of file names; nobody writes a size this long.
+        let label = if label.len() > MAX_LABEL { units::format_bytes(bytes.value) } else { label };
+        let amount = Amount::Data { bytes: bytes.value, label };
+        match amounts.iter().find(|earlier| earlier.value.same(&amount)) {
+            Some(earlier) => findings.push(
+                Diagnostic::error(
+                    bytes.span,
+                    format!("{} has the same size twice", field.place),
+                    "again here",
+                )
+                .with_context(earlier.span.clone(), "first here"),
+            ),
+            None => amounts.push(Spanned::new(amount, bytes.span)),
+        }
+    }
+    amounts
+}
+
+/// Why a property that the generator understands means nothing in a study.
+fn without_place(property: &str) -> Option<String> {
+    match properties::known(property)?.scope {
+        Scope::Workload => None,
+        Scope::Output => Some("it is of YCSB's output, and a study keeps a record instead".to_owned()),
+        Scope::Nothing(reason) => Some(format!("it changes nothing: {reason}")),
+    }
+}
+
+fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    let mut spans = BTreeMap::new();
+    let Some(mut section) = field.section(field.place.clone(), findings) else {
+        return values;
+    };
+    let owned = |name: &str| PROPERTIES_WITH_A_KEY.iter().find(|(with_a_key, _)| *with_a_key == name);
+    let of_the_workload = properties::KNOWN.iter().filter(|known| known.scope == Scope::Workload);
+    let known: Vec<&str> =
+        of_the_workload.map(|known| known.name).filter(|name| owned(name).is_none()).collect();
+    for property in section.take_rest() {
+        if let Some((_, key)) = owned(&property.key) {
+            let message = format!("property `{}` is set elsewhere", property.key);
+            findings.push(Diagnostic::error(property.key_span, message, format!("expected {key} instead")));
+        } else if let Some(problem) = without_place(&property.key) {
+            let message = format!("property `{}` has no place in a study", property.key);
+            findings.push(Diagnostic::error(property.key_span, message, problem));
+        } else if !known.contains(&property.key.as_str()) {
+            let message = format!("unknown CoreWorkload property `{}`", property.key);
+            let list = format!("expected one of {}", known.join(", "));
+            findings.push(Diagnostic::unknown_key(
+                property.key_span,
+                message,
+                &property.key,
+                known.iter().copied(),
+                list,
+            ));
+        } else if let Some(value) = property.scalar(findings) {
+            spans.insert(property.key.clone(), property.span);
+            values.insert(property.key, value);
+        }
+    }
+    // The generator reads them in the end, so it is asked what it makes of them.
+    let mut asked = Properties::new();
+    for (name, value) in &values {
+        asked.add(name, value, Origin::Argument(name.clone()));
+    }
+    for mistake in asked.workload().err().into_iter().flat_map(|mistakes| mistakes.0) {
+        let span = match &mistake.origin {
+            Origin::Argument(name) => spans.get(name).cloned(),
+            Origin::File { .. } => None,
+        };
+        let message = format!("wrong value in {}", field.place);
+        findings.push(Diagnostic::error(span.unwrap_or(field.span.clone()), message, mistake.problem));
+    }
+    values
+}

@@ -1,0 +1,311 @@
+//! Who may touch what at the same time, without a thread that waits: whoever has to wait is called later.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::{Mutex, MutexGuard};
+
+/// A part of something that can be claimed.
+pub trait Region: Clone + Send {
+    fn overlaps(&self, other: &Self) -> bool;
+}
+
+/// Numbered units.
+impl Region for Range<u64> {
+    fn overlaps(&self, other: &Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
+
+/// Any of 64 parts, one a bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts(pub u64);
+
+impl Region for Parts {
+    fn overlaps(&self, other: &Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Together with others that only look.
+    Shared,
+    Exclusive,
+}
+
+/// Grants claims on regions of things, each known by a key. Shared claims overlap each other, exclusive ones nothing.
+/// Claims that overlap are granted in the order in which they were asked for.
+///
+/// Keys are hashed the same way in every process, so that a simulation can be repeated.
+pub struct Claims<K, R, S = BuildHasherDefault<DefaultHasher>>
+where
+    K: Copy + Eq + Hash,
+    R: Region,
+    S: BuildHasher + Default,
+{
+    shards: Box<[Shard<K, R, S>]>,
+}
+
+type Shard<K, R, S> = Mutex<HashMap<K, Holders<K, R, S>, S>>;
+type Start<K, R, S> = Box<dyn FnOnce(Claim<K, R, S>) + Send>;
+
+/// The claims on one thing; it is forgotten with the last of them.
+struct Holders<K, R, S>
+where
+    K: Copy + Eq + Hash,
+    R: Region,
+    S: BuildHasher + Default,
+{
+    next_id: u64,
+    granted: Vec<(u64, Wish<R>)>,
+    waiting: VecDeque<(Wish<R>, Start<K, R, S>)>,
+}
+
+#[derive(Clone)]
+struct Wish<R> {
+    region: R,
+    access: Access,
+}
+
+impl<R: Region> Wish<R> {
+    fn excludes(&self, other: &Wish<R>) -> bool {
+        let both_shared = self.access == Access::Shared && other.access == Access::Shared;
+        !both_shared && self.region.overlaps(&other.region)
+    }
+}
+
+/// A granted claim; dropping it gives the region back, and starts who waited for it.
+pub struct Claim<K, R, S = BuildHasherDefault<DefaultHasher>>
+where
+    K: Copy + Eq + Hash,
+    R: Region,
+    S: BuildHasher + Default,
+{
+    claims: Arc<Claims<K, R, S>>,
+    key: K,
+    region: R,
+    id: u64,
+}
+
+impl<K, R, S> Claim<K, R, S>
+where
+    K: Copy + Eq + Hash,
+    R: Region,
+    S: BuildHasher + Default,
+{
+    pub fn region(&self) -> &R {
+        &self.region
+    }
+}
+
+impl<K, R, S> Default for Claims<K, R, S>
+where
+    K: Copy + Eq + Hash,
+    R: Region,
+    S: BuildHasher + Default,
+{
+    fn default() -> Self {
+        Claims::with_shards(1)
+    }
+}
+
+impl<K, R, S> Claims<K, R, S>
+where
+    K: Copy + Eq + Hash,
+    R: Region,
+    S: BuildHasher + Default,
+{
+    /// Many shards, each under a lock of its own, serve many threads that claim different things.
+    pub fn with_shards(count: usize) -> Self {
+        Claims { shards: (0..count.max(1)).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Whether nobody holds or waits for anything.
+    pub fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+    }
+
+    fn shard(&self, key: K) -> MutexGuard<'_, HashMap<K, Holders<K, R, S>, S>> {
+        let index = match self.shards.len() {
+            1 => 0,
+            count => S::default().hash_one(key) as usize % count,
+        };
+        self.shards[index].lock()
+    }
+
+    /// Calls `start` once nobody holds or waits for anything in the way: perhaps before this returns.
+    pub fn claim(
+        self: &Arc<Self>,
+        key: K,
+        region: R,
+        access: Access,
+        start: impl FnOnce(Claim<K, R, S>) + Send + 'static,
+    ) {
+        let id = {
+            let mut shard = self.shard(key);
+            let holders = shard.entry(key).or_default();
+            let wish = Wish { region: region.clone(), access };
+            let mut ahead = holders.granted.iter().map(|(_, wish)| wish);
+            let mut waiting = holders.waiting.iter().map(|(wish, _)| wish);
+            if ahead.any(|other| other.excludes(&wish)) || waiting.any(|other| other.excludes(&wish)) {
+                holders.waiting.push_back((wish, Box::new(start)));
+                return;
+            }
+            holders.grant(wish)
+        };
+        start(Claim { claims: Arc::clone(self), key, region, id });
+    }
+}
+
+impl<K, R, S> Default for Holders<K, R, S>
+where
+    K: Copy + Eq + Hash,
+    R: Region,
+    S: BuildHasher + Default,
+{
+    fn default() -> Self {
+        Holders { next_id: 0, granted: Vec::new(), waiting: VecDeque::new() }
+    }
+}
+
+impl<K, R, S> Holders<K, R, S>
+where
+    K: Copy + Eq + Hash,
+    R: Region,
+    S: BuildHasher + Default,
+{
+    fn grant(&mut self, wish: Wish<R>) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.granted.push((id, wish));
+        id
+    }
+
+    /// Gives a claim back; who may begin now, in the order of asking.
+    fn give_back(&mut self, id: u64) -> Vec<(u64, R, Start<K, R, S>)> {
+        let mut started = Vec::new();
+        let Some(held) = self.granted.iter().position(|(granted, _)| *granted == id) else { return started };
+        let (_, freed) = self.granted.swap_remove(held);
+        let mut at = 0;
+        while at < self.waiting.len() {
+            let wish = &self.waiting[at].0;
+            let mut granted = self.granted.iter().map(|(_, wish)| wish);
+            let mut ahead = self.waiting.iter().take(at).map(|(wish, _)| wish);
+            // Whoever doesn't touch what was freed waits for something else.
+            let has_to_wait = !freed.excludes(wish)
+                || granted.any(|other| other.excludes(wish))
+                || ahead.any(|other| other.excludes(wish));
+            if has_to_wait {
+                at += 1;
+            } else if let Some((wish, start)) = self.waiting.remove(at) {
+                let region = wish.region.clone();
+                started.push((self.grant(wish), region, start));
+            }
+        }
+        started
+    }
+}
+
+impl<K, R, S> Drop for Claim<K, R, S>
+where
+    K: Copy + Eq + Hash,
+    R: Region,
+    S: BuildHasher + Default,
+{
+    fn drop(&mut self) {
+        let started = {
+            let mut shard = self.claims.shard(self.key);
+            let Some(holders) = shard.get_mut(&self.key) else { return };
+            let started = holders.give_back(self.id);
+            if holders.granted.is_empty() && holders.waiting.is_empty() {
+                shard.remove(&self.key);
+            }
+            started
+        };
+        for (id, region, start) in started {
+            start(Claim { claims: Arc::clone(&self.claims), key: self.key, region, id });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Held<R> = Arc<Mutex<Vec<(u32, Claim<u32, R>)>>>;
+
+    struct Book<R: Region> {
+        claims: Arc<Claims<u32, R>>,
+        held: Held<R>,
+    }
+
+    impl<R: Region + 'static> Book<R> {
+        fn new() -> Book<R> {
+            Book { claims: Arc::new(Claims::with_shards(4)), held: Held::default() }
+        }
+
+        fn ask(&self, name: u32, region: R, access: Access) {
+            let held = Arc::clone(&self.held);
+            self.claims.claim(7, region, access, move |claim| held.lock().push((name, claim)));
+        }
+
+        fn names(&self) -> Vec<u32> {
+            self.held.lock().iter().map(|(name, _)| *name).collect()
+        }
+
+        fn release(&self, name: u32) {
+            let claim = {
+                let mut held = self.held.lock();
+                let at = held.iter().position(|(held, _)| *held == name).unwrap();
+                held.remove(at)
+            };
+            drop(claim);
+        }
+    }
+
+    fn writers_exclude_and_readers_share_in_order_of_asking<R: Region + 'static>(regions: [R; 5]) {
+        let book = Book::new();
+        let [first, second, third, fourth, fifth] = regions;
+        book.ask(1, first, Access::Shared);
+        book.ask(2, second, Access::Shared);
+        book.ask(3, third, Access::Exclusive);
+        // Behind the writer, though it would go with the readers.
+        book.ask(4, fourth, Access::Shared);
+        book.ask(5, fifth, Access::Exclusive);
+        assert_eq!(book.names(), [1, 2, 5]);
+        book.release(1);
+        assert_eq!(book.names(), [2, 5]);
+        book.release(2);
+        assert_eq!(book.names(), [5, 3]);
+        book.release(3);
+        assert_eq!(book.names(), [5, 4]);
+        book.release(5);
+        book.release(4);
+        assert!(book.claims.is_empty(), "nothing is left of them");
+    }
+
+    #[test]
+    fn ranges_exclude_and_share_in_order_of_asking() {
+        writers_exclude_and_readers_share_in_order_of_asking([0..10, 5..15, 8..9, 8..20, 20..30]);
+    }
+
+    #[test]
+    fn parts_exclude_and_share_in_order_of_asking() {
+        let parts = [0b0011, 0b0110, 0b0010, 0b0010, 0b1000];
+        writers_exclude_and_readers_share_in_order_of_asking(parts.map(Parts));
+    }
+
+    #[test]
+    fn what_has_another_key_is_something_else() {
+        let claims: Arc<Claims<u32, Range<u64>>> = Arc::default();
+        let held: Held<Range<u64>> = Held::default();
+        for key in 0..3 {
+            let held = Arc::clone(&held);
+            claims.claim(key, 0..1, Access::Exclusive, move |claim| held.lock().push((key, claim)));
+        }
+        assert_eq!(held.lock().len(), 3);
+    }
+}

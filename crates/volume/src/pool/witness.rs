@@ -1,0 +1,59 @@
+//! A member as the pool uses it: a flush that fails is known beside the journal before anybody else hears of it.
+
+use std::sync::Arc;
+
+use underlay_storage::device::{BlockDevice, Completion, Done, Geometry, Request};
+
+use super::doubt::Doubt;
+use super::map::Outstanding;
+
+/// Keeps beside the journal that a flush of the member has failed, before anybody else hears of it.
+///
+/// The next process finds in its notes where data is that this one could not make durable. Linux takes the pages for clean, so
+/// it reads them and its flush succeeds: unless it writes them again, a power cut leaves a map that points to what was never
+/// written.
+pub struct Witness {
+    device: Arc<dyn BlockDevice>,
+    member: u8,
+    outstanding: Arc<Outstanding>,
+    doubt: Arc<Doubt>,
+}
+
+impl Witness {
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        member: u8,
+        doubt: Arc<Doubt>,
+        outstanding: &Arc<Outstanding>,
+    ) -> Witness {
+        Witness { device, member, outstanding: Arc::clone(outstanding), doubt }
+    }
+}
+
+impl BlockDevice for Witness {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        let is_flush = matches!(request, Request::Flush);
+        // A forced write is a flush as well on a device that has no other way to force it.
+        if !is_flush && !matches!(request, Request::Write { fua: true, .. }) {
+            return self.device.submit(request, done);
+        }
+        let (member, outstanding) = (self.member, Arc::clone(&self.outstanding));
+        let doubt = Arc::clone(&self.doubt);
+        // What was written again after the flush began, and what another one has lost meanwhile, it does not cover.
+        let (owed, failures) = (doubt.owes(), doubt.failures());
+        let answered = move |completion: Completion| {
+            if completion.is_err() {
+                doubt.note_failure();
+                outstanding.doubts.set(member, true);
+            } else if is_flush && !owed && doubt.failures() == failures {
+                outstanding.doubts.set(member, false);
+            }
+            done(completion);
+        };
+        self.device.submit(request, Box::new(answered));
+    }
+}
