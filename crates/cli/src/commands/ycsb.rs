@@ -18,13 +18,12 @@ use underlay_attach::{MemoryBudget, OwnFolder, Registry};
 use underlay_config::units;
 use underlay_files::{Access, Folder};
 use underlay_record::Measured;
-use underlay_report::quantity;
 use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System};
 use underlay_workload::client::ClientError;
 use underlay_workload::ycsb::{OutputOptions, RunFacts};
 use underlay_workload::{
-    Arrivals, Control, Mix, Origin, Properties, PropertyErrors, RatePart, RateProfile, RawLog, RunError,
-    RunSpec, Workload,
+    Arrivals, Control, Mix, Origin, Properties, PropertyErrors, RateProfile, RawLog, RunError, RunSpec,
+    Workload,
 };
 
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
