@@ -124,3 +124,43 @@ fn files(folder: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+#[test]
+fn completions_and_man_pages_know_the_commands() {
+    let playground = Playground::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stdout(&playground.output(&["completions", shell]));
+        assert!(script.contains("mount") && script.contains("find-rate"), "{shell}");
+    }
+    let made = playground.output(&["man", "pages"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    let pages = files(&playground.path("pages"));
+    for page in ["underlay.1", "underlay-new.1", "underlay-run.1", "underlay-volume-serve.1"] {
+        assert!(pages.iter().any(|one| one == page), "{page} is not among {pages:?}");
+    }
+    assert!(!pages.iter().any(|page| page.contains("engine")), "{pages:?}");
+}
+
+#[test]
+fn what_is_no_study_is_said_to_be_none() {
+    let playground = Playground::new();
+    let nothing = playground.output(&["run"]);
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(stderr(&nothing).contains("name a study"), "{}", stderr(&nothing));
+
+    let pipe = playground.path("pipe.toml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let refused = playground.output(&["check", "pipe.toml"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("it is a pipe"), "{}", stderr(&refused));
+
+    playground.output(&["new", "study"]);
+    let refused = playground.output(&["media", "check", "study.toml"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("underlay check study.toml"), "{}", stderr(&refused));
+
+    playground.write("file", "");
+    let refused = playground.output(&["mount", "hdd-7200-sata", "file"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("it is no directory"), "{}", stderr(&refused));
+}

@@ -30,18 +30,7 @@ pub fn man(folder: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Without the commands that underlay starts by itself, and without `help`, which `--help` is.
+/// Without `help`, which `--help` is.
 fn shown(command: clap::Command) -> clap::Command {
-    let mut without = command.clone().disable_help_subcommand(true);
-    let kept: Vec<clap::Command> =
-        command.get_subcommands().filter(|one| !one.is_hide_set()).map(|one| shown(one.clone())).collect();
-    for name in command.get_subcommands().map(|one| one.get_name().to_owned()).collect::<Vec<_>>() {
-        if !kept.iter().any(|one| one.get_name() == name) {
-            without = without.mut_subcommand(name, |hidden| hidden.hide(true));
-        }
-    }
-    for one in kept {
-        without = without.mut_subcommand(one.get_name().to_owned(), |_| one.clone());
-    }
-    without
+    command.disable_help_subcommand(true).mut_subcommands(shown)
 }

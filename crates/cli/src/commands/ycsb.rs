@@ -18,13 +18,11 @@ use underlay_attach::{OwnFolder, Registry};
 use underlay_config::units;
 use underlay_files::{Access, Folder};
 use underlay_record::Measured;
-use underlay_report::quantity;
 use underlay_study::session::{Enforcement, Outcome, Place, Session, SessionError};
 use underlay_systems::system::{Settings, StoragePaths, System};
 use underlay_workload::ycsb::{OutputOptions, RunFacts};
 use underlay_workload::{
-    Arrivals, Control, Mix, Origin, Properties, PropertyErrors, RatePart, RateProfile, RunError, RunSpec,
-    Workload,
+    Arrivals, Control, Mix, Origin, Properties, PropertyErrors, RateProfile, RunError, RunSpec, Workload,
 };
 
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
