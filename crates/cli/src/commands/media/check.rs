@@ -29,17 +29,17 @@ fn parse(file: &Path, text: &str) -> Result<Medium, Failure> {
 
 pub fn check(file: &Path) -> Result<ExitCode, Failure> {
     let text = text_of(file)?;
-    if is_layout(&text) {
-        let layout = LayoutPreset::parse(&file.display().to_string(), &text)
-            .map_err(|mistakes| Failure::Mistakes(mistakes.to_string()))?;
-        output::print(&format!("{}: no mistakes ({})", file.display(), layout.summary()));
-        return Ok(ExitCode::SUCCESS);
-    }
     if is_study(&text) {
         return Err(Failure::Mistake(format!(
             "{0} is a study, and no medium or layout: `underlay check {0}` checks it",
             file.display()
         )));
+    }
+    if is_layout(&text) {
+        let layout = LayoutPreset::parse(&file.display().to_string(), &text)
+            .map_err(|mistakes| Failure::Mistakes(mistakes.to_string()))?;
+        output::print(&format!("{}: no mistakes ({})", file.display(), layout.summary()));
+        return Ok(ExitCode::SUCCESS);
     }
     let medium = parse(file, &text)?;
     output::print(&format!("{}: no mistakes ({})", file.display(), medium.summary()));
