@@ -13,21 +13,23 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use advise::{AdviseArguments, AdviseCommand, SplitArguments};
-pub use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
-pub use new::NewArguments;
-pub use probing::{MeasureArguments, ServeArguments, VerifyArguments};
-pub use rate::RateArgument;
-pub use secrets::SecretArguments;
-pub use volume::{CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand};
-pub use worker::{TrustArguments, WorkerArguments, WorkersArguments};
+pub(crate) use advise::{AdviseArguments, AdviseCommand, SplitArguments};
+pub(crate) use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
+pub(crate) use new::NewArguments;
+pub(crate) use probing::{MeasureArguments, ServeArguments, VerifyArguments};
+pub(crate) use rate::RateArgument;
+pub(crate) use secrets::SecretArguments;
+pub(crate) use volume::{
+    CreateVolumeArguments, ServeVolumesArguments, VolumeArguments, VolumeCodec, VolumeCommand,
+};
+pub(crate) use worker::{TrustArguments, WorkerArguments, WorkersArguments};
 
 /// `0.2.0 (commit 1a2b3c4d5e6f, release build for x86_64-unknown-linux-gnu)`
 const VERSION: &str = env!("UNDERLAY_VERSION");
 
 /// How much a long-lived command logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogLevel {
+pub(crate) enum LogLevel {
     Error,
     Warn,
     Info,
@@ -48,13 +50,13 @@ Exit codes:
 /// What does different storage do to my data system?
 #[derive(Debug, Parser)]
 #[command(name = "underlay", version = VERSION, after_help = AFTER_HELP, max_term_width = 100)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Write a study to start from
     New(NewArguments),
     /// Run a study: every system on every storage under every workload, then compare
@@ -116,7 +118,7 @@ pub enum Command {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SchemaOf {
+pub(crate) enum SchemaOf {
     /// A study's file, for editors that complete and check what is typed
     Study,
     /// A cell's record, as `underlay run` writes it
@@ -132,7 +134,7 @@ pub enum SchemaOf {
 }
 
 #[derive(Debug, Args)]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     /// The study's file [default: studies/quickstart.toml where that is, with --resume the study that the run holds]
     pub study: Option<PathBuf>,
     /// Where to write the run: a directory that is new or empty [default: runs/NAME-TIME]
@@ -153,7 +155,7 @@ pub struct RunArguments {
 }
 
 #[derive(Debug, Args)]
-pub struct CheckArguments {
+pub(crate) struct CheckArguments {
     /// The study's file
     pub study: PathBuf,
     /// Check its short form
@@ -165,7 +167,7 @@ pub struct CheckArguments {
 }
 
 #[derive(Debug, Args)]
-pub struct ReportArguments {
+pub(crate) struct ReportArguments {
     /// The run's directory [default: the newest below runs/]; of two, each cell of the second is held against that of the first
     #[arg(num_args = 0..=2, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
@@ -184,7 +186,7 @@ pub struct ReportArguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum YcsbPhase {
+pub(crate) enum YcsbPhase {
     /// Insert the records
     Load,
     /// Run the mix on loaded records
@@ -192,7 +194,7 @@ pub enum YcsbPhase {
 }
 
 #[derive(Debug, Args)]
-pub struct YcsbArguments {
+pub(crate) struct YcsbArguments {
     pub phase: YcsbPhase,
     /// The system: rocksdb, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
     /// Hadoop runs jobs and no YCSB: it goes into a study
@@ -266,7 +268,7 @@ pub struct YcsbArguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum YcsbArrivals {
+pub(crate) enum YcsbArrivals {
     /// Evenly
     Constant,
     /// Independently of one another, so that bursts occur
@@ -275,13 +277,13 @@ pub enum YcsbArrivals {
 
 /// What a device went through before it is first used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Initial {
+pub(crate) enum Initial {
     Fresh,
     Steady,
 }
 
 #[derive(Debug, Args)]
-pub struct MountArguments {
+pub(crate) struct MountArguments {
     /// A medium of the catalogue, or several striped by 64 KiB: hdd-7200-sata, nvme-9300-maxx2; a layout of the catalogue:
     /// accumulo-hdd; a medium's file; with --storage a study's; or a volume of a server: nvme-tcp://127.0.0.1:4420/data
     #[arg(value_name = "MEDIUM[xN]")]
@@ -332,13 +334,13 @@ pub struct MountArguments {
 }
 
 #[derive(Debug, Args)]
-pub struct MediaArguments {
+pub(crate) struct MediaArguments {
     #[command(subcommand)]
     pub command: MediaCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum MediaCommand {
+pub(crate) enum MediaCommand {
     /// All media and layouts, a line each
     List {
         /// For scripts

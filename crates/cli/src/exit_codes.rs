@@ -8,21 +8,21 @@ use crate::output;
 
 /// It was done, but not all is well: a cell failed or could not run here (the records say why), operations failed, a medium is
 /// far from what it stands for.
-pub const INCOMPLETE: u8 = 1;
+pub(crate) const INCOMPLETE: u8 = 1;
 /// A mistake in what the user wrote: an argument, a study, a medium.
-pub const MISTAKE: u8 = 2;
+pub(crate) const MISTAKE: u8 = 2;
 /// This host lacks something: a privilege, a kernel feature, a package.
-pub const MISSING: u8 = 3;
+pub(crate) const MISSING: u8 = 3;
 /// A system or the storage under it failed.
-pub const FAILED: u8 = 4;
+pub(crate) const FAILED: u8 = 4;
 /// A bug in Underlay.
-pub const BUG: u8 = 70;
+pub(crate) const BUG: u8 = 70;
 /// Stopped by Ctrl-C or SIGTERM, everything finished kept.
-pub const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// An error with the code that it ends the program with.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     #[error("{0}")]
     Mistake(String),
     /// Several, each of which says where it is.
@@ -39,7 +39,7 @@ pub enum Failure {
 
 impl Failure {
     /// An error that a place brought which the user named: a storage that is full or fails is not their mistake.
-    pub fn of_place(text: String, error: &std::io::Error) -> Failure {
+    pub(crate) fn of_place(text: String, error: &std::io::Error) -> Failure {
         match underlay_files::is_storage_failure(error) {
             true => Failure::Failed(text),
             false => Failure::Mistake(text),
@@ -47,7 +47,7 @@ impl Failure {
     }
 
     /// Tells it on standard error.
-    pub fn say(&self) {
+    pub(crate) fn say(&self) {
         match self {
             Failure::Findings(findings) => output::say(findings.render(output::colour_of_errors())),
             Failure::Mistakes(list) => output::say(list),
@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    pub fn code(&self) -> ExitCode {
+    pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::Mistake(_) | Failure::Mistakes(_) | Failure::Findings(_) => MISTAKE,
             Failure::Missing(_) => MISSING,

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 const REPLACEMENT: char = '\u{fffd}';
 
 /// The text with its control characters replaced, but for tabs, ends of lines and changes of colour. A carriage return alone is replaced.
-pub fn harmless(text: &str) -> Cow<'_, str> {
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);
     }

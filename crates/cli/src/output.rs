@@ -14,7 +14,7 @@ use crate::harmless::harmless;
 static BROKEN: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Prints text and ends it with a line break if it has none.
-pub fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     let text = harmless(text);
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') {
@@ -25,7 +25,7 @@ pub fn print(text: &str) {
 }
 
 /// Remembers what went wrong with standard output first, for [`broken`].
-pub fn keep(written: io::Result<()>) {
+pub(crate) fn keep(written: io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() != io::ErrorKind::BrokenPipe {
         BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
@@ -33,22 +33,22 @@ pub fn keep(written: io::Result<()>) {
 }
 
 /// Why not all of standard output was written. To be asked for once, at the end.
-pub fn broken() -> Option<io::Error> {
+pub(crate) fn broken() -> Option<io::Error> {
     BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
 }
 
 /// Says a line to whoever watches, if anyone does.
-pub fn say(line: impl fmt::Display) {
+pub(crate) fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", harmless(&line.to_string()));
 }
 
 /// Whether standard output is to be coloured.
-pub fn colour() -> bool {
+pub(crate) fn colour() -> bool {
     wants_colour(io::stdout().is_terminal())
 }
 
 /// The same of standard error.
-pub fn colour_of_errors() -> bool {
+pub(crate) fn colour_of_errors() -> bool {
     wants_colour(io::stderr().is_terminal())
 }
 
@@ -59,12 +59,12 @@ fn wants_colour(is_terminal: bool) -> bool {
 }
 
 /// A table as the terminal has room for it; whole where nobody but a program or a file gets it.
-pub fn table(table: &comfy_table::Table) -> String {
+pub(crate) fn table(table: &comfy_table::Table) -> String {
     underlay_report::terminal::fitted(table, columns().unwrap_or(usize::MAX))
 }
 
 /// A mark or name, and beside it a text in as many lines as the terminal makes of it, below each other from column `indent` on.
-pub fn beside(head: &str, indent: usize, text: &str) -> String {
+pub(crate) fn beside(head: &str, indent: usize, text: &str) -> String {
     let Some(columns) = columns() else { return format!("{head:<indent$}{text}") };
     // A narrow one has no room for columns.
     let (first, indent) = match columns < indent + 30 {
@@ -78,12 +78,12 @@ pub fn beside(head: &str, indent: usize, text: &str) -> String {
 }
 
 /// Sentences in as many lines as the terminal makes of them.
-pub fn paragraph(text: &str) -> String {
+pub(crate) fn paragraph(text: &str) -> String {
     beside("", 0, text)
 }
 
 /// Columns of the terminal, 100 where there is none.
-pub fn width() -> usize {
+pub(crate) fn width() -> usize {
     columns().unwrap_or(100)
 }
 

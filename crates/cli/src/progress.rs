@@ -13,7 +13,7 @@ use crate::harmless::harmless;
 use crate::output;
 
 /// Draws on a terminal; writes one plain line for each ended cell elsewhere.
-pub struct Terminal {
+pub(crate) struct Terminal {
     state: Mutex<State>,
 }
 
@@ -27,7 +27,7 @@ struct State {
 }
 
 impl Terminal {
-    pub fn new(quiet: bool) -> Self {
+    pub(crate) fn new(quiet: bool) -> Self {
         let interactive = !quiet && std::io::stderr().is_terminal();
         let target = if interactive { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let lines = MultiProgress::with_draw_target(target);
@@ -43,7 +43,7 @@ impl Terminal {
     }
 
     /// Removes the live lines, so that what follows starts on a clean screen.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         let state = self.lock();
         state.cell.finish_and_clear();
         state.whole.finish_and_clear();

@@ -3,11 +3,11 @@
 use sd_notify::NotifyState;
 
 /// The service serves. Nobody hears it where no service manager asked for it.
-pub fn is_ready() {
+pub(crate) fn is_ready() {
     let _ = sd_notify::notify(&[NotifyState::Ready]);
 }
 
 /// The service ends, which may take a while.
-pub fn is_stopping() {
+pub(crate) fn is_stopping() {
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
 }

@@ -13,7 +13,7 @@ use crate::exit_codes::{Failure, INTERRUPTED};
 const ONE_WISH: Duration = Duration::from_millis(500);
 
 /// A flag that the first signal raises.
-pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     Signals::new([SIGINT, SIGTERM, SIGHUP])

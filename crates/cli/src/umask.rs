@@ -6,7 +6,7 @@ static FORMER: AtomicU32 = AtomicU32::new(0o022);
 
 /// Nobody else ever writes to what is made, and the owner can always use it: with a umask of 0777 we could not enter our own
 /// folders. To be called before there is a second thread.
-pub fn set() {
+pub(crate) fn set() {
     // SAFETY: it changes a number of this process.
     unsafe {
         let mask = libc::umask(0o077);
@@ -16,6 +16,6 @@ pub fn set() {
 }
 
 /// The user's own, for a command of theirs.
-pub fn former() -> libc::mode_t {
+pub(crate) fn former() -> libc::mode_t {
     FORMER.load(Ordering::Relaxed)
 }

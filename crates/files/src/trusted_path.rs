@@ -49,22 +49,22 @@ pub(crate) struct User {
 }
 
 impl User {
-    pub fn of_this_process() -> User {
+    pub(crate) fn of_this_process() -> User {
         let number = rustix::process::geteuid().as_raw();
         let caller = || std::env::var(SUDO_USER).ok()?.parse().ok();
         User { number, behind: if number == 0 { caller() } else { None } }
     }
 
-    pub fn owns(&self, found: &Stat) -> bool {
+    pub(crate) fn owns(&self, found: &Stat) -> bool {
         found.st_uid == self.number || Some(found.st_uid) == self.behind
     }
 
-    pub fn trusts(&self, found: &Stat) -> bool {
+    pub(crate) fn trusts(&self, found: &Stat) -> bool {
         found.st_uid == 0 || self.owns(found)
     }
 
     /// Why others could put something into this folder, or take something out of it: nothing where they can't.
-    pub fn mistrust(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
+    pub(crate) fn mistrust(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
         if !self.trusts(folder) {
             return Some(format!("belongs to user {}", folder.st_uid));
         }
@@ -86,7 +86,7 @@ impl User {
     }
 
     /// Why others could exchange what is ours in this folder, where that is root's.
-    pub fn exchange(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
+    pub(crate) fn exchange(&self, descriptor: impl AsFd, folder: &Stat) -> Option<String> {
         self.mistrust(descriptor, folder).filter(|_| self.may_lose_from(folder))
     }
 

@@ -37,15 +37,15 @@ const FLAG_LAST: u8 = 1 << 2;
 const FLAG_SUCCESS: u8 = 1 << 3;
 
 mod pdu_type {
-    pub const IC_REQ: u8 = 0x00;
-    pub const IC_RESP: u8 = 0x01;
-    pub const H2C_TERM_REQ: u8 = 0x02;
-    pub const C2H_TERM_REQ: u8 = 0x03;
-    pub const CAPSULE_CMD: u8 = 0x04;
-    pub const CAPSULE_RESP: u8 = 0x05;
-    pub const H2C_DATA: u8 = 0x06;
-    pub const C2H_DATA: u8 = 0x07;
-    pub const R2T: u8 = 0x09;
+    pub(super) const IC_REQ: u8 = 0x00;
+    pub(super) const IC_RESP: u8 = 0x01;
+    pub(super) const H2C_TERM_REQ: u8 = 0x02;
+    pub(super) const C2H_TERM_REQ: u8 = 0x03;
+    pub(super) const CAPSULE_CMD: u8 = 0x04;
+    pub(super) const CAPSULE_RESP: u8 = 0x05;
+    pub(super) const H2C_DATA: u8 = 0x06;
+    pub(super) const C2H_DATA: u8 = 0x07;
+    pub(super) const R2T: u8 = 0x09;
 }
 
 /// Which CRC32C digests are on.

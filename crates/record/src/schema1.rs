@@ -10,7 +10,7 @@ use crate::devices::DeviceId;
 use crate::integrity::{WrongValue, WrongValueProblem};
 use crate::run::Shortened;
 
-pub const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 1;
 
 /// A job had no threads and no records, and its name stood in `mix`.
 #[derive(Deserialize)]
@@ -40,7 +40,7 @@ fn one() -> u32 {
     1
 }
 
-pub fn lift_run(run: &mut Value) -> Result<(), serde_json::Error> {
+pub(crate) fn lift_run(run: &mut Value) -> Result<(), serde_json::Error> {
     let study = run["study_toml"].as_str().unwrap_or_default().to_owned();
     let is_short = run["short"].as_bool().unwrap_or_default();
     let (mut systems, mut storages) = (Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ pub fn lift_run(run: &mut Value) -> Result<(), serde_json::Error> {
     Ok(())
 }
 
-pub fn lift_record(record: &mut Value) -> Result<(), serde_json::Error> {
+pub(crate) fn lift_record(record: &mut Value) -> Result<(), serde_json::Error> {
     record["cell"] = serde_json::to_value(lift_cell(&record["cell"])?)?;
     each(record, "/storage/devices").for_each(lift_description);
     each(record, "/devices").filter_map(|device| device.get_mut("description")).for_each(lift_description);

@@ -9,13 +9,13 @@ fn is_under_test(device: &DeviceActivity) -> bool {
 }
 
 /// What the devices of the storage under test did, and not those of roles that have one of their own.
-pub fn under_test(record: &RunRecord) -> impl Iterator<Item = &DeviceActivity> {
+pub(crate) fn under_test(record: &RunRecord) -> impl Iterator<Item = &DeviceActivity> {
     record.devices.iter().filter(|device| is_under_test(device))
 }
 
 /// Devices taken together: rates of all of them, means of one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Activity {
+pub(crate) struct Activity {
     pub devices: usize,
     pub read_iops: f64,
     pub write_iops: f64,
@@ -33,7 +33,7 @@ pub struct Activity {
 
 impl Activity {
     /// Of all devices of the storage under test over these records; none where no device is on them.
-    pub fn of(records: &[&RunRecord]) -> Option<Activity> {
+    pub(crate) fn of(records: &[&RunRecord]) -> Option<Activity> {
         Activity::of_records(records, is_under_test)
     }
 
@@ -70,13 +70,13 @@ impl Activity {
 }
 
 /// A device's kind: its medium, or the name of a real one.
-pub fn kind_of(device: &DeviceActivity) -> &str {
+pub(crate) fn kind_of(device: &DeviceActivity) -> &str {
     device.description.medium.as_deref().unwrap_or(&device.description.id.name)
 }
 
 /// What each kind of device did over these records, in the order in which the storage names them: `hdd-7200-sata`. Roles' own
 /// devices are left out.
-pub fn by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, Activity)> {
+pub(crate) fn by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, Activity)> {
     let mut kinds: Vec<&'a str> = Vec::new();
     for device in records.iter().copied().flat_map(under_test) {
         if !kinds.contains(&kind_of(device)) {
@@ -93,7 +93,7 @@ pub fn by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, Activity)> {
 }
 
 /// What each device did over these records; those of roles are among them.
-pub fn by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, Activity)> {
+pub(crate) fn by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, Activity)> {
     let mut devices: Vec<&'a DeviceId> = Vec::new();
     for device in records.iter().copied().flat_map(|record| &record.devices) {
         if !devices.contains(&&device.description.id) {
@@ -108,14 +108,14 @@ pub fn by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, Activity)>
 
 /// Which requests a size is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requests {
+pub(crate) enum Requests {
     Reads,
     Writes,
     Both,
 }
 
 /// Mean bytes of a request to any device of the storage under test, with its spread between repetitions.
-pub fn request_bytes(records: &[&RunRecord], which: Requests) -> Option<Estimate> {
+pub(crate) fn request_bytes(records: &[&RunRecord], which: Requests) -> Option<Estimate> {
     let each: Vec<f64> = records
         .iter()
         .filter_map(|record| {

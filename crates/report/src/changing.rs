@@ -10,7 +10,7 @@ const STRETCHES_OF_A_RAMP: usize = 8;
 
 /// A stretch of the measured time, over all repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stretch {
+pub(crate) struct Stretch {
     /// From the begin of the measurement, in modelled time.
     pub from_s: f64,
     pub to_s: f64,
@@ -23,7 +23,7 @@ pub struct Stretch {
 }
 
 /// The workloads whose rate changes.
-pub fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
+pub(crate) fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
     comparison.operations().filter(|row| !row.cell.rate_parts().is_empty()).collect()
 }
 
@@ -31,7 +31,7 @@ pub fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
 ///
 /// The time series is cut where its intervals' middles are: a stretch begins and ends up to half an interval beside the rates
 /// that it says.
-pub fn stretches(cell: &Cell, repetitions: &[&Measured]) -> Vec<Stretch> {
+pub(crate) fn stretches(cell: &Cell, repetitions: &[&Measured]) -> Vec<Stretch> {
     let longest_s = repetitions.iter().map(|one| one.duration_s).fold(0.0, f64::max);
     let mut found = Vec::new();
     let mut from_s = 0.0;
@@ -92,19 +92,19 @@ fn stretch(part: &RatePart, [from_s, to_s]: [f64; 2], repetitions: &[&Measured])
 
 impl Stretch {
     /// `1,000/s`, or `1,000/s to 2,000/s`.
-    pub fn offered(&self) -> String {
+    pub(crate) fn offered(&self) -> String {
         let [from, to] = [self.offered_from_per_s, self.offered_to_per_s]
             .map(|per_s| quantity::without_last_zeros(&format!("{}/s", quantity::rate(per_s))));
         if from == to { from } else { format!("{from} to {to}") }
     }
 
     /// The middle of what was offered.
-    pub fn offered_per_s(&self) -> f64 {
+    pub(crate) fn offered_per_s(&self) -> f64 {
         (self.offered_from_per_s + self.offered_to_per_s) / 2.0
     }
 
     /// Whether the system kept up.
-    pub fn is_reached(&self) -> bool {
+    pub(crate) fn is_reached(&self) -> bool {
         const REACHED: f64 = 0.98;
         self.reached_per_s >= REACHED * self.offered_per_s()
     }

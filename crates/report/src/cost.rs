@@ -3,7 +3,7 @@
 use underlay_record::{DeviceDescription, StorageRecord};
 
 /// The devices of a storage, without those of roles that have one of their own: these are the same beside every storage.
-pub fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &DeviceDescription> {
+pub(crate) fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &DeviceDescription> {
     storage.devices.iter().filter(|device| device.id.role.is_none())
 }
 
@@ -50,7 +50,7 @@ impl StorageCost {
 
 /// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`; the study's own for those of a running cluster. Devices of
 /// roles are not among them.
-pub fn devices_in_words(storage: &StorageRecord) -> String {
+pub(crate) fn devices_in_words(storage: &StorageRecord) -> String {
     match in_words(under_test(storage)) {
         words if words.is_empty() => storage.layout.clone(),
         words => words,
@@ -59,7 +59,7 @@ pub fn devices_in_words(storage: &StorageRecord) -> String {
 
 /// What roles have for themselves beside a storage, each with its list price: `metadata on nvme-p3700 ($2,400)`. None where no
 /// role has a device of its own.
-pub fn roles_in_words(storage: &StorageRecord) -> Option<String> {
+pub(crate) fn roles_in_words(storage: &StorageRecord) -> Option<String> {
     let mut roles: Vec<(&str, Vec<&DeviceDescription>)> = Vec::new();
     for device in &storage.devices {
         let Some(role) = device.id.role.as_deref() else { continue };

@@ -102,7 +102,7 @@ fn by_name<'a>(
 }
 
 /// The order in which a job's phases are told: as work passes through them, then others by name.
-pub fn phases<'a>(figures: impl Iterator<Item = &'a JobFigures>) -> Vec<&'a str> {
+pub(crate) fn phases<'a>(figures: impl Iterator<Item = &'a JobFigures>) -> Vec<&'a str> {
     let names: BTreeSet<&str> = figures.flat_map(|one| one.phases_s.keys().map(String::as_str)).collect();
     let mut names: Vec<&str> = names.into_iter().collect();
     let place = |name: &str| match name {
@@ -118,7 +118,7 @@ pub fn phases<'a>(figures: impl Iterator<Item = &'a JobFigures>) -> Vec<&'a str>
 }
 
 /// A job in words where its name alone says little: `terasort: sorts what teragen wrote`.
-pub fn title(name: &str) -> String {
+pub(crate) fn title(name: &str) -> String {
     let what = match name {
         "teragen" => "writes generated rows to HDFS",
         "terasort" => "sorts them, so it reads, shuffles and writes as much",

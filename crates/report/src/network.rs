@@ -10,7 +10,7 @@ use crate::statistics::ratio::Ratio;
 
 /// The way to the volumes of one cell, in its first completed repetition.
 #[derive(Debug)]
-pub struct NetworkPath<'a, 'c> {
+pub(crate) struct NetworkPath<'a, 'c> {
     pub row: &'c Row<'a>,
     /// Index of the storage in [`Comparison::storages`].
     pub storage: usize,
@@ -20,7 +20,7 @@ pub struct NetworkPath<'a, 'c> {
 }
 
 /// The way of every cell on volumes, in the order of the comparison.
-pub fn ways<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<NetworkPath<'a, 'c>> {
+pub(crate) fn ways<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<NetworkPath<'a, 'c>> {
     let baseline = comparison.baseline_index();
     let of_row = |row: &'c Row<'a>| {
         row.cells.iter().enumerate().filter_map(move |(storage, result)| {
@@ -36,7 +36,7 @@ pub fn ways<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<NetworkPath<'a, 'c>> 
 }
 
 /// Whose initiators connected, in words: `Underlay's own initiator`.
-pub fn initiators(ways: &[NetworkPath]) -> String {
+pub(crate) fn initiators(ways: &[NetworkPath]) -> String {
     let all: BTreeSet<&str> = ways.iter().map(|way| way.record.initiator.as_str()).collect();
     let in_words = |name: &str| match name {
         "own initiator" => "Underlay's own initiator".to_owned(),
@@ -52,7 +52,7 @@ fn record_of<'a>(result: &CellResult<'a>) -> Option<&'a RunRecord> {
 
 /// One volume's figures against those of the first one under the same workload.
 #[derive(Debug)]
-pub struct Pair<'a, 'c> {
+pub(crate) struct Pair<'a, 'c> {
     pub row: &'c Row<'a>,
     pub storage: usize,
     pub first: usize,
@@ -62,7 +62,7 @@ pub struct Pair<'a, 'c> {
 
 /// Every volume against the first, where a study has several: what changes when only the volume does, and the network
 /// does not.
-pub fn pairs<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<Pair<'a, 'c>> {
+pub(crate) fn pairs<'a, 'c>(comparison: &'c Comparison<'a>) -> Vec<Pair<'a, 'c>> {
     let ways = ways(comparison);
     let mut storages: Vec<usize> = ways.iter().map(|way| way.storage).collect();
     storages.sort_unstable();
@@ -91,7 +91,7 @@ fn ratios(ours: &Figures, theirs: &Figures) -> Vec<(String, Option<Ratio>)> {
 
 /// What one storage of a study with volumes held when a cell ended, on this machine and over all servers.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub(crate) struct Held<'a> {
     pub storage: usize,
     pub layout: &'a str,
     /// What the system compresses by, where it says so.
@@ -105,7 +105,7 @@ pub struct Held<'a> {
 }
 
 /// What each storage held under the last workload; nothing where no storage is a volume.
-pub fn held<'a>(comparison: &Comparison<'a>) -> Vec<Held<'a>> {
+pub(crate) fn held<'a>(comparison: &Comparison<'a>) -> Vec<Held<'a>> {
     let Some(last) = ways(comparison).last().map(|way| way.row) else { return Vec::new() };
     let results = last.cells.iter().enumerate();
     results

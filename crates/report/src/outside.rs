@@ -1,18 +1,18 @@
 //! Bytes of a run that may be anybody's: so long and no longer, and with nothing in them that a terminal obeys.
 
 /// Of the head of a run. A plan of ten thousand cells has five.
-pub const MAX_HEAD_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_HEAD_BYTES: u64 = 64 << 20;
 /// Of a record. An hour of a hundred devices, sampled each second, is a quarter of it.
-pub const MAX_RECORD_BYTES: u64 = 256 << 20;
+pub(crate) const MAX_RECORD_BYTES: u64 = 256 << 20;
 /// Of all records of a run.
-pub const MAX_RECORDS_BYTES: u64 = 2 << 30;
+pub(crate) const MAX_RECORDS_BYTES: u64 = 2 << 30;
 /// Values in a record, each of which takes some ten times as much memory as text at most. A sample a second of a hundred devices for
 /// an hour has a third of them.
 const MAX_VALUES: usize = 16 << 20;
 /// Distributions in a record. Each may take a megabyte when it is read, from as little as 60 bytes in the file.
 const MAX_HISTOGRAMS: usize = 1024;
 /// What the distributions of all records of a run may take in memory. Ten thousand cells of twenty have a tenth of it.
-pub const MAX_DISTRIBUTIONS_BYTES: u64 = 4 << 30;
+pub(crate) const MAX_DISTRIBUTIONS_BYTES: u64 = 4 << 30;
 /// Larger numbers measure nothing, and sums of their squares are infinite.
 const MAX_NUMBER: f64 = 1e30;
 /// What the encoding of every distribution begins with.
@@ -22,7 +22,7 @@ const HISTOGRAM: &[u8] = b"HIST";
 ///
 /// # Errors
 /// When it would take more memory than any record has use for.
-pub fn harmless(text: String) -> Result<String, String> {
+pub(crate) fn harmless(text: String) -> Result<String, String> {
     let mut bytes = text.into_bytes();
     let (mut at, mut in_string, mut histograms, mut values) = (0, false, 0, 0);
     while at < bytes.len() {

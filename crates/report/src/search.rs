@@ -6,23 +6,23 @@ use crate::comparison::{CellResult, Comparison, Row};
 use crate::quantity;
 
 /// The workloads whose rate was looked for.
-pub fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
+pub(crate) fn rows<'c, 'a>(comparison: &'c Comparison<'a>) -> Vec<&'c Row<'a>> {
     comparison.operations().filter(|row| row.cell.rate_within().is_some()).collect()
 }
 
 /// The workload's name without what is looked for.
-pub fn label(row: &Row) -> String {
+pub(crate) fn label(row: &Row) -> String {
     row.cell.label_without_rate()
 }
 
 /// What each repetition found, with its number. Those too that found no rate to hold, and so have nothing else.
-pub fn of<'a>(result: &CellResult<'a>) -> Vec<(u32, &'a SearchRecord)> {
+pub(crate) fn of<'a>(result: &CellResult<'a>) -> Vec<(u32, &'a SearchRecord)> {
     let records = result.records.iter().copied();
     records.filter_map(|record| Some((record.repetition, record.search.as_ref()?))).collect()
 }
 
 /// `12,000/s holds, 12,300/s fails`
-pub fn bracket_in_words(record: &SearchRecord) -> String {
+pub(crate) fn bracket_in_words(record: &SearchRecord) -> String {
     let per_s = |rate: f64| format!("{}/s", quantity::rate(rate));
     match (record.holds_per_s, record.fails_per_s) {
         (Some(holds), Some(fails)) => format!("{} holds, {} fails", per_s(holds), per_s(fails)),
@@ -33,7 +33,7 @@ pub fn bracket_in_words(record: &SearchRecord) -> String {
 }
 
 /// How the search ended: `confirmed 3 of 3`, and what it did not come to.
-pub fn ending_in_words(record: &SearchRecord) -> String {
+pub(crate) fn ending_in_words(record: &SearchRecord) -> String {
     if record.holds_per_s.is_none() {
         return "nothing to try again".to_owned();
     }

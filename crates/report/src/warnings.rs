@@ -10,7 +10,7 @@ use crate::statistics::quantile::{FEWEST_BEYOND, is_measurable};
 
 /// How much a warning weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub(crate) enum Severity {
     /// Figures may be wrong: a failed check of a certificate, a broken record.
     Doubtful,
     /// Figures are missing or less sure than they could be.
@@ -19,7 +19,7 @@ pub enum Severity {
 
 /// Something that a reader of the figures must know.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Warning {
+pub(crate) struct Warning {
     pub severity: Severity,
     pub text: String,
     /// The cells that it is about; none when it is about the run.
@@ -34,7 +34,7 @@ pub struct Warning {
 const TOLERATED_ERRORS: f64 = 0.001;
 
 /// `nvme under a`, with the system where the run has several.
-pub fn cell_name(comparison: &Comparison, result: &CellResult) -> String {
+pub(crate) fn cell_name(comparison: &Comparison, result: &CellResult) -> String {
     let cell = result.cell;
     match comparison.systems.len() {
         0 | 1 => format!("{} under {}", cell.storage, cell.label()),
@@ -43,7 +43,7 @@ pub fn cell_name(comparison: &Comparison, result: &CellResult) -> String {
 }
 
 /// Every warning of a run, the weighty ones first, equal ones of several cells as one.
-pub fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warning> {
+pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warning> {
     let mut found = Collector::default();
     about_run(loaded, comparison, &mut found);
     for result in comparison.cells() {

@@ -97,7 +97,7 @@ struct Rig {
 }
 
 /// Runs a script.
-pub fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc<Events>) {
+pub(crate) fn run(world: &World, setup: &Directory, steps: &[Step], events: &Arc<Events>) {
     let new_disk = |_| Disk::new(world, DISK_BYTES, setup.forgets_failed_flush);
     let disks: Vec<Disk> = (0..setup.tree.disks()).map(new_disk).collect();
     let nothing = || vec![Binding { since: 0, file: None }];

@@ -16,7 +16,7 @@ use crate::user::Events;
 ///
 /// One combination is left out, because nothing can be promised for it: of disks that are mirrored, one goes out without
 /// hearing of it, and is afterwards the only one that can be read when the mirror is opened. Its old content is what there is then.
-pub struct Faults {
+pub(crate) struct Faults {
     disks: Vec<Disk>,
     /// Those whose mirror has no other witness.
     mirrored: Range<usize>,
@@ -25,7 +25,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    pub fn new(disks: &[Disk], mirrored: Range<usize>) -> Faults {
+    pub(crate) fn new(disks: &[Disk], mirrored: Range<usize>) -> Faults {
         Faults { disks: disks.to_vec(), mirrored, suspects: RefCell::default() }
     }
 
@@ -38,7 +38,7 @@ impl Faults {
     }
 
     /// Before a mirror is opened: a disk that can't be used is the only one that anything is the matter with.
-    pub fn prepare_opening(&self) {
+    pub(crate) fn prepare_opening(&self) {
         for index in self.mirrored.clone() {
             if self.disks[index].is_unusable() {
                 if self.has_other_suspect(index) {
@@ -51,7 +51,7 @@ impl Faults {
     }
 
     /// Does nothing for a step that is no fault of a disk.
-    pub fn strike(&self, step: &Step, events: &Arc<Events>, is_opening: bool) {
+    pub(crate) fn strike(&self, step: &Step, events: &Arc<Events>, is_opening: bool) {
         let may_hide =
             |index: usize| !(is_opening && self.mirrored.contains(&index) && self.has_other_suspect(index));
         match *step {
@@ -82,7 +82,7 @@ impl Faults {
     }
 
     /// The process that used the disks is over, with their power or without.
-    pub fn crash(&self, process: Group, takes_power: bool, events: &Events) {
+    pub(crate) fn crash(&self, process: Group, takes_power: bool, events: &Events) {
         for disk in &self.disks {
             match takes_power {
                 true => disk.cut_power(),
@@ -94,13 +94,13 @@ impl Faults {
         }
     }
 
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.disks.iter().for_each(Disk::heal);
     }
 }
 
 /// A disk that lied has lost its power: what it had answered for is anywhere.
-pub fn power_lost(events: &Events) {
+pub(crate) fn power_lost(events: &Events) {
     if events.flushes_are_void.load(Ordering::Relaxed) {
         events.anything_goes.store(true, Ordering::Relaxed);
     }

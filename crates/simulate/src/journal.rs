@@ -75,7 +75,7 @@ fn last_of(recovered: &Recovered) -> Result<u64, String> {
 }
 
 /// Runs a script.
-pub fn run(world: &World, setup: &JournalSetup, steps: &[Step], events: &Arc<Events>) {
+pub(crate) fn run(world: &World, setup: &JournalSetup, steps: &[Step], events: &Arc<Events>) {
     let snapshot_bytes = setup.snapshot_mib * MIB + 4096;
     let capacity_bytes = Journal::range_bytes(snapshot_bytes, 64 << 10);
     let disk = Disk::new(world, capacity_bytes, false);

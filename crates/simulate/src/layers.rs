@@ -28,7 +28,7 @@ struct Rig {
 }
 
 /// Runs a script.
-pub fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) {
+pub(crate) fn run(world: &World, setup: &Layers, steps: &[Step], events: &Arc<Events>) {
     let new_disk = |_| Disk::new(world, setup.disk_kib << 10, false);
     let disks: Vec<Disk> = (0..setup.tree.disks()).map(new_disk).collect();
     let user = User::new("the stack", events, VolumeModel::new(setup.blocks));

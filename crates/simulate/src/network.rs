@@ -18,7 +18,7 @@ const LATENCY_US: u64 = 40;
 const JITTER_US: u64 = 60;
 
 #[derive(Clone)]
-pub struct Network {
+pub(crate) struct Network {
     shared: Arc<Shared>,
 }
 
@@ -75,7 +75,7 @@ struct End {
 }
 
 impl Network {
-    pub fn new(world: &World) -> Network {
+    pub(crate) fn new(world: &World) -> Network {
         let (hardware, state) = (world.own_group(), UnsimulatedMutex::default());
         Network { shared: Arc::new(Shared { world: world.clone(), hardware, state }) }
     }
@@ -84,17 +84,17 @@ impl Network {
         self.shared.state.lock()
     }
 
-    pub fn listen(&self, server: Group, target: Arc<Target>) {
+    pub(crate) fn listen(&self, server: Group, target: Arc<Target>) {
         self.lock().server = Some((server, target));
     }
 
-    pub fn stop_listening(&self) {
+    pub(crate) fn stop_listening(&self) {
         // The target belongs to a process that may be dead: it is not to end itself.
         std::mem::forget(self.lock().server.take());
     }
 
     /// For the initiators of a host.
-    pub fn dialer(&self, host: Group) -> Dialer {
+    pub(crate) fn dialer(&self, host: Group) -> Dialer {
         let network = self.clone();
         Dialer::new(move |_, patience| network.dial(host, patience))
     }
@@ -129,7 +129,7 @@ impl Network {
     }
 
     /// One connection breaks, or all do; both ends learn of it.
-    pub fn break_connections(&self, which: Option<u64>) {
+    pub(crate) fn break_connections(&self, which: Option<u64>) {
         let wires = self.wires();
         let count = wires.len().max(1) as u64;
         for (number, wire) in wires.iter().enumerate() {
@@ -142,7 +142,7 @@ impl Network {
 
     /// All connections break, as their host sees it. The server takes them for alive, and what is on its way to it arrives when
     /// it is released; new connections are none the worse for it.
-    pub fn strand_connections(&self) {
+    pub(crate) fn strand_connections(&self) {
         for wire in self.wires() {
             let mut ends = wire.state.lock();
             ends.is_broken[HOST] = true;
@@ -153,7 +153,7 @@ impl Network {
     }
 
     /// Nothing gets through until it is released.
-    pub fn set_stalled(&self, stalled: bool) {
+    pub(crate) fn set_stalled(&self, stalled: bool) {
         self.lock().is_stalled = stalled;
         if stalled {
             return;
@@ -171,7 +171,7 @@ impl Network {
     }
 
     /// A process has ended: the kernel of its host closes its connections.
-    pub fn process_ended(&self, process: Group) {
+    pub(crate) fn process_ended(&self, process: Group) {
         for wire in self.wires() {
             for (side, of) in [(HOST, wire.host), (SERVER, wire.server)] {
                 if of == process {

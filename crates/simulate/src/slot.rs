@@ -3,7 +3,7 @@
 use std::sync::{Arc, MutexGuard};
 use underlay_sync::UnsimulatedMutex;
 
-pub struct Slot<T>(Arc<UnsimulatedMutex<Option<T>>>);
+pub(crate) struct Slot<T>(Arc<UnsimulatedMutex<Option<T>>>);
 
 impl<T> Default for Slot<T> {
     fn default() -> Slot<T> {
@@ -22,17 +22,17 @@ impl<T> Slot<T> {
         self.0.lock()
     }
 
-    pub fn fill(&self, item: T) {
+    pub(crate) fn fill(&self, item: T) {
         *self.lock() = Some(item);
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.lock().is_some()
     }
 }
 
 impl<T: Clone> Slot<T> {
-    pub fn get(&self) -> Option<T> {
+    pub(crate) fn get(&self) -> Option<T> {
         self.lock().clone()
     }
 }

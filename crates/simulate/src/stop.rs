@@ -14,7 +14,7 @@ static ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 ///
 /// # Errors
 /// When no handler can be had.
-pub fn listen() -> Result<(), Problem> {
+pub(crate) fn listen() -> Result<(), Problem> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&ASKED))
             .map_err(|error| Problem::Missing(format!("signals can't be handled: {error}")))?;
@@ -22,6 +22,6 @@ pub fn listen() -> Result<(), Problem> {
     Ok(())
 }
 
-pub fn is_asked() -> bool {
+pub(crate) fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }

@@ -22,7 +22,7 @@ const MAX_STEP: Duration = Duration::from_millis(100);
 
 /// What all users of a run share.
 #[derive(Default)]
-pub struct Events {
+pub(crate) struct Events {
     moment: AtomicU64,
     tag: AtomicU64,
     /// A flush means nothing: a disk has lied.
@@ -35,7 +35,7 @@ pub struct Events {
 }
 
 impl Events {
-    pub fn next(&self) -> Moment {
+    pub(crate) fn next(&self) -> Moment {
         self.moment.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -44,17 +44,17 @@ impl Events {
     }
 
     /// The set-up can't be played, which is nobody's failure.
-    pub fn refuse_setup(&self, why: String) {
+    pub(crate) fn refuse_setup(&self, why: String) {
         *self.unfit.lock() = Some(why);
     }
 
-    pub fn unfit(&self) -> Option<String> {
+    pub(crate) fn unfit(&self) -> Option<String> {
         self.unfit.lock().clone()
     }
 }
 
 /// A device under test and what is known of it.
-pub struct User {
+pub(crate) struct User {
     pub name: String,
     pub events: Arc<Events>,
     state: UnsimulatedMutex<State>,
@@ -67,7 +67,7 @@ struct State {
 }
 
 impl User {
-    pub fn new(name: &str, events: &Arc<Events>, model: VolumeModel) -> Arc<User> {
+    pub(crate) fn new(name: &str, events: &Arc<Events>, model: VolumeModel) -> Arc<User> {
         let state = State { model, under_way: BTreeMap::new() };
         Arc::new(User {
             name: name.to_owned(),
@@ -80,16 +80,16 @@ impl User {
         self.state.lock()
     }
 
-    pub fn with_model<T>(&self, act: impl FnOnce(&mut VolumeModel) -> T) -> T {
+    pub(crate) fn with_model<T>(&self, act: impl FnOnce(&mut VolumeModel) -> T) -> T {
         act(&mut self.lock().model)
     }
 
-    pub fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         self.lock().model.blocks()
     }
 
     /// The process that asked is no more: nothing will be answered.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         let now = self.events.next();
         let mut state = self.lock();
         state.under_way.clear();
@@ -118,12 +118,12 @@ impl User {
         Some((first, count.clamp(1, blocks - first)))
     }
 
-    pub fn write(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32, fua: bool) {
+    pub(crate) fn write(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32, fua: bool) {
         self.write_with(device, first, count, fua, |_| {});
     }
 
     /// As [`User::write`], and says what came of it.
-    pub fn write_and(
+    pub(crate) fn write_and(
         self: &Arc<User>,
         device: &dyn BlockDevice,
         first: u32,
@@ -148,7 +148,7 @@ impl User {
         self.change(device, request, first, &tags, fua, then);
     }
 
-    pub fn discard(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32) {
+    pub(crate) fn discard(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32) {
         let Some((first, count)) = self.clamp(first, count) else { return };
         let (offset_bytes, length_bytes) = (u64::from(first) * BLOCK, u64::from(count) * BLOCK);
         let request = Request::Discard { offset_bytes, length_bytes };
@@ -186,12 +186,12 @@ impl User {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn read(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32) {
+    pub(crate) fn read(self: &Arc<User>, device: &dyn BlockDevice, first: u32, count: u32) {
         self.read_and(device, first, count, |_| {});
     }
 
     /// Reads, checks what was read, and then says whether it could be read.
-    pub fn read_and(
+    pub(crate) fn read_and(
         self: &Arc<User>,
         device: &dyn BlockDevice,
         first: u32,
@@ -232,11 +232,11 @@ impl User {
         }
     }
 
-    pub fn flush(self: &Arc<User>, device: &dyn BlockDevice) {
+    pub(crate) fn flush(self: &Arc<User>, device: &dyn BlockDevice) {
         self.flush_and(device, |_| {});
     }
 
-    pub fn flush_and(
+    pub(crate) fn flush_and(
         self: &Arc<User>,
         device: &dyn BlockDevice,
         then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
@@ -263,7 +263,7 @@ impl User {
     ///
     /// # Panics
     /// When something can't be read, or is wrong.
-    pub fn must_read_all(self: &Arc<User>, world: &World, process: Group, device: &dyn BlockDevice) {
+    pub(crate) fn must_read_all(self: &Arc<User>, world: &World, process: Group, device: &dyn BlockDevice) {
         const PIECE_BLOCKS: u32 = 64;
         for first in (0..self.blocks()).step_by(PIECE_BLOCKS as usize) {
             let read = await_answer(world, "a last read", |then| {
@@ -277,19 +277,19 @@ impl User {
     ///
     /// # Panics
     /// When that fails.
-    pub fn must_flush(self: &Arc<User>, world: &World, process: Group, device: &dyn BlockDevice) {
+    pub(crate) fn must_flush(self: &Arc<User>, world: &World, process: Group, device: &dyn BlockDevice) {
         let flushed = await_answer(world, "a last flush", |then| {
             world.enter(process, || self.flush_and(device, then));
         });
         assert_eq!(flushed, Ok(()), "a flush succeeds once all faults are over: {}", self.name);
     }
 
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.lock().under_way.is_empty()
     }
 
     /// What is not answered, in words.
-    pub fn unanswered(&self) -> Vec<String> {
+    pub(crate) fn unanswered(&self) -> Vec<String> {
         self.lock().under_way.values().cloned().collect()
     }
 }
@@ -298,7 +298,7 @@ impl User {
 ///
 /// # Panics
 /// When it never does: `what` says what was waited for.
-pub fn wait_until(world: &World, what: impl Fn() -> String, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(world: &World, what: impl Fn() -> String, is_so: impl Fn() -> bool) {
     poll(world, PATIENCE, Duration::from_millis(2), is_so)
         .unwrap_or_else(|_| panic!("it never ends: {}", what()));
 }
@@ -307,7 +307,7 @@ pub fn wait_until(world: &World, what: impl Fn() -> String, is_so: impl Fn() -> 
 ///
 /// # Errors
 /// When it does not hold after `at_most`.
-pub fn poll(
+pub(crate) fn poll(
     world: &World,
     at_most: Duration,
     step: Duration,
@@ -325,7 +325,7 @@ pub fn poll(
 }
 
 /// Does something that answers later, and waits for the answer.
-pub fn await_answer<T: Send + 'static>(
+pub(crate) fn await_answer<T: Send + 'static>(
     world: &World,
     what: &str,
     ask: impl FnOnce(Box<dyn FnOnce(T) + Send>),

@@ -71,7 +71,7 @@ fn name_of(number: usize) -> String {
 }
 
 /// Runs a script.
-pub fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>) {
+pub(crate) fn run(world: &World, setup: &Volumes, steps: &[Step], events: &Arc<Events>) {
     let capacity_bytes = (u64::from(setup.extents) + RESERVED_EXTENTS) * EXTENT_BYTES;
     let new_disks = || -> Vec<Disk> {
         (0..setup.members).map(|_| Disk::new(world, capacity_bytes, setup.forgets_failed_flush)).collect()

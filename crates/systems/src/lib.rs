@@ -4,8 +4,6 @@
 //! Systems that run in our own child process ([`child`]) exchange framed messages ([`wire`]) with it over a Unix socket
 //! ([`connection`]).
 
-#![warn(unreachable_pub)]
-
 pub mod accumulo;
 pub mod artifacts;
 pub mod cassandra;

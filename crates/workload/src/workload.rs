@@ -13,9 +13,9 @@ use crate::mix::{Mix, OperationKind, Proportions};
 use crate::ycsb::properties::{Properties, PropertyError, PropertyErrors, known};
 
 /// More fields than this are no record any more.
-pub const MAX_FIELD_COUNT: u32 = 10_000;
+pub(crate) const MAX_FIELD_COUNT: u32 = 10_000;
 /// The longest field: 64 MiB.
-pub const MAX_FIELD_BYTES: u32 = 64 << 20;
+pub(crate) const MAX_FIELD_BYTES: u32 = 64 << 20;
 /// The longest record, all fields together: 1 GiB.
 const MAX_RECORD_BYTES: u64 = 1 << 30;
 

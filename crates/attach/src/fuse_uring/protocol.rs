@@ -10,7 +10,7 @@ use fuser::{FileAttr, FileType};
 
 /// What stands in an entry's header area.
 #[repr(C)]
-pub struct EntryHeader {
+pub(super) struct EntryHeader {
     /// `fuse_in_header` of a request, `fuse_out_header` of its reply.
     pub in_out: [u8; 128],
     /// The fixed arguments of a request.
@@ -111,7 +111,7 @@ fn u64_at(bytes: &[u8; 128], at: usize) -> u64 {
 }
 
 /// `fuse_out_header` at the start of an entry's header area. `error` is an error number, or 0.
-pub fn put_reply(in_out: &mut [u8; 128], unique: u64, error: i32, payload_bytes: u32) {
+pub(super) fn put_reply(in_out: &mut [u8; 128], unique: u64, error: i32, payload_bytes: u32) {
     const HEADER_BYTES: u32 = 16;
     in_out[..4].copy_from_slice(&(HEADER_BYTES + payload_bytes).to_ne_bytes());
     in_out[4..8].copy_from_slice(&(-error).to_ne_bytes());
@@ -120,12 +120,12 @@ pub fn put_reply(in_out: &mut [u8; 128], unique: u64, error: i32, payload_bytes:
 
 /// The fixed arguments of a reply, one after the other.
 #[derive(Default)]
-pub struct Arguments {
+pub(super) struct Arguments {
     bytes: Vec<u8>,
 }
 
 impl Arguments {
-    pub fn into_bytes(self) -> Vec<u8> {
+    pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
@@ -158,7 +158,7 @@ impl Arguments {
     }
 
     /// `fuse_attr_out`
-    pub fn attributes_reply(valid: Duration, attributes: &FileAttr) -> Vec<u8> {
+    pub(super) fn attributes_reply(valid: Duration, attributes: &FileAttr) -> Vec<u8> {
         Arguments::default()
             .u64(valid.as_secs())
             .u32(valid.subsec_nanos())
@@ -168,7 +168,7 @@ impl Arguments {
     }
 
     /// `fuse_entry_out`
-    pub fn entry_reply(valid: Duration, attributes: &FileAttr) -> Vec<u8> {
+    pub(super) fn entry_reply(valid: Duration, attributes: &FileAttr) -> Vec<u8> {
         let generation = 0;
         Arguments::default()
             .u64(attributes.ino.0)
@@ -182,17 +182,17 @@ impl Arguments {
     }
 
     /// `fuse_open_out`
-    pub fn open_reply(handle: u64, flags: u32) -> Vec<u8> {
+    pub(super) fn open_reply(handle: u64, flags: u32) -> Vec<u8> {
         Arguments::default().u64(handle).u32(flags).u32(0).into_bytes()
     }
 
     /// `fuse_write_out`
-    pub fn written_reply(length: u32) -> Vec<u8> {
+    pub(super) fn written_reply(length: u32) -> Vec<u8> {
         Arguments::default().u32(length).u32(0).into_bytes()
     }
 
     /// `fuse_statfs_out` of a full file system
-    pub fn statistics_reply(blocks: u64, files: u64, block_bytes: u32) -> Vec<u8> {
+    pub(super) fn statistics_reply(blocks: u64, files: u64, block_bytes: u32) -> Vec<u8> {
         const MAX_NAME_BYTES: u32 = 255;
         let counts = Arguments::default().u64(blocks).u64(0).u64(0).u64(files).u64(0);
         let sizes = counts.u32(block_bytes).u32(MAX_NAME_BYTES).u32(block_bytes);
@@ -200,7 +200,7 @@ impl Arguments {
     }
 
     /// Adds a `fuse_dirent`; false when the listing has no room for it.
-    pub fn add_entry(
+    pub(super) fn add_entry(
         &mut self,
         most_bytes: usize,
         inode: u64,

@@ -39,7 +39,7 @@ const WRITE: u16 = 1;
 const ALIGNMENT: usize = 4096;
 
 /// Requests under way on one file, each with a slot and a buffer of its own.
-pub struct Ring<'a> {
+pub(super) struct Ring<'a> {
     context: libc::c_ulong,
     file: BorrowedFd<'a>,
     slot_bytes: usize,
@@ -50,14 +50,14 @@ pub struct Ring<'a> {
 }
 
 /// The end of a request: its slot, and the bytes moved.
-pub struct Ended {
+pub(super) struct Ended {
     pub slot: usize,
     pub result: io::Result<usize>,
 }
 
 impl<'a> Ring<'a> {
     /// With `slots` buffers of `slot_bytes`, filled with bytes that do not compress.
-    pub fn new(file: BorrowedFd<'a>, slots: usize, slot_bytes: usize) -> io::Result<Ring<'a>> {
+    pub(super) fn new(file: BorrowedFd<'a>, slots: usize, slot_bytes: usize) -> io::Result<Ring<'a>> {
         let layout = std::alloc::Layout::from_size_align(slots.max(1) * slot_bytes.max(1), ALIGNMENT)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let mut context: libc::c_ulong = 0;
@@ -98,12 +98,12 @@ impl<'a> Ring<'a> {
         }
     }
 
-    pub fn under_way(&self) -> usize {
+    pub(super) fn under_way(&self) -> usize {
         self.under_way
     }
 
     /// Starts a request of a whole slot. The slot must be free.
-    pub fn submit(&mut self, slot: usize, is_write: bool, offset_bytes: u64) -> io::Result<()> {
+    pub(super) fn submit(&mut self, slot: usize, is_write: bool, offset_bytes: u64) -> io::Result<()> {
         assert!((slot + 1) * self.slot_bytes <= self.layout.size(), "no slot {slot}");
         // SAFETY: inside the allocation, by the line above.
         let buffer = unsafe { self.buffers.add(slot * self.slot_bytes) };
@@ -137,7 +137,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Waits for at least one request to end; returns at once when none is under way.
-    pub fn wait(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+    pub(super) fn wait(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
         if self.under_way == 0 {
             return Ok(());
         }

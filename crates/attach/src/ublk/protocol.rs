@@ -2,18 +2,18 @@
 //! queue's descriptors.
 
 // Commands to `/dev/ublk-control`, as ioctl numbers.
-pub const GET_DEVICE_INFO: u32 = 0x8020_7502;
-pub const ADD_DEVICE: u32 = 0xC020_7504;
-pub const DELETE_DEVICE: u32 = 0xC020_7505;
-pub const START_DEVICE: u32 = 0xC020_7506;
-pub const STOP_DEVICE: u32 = 0xC020_7507;
-pub const SET_PARAMETERS: u32 = 0xC020_7508;
+pub(super) const GET_DEVICE_INFO: u32 = 0x8020_7502;
+pub(super) const ADD_DEVICE: u32 = 0xC020_7504;
+pub(super) const DELETE_DEVICE: u32 = 0xC020_7505;
+pub(super) const START_DEVICE: u32 = 0xC020_7506;
+pub(super) const STOP_DEVICE: u32 = 0xC020_7507;
+pub(super) const SET_PARAMETERS: u32 = 0xC020_7508;
 /// Deletes without waiting for those who still hold the device; from Linux 6.9 on.
-pub const DELETE_DEVICE_LATER: u32 = 0x8020_7514;
+pub(super) const DELETE_DEVICE_LATER: u32 = 0x8020_7514;
 
 // Commands to a device's queue.
-pub const FETCH: u32 = 0xC010_7520;
-pub const COMMIT_AND_FETCH: u32 = 0xC010_7521;
+pub(super) const FETCH: u32 = 0xC010_7520;
+pub(super) const COMMIT_AND_FETCH: u32 = 0xC010_7521;
 
 /// Commands are ioctl numbers, not the plain ones of the first kernels.
 const FLAG_IOCTL_ENCODED: u64 = 1 << 6;
@@ -21,17 +21,17 @@ const FLAG_IOCTL_ENCODED: u64 = 1 << 6;
 const SECTOR_SHIFT: u32 = 9;
 /// The page size: no request is smaller, as with the loop devices.
 const BLOCK_SHIFT: u8 = 12;
-pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
+pub(super) const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 
 /// Lets the kernel choose the device's number.
-pub const ANY_NUMBER: u32 = u32::MAX;
+pub(super) const ANY_NUMBER: u32 = u32::MAX;
 
-pub const INFO_BYTES: usize = 64;
-pub const DESCRIPTOR_BYTES: usize = 24;
+pub(super) const INFO_BYTES: usize = 64;
+pub(super) const DESCRIPTOR_BYTES: usize = 24;
 
 /// `struct ublksrv_ctrl_dev_info`, the part that matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
+pub(super) struct Info {
     pub number: u32,
     pub queue_depth: u16,
     pub largest_request_bytes: u32,
@@ -40,7 +40,7 @@ pub struct Info {
 }
 
 impl Info {
-    pub fn to_bytes(self) -> [u8; INFO_BYTES] {
+    pub(super) fn to_bytes(self) -> [u8; INFO_BYTES] {
         let mut bytes = [0; INFO_BYTES];
         let queues = 1_u16;
         bytes[0..2].copy_from_slice(&queues.to_ne_bytes());
@@ -52,7 +52,7 @@ impl Info {
         bytes
     }
 
-    pub fn parse(bytes: &[u8; INFO_BYTES]) -> Info {
+    pub(super) fn parse(bytes: &[u8; INFO_BYTES]) -> Info {
         Info {
             number: u32::from_ne_bytes(take(bytes, 12)),
             queue_depth: u16::from_ne_bytes(take(bytes, 2)),
@@ -63,7 +63,7 @@ impl Info {
 }
 
 /// `struct ublksrv_ctrl_cmd`
-pub fn control_command(number: u32, address: u64, length: u16, data: u64) -> [u8; 80] {
+pub(super) fn control_command(number: u32, address: u64, length: u16, data: u64) -> [u8; 80] {
     const NO_QUEUE: u16 = u16::MAX;
     let mut bytes = [0; 80];
     bytes[0..4].copy_from_slice(&number.to_ne_bytes());
@@ -75,7 +75,7 @@ pub fn control_command(number: u32, address: u64, length: u16, data: u64) -> [u8
 }
 
 /// `struct ublksrv_io_cmd` for the only queue.
-pub fn queue_command(slot: u16, result: i32, address: u64) -> [u8; 80] {
+pub(super) fn queue_command(slot: u16, result: i32, address: u64) -> [u8; 80] {
     let mut bytes = [0; 80];
     bytes[2..4].copy_from_slice(&slot.to_ne_bytes());
     bytes[4..8].copy_from_slice(&result.to_ne_bytes());
@@ -83,10 +83,10 @@ pub fn queue_command(slot: u16, result: i32, address: u64) -> [u8; 80] {
     bytes
 }
 
-pub const PARAMETERS_BYTES: usize = 60;
+pub(super) const PARAMETERS_BYTES: usize = 60;
 
 /// `struct ublk_params` with its basic part and that for discards: a disk with a volatile cache that knows FUA.
-pub fn parameters(
+pub(super) fn parameters(
     capacity_bytes: u64,
     largest_request_bytes: u32,
     is_rotational: bool,
@@ -117,7 +117,7 @@ pub fn parameters(
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Call {
+pub(super) enum Call {
     Read {
         offset_bytes: u64,
         length_bytes: usize,
@@ -139,7 +139,7 @@ pub enum Call {
 
 /// Reads a `struct ublksrv_io_desc`. `None` for a request longer than was allowed, or beyond any device, which no
 /// kernel sends.
-pub fn parse(descriptor: &[u8; DESCRIPTOR_BYTES], largest_request_bytes: usize) -> Option<Call> {
+pub(super) fn parse(descriptor: &[u8; DESCRIPTOR_BYTES], largest_request_bytes: usize) -> Option<Call> {
     const FUA: u32 = 1 << 13;
     let word = u32::from_ne_bytes(take(descriptor, 0));
     let length_bytes = u64::from(u32::from_ne_bytes(take(descriptor, 4))) << SECTOR_SHIFT;

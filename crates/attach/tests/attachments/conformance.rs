@@ -105,7 +105,7 @@ fn one_mount_point_is_for_one_volume() {
     }
 }
 
-pub fn conforms(fixture: &Fixture, attachment: &dyn Attachment, spec: &AttachSpec, paths: usize) {
+pub(crate) fn conforms(fixture: &Fixture, attachment: &dyn Attachment, spec: &AttachSpec, paths: usize) {
     attachment.probe().unwrap();
     let mut attached = attachment.attach(spec, &fixture.registry).unwrap();
     assert_eq!(attached.name(), attachment.name());

@@ -11,26 +11,26 @@ use underlay_storage::stack::BackingSpec;
 use crate::fixture::{Fixture, MIB, fuse_loop, spec, stack};
 
 /// Tests that look at a loop device after it was given back: another of them could be its next user.
-pub fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock()
 }
 
 /// What the kernel shows of the page cache's way to a device.
-pub struct Bdi(pub PathBuf);
+pub(crate) struct Bdi(pub PathBuf);
 
 impl Bdi {
-    pub fn of(path: &Path) -> Bdi {
+    pub(crate) fn of(path: &Path) -> Bdi {
         let number = fs::metadata(path).unwrap().dev();
         Bdi(PathBuf::from(format!("/sys/class/bdi/{}:{}", libc::major(number), libc::minor(number))))
     }
 
-    pub fn read(&self, file: &str) -> u64 {
+    pub(crate) fn read(&self, file: &str) -> u64 {
         fs::read_to_string(self.0.join(file)).unwrap().trim().parse().unwrap()
     }
 
     /// As a loop device comes.
-    pub fn assert_unlimited(&self) {
+    pub(crate) fn assert_unlimited(&self) {
         let found = ["strict_limit", "max_ratio_fine", "min_ratio_fine"].map(|file| self.read(file));
         assert_eq!(found, [0, 1_000_000, 0], "{}", self.0.display());
     }

@@ -12,27 +12,27 @@ use underlay_attach::{
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
-pub const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
-pub struct Fixture {
+pub(crate) struct Fixture {
     directory: tempfile::TempDir,
     pub registry: Registry,
 }
 
 impl Fixture {
-    pub fn new() -> Fixture {
+    pub(crate) fn new() -> Fixture {
         // Short, since a socket's path must be.
         let directory = tempfile::Builder::new().prefix("underlay-test-").tempdir().unwrap();
         let registry = Registry::at(&directory.path().join("run")).unwrap();
         Fixture { directory, registry }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().canonicalize().unwrap().join(name)
     }
 
     /// Loop devices, mounts, processes and files that tests in this corner made and did not take away.
-    pub fn leftovers(&self) -> Vec<String> {
+    pub(crate) fn leftovers(&self) -> Vec<String> {
         let root = self.path("");
         let loops = loop_device::below(&root).into_iter().map(|device| device.display().to_string());
         let mounted = mounts::all().into_iter().filter(|mount| mount.mount_point.starts_with(&root));
@@ -46,7 +46,7 @@ impl Fixture {
         loops.chain(mounted).chain(daemons).chain(files).collect()
     }
 
-    pub fn assert_nothing_left(&self) {
+    pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.leftovers(), Vec::<String>::new());
     }
 }
@@ -70,7 +70,7 @@ fn mentions(pid: u32, root: &Path) -> bool {
 const ATTACHMENT_VARIABLE: &str = "UNDERLAY_TEST_ATTACHMENT";
 
 /// Both transports, as far as this machine has them: for what every attachment must do.
-pub fn fuse_loops() -> Vec<BlockAttachment> {
+pub(crate) fn fuse_loops() -> Vec<BlockAttachment> {
     let Some(plain) = fuse_loop() else { return Vec::new() };
     if std::env::var(ATTACHMENT_VARIABLE).is_ok_and(|name| name == "ublk") {
         return vec![plain];
@@ -86,7 +86,7 @@ pub fn fuse_loops() -> Vec<BlockAttachment> {
 }
 
 /// The attachment with the daemon built for these tests. A machine that can't run it skips the test, but CI fails.
-pub fn fuse_loop() -> Option<BlockAttachment> {
+pub(crate) fn fuse_loop() -> Option<BlockAttachment> {
     let attachment = BlockAttachment::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
     let attachment = match std::env::var(ATTACHMENT_VARIABLE).as_deref() {
         Ok("fuse-uring+loop") => attachment.with_transport(Transport::Uring),
@@ -109,7 +109,7 @@ pub fn fuse_loop() -> Option<BlockAttachment> {
 }
 
 /// The attachment that makes directories of its own, with the same daemon.
-pub fn fuse_directory() -> Option<FuseDirectory> {
+pub(crate) fn fuse_directory() -> Option<FuseDirectory> {
     let attachment = FuseDirectory::with_daemon(env!("CARGO_BIN_EXE_underlay-device-daemon"), Vec::new());
     match attachment.probe() {
         Ok(()) => Some(attachment),
@@ -122,7 +122,7 @@ pub fn fuse_directory() -> Option<FuseDirectory> {
 }
 
 /// One volume for each name, of one device that completes at once.
-pub fn stack(volumes: &[(&str, u64, BackingSpec)]) -> StackSpec {
+pub(crate) fn stack(volumes: &[(&str, u64, BackingSpec)]) -> StackSpec {
     let volume = |(name, capacity_bytes, backing): &(&str, u64, BackingSpec)| {
         let device = DeviceSpec::new(format!("{name}.0"), None, *capacity_bytes, backing.clone());
         VolumeSpec::new(*name, Node::Device(device))
@@ -131,7 +131,7 @@ pub fn stack(volumes: &[(&str, u64, BackingSpec)]) -> StackSpec {
 }
 
 /// One volume on one device of a medium of the catalogue, by a clock so fast that tests can wait for it.
-pub fn modelled(medium: &str, capacity_bytes: u64, backing: BackingSpec) -> StackSpec {
+pub(crate) fn modelled(medium: &str, capacity_bytes: u64, backing: BackingSpec) -> StackSpec {
     let mut stack = stack(&[("data", capacity_bytes, backing)]);
     let medium = catalogue::find(medium).unwrap();
     stack.volumes[0].root.for_each_device(&mut |device| device.medium = Some(medium.clone()));
@@ -139,12 +139,12 @@ pub fn modelled(medium: &str, capacity_bytes: u64, backing: BackingSpec) -> Stac
     stack
 }
 
-pub fn spec(stack: StackSpec, filesystem: Filesystem, mount_root: PathBuf) -> AttachSpec {
+pub(crate) fn spec(stack: StackSpec, filesystem: Filesystem, mount_root: PathBuf) -> AttachSpec {
     AttachSpec { stack, filesystem, mount_root, format: true, mount_point: None }
 }
 
 /// Runs `work` on a thread and fails when it hangs: the time is far beyond what anything here takes.
-pub fn without_hanging<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn without_hanging<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = sender.send(work());
@@ -153,10 +153,10 @@ pub fn without_hanging<T: Send + 'static>(what: &str, work: impl FnOnce() -> T +
 }
 
 /// SplitMix64 (Steele, Lea and Flood 2014): random moments, the seed of which a failure can name.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

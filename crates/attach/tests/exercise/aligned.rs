@@ -3,13 +3,13 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 /// Direct I/O wants memory aligned to blocks.
-pub struct Aligned {
+pub(crate) struct Aligned {
     start: *mut u8,
     layout: Layout,
 }
 
 impl Aligned {
-    pub fn new(length: usize) -> Aligned {
+    pub(crate) fn new(length: usize) -> Aligned {
         let layout = Layout::from_size_align(length.max(1), 4096).unwrap();
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
@@ -17,7 +17,7 @@ impl Aligned {
         Aligned { start, layout }
     }
 
-    pub fn bytes(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: so many initialised bytes belong to this value alone.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
     }
@@ -31,7 +31,7 @@ impl Drop for Aligned {
 }
 
 /// `Err` says where the first difference is and how many bytes differ.
-pub fn compare(offset: u64, expected: &[u8], found: &[u8]) -> Result<(), String> {
+pub(crate) fn compare(offset: u64, expected: &[u8], found: &[u8]) -> Result<(), String> {
     let Some(first) = expected.iter().zip(found).position(|(expected, found)| expected != found) else {
         return Ok(());
     };

@@ -13,7 +13,7 @@ use crate::aligned::{Aligned, compare};
 use crate::files::noise;
 use crate::fixture::Random;
 
-pub const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 const MAX_OPERATION_BYTES: u64 = 256 << 10;
 const CHECK_INTERVAL: u64 = 2_000;
 const LOGGED_OPERATIONS: usize = 40;
@@ -59,11 +59,11 @@ enum Operation {
     Forget,
 }
 
-pub fn size_bytes(device: &Path) -> u64 {
+pub(crate) fn size_bytes(device: &Path) -> u64 {
     File::open(device).unwrap().seek(SeekFrom::End(0)).unwrap()
 }
 
-pub struct Range {
+pub(crate) struct Range {
     random: Random,
     seed: u64,
     direct: File,
@@ -77,7 +77,7 @@ pub struct Range {
 
 impl Range {
     /// The range must read as zeros, and nobody else may touch it.
-    pub fn new(device: &Path, start: u64, length: u64, seed: u64) -> Range {
+    pub(crate) fn new(device: &Path, start: u64, length: u64, seed: u64) -> Range {
         let open =
             |flags| OpenOptions::new().read(true).write(true).custom_flags(flags).open(device).unwrap();
         Range {
@@ -97,7 +97,7 @@ impl Range {
     ///
     /// # Panics
     /// On the first difference, with the operations that led to it.
-    pub fn run(&mut self, count: u64) {
+    pub(crate) fn run(&mut self, count: u64) {
         for _ in 0..count {
             let operation = self.next_operation();
             if self.log.len() == LOGGED_OPERATIONS {

@@ -82,7 +82,7 @@ struct Twin {
     content: Vec<u8>,
 }
 
-pub struct Files {
+pub(crate) struct Files {
     random: Random,
     seed: u64,
     twins: Vec<Twin>,
@@ -97,7 +97,7 @@ pub struct Files {
 
 impl Files {
     /// Makes its files in a directory, which must be empty.
-    pub fn new(directory: &Path, seed: u64) -> Files {
+    pub(crate) fn new(directory: &Path, seed: u64) -> Files {
         fs::create_dir_all(directory).unwrap();
         let probe = directory.join("probe");
         let file = File::create(&probe).unwrap();
@@ -114,7 +114,7 @@ impl Files {
     }
 
     /// What this filesystem can't do, for the report; the rest is exercised.
-    pub fn left_out(&self) -> String {
+    pub(crate) fn left_out(&self) -> String {
         let all = [
             ("allocate", self.can_allocate),
             ("punch holes", self.can_punch_holes),
@@ -129,7 +129,7 @@ impl Files {
     ///
     /// # Panics
     /// On the first difference, with the operations that led to it.
-    pub fn run(&mut self, count: u64) {
+    pub(crate) fn run(&mut self, count: u64) {
         for _ in 0..count {
             let index = self.random.below(FILES) as usize;
             let operation = self.next_operation(index);
@@ -148,7 +148,7 @@ impl Files {
     }
 
     /// Compares every file whole, as the device has it.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         for index in 0..self.twins.len() {
             let twin = &self.twins[index];
             let outcome = twin.forget().and_then(|()| {
@@ -159,7 +159,7 @@ impl Files {
     }
 
     /// The same files on a storage that was attached anew.
-    pub fn reopen_at(&mut self, directory: &Path) {
+    pub(crate) fn reopen_at(&mut self, directory: &Path) {
         for (number, twin) in self.twins.iter_mut().enumerate() {
             twin.path = directory.join(format!("file-{number}"));
             twin.file = open(&twin.path).unwrap();
@@ -167,7 +167,7 @@ impl Files {
     }
 
     /// Lets go of the files, so that their filesystem can be unmounted.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         for twin in &mut self.twins {
             twin.file = File::open("/dev/null").unwrap();
         }
@@ -423,7 +423,7 @@ fn said(what: &str) -> impl Fn(std::io::Error) -> String {
 }
 
 /// Bytes that differ from write to write. Half of them compress, so that layers which do have both.
-pub fn noise(fill: u64, length: u64) -> Vec<u8> {
+pub(crate) fn noise(fill: u64, length: u64) -> Vec<u8> {
     let mut random = Random(fill);
     let is_plain = random.below(2) == 0;
     let mut bytes: Vec<u8> = Vec::with_capacity(length as usize + 8);

@@ -5,7 +5,7 @@ use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
 
-pub struct Named {
+pub(crate) struct Named {
     pub name: &'static str,
     pub root: Node,
 }
@@ -16,7 +16,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 const COMPRESSED_CHUNK_BYTES: u32 = 16 << 10;
 
 /// Each with room for `bytes` at least.
-pub fn all(bytes: u64) -> Vec<Named> {
+pub(crate) fn all(bytes: u64) -> Vec<Named> {
     let half = (bytes / 2).next_multiple_of(CHUNK_BYTES);
     let stripe = |members: Vec<Node>| Node::Stripe { chunk_bytes: CHUNK_BYTES, members };
     let mirror = |members: Vec<Node>| Node::Mirror { members };
@@ -80,7 +80,7 @@ pub fn all(bytes: u64) -> Vec<Named> {
     ]
 }
 
-pub fn stack(root: Node) -> StackSpec {
+pub(crate) fn stack(root: Node) -> StackSpec {
     StackSpec { volumes: vec![VolumeSpec::new("data", root)], dilation: FAST_CLOCK, seed: 1 }
 }
 

@@ -3,13 +3,13 @@
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
-pub struct AdviseArguments {
+pub(crate) struct AdviseArguments {
     #[command(subcommand)]
     pub command: AdviseCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum AdviseCommand {
+pub(crate) enum AdviseCommand {
     /// Into how many directories to split devices of unlike bandwidth under Hadoop
     Split(SplitArguments),
 }
@@ -24,7 +24,7 @@ Example:
 
 #[derive(Debug, Args)]
 #[command(after_help = SPLIT_HELP)]
-pub struct SplitArguments {
+pub(crate) struct SplitArguments {
     /// Equal devices: what to call them, how many, and the sequential bandwidth of one
     #[arg(value_name = "NAME=COUNT@BANDWIDTH", required = true)]
     pub devices: Vec<String>,

@@ -11,7 +11,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub struct FaultArguments {
+pub(crate) struct FaultArguments {
     /// The directory that the storage is mounted on, for all of its devices, or the name of one device
     pub target: Option<String>,
     #[command(subcommand)]
@@ -19,7 +19,7 @@ pub struct FaultArguments {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum FaultAction {
+pub(crate) enum FaultAction {
     /// What is being served on this machine, and what is wrong with it
     List {
         /// For scripts
@@ -103,7 +103,7 @@ pub enum FaultAction {
 }
 
 #[derive(Debug, Args)]
-pub struct WhichRequests {
+pub(crate) struct WhichRequests {
     /// The share of requests that it strikes: 0.01 is one in a hundred, 1 is all
     #[arg(long)]
     pub rate: f64,
@@ -116,14 +116,14 @@ pub struct WhichRequests {
 }
 
 #[derive(Debug, Args)]
-pub struct FaultTime {
+pub(crate) struct FaultTime {
     /// How long, in modelled time: "10 s" [default: until it is cleared]
     #[arg(long = "for", value_name = "TIME")]
     pub duration: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FaultOperation {
+pub(crate) enum FaultOperation {
     Read,
     Write,
     Flush,

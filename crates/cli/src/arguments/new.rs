@@ -14,7 +14,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = NEW_HELP)]
-pub struct NewArguments {
+pub(crate) struct NewArguments {
     /// The study's name: small letters, digits and dashes. It is written to NAME.toml, which must not exist
     #[arg(value_name = "NAME")]
     pub name: PathBuf,

@@ -12,7 +12,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = MEASURE_HELP)]
-pub struct MeasureArguments {
+pub(crate) struct MeasureArguments {
     /// A directory on the disk (a test file is made there and removed), a block device, or a file
     pub path: PathBuf,
     /// Write the medium to this file, and every point that was measured beside it
@@ -42,7 +42,7 @@ pub struct MeasureArguments {
 }
 
 #[derive(Debug, Args)]
-pub struct VerifyArguments {
+pub(crate) struct VerifyArguments {
     /// A medium of the catalogue, or a medium's file
     #[arg(value_name = "MEDIUM")]
     pub medium: String,
@@ -58,7 +58,7 @@ pub struct VerifyArguments {
 }
 
 #[derive(Debug, Args)]
-pub struct ServeArguments {
+pub(crate) struct ServeArguments {
     /// A medium of the catalogue, or a medium's file
     #[arg(value_name = "MEDIUM")]
     pub medium: String,

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// Operations per second.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RateArgument {
+pub(crate) enum RateArgument {
     Constant(f64),
     /// `1000,2000,4000`: one after the other, each as long as the others.
     Steps(Vec<f64>),
@@ -14,7 +14,7 @@ pub enum RateArgument {
 
 impl RateArgument {
     /// The rate that it begins with.
-    pub fn first_per_s(&self) -> f64 {
+    pub(crate) fn first_per_s(&self) -> f64 {
         match self {
             RateArgument::Constant(rate) | RateArgument::Ramp(rate, _) => *rate,
             RateArgument::Steps(rates) => rates.first().copied().unwrap_or_default(),

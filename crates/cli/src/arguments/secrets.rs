@@ -8,7 +8,7 @@ use underlay_storage::stack::SecretPlaces;
 use crate::exit_codes::Failure;
 
 #[derive(Debug, Args)]
-pub struct SecretArguments {
+pub(crate) struct SecretArguments {
     /// The environment variable with the secret that the host proves to know (DH-HMAC-CHAP); of the server's environment in `volume create`
     #[arg(long, value_name = "VARIABLE", conflicts_with = "secret_file")]
     pub secret_env: Option<String>,
@@ -25,12 +25,12 @@ pub struct SecretArguments {
 
 impl SecretArguments {
     /// Whether the controller has to prove itself.
-    pub fn has_controller(&self) -> bool {
+    pub(crate) fn has_controller(&self) -> bool {
         self.controller_secret_env.is_some() || self.controller_secret_file.is_some()
     }
 
     /// Files are named from the root: who reads them may be in another directory.
-    pub fn places(&self) -> Result<SecretPlaces, Failure> {
+    pub(crate) fn places(&self) -> Result<SecretPlaces, Failure> {
         let has_host = self.secret_env.is_some() || self.secret_file.is_some();
         if !has_host && self.has_controller() {
             return Err(Failure::Mistake(

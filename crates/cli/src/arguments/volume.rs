@@ -7,13 +7,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::{LogLevel, SecretArguments};
 
 #[derive(Debug, Args)]
-pub struct VolumeArguments {
+pub(crate) struct VolumeArguments {
     #[command(subcommand)]
     pub command: VolumeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum VolumeCommand {
+pub(crate) enum VolumeCommand {
     /// Serve the volumes of a pool over NVMe/TCP until Ctrl-C
     Serve(ServeVolumesArguments),
     /// Make a volume in a pool, served at once
@@ -79,7 +79,7 @@ pub enum VolumeCommand {
 }
 
 #[derive(Debug, Args)]
-pub struct ServeVolumesArguments {
+pub(crate) struct ServeVolumesArguments {
     /// The pool's file
     pub pool: PathBuf,
     /// Listen here instead of where the file says
@@ -100,14 +100,14 @@ pub struct ServeVolumesArguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum VolumeCodec {
+pub(crate) enum VolumeCodec {
     None,
     Lz4,
     Zstd,
 }
 
 #[derive(Debug, Args)]
-pub struct CreateVolumeArguments {
+pub(crate) struct CreateVolumeArguments {
     /// The pool's file
     pub pool: PathBuf,
     /// The volume: small letters, digits and dashes

@@ -8,7 +8,7 @@ use underlay_systems::may_connect::Place;
 use super::LogLevel;
 
 #[derive(Debug, Args)]
-pub struct WorkerArguments {
+pub(crate) struct WorkerArguments {
     /// Listen here: 0.0.0.0:7400 for everybody who knows the token or holds a certificate
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "stdio")]
     pub listen: Option<String>,
@@ -31,7 +31,7 @@ pub struct WorkerArguments {
 
 /// How workers and their coordinator know each other.
 #[derive(Clone, Debug, Default, Args)]
-pub struct TrustArguments {
+pub(crate) struct TrustArguments {
     /// A file whose first line workers and coordinator share: `openssl rand -hex 32 > token; chmod 600 token`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["authority", "certificate", "key"])]
     pub token_file: Option<PathBuf>,
@@ -48,7 +48,7 @@ pub struct TrustArguments {
 
 /// Where a load comes from when it does not come from here.
 #[derive(Clone, Debug, Default, Args)]
-pub struct WorkersArguments {
+pub(crate) struct WorkersArguments {
     /// Generate the load on these hosts, where `underlay worker` listens, or which ssh reaches: a:7400,ssh:me@b
     #[arg(long, value_name = "WORKER,...", value_delimiter = ',', conflicts_with_all = ["dir", "find_rate", "hlog", "raw"])]
     pub workers: Vec<String>,

@@ -11,7 +11,7 @@ use crate::arguments::{AdviseArguments, AdviseCommand, SplitArguments};
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         AdviseCommand::Split(arguments) => split(arguments),
     }

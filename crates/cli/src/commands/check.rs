@@ -14,7 +14,7 @@ use crate::arguments::CheckArguments;
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let study = match read_study(&arguments.study, arguments.short) {
         Err(failure) if arguments.json => {
             print_json(&Answer::Errors { errors: errors(&failure) });
@@ -59,14 +59,14 @@ pub fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
 /// What scripts get: the cells of a sound study, or what is wrong.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Answer {
+pub(crate) enum Answer {
     Cells(Vec<Cell>),
     Errors { errors: Vec<Finding> },
 }
 
 /// What has no place in the file has no line either.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Finding {
+pub(crate) struct Finding {
     pub file: Option<String>,
     /// From 1 on, as is the column, which counts characters.
     pub line: Option<usize>,

@@ -7,7 +7,7 @@ use underlay_attach::{Registry, cleanup};
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn clean() -> Result<ExitCode, Failure> {
+pub(crate) fn clean() -> Result<ExitCode, Failure> {
     let registry = Registry::open()?;
     let mut said = 0;
     let result = cleanup::clean(&registry, &mut |line| {
@@ -22,7 +22,7 @@ pub fn clean() -> Result<ExitCode, Failure> {
 }
 
 /// Before something new is begun: what a killed run left takes memory and disk.
-pub fn mention_leftovers() {
+pub(crate) fn mention_leftovers() {
     if let Ok(registry) = Registry::open()
         && !registry.leftovers().is_empty()
     {

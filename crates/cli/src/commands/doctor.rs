@@ -16,7 +16,7 @@ use crate::output;
 /// Long enough for a p99 of the path's own latency.
 const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 
-pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
+pub(crate) fn doctor(json: bool) -> Result<ExitCode, Failure> {
     let capabilities = host::capabilities(Path::new("runs"));
     let lacking = |capability: &&Capability| matches!(capability.status, Status::Missing(_));
     let required_lacking =
@@ -81,7 +81,7 @@ fn entry_lines(mark: &str, name: &str, text: &str) -> String {
 
 /// What scripts get of a capability, or of a way to attach modelled storage.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub name: String,
     pub ok: bool,
     /// Nothing works without it.

@@ -14,7 +14,7 @@ use crate::arguments::{FaultAction, FaultArguments, FaultOperation, FaultTime, W
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
     let act = Act::of(&arguments.action)?;
     let found = find_all(&Registry::open()?);
     let act = match (act, &arguments.target) {

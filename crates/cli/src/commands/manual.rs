@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn completions(shell: Shell) -> Result<ExitCode, Failure> {
+pub(crate) fn completions(shell: Shell) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut shown(Arguments::command()), "underlay", &mut script);
     output::print(&String::from_utf8_lossy(&script));
@@ -18,7 +18,7 @@ pub fn completions(shell: Shell) -> Result<ExitCode, Failure> {
 }
 
 /// A page for each command: `underlay.1`, `underlay-run.1`.
-pub fn man(folder: &Path) -> Result<ExitCode, Failure> {
+pub(crate) fn man(folder: &Path) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| {
         Failure::of_place(format!("cannot write the man pages to {}: {error}", folder.display()), &error)
     };

@@ -8,9 +8,9 @@ mod serve;
 mod show;
 mod verify;
 
-pub use check::{check, read};
-pub use list::list;
-pub use measure::measure;
-pub use serve::serve;
-pub use show::show;
-pub use verify::verify;
+pub(crate) use check::{check, read};
+pub(crate) use list::list;
+pub(crate) use measure::measure;
+pub(crate) use serve::serve;
+pub(crate) use show::show;
+pub(crate) use verify::verify;

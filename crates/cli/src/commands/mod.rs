@@ -1,19 +1,19 @@
 //! One file a command.
 
-pub mod advise;
-pub mod check;
-pub mod clean;
-pub mod doctor;
-pub mod fault;
-pub mod manual;
-pub mod media;
-pub mod mount;
-pub mod new;
+pub(crate) mod advise;
+pub(crate) mod check;
+pub(crate) mod clean;
+pub(crate) mod doctor;
+pub(crate) mod fault;
+pub(crate) mod manual;
+pub(crate) mod media;
+pub(crate) mod mount;
+pub(crate) mod new;
 mod newest_run;
 mod read_study;
-pub mod report;
-pub mod run;
-pub mod schema;
-pub mod volume;
-pub mod worker;
-pub mod ycsb;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod schema;
+pub(crate) mod volume;
+pub(crate) mod worker;
+pub(crate) mod ycsb;

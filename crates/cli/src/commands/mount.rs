@@ -44,7 +44,7 @@ struct Wanted {
     is_blank: Option<bool>,
 }
 
-pub fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     super::clean::mention_leftovers();
     if let Some(time) = arguments.time
         && !(1.0..=1e6).contains(&time)

@@ -19,7 +19,7 @@ use crate::arguments::NewArguments;
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     let file = file_of(&arguments.name)?;
     let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let text = match &arguments.like {

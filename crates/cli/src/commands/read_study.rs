@@ -8,10 +8,10 @@ use underlay_study::spec::Study;
 use crate::exit_codes::Failure;
 
 /// Of a study, a pool's file, and what they name. The longest in the world have some thousand lines.
-pub const MAX_FILE_BYTES: u64 = 4 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The text of a study's file.
-pub fn read(path: &Path) -> Result<String, Failure> {
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
     // Nobody may ever write to a pipe that has a name; the one that a shell opened (`<(...)`) has none.
     let has_name = std::fs::canonicalize(path).and_then(std::fs::metadata);
     if has_name.is_ok_and(|found| found.file_type().is_fifo()) {
@@ -25,12 +25,12 @@ pub fn read(path: &Path) -> Result<String, Failure> {
 }
 
 /// Reads a study, or says all its mistakes.
-pub fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
+pub(super) fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
     study_of_text(path, &read(path)?, short)
 }
 
 /// As [`read_study`], of what the file holds or shall hold.
-pub fn study_of_text(path: &Path, text: &str, short: bool) -> Result<Study, Failure> {
+pub(super) fn study_of_text(path: &Path, text: &str, short: bool) -> Result<Study, Failure> {
     // A study names files as seen from its own directory.
     let beside = path.parent().unwrap_or(Path::new(""));
     let read_file = |name: &str| {

@@ -13,7 +13,7 @@ use crate::arguments::ReportArguments;
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     if let [a, b] = arguments.runs.as_slice() {
         return compare(arguments, a, b);
     }
@@ -65,7 +65,7 @@ fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn load(directory: &Path) -> Result<LoadedRun, Failure> {
+pub(crate) fn load(directory: &Path) -> Result<LoadedRun, Failure> {
     RunDirectory::load(directory).map_err(|error| match &error {
         LoadError::Read { source, .. } => Failure::of_place(error.to_string(), source),
         _ => Failure::Mistake(error.to_string()),
@@ -73,7 +73,7 @@ pub fn load(directory: &Path) -> Result<LoadedRun, Failure> {
 }
 
 /// Writes the report of a run into its directory, and says where it is.
-pub fn write_page(loaded: &LoadedRun, run: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn write_page(loaded: &LoadedRun, run: &Path) -> Result<PathBuf, Failure> {
     write_into(run, "report.html", &underlay_report::html::render(loaded))
 }
 

@@ -14,7 +14,7 @@ use crate::{output, signals};
 
 const QUICKSTART: &str = "studies/quickstart.toml";
 
-pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     super::clean::mention_leftovers();
     let terminal = Terminal::new(arguments.quiet);

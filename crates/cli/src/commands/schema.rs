@@ -14,7 +14,7 @@ use crate::arguments::SchemaOf;
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn schema(of: SchemaOf) -> Result<ExitCode, Failure> {
+pub(crate) fn schema(of: SchemaOf) -> Result<ExitCode, Failure> {
     let schema = match of {
         SchemaOf::Study => {
             output::print(&serde_json::to_string_pretty(&study::schema()).expect("a schema is plain JSON"));

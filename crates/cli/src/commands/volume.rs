@@ -24,7 +24,7 @@ use crate::output;
 /// Zstandard's own default.
 const ZSTD_LEVEL: i32 = 3;
 
-pub fn volume(arguments: &VolumeArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn volume(arguments: &VolumeArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         VolumeCommand::Serve(arguments) => return serve::serve(arguments),
         VolumeCommand::List { pool, json } => return list::list(&read(pool)?, *json),

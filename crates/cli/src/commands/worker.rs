@@ -1,6 +1,6 @@
 //! `underlay worker`: a part of a load that another host coordinates.
 
-pub mod coordinate;
+pub(crate) mod coordinate;
 #[cfg(test)]
 mod manifest_tests;
 mod shared;
@@ -20,7 +20,7 @@ use crate::arguments::{TrustArguments, WorkerArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
 use crate::{output, service, signals};
 
-pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     let idle_limit = arguments.end_when_idle.map(|seconds| {
         Duration::try_from_secs_f64(seconds).map_err(|_| {
             Failure::Mistake(format!("--end-when-idle is {seconds}: expected a number of seconds"))

@@ -5,7 +5,7 @@ pub(super) mod rates;
 pub(super) mod results;
 mod search;
 pub(super) mod summary;
-pub mod words;
+pub(crate) mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 const SERIES_INTERVALS: u32 = 60;
 const DEFAULT_MEMORY: &str = "512 MiB";
 
-pub fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let properties = properties(arguments)?;
     let workload = properties.workload().map_err(mistaken)?;
     let options = OutputOptions::of(&properties).map_err(mistaken)?;

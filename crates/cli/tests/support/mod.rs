@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-pub mod schemas;
+pub(crate) mod schemas;
 
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use underlay_record::RunRecord;
 
-pub struct Playground {
+pub(crate) struct Playground {
     pub folder: tempfile::TempDir,
 }
 
 /// A study that runs in some seconds: tiny, in slow motion, one real system on modelled storages.
-pub const TINY_STUDY: &str = r#"
+pub(crate) const TINY_STUDY: &str = r#"
 name = "tiny"
 baseline = "hdd"
 
@@ -49,22 +49,22 @@ time = 2
 "#;
 
 impl Playground {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Playground { folder: tempfile::Builder::new().prefix("underlay-test-").tempdir().unwrap() }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
     /// The program, with a registry of its own so that tests do not clean each other's things away.
-    pub fn underlay(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn underlay(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_underlay"));
         command
             .args(arguments)
@@ -75,12 +75,12 @@ impl Playground {
         command
     }
 
-    pub fn output(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
         self.underlay(arguments).output().unwrap()
     }
 
     /// Mounts, loop devices and processes that have to do with this playground.
-    pub fn left_behind(&self) -> Vec<String> {
+    pub(crate) fn left_behind(&self) -> Vec<String> {
         let folder = self.folder.path().to_str().unwrap();
         let mut found = Vec::new();
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
@@ -106,7 +106,7 @@ impl Playground {
 }
 
 /// A run of four cells that is done, without a system or a modelled disk.
-pub fn finished_run(playground: &Playground) {
+pub(crate) fn finished_run(playground: &Playground) {
     playground.write("null.toml", NULL_STUDY);
     std::fs::create_dir_all(playground.path("disk")).unwrap();
     let output = playground.output(&["run", "null.toml", "--out", "out"]);
@@ -114,7 +114,7 @@ pub fn finished_run(playground: &Playground) {
 }
 
 /// Needs no root, no file system of its own and hardly any time.
-pub const NULL_STUDY: &str = r#"
+pub(crate) const NULL_STUDY: &str = r#"
 name = "null"
 title = "A study whose title is longer than a line of a narrow terminal"
 baseline = "here"
@@ -133,14 +133,14 @@ repetitions = 1
 "#;
 
 /// `underlay mount`, ended in order when it is dropped.
-pub struct Mounted(Child);
+pub(crate) struct Mounted(Child);
 
 impl Mounted {
-    pub fn start(playground: &Playground, arguments: &[&str]) -> Mounted {
+    pub(crate) fn start(playground: &Playground, arguments: &[&str]) -> Mounted {
         Mounted::start_with(playground, arguments, |_| {})
     }
 
-    pub fn start_with(
+    pub(crate) fn start_with(
         playground: &Playground,
         arguments: &[&str],
         prepare: impl FnOnce(&mut Command),
@@ -158,7 +158,7 @@ impl Mounted {
     }
 
     /// Ends it in order.
-    pub fn end(mut self) -> ExitStatus {
+    pub(crate) fn end(mut self) -> ExitStatus {
         self.ask_to_end()
     }
 
@@ -180,7 +180,7 @@ impl Drop for Mounted {
 }
 
 /// Modelled storage needs root, FUSE and loop devices. In CI that is a failure, elsewhere it is said.
-pub fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let able = rustix_is_root() && Path::new("/dev/fuse").exists() && Path::new("/dev/loop-control").exists();
     assert!(
         able || std::env::var_os("CI").is_none(),
@@ -199,16 +199,16 @@ fn rustix_is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-pub fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-pub fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Every record of a run, in the order that they were made in.
-pub fn records(run: &Path) -> Vec<RunRecord> {
+pub(crate) fn records(run: &Path) -> Vec<RunRecord> {
     let mut records: Vec<RunRecord> = std::fs::read_dir(run.join("cells"))
         .unwrap()
         .map(|entry| serde_json::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap())
@@ -217,7 +217,7 @@ pub fn records(run: &Path) -> Vec<RunRecord> {
     records
 }
 
-pub fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !happened() {
         assert!(begun.elapsed() < limit, "waited {limit:?} for {what} in vain");
@@ -226,13 +226,13 @@ pub fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool)
 }
 
 /// A file for this user alone.
-pub fn secret(playground: &Playground, name: &str, text: &str) {
+pub(crate) fn secret(playground: &Playground, name: &str, text: &str) {
     let path = playground.write(name, text);
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// A program in place of ssh that runs the command right here.
-pub fn fake_ssh(playground: &Playground, script: &str) -> String {
+pub(crate) fn fake_ssh(playground: &Playground, script: &str) -> String {
     let folder = playground.path("bin");
     std::fs::create_dir_all(&folder).unwrap();
     let program = folder.join("ssh");

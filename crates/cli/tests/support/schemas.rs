@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-pub fn published(of: &str) -> Value {
+pub(crate) fn published(of: &str) -> Value {
     let path = format!("{}/../../docs/schemas/{of}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// What of `value` is not as `schema`, a part of `whole`, has it: as much of JSON Schema as ours use.
-pub fn departs(value: &Value, schema: &Value, whole: &Value) -> Option<String> {
+pub(crate) fn departs(value: &Value, schema: &Value, whole: &Value) -> Option<String> {
     if let Some(reference) = schema["$ref"].as_str() {
         let of = whole.pointer(reference.trim_start_matches('#')).expect("what is referred to is there");
         let Some(tag) = schema["properties"].as_object() else { return departs(value, of, whole) };
@@ -68,7 +68,7 @@ pub fn departs(value: &Value, schema: &Value, whole: &Value) -> Option<String> {
 }
 
 #[track_caller]
-pub fn keeps_to(of: &str, text: &str) {
+pub(crate) fn keeps_to(of: &str, text: &str) {
     let (schema, value) = (published(of), serde_json::from_str(text).unwrap());
     assert_eq!(departs(&value, &schema, &schema), None, "{text}");
 }

@@ -8,7 +8,7 @@ use underlay_nvme::initiator::{Controller, Options, RemoteDevice};
 
 use super::Playground;
 
-pub struct VolumeServer {
+pub(crate) struct VolumeServer {
     child: Child,
     pub address: String,
     /// What it said when it began to serve.
@@ -17,11 +17,15 @@ pub struct VolumeServer {
 
 impl VolumeServer {
     /// Serves `pool.toml` of the playground and waits until it does.
-    pub fn start(playground: &Playground, more: &[&str]) -> VolumeServer {
+    pub(crate) fn start(playground: &Playground, more: &[&str]) -> VolumeServer {
         VolumeServer::start_with(playground, more, &[])
     }
 
-    pub fn start_with(playground: &Playground, more: &[&str], variables: &[(&str, &str)]) -> VolumeServer {
+    pub(crate) fn start_with(
+        playground: &Playground,
+        more: &[&str],
+        variables: &[(&str, &str)],
+    ) -> VolumeServer {
         let arguments = [&["volume", "serve", "pool.toml", "--json"], more].concat();
         let mut command = playground.underlay(&arguments);
         let log = playground.path("server.log");
@@ -39,18 +43,18 @@ impl VolumeServer {
         VolumeServer { child, address, said }
     }
 
-    pub fn nqn(&self, volume: &str) -> String {
+    pub(crate) fn nqn(&self, volume: &str) -> String {
         let volumes = self.said["volumes"].as_array().unwrap();
         let found = volumes.iter().find(|one| one["name"] == volume).unwrap_or_else(|| panic!("no {volume}"));
         found["nqn"].as_str().unwrap().to_owned()
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Connects to a volume, once: a lost connection is not looked for.
-    pub fn connect(&self, nqn: &str) -> (Controller, RemoteDevice) {
+    pub(crate) fn connect(&self, nqn: &str) -> (Controller, RemoteDevice) {
         let options = Options { loss_timeout: Duration::from_millis(1), ..Options::new(&self.address, nqn) };
         let controller = Controller::connect(options).unwrap();
         let device = controller.namespace(1).unwrap();
@@ -58,13 +62,13 @@ impl VolumeServer {
     }
 
     /// SIGKILL.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// SIGTERM, and what it ended with.
-    pub fn stop(mut self) -> Option<i32> {
+    pub(crate) fn stop(mut self) -> Option<i32> {
         let pid = libc::pid_t::try_from(self.child.id()).unwrap();
         // SAFETY: the child has not been waited for, so its id is still its own.
         unsafe { libc::kill(pid, libc::SIGTERM) };

@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use underlay_storage::device::{BlockDevice, DeviceError, Request};
 
-pub const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 /// Each writer has a part of a volume to itself.
-pub const BLOCKS_A_WRITER: u64 = 512;
+pub(crate) const BLOCKS_A_WRITER: u64 = 512;
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -22,7 +22,7 @@ impl Random {
 }
 
 /// What a version of a block looks like; version 0 is nothing. Half of it compresses.
-pub fn fill(block: u64, version: u64, into: &mut [u8]) {
+pub(crate) fn fill(block: u64, version: u64, into: &mut [u8]) {
     into.fill(0);
     if version == 0 {
         return;
@@ -36,7 +36,7 @@ pub fn fill(block: u64, version: u64, into: &mut [u8]) {
 }
 
 /// One part of a volume, and what is known of it.
-pub struct Part {
+pub(crate) struct Part {
     name: &'static str,
     pub volume: usize,
     pub first_block: u64,
@@ -50,7 +50,7 @@ pub struct Part {
 }
 
 impl Part {
-    pub fn new(name: &'static str, volume: usize, number: u64) -> Part {
+    pub(crate) fn new(name: &'static str, volume: usize, number: u64) -> Part {
         let count = BLOCKS_A_WRITER as usize;
         Part {
             name,
@@ -65,12 +65,12 @@ impl Part {
     }
 
     /// Writes, discards and flushes until the server is gone.
-    pub fn live(&mut self, device: &dyn BlockDevice, random: &mut Random, is_dead: &AtomicBool) {
+    pub(crate) fn live(&mut self, device: &dyn BlockDevice, random: &mut Random, is_dead: &AtomicBool) {
         while !is_dead.load(Ordering::SeqCst) && self.step(device, random).is_ok() {}
     }
 
     /// A flush now and then, so that kills meet changes that the journal knows, does not know, and is about to know.
-    pub fn step(&mut self, device: &dyn BlockDevice, random: &mut Random) -> Result<(), DeviceError> {
+    pub(crate) fn step(&mut self, device: &dyn BlockDevice, random: &mut Random) -> Result<(), DeviceError> {
         match random.below(10) {
             0 => {
                 device.execute(Request::Flush)?;
@@ -93,7 +93,7 @@ impl Part {
     }
 
     /// Writes or discards these blocks.
-    pub fn put(
+    pub(crate) fn put(
         &mut self,
         device: &dyn BlockDevice,
         start: u64,
@@ -122,7 +122,7 @@ impl Part {
     }
 
     /// Takes over what it finds where that may be there.
-    pub fn verify(&mut self, device: &dyn BlockDevice) -> Result<(), String> {
+    pub(crate) fn verify(&mut self, device: &dyn BlockDevice) -> Result<(), String> {
         let read = self
             .read(device, 0, BLOCKS_A_WRITER)
             .map_err(|error| format!("volume {}, reading: {error}", self.name))?;
@@ -133,7 +133,7 @@ impl Part {
 
     /// The same where reads may fail: which blocks could not be read. Not taken over is what an initiator that comes back may turn
     /// into what was answered before: a write that failed in part, over one that it has kept.
-    pub fn verify_what_is_read(
+    pub(crate) fn verify_what_is_read(
         &mut self,
         device: &dyn BlockDevice,
         takes_over: bool,
@@ -149,7 +149,7 @@ impl Part {
     }
 
     /// Gives blocks a new content.
-    pub fn rewrite(&mut self, device: &dyn BlockDevice, blocks: &[u64]) -> Result<(), DeviceError> {
+    pub(crate) fn rewrite(&mut self, device: &dyn BlockDevice, blocks: &[u64]) -> Result<(), DeviceError> {
         blocks.iter().try_for_each(|&index| self.put(device, index, 1, true, false))
     }
 

@@ -14,17 +14,17 @@ use underlay_storage::device::{BlockDevice, Request};
 use crate::served::{MIB, NQN, Server, within};
 
 const C2H_DATA: u8 = 7;
-pub const R2T: u8 = 9;
+pub(crate) const R2T: u8 = 9;
 const RESPONSE: u8 = 5;
 
 /// Changes one PDU, and says whether the connection goes on.
-pub type Change = fn(&mut Vec<u8>) -> bool;
+pub(crate) type Change = fn(&mut Vec<u8>) -> bool;
 
 /// A mishap that waits for the next PDU of its type.
 type Awaited = Arc<Mutex<Option<(u8, Change)>>>;
 
 /// Stands between initiator and target.
-pub struct Wire {
+pub(crate) struct Wire {
     pub address: SocketAddr,
     awaited: Awaited,
     is_cut: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn to(target: SocketAddr) -> Wire {
+    pub(crate) fn to(target: SocketAddr) -> Wire {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let wire = Wire {
             address: listener.local_addr().unwrap(),
@@ -68,18 +68,18 @@ impl Wire {
     }
 
     /// Ends all connections, and lets none through until it is mended.
-    pub fn cut(&self, is_cut: bool) {
+    pub(crate) fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::SeqCst);
         for connection in self.connections.lock().unwrap().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
 
-    pub fn expect(&self, kind: u8, change: Change) {
+    pub(crate) fn expect(&self, kind: u8, change: Change) {
         *self.awaited.lock().unwrap() = Some((kind, change));
     }
 
-    pub fn has_happened(&self) -> bool {
+    pub(crate) fn has_happened(&self) -> bool {
         self.awaited.lock().unwrap().is_none()
     }
 }

@@ -10,11 +10,11 @@ use underlay_nvme::target::{
 };
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
-pub const NQN: &str = "nqn.2026-01.org.example:tests";
-pub const MIB: u64 = 1 << 20;
+pub(crate) const NQN: &str = "nqn.2026-01.org.example:tests";
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// Bytes, and those of them that a loss of power leaves.
-pub struct Volatile {
+pub(crate) struct Volatile {
     state: Mutex<State>,
 }
 
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Volatile {
-    pub fn new(capacity_bytes: u64) -> Arc<Volatile> {
+    pub(crate) fn new(capacity_bytes: u64) -> Arc<Volatile> {
         let bytes = vec![0; capacity_bytes as usize];
         let state = State {
             current: bytes.clone(),
@@ -47,25 +47,25 @@ impl Volatile {
         self.state.lock().unwrap()
     }
 
-    pub fn durable(&self) -> Vec<u8> {
+    pub(crate) fn durable(&self) -> Vec<u8> {
         self.lock().durable.clone()
     }
 
-    pub fn cut_power(&self) {
+    pub(crate) fn cut_power(&self) {
         let mut state = self.lock();
         state.current = state.durable.clone();
     }
 
-    pub fn fail_with(&self, failure: Option<DeviceError>) {
+    pub(crate) fn fail_with(&self, failure: Option<DeviceError>) {
         self.lock().failure = failure;
     }
 
-    pub fn refuse_writes(&self, refuses: bool) {
+    pub(crate) fn refuse_writes(&self, refuses: bool) {
         self.lock().refuses_writes = refuses;
     }
 
     /// Answers no flush, or all that waited.
-    pub fn hold_flushes(&self, holds: bool) {
+    pub(crate) fn hold_flushes(&self, holds: bool) {
         self.lock().holds_flushes = holds;
         if !holds {
             self.hold(false);
@@ -73,7 +73,7 @@ impl Volatile {
     }
 
     /// Answers nothing, or everything that waited.
-    pub fn hold(&self, holds: bool) {
+    pub(crate) fn hold(&self, holds: bool) {
         let waiting = if holds {
             self.lock().held = Some(Vec::new());
             Vec::new()
@@ -83,7 +83,7 @@ impl Volatile {
         waiting.into_iter().for_each(|(request, done)| self.submit(request, done));
     }
 
-    pub fn resize(&self, capacity_bytes: u64) {
+    pub(crate) fn resize(&self, capacity_bytes: u64) {
         let mut state = self.lock();
         state.current.resize(capacity_bytes as usize, 0);
         state.durable.resize(capacity_bytes as usize, 0);
@@ -145,7 +145,7 @@ impl BlockDevice for Volatile {
 }
 
 /// A target that can go away and come back.
-pub struct Server {
+pub(crate) struct Server {
     pub store: Arc<Volatile>,
     address: SocketAddr,
     uuid: [u8; 16],
@@ -153,48 +153,48 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(capacity_bytes: u64) -> Server {
+    pub(crate) fn start(capacity_bytes: u64) -> Server {
         let store = Volatile::new(capacity_bytes);
         let uuid = [7; 16];
         let target = serve(&store, uuid, "127.0.0.1:0".parse().unwrap());
         Server { store, address: target.addresses()[0], uuid, target: Some(target) }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub fn subsystem(&self) -> Arc<Subsystem> {
+    pub(crate) fn subsystem(&self) -> Arc<Subsystem> {
         self.target.as_ref().unwrap().subsystems().get(NQN).unwrap()
     }
 
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(target) = self.target.take() {
             target.stop();
         }
     }
 
     /// With all that was written.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.stop();
         self.target = Some(serve(&self.store, self.uuid, self.address));
     }
 
-    pub fn restart_after_power_cut(&mut self) {
+    pub(crate) fn restart_after_power_cut(&mut self) {
         self.stop();
         self.store.cut_power();
         self.target = Some(serve(&self.store, self.uuid, self.address));
     }
 
     /// With an empty volume in the old one's place.
-    pub fn restart_as_another(&mut self) {
+    pub(crate) fn restart_as_another(&mut self) {
         self.stop();
         let capacity_bytes = self.store.geometry().capacity_bytes;
         (self.store, self.uuid) = (Volatile::new(capacity_bytes), [8; 16]);
         self.target = Some(serve(&self.store, self.uuid, self.address));
     }
 
-    pub fn resize(&self, capacity_bytes: u64) {
+    pub(crate) fn resize(&self, capacity_bytes: u64) {
         self.store.resize(capacity_bytes);
         self.subsystem().resize_namespace(1).unwrap();
     }
@@ -210,7 +210,7 @@ fn serve(store: &Arc<Volatile>, uuid: [u8; 16], address: SocketAddr) -> Target {
 }
 
 /// Fails when it hangs: the time is far beyond what anything here takes.
-pub fn within<T: Send + 'static>(limit_s: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn within<T: Send + 'static>(limit_s: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = sender.send(work());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
-pub const BLOCK_BYTES: u32 = 512;
+pub(crate) const BLOCK_BYTES: u32 = 512;
 
 #[derive(Default)]
 pub struct TestDevice {

@@ -14,8 +14,8 @@ use underlay_nvme::pdu::{
 };
 use underlay_nvme::status::Status;
 
-pub const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:0d2c5f0e-0000-4000-8000-000000000001";
-pub const HOST_ID: [u8; 16] = [7; 16];
+pub(crate) const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:0d2c5f0e-0000-4000-8000-000000000001";
+pub(crate) const HOST_ID: [u8; 16] = [7; 16];
 /// Long, so that no test fails on a busy machine; only a target that hangs makes anybody wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -56,7 +56,7 @@ pub struct Style {
     pub kato_ms: u32,
 }
 
-pub const PLAIN: Style = Style {
+pub(crate) const PLAIN: Style = Style {
     digests: Digests { header: false, data: false },
     data_alignment_bytes: 4,
     attributes: 0,
@@ -263,7 +263,7 @@ impl Host {
     }
 }
 
-pub fn connect_data(nqn: &str, controller_id: u16) -> ConnectData {
+pub(crate) fn connect_data(nqn: &str, controller_id: u16) -> ConnectData {
     ConnectData {
         host_id: HOST_ID,
         controller_id,
@@ -272,7 +272,7 @@ pub fn connect_data(nqn: &str, controller_id: u16) -> ConnectData {
     }
 }
 
-pub fn arriving(framing: Framing, data_alignment_bytes: u8) -> Arriving {
+pub(crate) fn arriving(framing: Framing, data_alignment_bytes: u8) -> Arriving {
     Arriving {
         side: Side::Host,
         digests: framing.digests,

@@ -8,7 +8,7 @@ use crate::background::{Compactions, Window};
 use crate::quantity::{self, ABSENT};
 use crate::terminal::background::{in_words, words_on_none};
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let (rows, none_ran) = Compactions::by_row(&page.comparison);
     if rows.is_empty() && none_ran.is_empty() {
         return None;

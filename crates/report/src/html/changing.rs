@@ -11,7 +11,7 @@ use crate::comparison::Row;
 use crate::quantity::{self, ABSENT};
 use crate::terminal::changing::seconds;
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let rows: Vec<&Row> = changing::rows(&page.comparison)
         .into_iter()
         .filter(|row| (0..row.cells.len()).any(|index| !stretches(row, index).is_empty()))

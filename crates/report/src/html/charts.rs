@@ -13,7 +13,7 @@ use crate::statistics::Interval;
 
 /// One value of a group, belonging to a storage.
 #[derive(Clone, Debug)]
-pub struct Mark {
+pub(super) struct Mark {
     /// The storage's index, for its colour.
     pub series: usize,
     pub value: f64,
@@ -24,7 +24,10 @@ pub struct Mark {
 
 impl Mark {
     /// A mark for each storage that has the value.
-    pub fn of_row(row: &Row, pick: impl Fn(&CellResult) -> Option<(f64, Option<Interval>)>) -> Vec<Mark> {
+    pub(super) fn of_row(
+        row: &Row,
+        pick: impl Fn(&CellResult) -> Option<(f64, Option<Interval>)>,
+    ) -> Vec<Mark> {
         let mark = |(series, result): (usize, &Option<CellResult>)| {
             let result = result.as_ref()?;
             let (value, interval) = pick(result)?;
@@ -36,13 +39,13 @@ impl Mark {
 
 /// Marks that stand together under one name.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub(super) struct Group {
     pub label: String,
     pub marks: Vec<Mark>,
 }
 
 /// A picture of groups of marks.
-pub struct Groups<'a> {
+pub(super) struct Groups<'a> {
     pub words: Words<'a>,
     pub y_title: &'a str,
     pub groups: &'a [Group],
@@ -76,7 +79,7 @@ impl Groups<'_> {
     }
 
     /// Bars side by side, each with its value on top and its interval as a whisker.
-    pub fn bars(&self) -> String {
+    pub(super) fn bars(&self) -> String {
         let (frame, axis) = (self.frame(), self.axis());
         // A logarithmic bar needs a foot of its own below the smallest value.
         let axis = if self.is_log { Axis { low: axis.low / 2.0, ..axis } } else { axis };
@@ -125,7 +128,7 @@ impl Groups<'_> {
 
     /// Dots with whiskers: for a logarithmic axis, on which a bar's length would mean nothing. A storage has the same place in
     /// every group.
-    pub fn dots(&self) -> String {
+    pub(super) fn dots(&self) -> String {
         let (frame, axis) = (self.frame(), self.axis());
         let mut all: Vec<usize> = Vec::new();
         for mark in self.groups.iter().flat_map(|group| &group.marks) {
@@ -232,7 +235,7 @@ const POINTS_WITH_DOTS: usize = 12;
 
 /// A line of one storage.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub(super) struct Line {
     pub series: usize,
     /// Written at the line's end; none for a further repetition.
     pub name: Option<String>,
@@ -240,7 +243,7 @@ pub struct Line {
 }
 
 /// A picture of lines over a shared x axis.
-pub struct Lines<'a> {
+pub(super) struct Lines<'a> {
     pub words: Words<'a>,
     pub y_title: &'a str,
     pub x_title: &'a str,
@@ -258,7 +261,7 @@ pub struct Lines<'a> {
 
 /// Something that happened to a storage on the way, from one place of the x axis to another.
 #[derive(Clone, Debug)]
-pub struct Happening {
+pub(super) struct Happening {
     pub series: usize,
     /// Written at its beginning; what it means is told beside the picture.
     pub sign: String,
@@ -269,19 +272,19 @@ pub struct Happening {
 
 /// While something went on in a storage: drawn above the picture, each storage in a lane of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Strip {
+pub(super) struct Strip {
     pub series: usize,
     pub from: f64,
     pub to: f64,
 }
 
 impl Lines<'_> {
-    pub fn draw(&self) -> String {
+    pub(super) fn draw(&self) -> String {
         self.draw_with(&[], &[])
     }
 
     /// With what happened behind the lines: pale over its length, and a thin mark where it began; and strips above them.
-    pub fn draw_with(&self, happenings: &[Happening], strips: &[Strip]) -> String {
+    pub(super) fn draw_with(&self, happenings: &[Happening], strips: &[Strip]) -> String {
         let mut lanes: Vec<usize> = strips.iter().map(|strip| strip.series).collect();
         lanes.sort_unstable();
         lanes.dedup();
@@ -375,7 +378,7 @@ fn end_labels<'a>(lines: &'a [Line], frame: &Frame, y: &Axis) -> Vec<(&'a str, u
 }
 
 /// Every so many points averaged into one, so that `most` remain.
-pub fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+pub(super) fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     let each = points.len().div_ceil(most.max(1)).max(1);
     points
         .chunks(each)

@@ -9,7 +9,7 @@ use crate::cost::{StorageCost, devices_in_words, roles_in_words};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Interval;
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let records = storage_records(&page.comparison);
     if records.is_empty() {
         return None;

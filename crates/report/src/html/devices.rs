@@ -11,7 +11,7 @@ use crate::activity::{self, Activity};
 use crate::comparison::{CellResult, Row};
 use crate::quantity::{self, ABSENT};
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     if !page.comparison.cells().any(|result| Activity::of(&result.completed_records()).is_some()) {
         return None;
     }

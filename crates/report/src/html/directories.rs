@@ -8,7 +8,7 @@ use crate::directories::{self, DirectoryFigures, DirectoryGroup};
 use crate::quantity;
 use crate::terminal::jobs::{OfStorage, counted, over_all_jobs, range, roles};
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let of_systems: Vec<(&str, Vec<OfStorage>)> = page
         .comparison
         .systems

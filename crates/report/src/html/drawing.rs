@@ -12,15 +12,15 @@ use plotters::style::{Color, FontTransform, IntoFont, RGBColor, TextStyle};
 
 use crate::quantity;
 
-pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Text and axis lines; `report.css` maps it, as it does the others, by its hexadecimal form.
-pub const INK: RGBColor = RGBColor(0x11, 0x11, 0x11);
-pub const MUTED: RGBColor = RGBColor(0x66, 0x66, 0x66);
-pub const GRID: RGBColor = RGBColor(0xDD, 0xDD, 0xDD);
+pub(super) const INK: RGBColor = RGBColor(0x11, 0x11, 0x11);
+pub(super) const MUTED: RGBColor = RGBColor(0x66, 0x66, 0x66);
+pub(super) const GRID: RGBColor = RGBColor(0xDD, 0xDD, 0xDD);
 /// One colour a storage, the baseline's first. After M. Okabe and K. Ito's palette for colour-blind readers, without
 /// its yellow, which vanishes on white, and with a grey for the baseline.
-pub const SERIES: [RGBColor; 7] = [
+pub(super) const SERIES: [RGBColor; 7] = [
     RGBColor(0x6B, 0x72, 0x80),
     RGBColor(0x00, 0x72, 0xB2),
     RGBColor(0xD5, 0x5E, 0x00),
@@ -30,16 +30,16 @@ pub const SERIES: [RGBColor; 7] = [
     RGBColor(0x56, 0xB4, 0xE9),
 ];
 
-pub fn series_colour(index: usize) -> RGBColor {
+pub(super) fn series_colour(index: usize) -> RGBColor {
     SERIES[index % SERIES.len()]
 }
 
 /// Coordinates are whole numbers in plotters: drawing larger and showing smaller keeps lines smooth.
-pub const FINE: i32 = 2;
+pub(super) const FINE: i32 = 2;
 
 /// A value's way to a position on an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Axis {
+pub(super) struct Axis {
     pub low: f64,
     pub high: f64,
     pub is_log: bool,
@@ -47,14 +47,14 @@ pub struct Axis {
 
 impl Axis {
     /// From zero to a round number that holds every value.
-    pub fn from_zero(values: impl IntoIterator<Item = f64>) -> Axis {
+    pub(super) fn from_zero(values: impl IntoIterator<Item = f64>) -> Axis {
         let highest = values.into_iter().filter(|value| is_drawn(*value)).fold(0.0, f64::max);
         let high = if highest > 0.0 { next_of(highest * 1.02, &HEADROOMS) } else { 1.0 };
         Axis { low: 0.0, high, is_log: false }
     }
 
     /// A logarithmic axis around every positive value.
-    pub fn log(values: impl IntoIterator<Item = f64>) -> Axis {
+    pub(super) fn log(values: impl IntoIterator<Item = f64>) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, 0.0f64);
         for value in values.into_iter().filter(|value| is_drawn(*value) && *value > 0.0) {
             low = low.min(value);
@@ -68,7 +68,7 @@ impl Axis {
     }
 
     /// 0 at the low end, 1 at the high one; values beyond are drawn at the end.
-    pub fn place(&self, value: f64) -> f64 {
+    pub(super) fn place(&self, value: f64) -> f64 {
         let share = if self.is_log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
         } else {
@@ -78,7 +78,7 @@ impl Axis {
     }
 
     /// Round values inside the axis, some five of them.
-    pub fn ticks(&self) -> Vec<f64> {
+    pub(super) fn ticks(&self) -> Vec<f64> {
         if !self.is_log {
             let step = next_of((self.high - self.low) / 5.0, &STEPS);
             // What a record says may be anything.
@@ -129,7 +129,7 @@ fn round_down(value: f64) -> f64 {
 
 /// Margins around the plotted rectangle, in the picture's pixels.
 #[derive(Clone, Copy)]
-pub struct Margins {
+pub(super) struct Margins {
     pub left: i32,
     pub right: i32,
     pub top: i32,
@@ -138,7 +138,7 @@ pub struct Margins {
 
 /// A picture's plotted rectangle.
 #[derive(Clone, Copy)]
-pub struct Frame {
+pub(super) struct Frame {
     pub width: i32,
     pub height: i32,
     pub margins: Margins,
@@ -146,26 +146,26 @@ pub struct Frame {
 
 impl Frame {
     /// The horizontal position of a share of the plotted width, in drawing units.
-    pub fn x(&self, share: f64) -> i32 {
+    pub(super) fn x(&self, share: f64) -> i32 {
         let inner = f64::from(self.width - self.margins.left - self.margins.right);
         ((f64::from(self.margins.left) + share * inner) * f64::from(FINE)).round() as i32
     }
 
     /// The vertical position of a share of the plotted height, 0 at the bottom.
-    pub fn y(&self, share: f64) -> i32 {
+    pub(super) fn y(&self, share: f64) -> i32 {
         let inner = f64::from(self.height - self.margins.top - self.margins.bottom);
         ((f64::from(self.margins.top) + (1.0 - share) * inner) * f64::from(FINE)).round() as i32
     }
 }
 
 /// Words for those who don't see the picture.
-pub struct Words<'a> {
+pub(super) struct Words<'a> {
     pub title: &'a str,
     pub description: &'a str,
 }
 
 /// Draws a picture and returns it as an SVG element that scales with the page.
-pub fn picture(frame: Frame, words: &Words, draw: impl FnOnce(&Area)) -> String {
+pub(super) fn picture(frame: Frame, words: &Words, draw: impl FnOnce(&Area)) -> String {
     let mut svg = String::new();
     {
         let size = ((frame.width * FINE) as u32, (frame.height * FINE) as u32);
@@ -197,7 +197,7 @@ fn escape(text: &str) -> String {
 
 /// Where a text stands to its point.
 #[derive(Clone, Copy)]
-pub enum Anchor {
+pub(super) enum Anchor {
     Above,
     Below,
     LeftOf,
@@ -205,7 +205,7 @@ pub enum Anchor {
 }
 
 /// Text of `size` pixels.
-pub fn text(area: &Area, words: &str, at: (i32, i32), size: i32, colour: RGBColor, anchor: Anchor) {
+pub(super) fn text(area: &Area, words: &str, at: (i32, i32), size: i32, colour: RGBColor, anchor: Anchor) {
     let position = match anchor {
         Anchor::Above => Pos::new(HPos::Center, VPos::Bottom),
         Anchor::Below => Pos::new(HPos::Center, VPos::Top),
@@ -223,23 +223,23 @@ fn text_style(size: i32, colour: &RGBColor) -> TextStyle<'_> {
 }
 
 /// The y axis' name, upwards along the left edge.
-pub fn y_title(area: &Area, frame: &Frame, words: &str) {
+pub(super) fn y_title(area: &Area, frame: &Frame, words: &str) {
     let style =
         text_style(11, &MUTED).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Center, VPos::Top));
     area.draw(&Text::new(words.to_owned(), (0, frame.y(0.5)), style)).expect("drawing to memory can't fail");
 }
 
-pub fn line(area: &Area, points: Vec<(i32, i32)>, colour: RGBColor, opacity: f64, width: u32) {
+pub(super) fn line(area: &Area, points: Vec<(i32, i32)>, colour: RGBColor, opacity: f64, width: u32) {
     let element = PathElement::new(points, colour.mix(opacity).stroke_width(width));
     area.draw(&element).expect("drawing to memory can't fail");
 }
 
-pub fn bar(area: &Area, corners: [(i32, i32); 2], colour: RGBColor, opacity: f64) {
+pub(super) fn bar(area: &Area, corners: [(i32, i32); 2], colour: RGBColor, opacity: f64) {
     area.draw(&Rectangle::new(corners, colour.mix(opacity).filled())).expect("drawing to memory can't fail");
 }
 
 /// Horizontal grid lines with their values.
-pub fn y_axis(area: &Area, frame: &Frame, axis: &Axis, label: &dyn Fn(f64) -> String) {
+pub(super) fn y_axis(area: &Area, frame: &Frame, axis: &Axis, label: &dyn Fn(f64) -> String) {
     for tick in axis.ticks() {
         let y = frame.y(axis.place(tick));
         line(area, vec![(frame.x(0.0), y), (frame.x(1.0), y)], GRID, 1.0, FINE as u32);
@@ -249,7 +249,7 @@ pub fn y_axis(area: &Area, frame: &Frame, axis: &Axis, label: &dyn Fn(f64) -> St
 }
 
 /// Values below the plotted rectangle.
-pub fn x_axis(area: &Area, frame: &Frame, axis: &Axis, ticks: &[(f64, String)]) {
+pub(super) fn x_axis(area: &Area, frame: &Frame, axis: &Axis, ticks: &[(f64, String)]) {
     let bottom = frame.y(0.0);
     line(area, vec![(frame.x(0.0), bottom), (frame.x(1.0), bottom)], MUTED, 1.0, FINE as u32);
     for (value, label) in ticks {

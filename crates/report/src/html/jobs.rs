@@ -16,7 +16,7 @@ use crate::terminal::jobs::words_on_repetitions;
 /// Longest over shortest from which durations are drawn on a logarithmic axis.
 const LOG_FROM: f64 = 30.0;
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let rows: Vec<&Row> = page.comparison.jobs().collect();
     rows.first()?;
     let scale = page.loaded.run.scale;

@@ -14,7 +14,7 @@ use crate::statistics::quantile::FEWEST_BEYOND;
 /// Steps between two nines of a percentile curve.
 const STEPS_A_NINE: usize = 12;
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     if !page
         .comparison
         .cells()

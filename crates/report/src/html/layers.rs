@@ -8,7 +8,7 @@ use crate::comparison::Row;
 use crate::quantity;
 
 /// A line for each layer of the first completed repetition, or nothing where there is none.
-pub fn table(rows: &[&Row]) -> Markup {
+pub(super) fn table(rows: &[&Row]) -> Markup {
     let mut lines = Vec::new();
     for row in rows {
         for (index, result) in row.cells.iter().enumerate() {

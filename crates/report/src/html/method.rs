@@ -12,7 +12,7 @@ use crate::cost::{devices_in_words, roles_in_words};
 use crate::quantity::{self, ABSENT};
 use crate::warnings::cell_name;
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     Some(html! {
         (run_facts(page))
         h3 { "Scale" }

@@ -7,7 +7,7 @@ use super::{Page, swatch};
 use crate::network::{self, Held, NetworkPath, Pair};
 use crate::quantity::{self, ABSENT};
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let ways = network::ways(&page.comparison);
     let first = ways.first()?.record;
     let initiators = network::initiators(&ways);

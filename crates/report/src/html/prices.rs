@@ -12,7 +12,7 @@ use crate::terminal::prices::{
 };
 
 /// For runs of jobs; nothing else has a performance that is the same in every list of prices.
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     page.comparison.jobs().next()?;
     let table = page.loaded.run.reference.as_ref();
     let lists = prices::lists(table, &page.comparison);

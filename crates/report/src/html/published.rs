@@ -11,7 +11,7 @@ use crate::quantity::{self, ABSENT};
 use crate::reference::{self, Beside, Reading};
 use crate::terminal::{figure_label, published_ratio};
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let table = page.loaded.run.reference.as_ref()?;
     let figures = reference::beside(table, &page.comparison);
     let ratios: Vec<&Beside> = figures.iter().filter(|one| one.published_ratio.is_some()).collect();

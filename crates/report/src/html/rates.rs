@@ -17,7 +17,7 @@ use crate::statistics::operation::{Pick, SHOWN};
 /// An offered rate counts as reached from this share on.
 const REACHED: f64 = 0.98;
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let all = rates::series(&page.comparison);
     if all.is_empty() {
         return None;

@@ -15,7 +15,7 @@ use crate::comparison::{CellResult, Row};
 use crate::quantity::{self, ABSENT};
 use crate::search;
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let rows = search::rows(&page.comparison);
     let rows: Vec<&Row> = rows.into_iter().filter(|row| searched(row).next().is_some()).collect();
     if rows.is_empty() {

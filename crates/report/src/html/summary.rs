@@ -15,7 +15,7 @@ use crate::warnings::{Severity, Warning};
 /// Cells that a warning names before it counts the rest.
 const CELLS_NAMED: usize = 6;
 
-pub fn facts(page: &Page) -> Markup {
+pub(super) fn facts(page: &Page) -> Markup {
     let run = &page.loaded.run;
     let cells = page.comparison.cells().count();
     html! {
@@ -37,7 +37,7 @@ fn in_words(time: &str) -> String {
     }
 }
 
-pub fn warnings_box(page: &Page) -> Markup {
+pub(super) fn warnings_box(page: &Page) -> Markup {
     let (grave, notes): (Vec<_>, Vec<_>) =
         page.warnings.iter().partition(|warning| warning.severity == Severity::Doubtful);
     html! {
@@ -70,7 +70,7 @@ fn warning_list(warnings: &[&Warning]) -> Markup {
 }
 
 /// A card for each storage: what it is, what it gives, what it costs.
-pub fn cards(page: &Page) -> Markup {
+pub(super) fn cards(page: &Page) -> Markup {
     let comparison = &page.comparison;
     let records = storage_records(comparison);
     html! {
@@ -150,7 +150,7 @@ fn range_of<T>(figures: &[&T], pick: impl Fn(&T) -> Option<f64>, write: fn(f64) 
 }
 
 /// All figures of all cells.
-pub fn table(page: &Page) -> Option<Markup> {
+pub(super) fn table(page: &Page) -> Option<Markup> {
     let comparison = &page.comparison;
     comparison.operations().next()?;
     Some(html! {
@@ -195,7 +195,7 @@ fn cell_fields(page: &Page, result: &CellResult) -> Markup {
 }
 
 /// What stands in the place of figures that there are none of.
-pub fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
+pub(super) fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
     let (state, reason) = match outcome {
         Outcome::Failed { reason } => ("failed", reason.clone()),
         Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
@@ -234,7 +234,7 @@ fn ratio(figures: &Figures, is_baseline: bool, is_offered: bool) -> Markup {
 }
 
 /// A ratio with its interval, dim where it is no certain difference.
-pub fn ratio_field(ratio: Option<Ratio>) -> Markup {
+pub(super) fn ratio_field(ratio: Option<Ratio>) -> Markup {
     ratio_in_words(ratio, false)
 }
 
@@ -251,7 +251,7 @@ fn ratio_in_words(ratio: Option<Ratio>, is_offered: bool) -> Markup {
     }
 }
 
-pub fn badge(verdict: Option<Verdict>) -> Markup {
+pub(super) fn badge(verdict: Option<Verdict>) -> Markup {
     match verdict {
         Some(Verdict::Faithful) => html! { span.badge.faithful { "✓ faithful" } },
         Some(Verdict::Doubtful) => html! { span.badge.doubtful { "⚠ doubtful" } },

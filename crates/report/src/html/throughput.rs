@@ -10,11 +10,11 @@ use crate::quantity;
 use crate::statistics::Interval;
 
 /// Groups of bars that one picture holds readably.
-pub const GROUPS_ACROSS: usize = 8;
+pub(super) const GROUPS_ACROSS: usize = 8;
 /// Highest over lowest value from which bars are drawn on a logarithmic axis.
 const LOG_FROM: f64 = 30.0;
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     let pictures = bar_pictures(
         page,
         page.comparison.operations(),
@@ -33,7 +33,7 @@ pub fn section(page: &Page) -> Option<Markup> {
 }
 
 /// `9.1k` on an axis.
-pub fn rate_label(per_s: f64) -> String {
+pub(super) fn rate_label(per_s: f64) -> String {
     match per_s {
         large if large >= 999_500.0 => format!("{}M", quantity::number(per_s / 1e6, 2)),
         large if large >= 999.5 => format!("{}k", quantity::number(per_s / 1e3, 2)),
@@ -42,10 +42,10 @@ pub fn rate_label(per_s: f64) -> String {
 }
 
 /// A cell's value and its interval.
-pub type Pick<'a> = &'a dyn Fn(&Figures) -> Option<(f64, Option<Interval>)>;
+pub(super) type Pick<'a> = &'a dyn Fn(&Figures) -> Option<(f64, Option<Interval>)>;
 
 /// Grouped bars of one figure over rows: one picture when each mix has one workload, else one for each mix.
-pub fn bar_pictures<'c>(
+pub(super) fn bar_pictures<'c>(
     page: &Page,
     rows: impl Iterator<Item = &'c Row<'c>>,
     [title, y_title]: [&str; 2],
@@ -102,7 +102,7 @@ fn group(page: &Page, row: &Row, pick: Pick) -> Group {
 }
 
 /// The picture's values in words, for those who don't see it.
-pub fn description(page: &Page, groups: &[Group], label: &dyn Fn(f64) -> String) -> String {
+pub(super) fn description(page: &Page, groups: &[Group], label: &dyn Fn(f64) -> String) -> String {
     groups
         .iter()
         .map(|group| {

@@ -11,7 +11,7 @@ use crate::background;
 use crate::comparison::Row;
 use crate::quantity;
 
-pub fn section(page: &Page) -> Option<Markup> {
+pub(super) fn section(page: &Page) -> Option<Markup> {
     if !page.comparison.cells().any(|result| result.measured().iter().any(|one| one.series.len() > 1)) {
         return None;
     }

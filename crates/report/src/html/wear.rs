@@ -30,7 +30,7 @@ fn of(result: &CellResult) -> Option<Wear> {
 }
 
 /// A table, or nothing where no storage wears.
-pub fn table(rows: &[&Row]) -> Markup {
+pub(super) fn table(rows: &[&Row]) -> Markup {
     let lines: Vec<(&str, usize, &CellResult, Wear)> = rows
         .iter()
         .flat_map(|row| {

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 const MEMBERS: u32 = 4;
 
 /// Nothing where chance alone does.
-pub fn draw(setup: &Setup, random: &mut Random) -> Vec<Step> {
+pub(super) fn draw(setup: &Setup, random: &mut Random) -> Vec<Step> {
     match setup {
         Setup::Volumes(Volumes { is_remote: true, .. }) => of_host(random),
         Setup::Volumes(volumes) => of_pool(volumes, random),

@@ -21,9 +21,9 @@ const UNFLUSHED: UnflushedLimits = UnflushedLimits { bytes: 256 << 10, commands:
 /// No write of a script has this number.
 const INTRUDER_TAG: u64 = (1 << 40) - 1;
 
-pub type Devices = BTreeMap<String, Arc<dyn BlockDevice>>;
+pub(super) type Devices = BTreeMap<String, Arc<dyn BlockDevice>>;
 
-pub struct Host {
+pub(super) struct Host {
     pub process: Group,
     pub opened: Slot<Result<Devices, String>>,
 }
@@ -70,7 +70,7 @@ impl BlockDevice for Bounded {
 
 impl Host {
     /// Begins to connect to the volumes.
-    pub fn start(world: &World, network: &Network, host: &str, volumes: &[String]) -> Host {
+    pub(super) fn start(world: &World, network: &Network, host: &str, volumes: &[String]) -> Host {
         let process = world.new_group();
         let opened = Slot::default();
         let all: Vec<(String, Options)> =
@@ -102,7 +102,7 @@ impl Host {
 
     /// Another host, or another process of the same one, writes to a volume that is in use, and goes again. It must be refused,
     /// unless it is no longer waited for: `is_over` is full then.
-    pub fn intrude(
+    pub(super) fn intrude(
         world: &World,
         network: &Network,
         host: &str,

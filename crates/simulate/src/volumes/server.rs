@@ -27,7 +27,7 @@ const LONG_BYTES: u64 = 8 << 10;
 
 /// Who may write to which volume, beside the pool: it outlives the server.
 #[derive(Clone, Default)]
-pub struct Leases(Arc<UnsimulatedMutex<BTreeMap<String, (HostIdentity, bool)>>>);
+pub(super) struct Leases(Arc<UnsimulatedMutex<BTreeMap<String, (HostIdentity, bool)>>>);
 
 struct StoredLease {
     volume: String,
@@ -46,7 +46,7 @@ impl LeaseStore for StoredLease {
     }
 }
 
-pub struct Server {
+pub(super) struct Server {
     pub process: Group,
     pub opened: Slot<Result<Pool, String>>,
     /// What the server before it had been asked for and had not answered.
@@ -57,7 +57,7 @@ pub struct Server {
 impl Server {
     /// Begins to open the pool; `is_new` makes its volumes.
     #[expect(clippy::too_many_arguments, reason = "what a server's process is given")]
-    pub fn start(
+    pub(super) fn start(
         world: &World,
         setup: &Volumes,
         disks: &[Disk],
@@ -115,7 +115,7 @@ fn open(
     Ok(pool)
 }
 
-pub fn nqn(volume: &str) -> String {
+pub(super) fn nqn(volume: &str) -> String {
     format!("nqn.2025-11.internal.underlay:simulated:{volume}")
 }
 

@@ -6,7 +6,7 @@ use crate::model::VolumeModel;
 use crate::user::User;
 
 /// An administrator's command under way: what it would leave behind if the server died now.
-pub enum Unfinished {
+pub(super) enum Unfinished {
     /// `model` is there once the server has died or has given up: the source is changed before anybody takes stock.
     Snapshot {
         name: String,
@@ -26,7 +26,7 @@ pub enum Unfinished {
 impl Unfinished {
     /// The server has died, or has given up: a snapshot is of what the source had until then. Where an earlier server
     /// `has_lost` something, the host may have yet to write that again.
-    pub fn stays_as_of(&mut self, moment: u64, has_lost: bool) {
+    pub(super) fn stays_as_of(&mut self, moment: u64, has_lost: bool) {
         if let Unfinished::Snapshot { began, source, model, .. } = self
             && model.is_none()
         {
@@ -35,7 +35,7 @@ impl Unfinished {
         }
     }
 
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Unfinished::Snapshot { name, .. }
             | Unfinished::Delete { name }

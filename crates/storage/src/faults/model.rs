@@ -14,13 +14,13 @@ use crate::time::Time;
 
 /// What shall be wrong with a model, told from any thread; it takes effect at the model's next event.
 #[derive(Debug, Default)]
-pub struct ModelFaults {
+pub(crate) struct ModelFaults {
     generation: AtomicU64,
     wanted: Mutex<Vec<(FaultId, Fault)>>,
 }
 
 impl ModelFaults {
-    pub fn set(&self, faults: Vec<(FaultId, Fault)>) {
+    pub(crate) fn set(&self, faults: Vec<(FaultId, Fault)>) {
         *self.wanted.lock() = faults;
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
@@ -32,7 +32,7 @@ impl ModelFaults {
 
 /// A medium's model with faults. Slowness is time itself running slower inside; a spike holds back a request that
 /// the medium has finished.
-pub struct FaultyModel {
+pub(crate) struct FaultyModel {
     inner: Box<dyn MediumModel>,
     shared: std::sync::Arc<ModelFaults>,
     seen_generation: u64,
@@ -84,7 +84,7 @@ impl Rate {
 }
 
 impl FaultyModel {
-    pub fn new(inner: Box<dyn MediumModel>, shared: std::sync::Arc<ModelFaults>) -> FaultyModel {
+    pub(crate) fn new(inner: Box<dyn MediumModel>, shared: std::sync::Arc<ModelFaults>) -> FaultyModel {
         let rate = Rate { outside: Time::ZERO, inside: Time::ZERO, factor: 1.0 };
         FaultyModel {
             inner,

@@ -106,21 +106,25 @@ impl Fate {
 }
 
 impl Power {
-    pub fn new(backing: Arc<dyn Backing>, protected: bool) -> Power {
+    pub(super) fn new(backing: Arc<dyn Backing>, protected: bool) -> Power {
         Power { backing, protected, cache_bytes: CACHE_BYTES, log: Mutex::default() }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Log> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Log> {
         // Nothing below panics halfway through a change.
         self.log.lock()
     }
 
-    pub fn write(&self, offset_bytes: u64, data: &[u8], fua: bool) -> Result<Ticket, DeviceError> {
+    pub(super) fn write(&self, offset_bytes: u64, data: &[u8], fua: bool) -> Result<Ticket, DeviceError> {
         self.change(offset_bytes, data.len() as u64, fua, |backing| backing.write(offset_bytes, data))
     }
 
     /// No ticket for a discard that is kept at once.
-    pub fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<Option<Ticket>, DeviceError> {
+    pub(super) fn discard(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<Option<Ticket>, DeviceError> {
         let discard = |backing: &dyn Backing| backing.discard(offset_bytes, length_bytes);
         if length_bytes <= MAX_UNDONE_DISCARD_BYTES {
             return self.change(offset_bytes, length_bytes, false, discard).map(Some);
@@ -170,7 +174,7 @@ impl Power {
     }
 
     /// The answer to a write or discard that is over.
-    pub fn completed(&self, ticket: Option<Ticket>, completion: Completion) -> Completion {
+    pub(super) fn completed(&self, ticket: Option<Ticket>, completion: Completion) -> Completion {
         let mut log = self.lock();
         log.check_power()?;
         if let Some(Ticket(number)) = ticket {
@@ -184,13 +188,13 @@ impl Power {
         completion
     }
 
-    pub fn flush_begins(&self) -> Covered {
+    pub(super) fn flush_begins(&self) -> Covered {
         let log = self.lock();
         Covered { before: log.next_completion, cuts: log.cuts }
     }
 
     /// The answer to a flush that is over: what it covers stays from now on.
-    pub fn flush_ends(&self, Covered { before, cuts }: Covered, completion: Completion) -> Completion {
+    pub(super) fn flush_ends(&self, Covered { before, cuts }: Covered, completion: Completion) -> Completion {
         let mut log = self.lock();
         log.check_power()?;
         if log.cuts != cuts {
@@ -209,14 +213,14 @@ impl Power {
     }
 
     /// The answer to a read that is over.
-    pub fn answered(&self, completion: Completion) -> Completion {
+    pub(super) fn answered(&self, completion: Completion) -> Completion {
         self.lock().check_power()?;
         completion
     }
 
     /// Decides what survives and undoes the rest. `log` is this device's own, locked with those of all devices that
     /// lose power in the same instant, and switched off.
-    pub fn undo(&self, log: &mut Log, cut: PowerCut) -> Result<Survival, DeviceError> {
+    pub(super) fn undo(&self, log: &mut Log, cut: PowerCut) -> Result<Survival, DeviceError> {
         let fates = log.decide(cut);
         let mut survival = Survival::default();
         for fate in fates.values() {
@@ -245,11 +249,11 @@ impl Power {
 }
 
 impl Log {
-    pub fn is_off(&self) -> bool {
+    pub(super) fn is_off(&self) -> bool {
         self.off
     }
 
-    pub fn switch(&mut self, off: bool) {
+    pub(super) fn switch(&mut self, off: bool) {
         self.off = off;
     }
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use underlay_sync::claims;
-pub use underlay_sync::claims::Access;
+pub(super) use underlay_sync::claims::Access;
 
 /// Of one device, so without a key.
-pub type Ranges = claims::Claims<(), Range<u64>>;
-pub type Claim = claims::Claim<(), Range<u64>>;
+pub(super) type Ranges = claims::Claims<(), Range<u64>>;
+pub(super) type Claim = claims::Claim<(), Range<u64>>;

@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
-pub const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
 /// Small, repeatable, and good enough to pick by (xorshift64*: Vigna 2016).
-pub struct Pick(u64);
+pub(crate) struct Pick(u64);
 
 impl Pick {
-    pub fn new(seed: u64) -> Pick {
+    pub(crate) fn new(seed: u64) -> Pick {
         Pick(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -27,7 +27,7 @@ impl Pick {
 }
 
 #[derive(Clone)]
-pub struct QueuedDevice {
+pub(crate) struct QueuedDevice {
     shared: Arc<Shared>,
 }
 
@@ -61,7 +61,7 @@ struct Queued {
 }
 
 impl QueuedDevice {
-    pub fn new(image: Vec<u8>) -> QueuedDevice {
+    pub(crate) fn new(image: Vec<u8>) -> QueuedDevice {
         let capacity_bytes = image.len() as u64;
         let state = State {
             durable: image,
@@ -77,7 +77,7 @@ impl QueuedDevice {
         }
     }
 
-    pub fn as_device(&self) -> Arc<dyn BlockDevice> {
+    pub(crate) fn as_device(&self) -> Arc<dyn BlockDevice> {
         Arc::new(self.clone())
     }
 
@@ -85,21 +85,21 @@ impl QueuedDevice {
         self.shared.state.lock().unwrap()
     }
 
-    pub fn set_at_once(&self, at_once: bool) {
+    pub(crate) fn set_at_once(&self, at_once: bool) {
         self.lock().at_once = at_once;
     }
 
     /// Requests like that fail without any effect, until something else is said.
-    pub fn fail_when(&self, fails: impl FnMut(&Request) -> bool + Send + 'static) {
+    pub(crate) fn fail_when(&self, fails: impl FnMut(&Request) -> bool + Send + 'static) {
         *self.shared.fails.lock().unwrap() = Some(Box::new(fails));
     }
 
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.lock().queue.len()
     }
 
     /// Everything fails with `Gone` until it returns.
-    pub fn set_gone(&self, gone: bool) {
+    pub(crate) fn set_gone(&self, gone: bool) {
         let queue = {
             let mut state = self.lock();
             state.gone = gone;
@@ -112,7 +112,7 @@ impl QueuedDevice {
     }
 
     /// It is there again. If anyone has noticed that it was gone, it has lost some of what was not durable.
-    pub fn come_back(&self, pick: &mut Pick) {
+    pub(crate) fn come_back(&self, pick: &mut Pick) {
         let mut state = self.lock();
         if std::mem::take(&mut state.noticed) {
             state.lose(pick);
@@ -121,7 +121,7 @@ impl QueuedDevice {
     }
 
     /// Carries out one of the waiting requests; false when there is none.
-    pub fn step(&self, pick: &mut Pick) -> bool {
+    pub(crate) fn step(&self, pick: &mut Pick) -> bool {
         let Some(Queued { request, writes, done }) = self.take(pick) else { return false };
         let completion = self.lock().perform(request, writes);
         done(completion);
@@ -129,7 +129,7 @@ impl QueuedDevice {
     }
 
     /// Fails one of the waiting requests; a write has then reached some of its sectors.
-    pub fn fail(&self, pick: &mut Pick) -> bool {
+    pub(crate) fn fail(&self, pick: &mut Pick) -> bool {
         let Some(Queued { request, done, .. }) = self.take(pick) else { return false };
         self.lock().perform_partly(&request, pick);
         done(Err(DeviceError::Io("a test says so".into())));
@@ -144,7 +144,7 @@ impl QueuedDevice {
 
     /// What is on the medium after the power failed now: of the sectors not flushed any version, of the
     /// requests under way any part.
-    pub fn cut(&self, pick: &mut Pick) -> Vec<u8> {
+    pub(crate) fn cut(&self, pick: &mut Pick) -> Vec<u8> {
         let mut state = self.lock();
         let queue = std::mem::take(&mut state.queue);
         for queued in &queue {
@@ -162,7 +162,7 @@ impl QueuedDevice {
     }
 
     /// What a clean end leaves.
-    pub fn image(&self) -> Vec<u8> {
+    pub(crate) fn image(&self) -> Vec<u8> {
         let mut image = vec![0; self.shared.capacity_bytes as usize];
         self.lock().read(0, &mut image);
         image

@@ -18,7 +18,7 @@ use super::{CellError, faults, images};
 use crate::spec::{FaultSpec, PoolVolume, StorageSource, StorageSpec};
 
 /// The storages of a cell. Dropping them detaches them.
-pub struct Storages {
+pub(super) struct Storages {
     /// One for each server. It goes before what serves it.
     servers: Vec<Attached>,
     /// What roles of the system have, server by server.
@@ -44,7 +44,7 @@ struct Pool {
 impl Storages {
     /// Attaches a storage for each server, with the data of `source`: made anew and empty without one. The study's limit
     /// of dirty pages is in force then.
-    pub fn attach(
+    pub(super) fn attach(
         plan: &CellPlan<'_>,
         source: Option<&Prepared>,
         folder: &Path,
@@ -154,12 +154,12 @@ impl Storages {
     }
 
     /// What the study's limit of dirty pages came to, storage by storage; none without one.
-    pub fn dirty_limits(&self) -> &[DirtyLimitRecord] {
+    pub(super) fn dirty_limits(&self) -> &[DirtyLimitRecord] {
         &self.dirty_limits
     }
 
     /// One for each server, in order; none of a cluster that runs already.
-    pub fn servers(&self) -> &[Attached] {
+    pub(super) fn servers(&self) -> &[Attached] {
         &self.servers
     }
 
@@ -170,14 +170,14 @@ impl Storages {
     }
 
     /// What a server keeps its data on, and where it may put what is not data.
-    pub fn paths_of(&self, server: usize, scratch: PathBuf) -> StoragePaths {
+    pub(super) fn paths_of(&self, server: usize, scratch: PathBuf) -> StoragePaths {
         let attached = self.servers.get(server);
         let data = attached.map_or_else(Vec::new, |attached| attached.paths().to_vec());
         StoragePaths { data, roles: self.roles_of(server), scratch, ..StoragePaths::default() }
     }
 
     /// Every directory that servers have been given.
-    pub fn paths(&self) -> Vec<PathBuf> {
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
         self.all().flat_map(|attached| attached.paths().to_vec()).collect()
     }
 
@@ -186,11 +186,11 @@ impl Storages {
     }
 
     /// The attachment's name.
-    pub fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         self.servers.first().map_or("none", Attached::name)
     }
 
-    pub fn set_pace(&self, pace: Pace) -> Result<(), CellError> {
+    pub(super) fn set_pace(&self, pace: Pace) -> Result<(), CellError> {
         if let Some(pool) = &self.pool {
             pool.server.set_pace(pace)?;
         }
@@ -200,7 +200,7 @@ impl Storages {
         Ok(())
     }
 
-    pub fn begin_measurement(&self, interval_s: f64) -> Result<(), CellError> {
+    pub(super) fn begin_measurement(&self, interval_s: f64) -> Result<(), CellError> {
         if let Some(pool) = &self.pool {
             pool.server.begin_measurement(interval_s)?;
         }
@@ -211,7 +211,7 @@ impl Storages {
     }
 
     /// What every device did, in the order of [`storage::describe`], and the network where there is one.
-    pub fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, Option<NetworkRecord>), CellError> {
+    pub(super) fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, Option<NetworkRecord>), CellError> {
         let mut seen = Vec::new();
         for attached in &self.servers {
             seen.extend(attached.end_measurement()?);
@@ -231,7 +231,7 @@ impl Storages {
         Ok((devices, network))
     }
 
-    pub fn layers(&self) -> Result<Vec<LayerActivity>, CellError> {
+    pub(super) fn layers(&self) -> Result<Vec<LayerActivity>, CellError> {
         let mut layers = self.layers_of_servers()?;
         if let Some(pool) = &self.pool {
             layers.extend(pool.server.volumes()?);
@@ -251,7 +251,7 @@ impl Storages {
     }
 
     /// `Err` when one of them can't be used any more.
-    pub fn health(&self) -> Result<(), CellError> {
+    pub(super) fn health(&self) -> Result<(), CellError> {
         // First the cause, then what may be its effect.
         if let Some(pool) = &self.pool {
             pool.server.health()?;
@@ -261,7 +261,7 @@ impl Storages {
     }
 
     /// Everything that was written is in the images, or on the real paths, when this returns.
-    pub fn detach(mut self) -> Result<(), CellError> {
+    pub(super) fn detach(mut self) -> Result<(), CellError> {
         for attached in &mut self.servers {
             attached.detach()?;
         }
@@ -335,7 +335,7 @@ enum Source<'a> {
 }
 
 /// Where the backing files of a storage lie that is attached in this folder.
-pub fn images_folder(folder: &Path) -> PathBuf {
+pub(super) fn images_folder(folder: &Path) -> PathBuf {
     folder.join("images")
 }
 

@@ -36,7 +36,7 @@ const MIN_FILL_OPERATIONS: u64 = 1_000;
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// What is the same for all cells of a run.
-pub struct Bench {
+pub(super) struct Bench {
     here: HostInfo,
     registry: Registry,
     work: PathBuf,
@@ -48,7 +48,7 @@ pub struct Bench {
 }
 
 /// What was seen of a system and its storage while a cell was measured.
-pub struct Observed {
+pub(super) struct Observed {
     pub taken: WindowFigures,
     pub settings: BTreeMap<String, String>,
     pub memory_enforced_by: Option<&'static str>,
@@ -61,7 +61,7 @@ pub struct Observed {
 
 impl Observed {
     /// A completed cell's record, to which its figures and its certificate are still to come.
-    pub fn into_record(self, bench: &Bench, plan: &CellPlan<'_>, wall: Duration) -> RunRecord {
+    pub(super) fn into_record(self, bench: &Bench, plan: &CellPlan<'_>, wall: Duration) -> RunRecord {
         let mut record = bench.record(plan, CellStatus::Completed, wall);
         record.storage = storage::describe(plan.storage, &plan.roles(), plan.system.servers, self.attachment);
         if let Some(group) = self.memory_enforced_by {
@@ -97,7 +97,7 @@ struct Driven {
 }
 
 impl Bench {
-    pub fn new(here: HostInfo, registry: Registry, work: &Path, records: &Path) -> Self {
+    pub(super) fn new(here: HostInfo, registry: Registry, work: &Path, records: &Path) -> Self {
         Bench {
             here,
             registry,
@@ -109,7 +109,7 @@ impl Bench {
     }
 
     /// Runs a cell and gives its record; what it made is gone when this returns, however it returns.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         plan: &CellPlan<'_>,
         datasets: &mut Datasets,
@@ -165,16 +165,20 @@ impl Bench {
         Ok(record)
     }
 
-    pub fn work(&self) -> &Path {
+    pub(super) fn work(&self) -> &Path {
         &self.work
     }
 
-    pub fn registry(&self) -> &Registry {
+    pub(super) fn registry(&self) -> &Registry {
         &self.registry
     }
 
     /// Measures the path's own cost, once a run and where something is modelled.
-    pub fn measure_path(&mut self, plan: &CellPlan<'_>, observer: &dyn Observer) -> Result<(), CellError> {
+    pub(super) fn measure_path(
+        &mut self,
+        plan: &CellPlan<'_>,
+        observer: &dyn Observer,
+    ) -> Result<(), CellError> {
         if plan.storage.is_modelled() {
             choice::choose(plan.study.run.attachment.as_deref())?;
             if let Floor::Unmeasured = self.floor {
@@ -185,7 +189,7 @@ impl Bench {
     }
 
     /// The path's own cost in modelled microseconds, where something is modelled.
-    pub fn floor_us(&self, plan: &CellPlan<'_>) -> Option<f64> {
+    pub(super) fn floor_us(&self, plan: &CellPlan<'_>) -> Option<f64> {
         match self.floor {
             Floor::WallUs(us) if plan.storage.is_modelled() => Some(us / plan.scale.time),
             _ => None,
@@ -193,7 +197,7 @@ impl Bench {
     }
 
     /// A record with everything but figures, which is all that a cell without figures has.
-    pub fn record(&self, plan: &CellPlan<'_>, status: CellStatus, wall: Duration) -> RunRecord {
+    pub(super) fn record(&self, plan: &CellPlan<'_>, status: CellStatus, wall: Duration) -> RunRecord {
         RunRecord {
             schema: SCHEMA_VERSION,
             cell: plan.cell().clone(),
@@ -318,7 +322,7 @@ impl Bench {
 
     /// Starts the system on the cell's storages, in the budgets that the study gives it. A warning where this host can't hold
     /// anything to one.
-    pub fn start(
+    pub(super) fn start(
         &self,
         plan: &CellPlan<'_>,
         system: &dyn System,
@@ -401,7 +405,7 @@ impl Bench {
 }
 
 /// A failure with what the system, its budgets and the storages say of it.
-pub fn explain(reason: String, session: &Session, storages: &Storages) -> CellError {
+pub(super) fn explain(reason: String, session: &Session, storages: &Storages) -> CellError {
     let mut text = session.explain(reason);
     if let Err(CellError::Failed(error)) = storages.health() {
         text.push_str(&format!("\n{error}"));
@@ -410,7 +414,7 @@ pub fn explain(reason: String, session: &Session, storages: &Storages) -> CellEr
 }
 
 /// The system of a cell, if this program has it.
-pub fn find_system(plan: &CellPlan<'_>) -> Result<&'static dyn System, CellError> {
+pub(super) fn find_system(plan: &CellPlan<'_>) -> Result<&'static dyn System, CellError> {
     underlay_systems::find(&plan.system.kind).ok_or_else(|| CellError::Unavailable {
         missing: format!("the system '{}'", plan.system.kind),
         remedy: format!("this program knows {}", underlay_systems::names().join(", ")),
@@ -418,7 +422,7 @@ pub fn find_system(plan: &CellPlan<'_>) -> Result<&'static dyn System, CellError
 }
 
 /// Gets what the system needs from outside this host, telling how far it is.
-pub fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellError> {
+pub(super) fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellError> {
     let told = std::sync::Mutex::new(String::new());
     system.prepare(&|progress| {
         let mut told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

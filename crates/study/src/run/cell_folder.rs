@@ -7,10 +7,10 @@ use underlay_files::{Access, Folder};
 use super::CellError;
 
 /// The folder of one cell's images, gone when the cell is.
-pub struct CellFolder(PathBuf);
+pub(super) struct CellFolder(PathBuf);
 
 impl CellFolder {
-    pub fn make(path: &Path) -> Result<Self, CellError> {
+    pub(super) fn make(path: &Path) -> Result<Self, CellError> {
         let _ = underlay_files::remove_tree(path);
         Folder::make_new(path, Access::Private)?;
         Ok(CellFolder(path.to_path_buf()))

@@ -14,7 +14,7 @@ use crate::spec::{JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A cell with everything that the study says of it, scaled to this machine.
-pub struct CellPlan<'a> {
+pub(super) struct CellPlan<'a> {
     pub study: &'a Study,
     pub planned: &'a PlannedCell,
     pub position: u32,
@@ -34,7 +34,7 @@ pub struct CellPlan<'a> {
 
 impl<'a> CellPlan<'a> {
     /// `None` when the study has no such cell.
-    pub fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
+    pub(super) fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
         let entry = plan::entries(study).into_iter().find(|entry| entry.cell.id == planned.cell.id)?;
         let (job, records_here, data_bytes_here) = match entry.asked {
             CellWork::Requests(size) => {
@@ -61,37 +61,37 @@ impl<'a> CellPlan<'a> {
         })
     }
 
-    pub fn cell(&self) -> &Cell {
+    pub(super) fn cell(&self) -> &Cell {
         &self.planned.cell
     }
 
     /// What its clients ask.
-    pub fn requests(&self) -> Result<&Requests, CellError> {
+    pub(super) fn requests(&self) -> Result<&Requests, CellError> {
         let of_job = || CellError::Failed(format!("{} is a batch job and asks no requests", self.cell().id));
         self.cell().requests().ok_or_else(of_job)
     }
 
     /// What every server has besides the storage that is compared: the system's role, and its storage.
-    pub fn roles(&self) -> Vec<(&'a str, &'a StorageSpec)> {
+    pub(super) fn roles(&self) -> Vec<(&'a str, &'a StorageSpec)> {
         let found = |name: &String| self.study.role_storages.iter().find(|storage| storage.name == *name);
         self.system.roles.iter().filter_map(|(role, name)| Some((role.as_str(), found(name)?))).collect()
     }
 
     /// Whether some readers shall find nothing, for want of an authorisation.
-    pub fn hides_records(&self) -> bool {
+    pub(super) fn hides_records(&self) -> bool {
         let visibility = self.workload.visibility.as_ref();
         visibility.is_some_and(|visibility| visibility.unauthorized_share > 0.0)
             && Mix::parse(self.cell().mix_or_job()).is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
     }
 
     /// `load` begins with an empty storage, everything else with the loaded data.
-    pub fn begins_empty(&self) -> bool {
+    pub(super) fn begins_empty(&self) -> bool {
         self.cell().mix_or_job() == "load"
     }
 }
 
 /// The settings that a cell's system is started with.
-pub fn settings(plan: &CellPlan<'_>) -> Settings {
+pub(super) fn settings(plan: &CellPlan<'_>) -> Settings {
     let mut values = plan.storage.settings_of(plan.system);
     if plan.system.nodes > 1 {
         values.insert("nodes".to_owned(), plan.system.nodes.to_string());

@@ -27,7 +27,7 @@ use crate::spec::StorageSource;
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// What has been prepared in this run, and where.
-pub struct Datasets {
+pub(super) struct Datasets {
     root: PathBuf,
     registry: Registry,
     /// dataset key -> folder of the system's files
@@ -39,7 +39,7 @@ pub struct Datasets {
 }
 
 impl Datasets {
-    pub fn new(root: &Path, registry: Registry) -> Self {
+    pub(super) fn new(root: &Path, registry: Registry) -> Self {
         Datasets {
             root: root.to_path_buf(),
             registry,
@@ -50,7 +50,7 @@ impl Datasets {
     }
 
     /// The loaded data set as plain files, for storage that is really there.
-    pub fn files(
+    pub(super) fn files(
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
@@ -94,7 +94,7 @@ impl Datasets {
     }
 
     /// Loads the data set into a cluster that runs already, once a run. What it holds of other keys stays.
-    pub fn load_elsewhere(
+    pub(super) fn load_elsewhere(
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,
@@ -156,7 +156,7 @@ impl Datasets {
     }
 
     /// What holds the data set of a storage, for cloning.
-    pub fn images(
+    pub(super) fn images(
         &mut self,
         plan: &CellPlan<'_>,
         system: &dyn System,

@@ -26,7 +26,7 @@ const UNMEASURED_LIMIT: Duration = Duration::from_secs(3600);
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What happens at the edges of the measured window.
-pub trait Hooks: Sync {
+pub(super) trait Hooks: Sync {
     fn measuring_begins(&self) {}
     fn measuring_ended(&self) {}
 }
@@ -34,7 +34,7 @@ pub trait Hooks: Sync {
 impl Hooks for () {}
 
 /// What the generator brought back.
-pub struct Driven {
+pub(super) struct Driven {
     pub measured: Measured,
     /// What it found out about itself.
     pub aftermath: Aftermath,
@@ -62,7 +62,7 @@ fn mix(name: &str) -> Result<Mix, CellError> {
 }
 
 /// The load that comes before what is measured: every record once, as fast as it goes.
-pub fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
+pub(super) fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
     Ok(RunSpec {
         workload: Arc::new(workload(plan)?),
         mix: mix("load")?,
@@ -82,7 +82,7 @@ pub fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
 }
 
 /// The cell's own mix, to fill the caches: a number of operations, so that every storage gets the same.
-pub fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSpec, CellError> {
+pub(super) fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSpec, CellError> {
     let requests = plan.requests()?;
     let own = mix(&requests.mix)?;
     Ok(RunSpec {
@@ -104,7 +104,7 @@ pub fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSpec, Cel
     })
 }
 
-pub fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
+pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
     let requests = plan.requests()?;
     let mix = mix(&requests.mix)?;
     let whole_range = mix.visits_every_record();
@@ -143,12 +143,12 @@ fn profile(changing: &[underlay_record::RatePart], warmup: Duration) -> Result<O
 }
 
 /// The time series' interval in modelled seconds.
-pub fn interval_s(spec: &RunSpec) -> f64 {
+pub(super) fn interval_s(spec: &RunSpec) -> f64 {
     spec.duration.as_secs_f64() / spec.dilation / f64::from(spec.series_intervals.max(1))
 }
 
 /// Runs the generator against a started system, telling the observer how it goes. Every operation is written to `raw`.
-pub fn drive(
+pub(super) fn drive(
     spec: &RunSpec,
     session: &Session,
     hooks: &dyn Hooks,

@@ -13,7 +13,7 @@ use crate::spec::{FaultAct, FaultSpec, StorageSource, StorageSpec, Study};
 use underlay_config::units::format_duration;
 
 /// The faults of a study that concern a storage; none for a real one, which takes no commands.
-pub fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a FaultSpec> {
+pub(super) fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a FaultSpec> {
     match storage.source {
         StorageSource::Modelled { .. } => {
             study.faults.iter().filter(|fault| fault.concerns(&storage.name)).collect()
@@ -23,7 +23,7 @@ pub fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a FaultS
 }
 
 /// What a reader of the record must know; `None` without faults.
-pub fn note(faults: &[&FaultSpec]) -> Option<String> {
+pub(super) fn note(faults: &[&FaultSpec]) -> Option<String> {
     let one = |spec: &&FaultSpec| {
         let what = match &spec.act {
             FaultAct::Device(fault) => fault.to_string(),
@@ -51,13 +51,13 @@ enum Act {
 }
 
 /// The faults of a cell in the order of their times.
-pub struct Schedule {
+pub(super) struct Schedule {
     served: Option<Served>,
     events: Vec<Event>,
 }
 
 /// A schedule under way. Dropped, it stops.
-pub struct UnderWay {
+pub(super) struct UnderWay {
     served: Option<Served>,
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<Result<(), AttachError>>>,
@@ -65,7 +65,7 @@ pub struct UnderWay {
 
 impl Schedule {
     /// On the storage of the only server: a study of several has no faults.
-    pub fn of(plan: &CellPlan<'_>, attached: Option<&Attached>) -> Result<Schedule, CellError> {
+    pub(super) fn of(plan: &CellPlan<'_>, attached: Option<&Attached>) -> Result<Schedule, CellError> {
         let faults = concerning(plan.study, plan.storage);
         let (Some(attached), false) = (attached, faults.is_empty()) else {
             return Ok(Schedule { served: None, events: Vec::new() });
@@ -104,7 +104,7 @@ impl Schedule {
     }
 
     /// Measuring begins now.
-    pub fn start(self) -> Result<UnderWay, CellError> {
+    pub(super) fn start(self) -> Result<UnderWay, CellError> {
         let Schedule { served, events } = self;
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let thread = match (&served, events.is_empty()) {
@@ -121,7 +121,7 @@ impl Schedule {
 
 impl UnderWay {
     /// Measuring has ended: no fault any more, so that what follows is only clearing away.
-    pub fn end(mut self) -> Result<(), CellError> {
+    pub(super) fn end(mut self) -> Result<(), CellError> {
         let outcome = self.halt();
         if let Some(served) = &self.served {
             served.clear(None)?;

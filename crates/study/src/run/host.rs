@@ -12,13 +12,13 @@ use super::{CellError, Observer};
 const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 
 /// The machine that cells run on, and the programs that they run by.
-pub struct HostInfo {
+pub(super) struct HostInfo {
     pub machine: Machine,
     pub versions: BTreeMap<String, String>,
 }
 
 /// What the path to a modelled device takes by itself.
-pub enum Floor {
+pub(super) enum Floor {
     Unmeasured,
     /// Its p50, of this machine's clock.
     WallUs(f64),
@@ -28,7 +28,7 @@ pub enum Floor {
 
 impl Floor {
     /// Measures it, where the host has what that takes.
-    pub fn measure(observer: &dyn Observer) -> Result<Floor, CellError> {
+    pub(super) fn measure(observer: &dyn Observer) -> Result<Floor, CellError> {
         observer.preparing("measuring this machine's own overhead");
         match overhead::measure(OVERHEAD_PROBE) {
             Ok(found) => Ok(Floor::WallUs(found.path_p50_us)),
@@ -44,7 +44,7 @@ impl Floor {
 }
 
 /// RFC 3339 in UTC, of the moment `ago`.
-pub fn timestamp(ago: Duration) -> String {
+pub(super) fn timestamp(ago: Duration) -> String {
     let then = jiff::Timestamp::now() - ago;
     then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use underlay_files::plain_file;
 
 /// Copies a sparse file: only what is written in it, and by the kernel.
-pub fn clone_image(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn clone_image(from: &Path, to: &Path) -> io::Result<()> {
     let source = File::open(from)?;
     let target = plain_file::for_writing().truncate(true).open(to)?;
     let length = source.metadata()?.len();
@@ -33,7 +33,7 @@ pub fn clone_image(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Clones the images (`*.img`) of a folder into another one.
-pub fn clone_folder(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn clone_folder(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let name = entry?.file_name();
         if Path::new(&name).extension().is_some_and(|extension| extension == "img") {
@@ -59,7 +59,7 @@ fn copy_range(source: &File, target: &File, start: u64, end: u64) -> io::Result<
 }
 
 /// Copies the files and folders below `from` into the existing folder `to`, and syncs nothing.
-pub fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
@@ -75,7 +75,7 @@ pub fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Bytes in the files below a folder.
-pub fn tree_bytes(path: &Path) -> io::Result<u64> {
+pub(super) fn tree_bytes(path: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {
         let entry = entry?;

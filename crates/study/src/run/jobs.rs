@@ -29,7 +29,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 const SAMPLES_MAX: usize = 240;
 
 /// Takes a job's record as soon as the job is over.
-pub type Keep<'a> = &'a mut dyn FnMut(&CellPlan<'_>, RunRecord) -> Result<(), CellError>;
+pub(super) type Keep<'a> = &'a mut dyn FnMut(&CellPlan<'_>, RunRecord) -> Result<(), CellError>;
 
 impl Bench {
     /// Runs the jobs of a [group](crate::plan::groups) in order.
@@ -37,7 +37,7 @@ impl Bench {
     /// # Errors
     /// What kept the jobs that have no record yet from running. A job that failed is no error: it is in its record, and
     /// the next one runs if the system is well.
-    pub fn run_jobs(
+    pub(super) fn run_jobs(
         &mut self,
         group: &[CellPlan<'_>],
         observer: &dyn Observer,

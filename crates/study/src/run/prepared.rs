@@ -9,7 +9,7 @@ use crate::spec::StorageSource;
 
 /// A data set as a cell's storages begin with it.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub(super) struct Prepared {
     pub data: Data,
     /// The folder of backing files of each role that holds a part of it.
     pub roles: BTreeMap<String, PathBuf>,
@@ -17,7 +17,7 @@ pub struct Prepared {
 
 /// What the compared storage begins with.
 #[derive(Clone, Debug)]
-pub enum Data {
+pub(super) enum Data {
     /// A folder of backing files, or of a pool, to be cloned.
     Images(PathBuf),
     /// What is copied into each directory of a storage that is really there, in order.
@@ -25,13 +25,17 @@ pub enum Data {
 }
 
 impl Prepared {
-    pub fn new(data: Data) -> Self {
+    pub(super) fn new(data: Data) -> Self {
         Prepared { data, roles: BTreeMap::new() }
     }
 }
 
 /// Puts a data set on storage that is really there, where nothing can be cloned.
-pub fn copy_onto_paths(plan: &CellPlan<'_>, trees: &[PathBuf], paths: &[PathBuf]) -> Result<(), CellError> {
+pub(super) fn copy_onto_paths(
+    plan: &CellPlan<'_>,
+    trees: &[PathBuf],
+    paths: &[PathBuf],
+) -> Result<(), CellError> {
     debug_assert!(matches!(plan.storage.source, StorageSource::Paths(_)));
     for (tree, path) in trees.iter().zip(paths) {
         images::copy_tree(tree, path).map_err(|error| {

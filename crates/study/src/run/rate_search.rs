@@ -16,7 +16,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What a search brought back.
 #[derive(Debug)]
-pub struct Searched {
+pub(super) struct Searched {
     pub holds_per_s: f64,
     pub record: SearchRecord,
     /// With the records that it added.
@@ -24,7 +24,7 @@ pub struct Searched {
 }
 
 /// Searches where the study asks for it. `spec` is how the cell would be measured.
-pub fn search(
+pub(super) fn search(
     plan: &CellPlan<'_>,
     spec: &RunSpec,
     session: &Session,

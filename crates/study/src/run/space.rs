@@ -14,7 +14,7 @@ use underlay_config::units;
 
 /// Refuses a run whose data sets alone don't fit below `work`, or on the real directories that it names. `left` are the cells
 /// that are still to be run.
-pub fn check<'a>(
+pub(super) fn check<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
     work: &Path,

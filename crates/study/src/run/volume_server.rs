@@ -46,7 +46,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 const SOCKET_PATH_MAX_BYTES: usize = 107;
 
 /// A volume server with a volume for each server of the system. Dropping it kills it.
-pub struct VolumeServer {
+pub(super) struct VolumeServer {
     child: Child,
     connection: Mutex<Connection>,
     address: SocketAddr,
@@ -58,7 +58,7 @@ pub struct VolumeServer {
 
 impl VolumeServer {
     /// Starts it in `folder`, which holds the devices' images already or else gets them; its devices complete at once.
-    pub fn start(plan: &CellPlan<'_>, folder: &Path) -> Result<VolumeServer, CellError> {
+    pub(super) fn start(plan: &CellPlan<'_>, folder: &Path) -> Result<VolumeServer, CellError> {
         let StorageSource::Volume(volume) = &plan.storage.source else {
             unreachable!("only volumes have a server");
         };
@@ -94,7 +94,7 @@ impl VolumeServer {
     }
 
     /// The way to the volume of one of the system's servers.
-    pub fn volume(&self, server: u32) -> Node {
+    pub(super) fn volume(&self, server: u32) -> Node {
         let volume = volume_name(server);
         let subsystem = nqn::of_volume(POOL, &volume);
         let address = self.address.to_string();
@@ -106,18 +106,18 @@ impl VolumeServer {
         })
     }
 
-    pub fn set_pace(&self, pace: Pace) -> Result<(), CellError> {
+    pub(super) fn set_pace(&self, pace: Pace) -> Result<(), CellError> {
         self.tell(&Verb::SetPace { pace })
     }
 
-    pub fn begin_measurement(&self, interval_s: f64) -> Result<(), CellError> {
+    pub(super) fn begin_measurement(&self, interval_s: f64) -> Result<(), CellError> {
         self.tell(&Verb::BeginMeasurement { interval_s })?;
         *lock(&self.measured_from) = Some((Instant::now(), cpu_time(self.child.state().pid())));
         Ok(())
     }
 
     /// What the pool's devices did, and how many cores the server used.
-    pub fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, f64), CellError> {
+    pub(super) fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, f64), CellError> {
         let cores = lock(&self.measured_from).take().map_or(0.0, |(begun, before)| {
             let wall = begun.elapsed().as_secs_f64();
             let used = cpu_time(self.child.state().pid()).saturating_sub(before).as_secs_f64();
@@ -130,7 +130,7 @@ impl VolumeServer {
     }
 
     /// What the volumes hold, and what that takes.
-    pub fn volumes(&self) -> Result<Vec<LayerActivity>, CellError> {
+    pub(super) fn volumes(&self) -> Result<Vec<LayerActivity>, CellError> {
         let state = self.state()?;
         let figures = |volume: underlay_volume::server::protocol::VolumeState| LayerActivity {
             server: None,
@@ -148,7 +148,7 @@ impl VolumeServer {
     }
 
     /// `Err` when it has ended or does not answer.
-    pub fn health(&self) -> Result<(), CellError> {
+    pub(super) fn health(&self) -> Result<(), CellError> {
         if !self.child.state().is_running() {
             return Err(self.child.state().failed("serving volumes", self.child.state().describe()).into());
         }
@@ -159,7 +159,7 @@ impl VolumeServer {
     }
 
     /// Ends it in order: everything acknowledged is in its images when this returns.
-    pub fn stop(self) -> Result<(), CellError> {
+    pub(super) fn stop(self) -> Result<(), CellError> {
         self.tell(&Verb::Shutdown)?;
         if !self.child.state().wait(STOP_LIMIT) {
             let problem = format!("it was told to end {} s ago and has not", STOP_LIMIT.as_secs());
@@ -209,7 +209,7 @@ fn unexpected(wanted: &str, reply: &Reply) -> CellError {
 }
 
 /// Where a volume server in `folder` has its images.
-pub fn devices_folder(folder: &Path) -> PathBuf {
+pub(super) fn devices_folder(folder: &Path) -> PathBuf {
     folder.join("devices")
 }
 

@@ -15,7 +15,7 @@ use super::{CellError, faults};
 use crate::session::Servers;
 
 /// Begins and ends what is counted, exactly at the edges of the measured window.
-pub struct Window<'a> {
+pub(super) struct Window<'a> {
     servers: &'a Servers,
     storages: &'a Storages,
     interval_s: f64,
@@ -42,7 +42,7 @@ struct Found {
 }
 
 /// What was counted in a window.
-pub struct WindowFigures {
+pub(super) struct WindowFigures {
     pub devices: Vec<DeviceActivity>,
     pub layers: Vec<LayerActivity>,
     pub network: Option<NetworkRecord>,
@@ -51,7 +51,7 @@ pub struct WindowFigures {
 }
 
 impl<'a> Window<'a> {
-    pub fn new(
+    pub(super) fn new(
         servers: &'a Servers,
         storages: &'a Storages,
         interval_s: f64,
@@ -61,7 +61,7 @@ impl<'a> Window<'a> {
         Window { servers, storages, interval_s, found: Mutex::new(found) }
     }
 
-    pub fn taken(self) -> Result<WindowFigures, CellError> {
+    pub(super) fn taken(self) -> Result<WindowFigures, CellError> {
         let found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(problem) = found.problem {
             return Err(problem);
@@ -77,7 +77,7 @@ impl<'a> Window<'a> {
 
     /// Does something, samples the system's gauges in the measured part of it, and has the system compact everything
     /// where the plan says so.
-    pub fn sampled<T>(&self, plan: &CellPlan<'_>, act: impl FnOnce() -> T) -> T {
+    pub(super) fn sampled<T>(&self, plan: &CellPlan<'_>, act: impl FnOnce() -> T) -> T {
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| self.sample(plan.scale.time, &ended));

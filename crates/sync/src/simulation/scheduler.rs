@@ -51,7 +51,7 @@ pub struct World {
     shared: Arc<Shared>,
 }
 
-pub struct Shared {
+pub(super) struct Shared {
     state: UnsimulatedMutex<State>,
     running: AtomicUsize,
     now_ns: AtomicU64,

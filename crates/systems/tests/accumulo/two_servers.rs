@@ -30,7 +30,7 @@ const PAIRS: &[(&str, &str)] = &[
     ("session_timeout_s", "6"),
     ("settle", "major"),
 ];
-pub const LOAD: Load = Load { records: 300, fields: FIELDS, operations: 2000 };
+pub(crate) const LOAD: Load = Load { records: 300, fields: FIELDS, operations: 2000 };
 
 fn with_visibility(unauthorized_share: f64) -> Settings {
     Settings {

@@ -31,7 +31,7 @@ struct Written {
 }
 
 #[derive(Debug, Default)]
-pub struct Ledger(Mutex<Written>);
+pub(crate) struct Ledger(Mutex<Written>);
 
 impl Ledger {
     fn begin(&self, key: &[u8], values: &FieldValues) -> u64 {
@@ -58,12 +58,12 @@ impl Ledger {
         }
     }
 
-    pub fn records(&self) -> usize {
+    pub(crate) fn records(&self) -> usize {
         self.0.lock().unwrap().writes.len()
     }
 
     /// Reads every record, and says which fields have a value that they can't have if nothing acknowledged was lost.
-    pub fn losses(&self, running: &dyn Running) -> Vec<String> {
+    pub(crate) fn losses(&self, running: &dyn Running) -> Vec<String> {
         let written = self.0.lock().unwrap();
         let (mut client, mut found) = (running.connect().unwrap(), FieldValues::default());
         let mut losses = Vec::new();
@@ -85,7 +85,7 @@ impl Ledger {
 }
 
 /// A client whose writes are noted.
-pub struct Noted {
+pub(crate) struct Noted {
     pub client: Box<dyn Client>,
     pub ledger: Arc<Ledger>,
 }
@@ -130,7 +130,7 @@ impl Client for Noted {
 
 /// YCSB's records with all writes noted.
 #[derive(Clone, Copy)]
-pub struct Load {
+pub(crate) struct Load {
     pub records: usize,
     pub fields: u32,
     /// Before the harm is done.
@@ -152,14 +152,14 @@ impl Load {
     }
 
     /// Writes all records.
-    pub fn load(&self, running: &dyn Running, ledger: &Arc<Ledger>) {
+    pub(crate) fn load(&self, running: &dyn Running, ledger: &Arc<Ledger>) {
         let loaded = run(&self.spec("load"), &|_| noted(running, ledger), &Control::new()).unwrap();
         assert_eq!((loaded.errors, ledger.records()), (0, self.records));
     }
 
     /// Runs workload A, does `harm` in the middle of it, and lets it go on until the harm is seen: how it ended, if it was by
     /// an error.
-    pub fn until_harmed(
+    pub(crate) fn until_harmed(
         &self,
         running: &dyn Running,
         ledger: &Arc<Ledger>,

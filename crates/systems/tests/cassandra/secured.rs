@@ -35,7 +35,7 @@ const NO_USER: Cassandra = Cassandra::with_variables(|_| None);
 const HALF_A_USER: Cassandra =
     Cassandra::with_variables(|name| name.ends_with("USERNAME").then(|| "cassandra".to_owned()));
 
-pub fn with_passwords_and_encryption(directory: &Path) {
+pub(crate) fn with_passwords_and_encryption(directory: &Path) {
     let scratch = directory.join("scratch");
     let node = std::fs::read_dir(&scratch).unwrap().next().unwrap().unwrap().path().join("node1");
     let yaml = std::fs::read_to_string(node.join("cassandra.yaml")).unwrap();

@@ -10,14 +10,14 @@ const CELLS_OF_A_SHAPE: u64 = 20;
 
 /// The chi-square statistic of homogeneity of two samples, and its degrees of freedom. Cells follow the order of the
 /// values.
-pub fn statistic<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> (f64, f64) {
+pub(crate) fn statistic<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> (f64, f64) {
     over_cells(pairs(ours, theirs), FEWEST_IN_A_CELL)
 }
 
 /// The same over few cells, each with as many draws, of values in the order of how often they came. A law that is a little
 /// steeper or flatter changes every value by less than chance does: it shows where many are taken together. The order
 /// follows from what both drew together, which says nothing of how it is divided among them.
-pub fn statistic_of_shape<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> (f64, f64) {
+pub(crate) fn statistic_of_shape<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> (f64, f64) {
     let mut pairs = pairs(ours, theirs);
     pairs.sort_by_key(|(ours, theirs)| std::cmp::Reverse(ours + theirs));
     let all: u64 = pairs.iter().map(|(ours, theirs)| ours + theirs).sum();
@@ -60,7 +60,7 @@ fn over_cells(pairs: Vec<(u64, u64)>, fewest_in_a_cell: u64) -> (f64, f64) {
 
 /// By how many standard deviations of a normal distribution the statistic is too large (E. B. Wilson and M. M. Hilferty,
 /// "The Distribution of Chi-Square", PNAS 17 (1931)).
-pub fn excess((statistic, freedom): (f64, f64)) -> f64 {
+pub(crate) fn excess((statistic, freedom): (f64, f64)) -> f64 {
     if freedom < 1.0 {
         return 0.0;
     }
@@ -70,7 +70,7 @@ pub fn excess((statistic, freedom): (f64, f64)) -> f64 {
 
 /// Why two samples can't be of one law, if they can't. YCSB's draws are other ones every time, so this must hardly ever come
 /// of chance: beyond five standard deviations lies one outcome in three million.
-pub fn difference<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> Option<String> {
+pub(crate) fn difference<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> Option<String> {
     let statistics =
         [("value by value", statistic(ours, theirs)), ("in shape", statistic_of_shape(ours, theirs))];
     let (how, found) = statistics.into_iter().find(|&(_, found)| excess(found) >= 5.0)?;
@@ -81,7 +81,7 @@ pub fn difference<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) ->
     ))
 }
 
-pub fn assert_same<K: Ord>(what: &str, ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
+pub(crate) fn assert_same<K: Ord>(what: &str, ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
     if let Some(difference) = difference(ours, theirs) {
         panic!("{what}: {difference}");
     }

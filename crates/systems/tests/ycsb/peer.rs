@@ -7,7 +7,7 @@ use underlay_systems::java::{ClassPath, Java};
 
 /// One operation that a generator asked for, as YCSB's `basic` binding prints it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
+pub(crate) struct Asked {
     /// `READ`, `UPDATE`, `INSERT` or `SCAN`.
     pub kind: &'static str,
     pub key: String,
@@ -18,7 +18,7 @@ pub struct Asked {
 }
 
 /// What YCSB asks for under these properties. `phase` is `-load` or `-t`.
-pub fn asked(phase: &str, properties: &[String]) -> Vec<Asked> {
+pub(crate) fn asked(phase: &str, properties: &[String]) -> Vec<Asked> {
     let text = printed(phase, properties);
     let asked: Vec<Asked> = text.lines().filter_map(parse).collect();
     assert!(!asked.is_empty(), "YCSB asked for nothing: {text}");
@@ -26,7 +26,7 @@ pub fn asked(phase: &str, properties: &[String]) -> Vec<Asked> {
 }
 
 /// What YCSB prints on standard output.
-pub fn printed(phase: &str, properties: &[String]) -> String {
+pub(crate) fn printed(phase: &str, properties: &[String]) -> String {
     let java = Java::find("ycsb").unwrap_or_else(|error| panic!("{error}"));
     let jars = YCSB.directory(&|_| {}).unwrap_or_else(|error| panic!("{error}"));
     let mut command = Command::new(java.program);

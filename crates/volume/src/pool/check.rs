@@ -14,7 +14,7 @@ use super::extent::{EXTENT_BYTES, Piece, Unit, first_unit};
 const TOLD: usize = 100;
 
 impl Core {
-    pub fn check(self: &Arc<Self>) -> Result<CheckReport, PoolError> {
+    pub(super) fn check(self: &Arc<Self>) -> Result<CheckReport, PoolError> {
         let volumes = self.volumes();
         for volume in &volumes {
             volume.gate.close();

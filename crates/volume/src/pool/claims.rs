@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use underlay_sync::claims;
-pub use underlay_sync::claims::{Access, Parts};
+pub(super) use underlay_sync::claims::{Access, Parts};
 
 use super::extents::Hashing;
 
@@ -11,9 +11,9 @@ use super::extents::Hashing;
 const SHARDS: usize = 64;
 
 /// By extent.
-pub type Claims = claims::Claims<u32, Parts, Hashing>;
-pub type Claim = claims::Claim<u32, Parts, Hashing>;
+pub(super) type Claims = claims::Claims<u32, Parts, Hashing>;
+pub(super) type Claim = claims::Claim<u32, Parts, Hashing>;
 
-pub fn new() -> Arc<Claims> {
+pub(super) fn new() -> Arc<Claims> {
     Arc::new(Claims::with_shards(SHARDS))
 }

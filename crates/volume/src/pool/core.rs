@@ -26,9 +26,9 @@ use super::space::Space;
 use crate::rate::{Limiter, Timer};
 
 /// What a volume counts for in the map, beside its extents.
-pub const VOLUME_MAP_BYTES: u64 = 1024;
+pub(super) const VOLUME_MAP_BYTES: u64 = 1024;
 
-pub struct Core {
+pub(super) struct Core {
     pub identity: u64,
     pub members: Arc<Members>,
     pub space: Space,
@@ -52,7 +52,7 @@ pub struct Core {
     pub closed: AtomicBool,
 }
 
-pub struct VolumeCore {
+pub(super) struct VolumeCore {
     pub number: u32,
     pub identity: u64,
     pub header: RwLock<Header>,
@@ -70,7 +70,7 @@ pub struct VolumeCore {
 
 /// One flush at a time, since the journal must get changes in their order; who comes meanwhile shares the next one.
 #[derive(Default)]
-pub struct Flusher {
+pub(super) struct Flusher {
     pub flushing: bool,
     pub waiters: Vec<Waiter>,
     /// What the maps of an uncommitted flush no longer point to.
@@ -79,24 +79,24 @@ pub struct Flusher {
     pub uncommitted: bool,
 }
 
-pub struct Waiter {
+pub(super) struct Waiter {
     /// Whose data it is about; none for the map alone.
     pub volume: Option<Arc<VolumeCore>>,
     pub done: Done,
 }
 
 impl Core {
-    pub fn volumes(&self) -> Vec<Arc<VolumeCore>> {
+    pub(super) fn volumes(&self) -> Vec<Arc<VolumeCore>> {
         self.volumes.read().values().cloned().collect()
     }
 
     /// Of all volumes.
-    pub fn map_bytes(&self) -> u64 {
+    pub(super) fn map_bytes(&self) -> u64 {
         let volumes = self.volumes.read();
         volumes.values().map(|volume| volume.map.usage().map_bytes + VOLUME_MAP_BYTES).sum()
     }
 
-    pub fn new_volume(&self, number: u32, header: &Header, extents: &Extents) -> Arc<VolumeCore> {
+    pub(super) fn new_volume(&self, number: u32, header: &Header, extents: &Extents) -> Arc<VolumeCore> {
         let now = self.clock.now();
         Arc::new(VolumeCore {
             number,
@@ -116,7 +116,7 @@ impl Core {
         })
     }
 
-    pub fn member_of(&self, piece: Piece) -> usize {
+    pub(super) fn member_of(&self, piece: Piece) -> usize {
         match piece {
             Piece::Slab(slab) => self.members.index_of(first_unit(slab)),
             Piece::Run { unit, .. } => self.members.index_of(unit),
@@ -124,7 +124,7 @@ impl Core {
     }
 
     /// Calls `again` when there may be space that was not there before, or says that there is none to come.
-    pub fn await_space(
+    pub(super) fn await_space(
         self: &Arc<Self>,
         attempt: u32,
         again: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
@@ -156,7 +156,7 @@ impl Core {
 }
 
 impl VolumeCore {
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.header.read().name.clone()
     }
 }

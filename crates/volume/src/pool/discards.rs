@@ -8,12 +8,12 @@ use underlay_sync::Mutex;
 use super::extent::Slab;
 
 #[derive(Default)]
-pub struct Discards {
+pub(super) struct Discards {
     pub state: Mutex<State>,
 }
 
 #[derive(Default)]
-pub struct State {
+pub(super) struct State {
     pub waiting: VecDeque<Range<Slab>>,
     /// Each does one after the other.
     pub lanes: usize,

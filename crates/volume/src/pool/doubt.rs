@@ -13,7 +13,7 @@ use super::host_memory::HostMemory;
 
 /// What is known about the flushes of one member.
 #[derive(Default)]
-pub struct Doubt {
+pub(super) struct Doubt {
     /// What could not be made durable, by this process or by one before it, has yet to be written again.
     owes: AtomicBool,
     /// How many have failed.
@@ -22,28 +22,28 @@ pub struct Doubt {
 
 impl Doubt {
     /// How many of its flushes have failed.
-    pub fn failures(&self) -> u64 {
+    pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::SeqCst)
     }
 
-    pub fn note_failure(&self) {
+    pub(super) fn note_failure(&self) {
         self.failures.fetch_add(1, Ordering::SeqCst);
     }
 
     /// All that it owed was written again.
-    pub fn settle(&self) {
+    pub(super) fn settle(&self) {
         self.owes.store(false, Ordering::Release);
     }
 
     /// Whether a flush of the member would answer for what it may never have been given.
-    pub fn owes(&self) -> bool {
+    pub(super) fn owes(&self) -> bool {
         self.owes.load(Ordering::Acquire)
     }
 }
 
 /// Of all members of a pool.
 #[derive(Default)]
-pub struct Doubts {
+pub(super) struct Doubts {
     list: Mutex<Vec<Arc<Doubt>>>,
     kept: Mutex<Option<Kept>>,
 }
@@ -53,7 +53,7 @@ impl Doubts {
     ///
     /// # Errors
     /// When they can't be kept.
-    pub fn begin(&self, memory: Option<&HostMemory>, identity: u64, members: usize) -> io::Result<()> {
+    pub(super) fn begin(&self, memory: Option<&HostMemory>, identity: u64, members: usize) -> io::Result<()> {
         let kept = memory.map(|memory| Kept::open(memory, identity)).transpose()?;
         let doubt = |member: usize| {
             let owes = kept.as_ref().is_some_and(|kept| kept.has(member as u8));
@@ -65,11 +65,11 @@ impl Doubts {
     }
 
     /// By member.
-    pub fn all(&self) -> Vec<Arc<Doubt>> {
+    pub(super) fn all(&self) -> Vec<Arc<Doubt>> {
         self.list.lock().clone()
     }
 
-    pub fn set(&self, member: u8, is_doubtful: bool) {
+    pub(super) fn set(&self, member: u8, is_doubtful: bool) {
         if let Some(kept) = self.kept.lock().as_mut() {
             // Where it can't be written changes of the maps can't be noted either: they fail.
             let _ = kept.set(member, is_doubtful);

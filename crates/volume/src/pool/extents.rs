@@ -9,7 +9,7 @@ use super::extent::Extent;
 #[derive(Clone, Copy, Default)]
 pub struct NumberHasher(u64);
 
-pub type Hashing = BuildHasherDefault<NumberHasher>;
+pub(super) type Hashing = BuildHasherDefault<NumberHasher>;
 
 impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
@@ -29,4 +29,4 @@ impl Hasher for NumberHasher {
     }
 }
 
-pub type Extents = HashMap<u32, Extent, Hashing>;
+pub(super) type Extents = HashMap<u32, Extent, Hashing>;

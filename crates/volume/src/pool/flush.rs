@@ -21,7 +21,7 @@ impl Core {
     }
 
     /// Makes durable what had been written when it was called.
-    pub fn flush(self: &Arc<Self>, volume: Option<Arc<VolumeCore>>, done: Done) {
+    pub(super) fn flush(self: &Arc<Self>, volume: Option<Arc<VolumeCore>>, done: Done) {
         {
             let mut flusher = self.lock_flusher();
             flusher.waiters.push(Waiter { volume, done });
@@ -36,14 +36,14 @@ impl Core {
     }
 
     /// Whether the journal has durably what the tables have, and no flush is about to add to them.
-    pub fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         let flusher = self.lock_flusher();
         !flusher.flushing && !flusher.uncommitted && !self.members.is_changed()
     }
 
     /// What no map points to once everything appended so far is durable. The caller has counted it as releasing, and
     /// flushes.
-    pub fn release_after_commit(&self, pieces: Vec<Piece>) {
+    pub(super) fn release_after_commit(&self, pieces: Vec<Piece>) {
         self.lock_flusher().held.extend(pieces);
     }
 

@@ -5,7 +5,7 @@ use underlay_sync::{Condvar, Mutex, MutexGuard};
 use underlay_storage::device::{Done, Request};
 
 #[derive(Default)]
-pub struct Gate {
+pub(super) struct Gate {
     state: Mutex<State>,
     drained: Condvar,
 }
@@ -20,7 +20,7 @@ struct State {
 }
 
 /// What becomes of a request at the gate.
-pub enum Entry {
+pub(super) enum Entry {
     Admitted(Request, Done),
     /// It will come again when the gate opens.
     Waits,
@@ -32,7 +32,7 @@ impl Gate {
         self.state.lock()
     }
 
-    pub fn enter(&self, request: Request, done: Done) -> Entry {
+    pub(super) fn enter(&self, request: Request, done: Done) -> Entry {
         let mut state = self.lock();
         if state.gone {
             return Entry::Gone(done);
@@ -45,7 +45,7 @@ impl Gate {
         Entry::Admitted(request, done)
     }
 
-    pub fn leave(&self) {
+    pub(super) fn leave(&self) {
         let mut state = self.lock();
         state.under_way -= 1;
         if state.under_way == 0 && state.closed {
@@ -54,7 +54,7 @@ impl Gate {
     }
 
     /// Waits until no request is under way; who comes meanwhile waits for [`Gate::open`].
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         while state.under_way > 0 {
@@ -63,14 +63,14 @@ impl Gate {
     }
 
     /// Gives back who waited; they are to enter again.
-    pub fn open(&self) -> Vec<(Request, Done)> {
+    pub(super) fn open(&self) -> Vec<(Request, Done)> {
         let mut state = self.lock();
         state.closed = false;
         std::mem::take(&mut state.waiting)
     }
 
     /// For good. Gives back who waited.
-    pub fn shut(&self) -> Vec<(Request, Done)> {
+    pub(super) fn shut(&self) -> Vec<(Request, Done)> {
         let mut state = self.lock();
         state.gone = true;
         state.closed = false;

@@ -8,7 +8,7 @@ const USUAL_LONG_BYTES: u64 = 32 << 20;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What a file has for the boot.
-pub const BOOT_BYTES: usize = 40;
+pub(super) const BOOT_BYTES: usize = 40;
 
 /// Files in the page cache of this host, which outlives the pool's process and not the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl HostMemory {
 }
 
 /// A boot as files have it, filled up with zeros.
-pub fn boot_field(boot: &str) -> [u8; BOOT_BYTES] {
+pub(super) fn boot_field(boot: &str) -> [u8; BOOT_BYTES] {
     let mut field = [0; BOOT_BYTES];
     field.iter_mut().zip(boot.bytes()).for_each(|(to, from)| *to = from);
     field

@@ -10,12 +10,12 @@ use super::extents::Hashing;
 type Start = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
 
 #[derive(Default)]
-pub struct Intents {
+pub(super) struct Intents {
     regions: Mutex<HashMap<u32, Region, Hashing>>,
 }
 
 #[derive(Default)]
-pub struct Region {
+pub(super) struct Region {
     /// The journal knows of it durably.
     pub set: bool,
     pub under_way: u32,
@@ -27,7 +27,7 @@ pub struct Region {
 }
 
 impl Intents {
-    pub fn lock(&self) -> MutexGuard<'_, HashMap<u32, Region, Hashing>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<u32, Region, Hashing>> {
         self.regions.lock()
     }
 }

@@ -10,7 +10,7 @@ use super::record::{Record, Tables};
 /// A journal's record holds about so many bytes of ours.
 const RECORD_BYTES: usize = 64 << 10;
 
-pub struct Log {
+pub(super) struct Log {
     journal: Journal,
     kept: Arc<Mutex<Kept>>,
 }
@@ -24,7 +24,7 @@ struct Kept {
 impl Log {
     /// # Errors
     /// What about the journal's content can't be.
-    pub fn new(journal: Journal, recovered: &Recovered) -> Result<Log, String> {
+    pub(super) fn new(journal: Journal, recovered: &Recovered) -> Result<Log, String> {
         let mut tables = Tables::default();
         tables.read(&recovered.snapshot)?;
         recovered.records.iter().try_for_each(|record| tables.read(record))?;
@@ -42,7 +42,7 @@ impl Log {
     }
 
     /// Adds records, in this order. They are durable after a later commit, or earlier.
-    pub fn append(&self, records: impl IntoIterator<Item = Record>) {
+    pub(super) fn append(&self, records: impl IntoIterator<Item = Record>) {
         let mut kept = self.lock();
         let mut bytes = Vec::new();
         for record in records {
@@ -62,15 +62,15 @@ impl Log {
     }
 
     /// Makes everything appended so far durable.
-    pub fn commit(&self, done: CommitDone) {
+    pub(super) fn commit(&self, done: CommitDone) {
         self.journal.commit(done);
     }
 
-    pub fn checkpoint_and_wait(&self) -> Result<(), underlay_storage::device::DeviceError> {
+    pub(super) fn checkpoint_and_wait(&self) -> Result<(), underlay_storage::device::DeviceError> {
         self.journal.checkpoint_and_wait()
     }
 
-    pub fn with_tables<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
+    pub(super) fn with_tables<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
         look(&self.lock().tables)
     }
 }

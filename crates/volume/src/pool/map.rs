@@ -21,7 +21,7 @@ const SHARDS: usize = 32;
 
 /// What the journal has yet to hear of, over all maps.
 #[derive(Default)]
-pub struct Outstanding {
+pub(super) struct Outstanding {
     pub unflushed: Unflushed,
     /// Pieces that maps no longer point to and that a flush has yet to give back.
     pub releasing: AtomicU64,
@@ -29,7 +29,7 @@ pub struct Outstanding {
 }
 
 #[derive(Default)]
-pub struct Map {
+pub(super) struct Map {
     /// The number of the volume.
     volume: u32,
     outstanding: Arc<Outstanding>,
@@ -51,13 +51,13 @@ struct Shard {
 
 /// What a flush takes along of one volume.
 #[derive(Default)]
-pub struct Changes {
+pub(super) struct Changes {
     pub extents: Vec<(u32, Option<Extent>)>,
     pub released: Vec<Piece>,
 }
 
 impl Map {
-    pub fn new(volume: u32, extents: &Extents, outstanding: &Arc<Outstanding>) -> Map {
+    pub(super) fn new(volume: u32, extents: &Extents, outstanding: &Arc<Outstanding>) -> Map {
         let map = Map { volume, outstanding: Arc::clone(outstanding), ..Map::default() };
         for (index, extent) in extents {
             map.account(ExtentUsage::default(), extent.usage());
@@ -74,7 +74,7 @@ impl Map {
         self.shards.iter().map(|shard| shard.lock())
     }
 
-    pub fn get(&self, index: u32) -> Option<Extent> {
+    pub(super) fn get(&self, index: u32) -> Option<Extent> {
         self.shard(index).extents.get(&index).cloned()
     }
 
@@ -91,7 +91,7 @@ impl Map {
     ///
     /// # Errors
     /// When the change can't be noted. It is not made then.
-    pub fn change(
+    pub(super) fn change(
         &self,
         index: u32,
         change: impl FnOnce(Option<&Extent>) -> Option<(Option<Extent>, Vec<Piece>)>,
@@ -116,7 +116,7 @@ impl Map {
     ///
     /// # Errors
     /// When the change can't be noted. It is not made then.
-    pub fn mark_valid(&self, index: u32, blocks: u64) -> Result<(), DeviceError> {
+    pub(super) fn mark_valid(&self, index: u32, blocks: u64) -> Result<(), DeviceError> {
         self.change(index, |old| match old {
             Some(Extent::Plain(plain)) if plain.valid & blocks != blocks => {
                 let more = Plain { valid: plain.valid | blocks, ..*plain };
@@ -127,17 +127,17 @@ impl Map {
     }
 
     /// Whether the journal has not heard of the extent's last change, as far as this map knows.
-    pub fn is_dirty(&self, index: u32) -> bool {
+    pub(super) fn is_dirty(&self, index: u32) -> bool {
         self.shard(index).dirty.contains(&index)
     }
 
     /// Whether the journal has not heard of something, as far as this map knows.
-    pub fn has_dirty(&self) -> bool {
+    pub(super) fn has_dirty(&self) -> bool {
         self.shards().any(|shard| !shard.dirty.is_empty())
     }
 
     /// Everything that changed since the last time.
-    pub fn capture(&self) -> Changes {
+    pub(super) fn capture(&self) -> Changes {
         let mut changes = Changes::default();
         for mut shard in self.shards() {
             let shard = &mut *shard;
@@ -153,7 +153,7 @@ impl Map {
     ///
     /// # Errors
     /// When it can't be noted. It is given back nevertheless.
-    pub fn give_back(&self, changes: Changes) -> Result<(), DeviceError> {
+    pub(super) fn give_back(&self, changes: Changes) -> Result<(), DeviceError> {
         let mut released = changes.released;
         let mut noted = Ok(());
         for (index, _) in changes.extents {
@@ -171,14 +171,14 @@ impl Map {
     ///
     /// # Errors
     /// When it can't be written.
-    pub fn note_dirty(&self) -> Result<(), DeviceError> {
+    pub(super) fn note_dirty(&self) -> Result<(), DeviceError> {
         self.shards().try_for_each(|shard| {
             shard.dirty.iter().try_for_each(|index| self.note(*index, shard.extents.get(index)))
         })
     }
 
     /// The extents that are mapped, of those in a range.
-    pub fn mapped_in(&self, range: Range<u32>) -> Vec<u32> {
+    pub(super) fn mapped_in(&self, range: Range<u32>) -> Vec<u32> {
         let length = u64::from(range.end.saturating_sub(range.start));
         let mut mapped: Vec<u32> = Vec::new();
         if length < 1024 {
@@ -193,7 +193,7 @@ impl Map {
     }
 
     /// A copy of everything. Packed extents are shared with it.
-    pub fn extents(&self) -> Extents {
+    pub(super) fn extents(&self) -> Extents {
         let mut extents = Extents::default();
         for shard in self.shards() {
             extents.extend(shard.extents.iter().map(|(index, extent)| (*index, extent.clone())));
@@ -202,16 +202,16 @@ impl Map {
     }
 
     /// Whether there is an extent like that.
-    pub fn any(&self, like: impl Fn(&Extent) -> bool) -> bool {
+    pub(super) fn any(&self, like: impl Fn(&Extent) -> bool) -> bool {
         self.shards().any(|shard| shard.extents.values().any(&like))
     }
 
     /// Whether there is a piece like that among those that were given up since the last [`Map::capture`].
-    pub fn any_released(&self, like: impl Fn(&Piece) -> bool) -> bool {
+    pub(super) fn any_released(&self, like: impl Fn(&Piece) -> bool) -> bool {
         self.shards().any(|shard| shard.released.iter().any(&like))
     }
 
-    pub fn usage(&self) -> ExtentUsage {
+    pub(super) fn usage(&self) -> ExtentUsage {
         ExtentUsage {
             used_bytes: self.used_bytes.load(Ordering::Relaxed),
             stored_bytes: self.stored_bytes.load(Ordering::Relaxed),

@@ -17,7 +17,7 @@ use super::map::Outstanding;
 use super::record::Record;
 
 /// A part of a device.
-pub struct Part {
+pub(super) struct Part {
     pub device: Arc<dyn BlockDevice>,
     pub start_bytes: u64,
     pub length_bytes: u64,
@@ -53,7 +53,7 @@ fn owing(member: usize) -> DeviceError {
     ))
 }
 
-pub struct Member {
+pub(super) struct Member {
     pub device: Arc<dyn BlockDevice>,
     pub label: Label,
     state: AtomicU8,
@@ -70,12 +70,12 @@ pub struct Member {
 const STATES: [MemberState; 3] = [MemberState::InUse, MemberState::Out, MemberState::Resyncing];
 
 impl Member {
-    pub fn state(&self) -> MemberState {
+    pub(super) fn state(&self) -> MemberState {
         STATES[usize::from(self.state.load(Ordering::SeqCst)) % STATES.len()]
     }
 
     /// As it is told to people.
-    pub fn shown_state(&self) -> MemberState {
+    pub(super) fn shown_state(&self) -> MemberState {
         match self.state() {
             MemberState::InUse if self.is_unread() => MemberState::Unread,
             MemberState::InUse if self.doubt.owes() => MemberState::Doubtful,
@@ -85,7 +85,7 @@ impl Member {
 
     /// It could not be read at opening and has not answered since. It has missed nothing: while it is so, what would
     /// be written without it is answered with an error.
-    pub fn is_unread(&self) -> bool {
+    pub(super) fn is_unread(&self) -> bool {
         self.is_known.as_ref().is_some_and(|known| !known.load(Ordering::Acquire))
     }
 
@@ -97,13 +97,13 @@ impl Member {
 
 /// Where something lies: once, or twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub(super) struct Places {
     pub first: Unit,
     pub second: Option<Unit>,
 }
 
 impl Places {
-    pub fn shifted(self, blocks: u32) -> Places {
+    pub(super) fn shifted(self, blocks: u32) -> Places {
         let blocks = u64::from(blocks);
         Places { first: self.first + blocks, second: self.second.map(|unit| unit + blocks) }
     }
@@ -114,7 +114,7 @@ impl Places {
 }
 
 /// A device of the pool, as it was found at opening.
-pub struct Found {
+pub(super) struct Found {
     pub device: Arc<dyn BlockDevice>,
     pub label: Label,
     /// The journal, or what was noted beside it, says that its copies are old.
@@ -125,9 +125,9 @@ pub struct Found {
 
 /// A moment in the coming and going of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn(u64);
+pub(super) struct Turn(u64);
 
-pub struct Members {
+pub(super) struct Members {
     pub list: Vec<Member>,
     /// Counts how often a member went or came back.
     turn: AtomicU64,
@@ -139,7 +139,7 @@ pub struct Members {
 }
 
 impl Members {
-    pub fn new(found: Vec<Found>, outstanding: Arc<Outstanding>) -> Members {
+    pub(super) fn new(found: Vec<Found>, outstanding: Arc<Outstanding>) -> Members {
         let lacking = found.iter().filter(|found| found.out || found.is_known.is_some()).count();
         let doubts = outstanding.doubts.all();
         let member = |(found, doubt): (Found, Arc<Doubt>)| {
@@ -164,22 +164,22 @@ impl Members {
         Members { list, turn, changes, outstanding, changed: AtomicBool::new(true) }
     }
 
-    pub fn index_of(&self, unit: Unit) -> usize {
+    pub(super) fn index_of(&self, unit: Unit) -> usize {
         let slab = unit / u64::from(BLOCKS);
         self.list.partition_point(|m| u64::from(m.label.first_slab) + u64::from(m.label.slabs) <= slab)
     }
 
-    pub fn in_use(&self) -> usize {
+    pub(super) fn in_use(&self) -> usize {
         (0..self.list.len()).filter(|index| self.takes_data(*index)).count()
     }
 
     /// Whether new data may be put there.
-    pub fn takes_data(&self, index: usize) -> bool {
+    pub(super) fn takes_data(&self, index: usize) -> bool {
         self.is_read(index) && !self.list[index].is_unread()
     }
 
     /// Whether its copies may be read: they have all that was written.
-    pub fn is_read(&self, index: usize) -> bool {
+    pub(super) fn is_read(&self, index: usize) -> bool {
         self.list[index].state() == MemberState::InUse
     }
 
@@ -188,7 +188,7 @@ impl Members {
     }
 
     /// To be asked for before the states of members are looked at.
-    pub fn turn(&self) -> Turn {
+    pub(super) fn turn(&self) -> Turn {
         Turn(self.turn.load(Ordering::SeqCst))
     }
 
@@ -200,7 +200,7 @@ impl Members {
     /// Of places whose writing began after `since` and was answered with success, those that a map may list. A member that
     /// went and came back meanwhile may lack its copy, and whoever brought it up to date has not seen it in the map. One
     /// that is out gets it when it comes back, if the map lists it by then: so this is asked under the map's lock.
-    pub fn listed(&self, places: Places, since: Turn) -> Option<Places> {
+    pub(super) fn listed(&self, places: Places, since: Turn) -> Option<Places> {
         let Some(second) = places.second.filter(|_| !is_planted(Bug::FirstWriteMissesResync)) else {
             return Some(places);
         };
@@ -217,7 +217,7 @@ impl Members {
     /// Leaves a member out: its copies of mirrored data are not used any more. One at a time; false if another one is out,
     /// or has not answered since the opening, or if it can't be noted: a killed process must not take the member's old copies
     /// for good when it comes back.
-    pub fn leave_out(&self, index: usize) -> bool {
+    pub(super) fn leave_out(&self, index: usize) -> bool {
         let _changes = self.changes.lock();
         let lacks = |member: &Member| member.state() != MemberState::InUse || member.is_unread();
         let mut others = self.list.iter().enumerate().filter(|(other, _)| *other != index);
@@ -249,7 +249,7 @@ impl Members {
     }
 
     /// False if the member's state was another one, or the change can't be noted.
-    pub fn change(&self, index: usize, from: MemberState, to: MemberState) -> bool {
+    pub(super) fn change(&self, index: usize, from: MemberState, to: MemberState) -> bool {
         let _changes = self.changes.lock();
         if self.list[index].state() != from || !self.note(index, to != MemberState::InUse) {
             return false;
@@ -259,24 +259,24 @@ impl Members {
     }
 
     /// Whether someone was left out or taken in that the journal has yet to hear of, and the states that it hears of now.
-    pub fn take_changed(&self) -> (bool, Vec<MemberState>) {
+    pub(super) fn take_changed(&self) -> (bool, Vec<MemberState>) {
         // Not between a note and the change that it is about: the flush is to know of it.
         let _changes = self.changes.lock();
         let states = self.list.iter().map(Member::state).collect();
         (self.changed.swap(false, Ordering::AcqRel), states)
     }
 
-    pub fn set_changed(&self) {
+    pub(super) fn set_changed(&self) {
         self.changed.store(true, Ordering::Release);
     }
 
-    pub fn is_changed(&self) -> bool {
+    pub(super) fn is_changed(&self) -> bool {
         self.changed.load(Ordering::Acquire)
     }
 
     /// Reads from the copy whose member has less to do, and from the other one if that fails. An error where neither copy is
     /// used: what is there may be old.
-    pub fn read(self: &Arc<Self>, places: Places, buffer: Vec<u8>, done: Done) {
+    pub(super) fn read(self: &Arc<Self>, places: Places, buffer: Vec<u8>, done: Done) {
         let since = self.turn();
         let usable = |unit: &Unit| self.is_read(self.index_of(*unit));
         let load = |unit: &Unit| {
@@ -330,7 +330,7 @@ impl Members {
 
     /// Writes every copy that is used. A member that fails a copy of two is left out; where it can't be, as it is the second
     /// one, that is an error.
-    pub fn write(self: &Arc<Self>, places: Places, data: Vec<u8>, fua: bool, done: Done) {
+    pub(super) fn write(self: &Arc<Self>, places: Places, data: Vec<u8>, fua: bool, done: Done) {
         if places.second.is_none() {
             return self.write_one(places.first, data, fua, done);
         }
@@ -382,7 +382,7 @@ impl Members {
     }
 
     /// Tells the member of these slabs, which is one, that nobody needs their content.
-    pub fn discard(self: &Arc<Self>, slabs: &Range<Slab>, done: impl FnOnce() + Send + 'static) {
+    pub(super) fn discard(self: &Arc<Self>, slabs: &Range<Slab>, done: impl FnOnce() + Send + 'static) {
         let index = self.index_of(first_unit(slabs.start));
         let member = &self.list[index];
         let offset_bytes = member.offset(first_unit(slabs.start));
@@ -397,7 +397,7 @@ impl Members {
     }
 
     /// Flushes every member that was written to; says by member what came of it.
-    pub fn flush(self: &Arc<Self>, done: impl FnOnce(Vec<Result<(), DeviceError>>) + Send + 'static) {
+    pub(super) fn flush(self: &Arc<Self>, done: impl FnOnce(Vec<Result<(), DeviceError>>) + Send + 'static) {
         let gather = Gather::new(self.list.len(), done);
         for index in 0..self.list.len() {
             let gather = Arc::clone(&gather);

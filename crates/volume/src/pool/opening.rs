@@ -32,7 +32,7 @@ const KIND: underlay_storage::journal::format::Kind = *b"volumes ";
 
 type Devices = Vec<Arc<dyn BlockDevice>>;
 
-pub fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolError> {
+pub(super) fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>, PoolError> {
     if !(1..256).contains(&devices.len()) {
         return Err(PoolError::Members(devices.len()));
     }

@@ -12,13 +12,13 @@ use super::core::{Core, VolumeCore};
 use super::record::Record;
 
 /// A region is so many extents: 16 MiB.
-pub const REGION_EXTENTS: u32 = 64;
+pub(super) const REGION_EXTENTS: u32 = 64;
 /// A region that was not written over for so many flushes is believed to be quiet.
 const QUIET_FLUSHES: u64 = 16;
 
 impl Core {
     /// Of all volumes.
-    pub fn clear_quiet(&self, epoch: u64) {
+    pub(super) fn clear_quiet(&self, epoch: u64) {
         for volume in self.volumes().iter().filter(|volume| volume.mirror && volume.compress.is_none()) {
             volume.clear_quiet_regions(self, epoch);
         }
@@ -27,7 +27,7 @@ impl Core {
 
 impl VolumeCore {
     /// Before an extent is written over on two members. Each beginning that succeeds has its end.
-    pub fn begin_overwrite(
+    pub(super) fn begin_overwrite(
         self: &Arc<Self>,
         core: &Arc<Core>,
         extent: u32,
@@ -63,7 +63,7 @@ impl VolumeCore {
         }));
     }
 
-    pub fn end_overwrite(&self, extent: u32, epoch: u64, succeeded: bool) {
+    pub(super) fn end_overwrite(&self, extent: u32, epoch: u64, succeeded: bool) {
         if let Some(state) = self.intents.lock().get_mut(&(extent / REGION_EXTENTS)) {
             state.under_way -= 1;
             state.last_epoch = epoch;

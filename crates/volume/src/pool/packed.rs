@@ -76,7 +76,7 @@ impl VolumeCore {
         }
     }
 
-    pub fn read_packed(
+    pub(super) fn read_packed(
         self: Arc<Self>,
         core: Arc<Core>,
         codec: Codec,
@@ -114,7 +114,7 @@ impl VolumeCore {
     }
 
     /// Without data it is a discard.
-    pub fn change_packed(
+    pub(super) fn change_packed(
         self: Arc<Self>,
         core: Arc<Core>,
         codec: Codec,
@@ -338,7 +338,12 @@ fn undo(core: &Core, places: &[Places], sizes: &[u32]) {
 }
 
 /// Fetches the stored bytes of those chunks that are stored.
-pub fn fetch(core: &Core, packed: &Packed, chunks: Vec<usize>, then: impl FnOnce(Fetched) + Send + 'static) {
+pub(super) fn fetch(
+    core: &Core,
+    packed: &Packed,
+    chunks: Vec<usize>,
+    then: impl FnOnce(Fetched) + Send + 'static,
+) {
     let wanted: Vec<(usize, Stored)> =
         chunks.into_iter().filter_map(|chunk| packed.chunks[chunk].map(|stored| (chunk, stored))).collect();
     // Neighbours on the member are read by one request.

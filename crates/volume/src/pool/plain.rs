@@ -22,7 +22,7 @@ fn blocks_of(part: &Part) -> u64 {
     mask(part.blocks.start, part.blocks.end - part.blocks.start)
 }
 
-pub fn places(plain: &Plain, block: u32) -> Places {
+pub(super) fn places(plain: &Plain, block: u32) -> Places {
     Places { first: first_unit(plain.slab), second: plain.copy.map(first_unit) }.shifted(block)
 }
 
@@ -38,7 +38,7 @@ impl VolumeCore {
         }
     }
 
-    pub fn read_plain(self: Arc<Self>, core: Arc<Core>, part: Part, mut buffer: Vec<u8>, done: Done) {
+    pub(super) fn read_plain(self: Arc<Self>, core: Arc<Core>, part: Part, mut buffer: Vec<u8>, done: Done) {
         let claims = Arc::clone(&self.claims);
         claims.claim(part.extent, Parts(blocks_of(&part)), Access::Shared, move |claim| {
             let plain = self.plain(part.extent);
@@ -71,7 +71,7 @@ impl VolumeCore {
         });
     }
 
-    pub fn write_plain(
+    pub(super) fn write_plain(
         self: Arc<Self>,
         core: Arc<Core>,
         part: Part,
@@ -268,7 +268,7 @@ impl VolumeCore {
         Some(plain)
     }
 
-    pub fn discard_plain(self: Arc<Self>, part: &Part, done: ChangeDone) {
+    pub(super) fn discard_plain(self: Arc<Self>, part: &Part, done: ChangeDone) {
         let (extent, blocks) = (part.extent, blocks_of(part));
         let claims = Arc::clone(&self.claims);
         claims.claim(extent, Parts(WHOLE), Access::Exclusive, move |claim| {
@@ -296,7 +296,12 @@ fn is_shared(core: &Core, plain: &Plain) -> bool {
 type ReadRuns = Result<Vec<(u32, Vec<u8>)>, DeviceError>;
 
 /// Reads these blocks of an extent; the answer is (first block, bytes).
-pub fn read_runs(core: &Core, plain: &Plain, blocks: u64, then: impl FnOnce(ReadRuns) + Send + 'static) {
+pub(super) fn read_runs(
+    core: &Core,
+    plain: &Plain,
+    blocks: u64,
+    then: impl FnOnce(ReadRuns) + Send + 'static,
+) {
     let wanted: Vec<(u32, u32)> = runs(blocks).collect();
     debug_assert!(wanted.iter().all(|(first, count)| first + count <= BLOCKS));
     let firsts: Vec<u32> = wanted.iter().map(|(first, _)| *first).collect();
@@ -313,7 +318,7 @@ pub fn read_runs(core: &Core, plain: &Plain, blocks: u64, then: impl FnOnce(Read
 }
 
 /// Copies these blocks of a place to another one that nobody reads yet.
-pub fn copy_to(
+pub(super) fn copy_to(
     core: &Arc<Core>,
     from: Places,
     to: Unit,

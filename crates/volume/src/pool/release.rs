@@ -18,7 +18,7 @@ const MAX_SLABS: u32 = 4096;
 
 impl Core {
     /// Gives back what no map of the journal points to.
-    pub fn release(self: &Arc<Self>, pieces: impl IntoIterator<Item = Piece>) {
+    pub(super) fn release(self: &Arc<Self>, pieces: impl IntoIterator<Item = Piece>) {
         let mut slabs: Vec<Slab> = pieces.into_iter().filter_map(|piece| self.space.release(piece)).collect();
         if slabs.is_empty() {
             return;

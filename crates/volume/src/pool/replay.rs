@@ -8,7 +8,7 @@ use super::extent::{Extent, Piece};
 use super::record::Record;
 
 /// What was noted last about each extent and member.
-pub struct LeftOver {
+pub(super) struct LeftOver {
     /// By volume and extent.
     extents: BTreeMap<(u32, u32), Option<Extent>>,
     /// Whether it is out.
@@ -17,7 +17,7 @@ pub struct LeftOver {
 
 impl LeftOver {
     /// Of notes in the order in which they were made.
-    pub fn new(noted: Vec<Record>) -> LeftOver {
+    pub(super) fn new(noted: Vec<Record>) -> LeftOver {
         let mut left = LeftOver { extents: BTreeMap::new(), members: BTreeMap::new() };
         for record in noted {
             match record {
@@ -35,7 +35,7 @@ impl LeftOver {
     }
 
     /// The members that are out, given those that the journal knows of.
-    pub fn out(&self, journal: &BTreeSet<u8>) -> BTreeSet<u8> {
+    pub(super) fn out(&self, journal: &BTreeSet<u8>) -> BTreeSet<u8> {
         let mut out = journal.clone();
         for (member, is_out) in &self.members {
             if *is_out {
@@ -54,7 +54,7 @@ impl Core {
     ///
     /// # Errors
     /// When two maps would point to the same place, which only damaged notes can say.
-    pub fn make_again(self: &Arc<Self>, left: LeftOver) -> Result<(), String> {
+    pub(super) fn make_again(self: &Arc<Self>, left: LeftOver) -> Result<(), String> {
         let volumes = self.volumes();
         for ((number, index), new) in left.extents {
             let Some(volume) = volumes.iter().find(|volume| volume.number == number) else { continue };

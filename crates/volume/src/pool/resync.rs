@@ -29,7 +29,7 @@ fn journal_waits() -> DeviceError {
 type Copied = Result<(), DeviceError>;
 
 impl Core {
-    pub fn resync(self: &Arc<Self>, index: usize) -> Result<(), PoolError> {
+    pub(super) fn resync(self: &Arc<Self>, index: usize) -> Result<(), PoolError> {
         let member = self.members.list.get(index).ok_or(PoolError::NoMember(index))?;
         // One that was never read since the opening shows its label by it.
         let probe = Request::Read { offset_bytes: 0, buffer: vec![0; BLOCK_BYTES as usize] };
@@ -237,7 +237,7 @@ impl Core {
         });
     }
 
-    pub fn flush_and_wait(self: &Arc<Self>) -> Result<(), DeviceError> {
+    pub(super) fn flush_and_wait(self: &Arc<Self>) -> Result<(), DeviceError> {
         let (sender, receiver) = channel();
         let tell = move |completion| {
             let _ = sender.send(completion);
@@ -263,7 +263,7 @@ type Then = Box<dyn FnOnce(Copied) + Send>;
 
 impl VolumeCore {
     /// Does something to an extent while nobody else does, and waits for it.
-    pub fn wait_on(
+    pub(super) fn wait_on(
         self: &Arc<Self>,
         core: &Arc<Core>,
         extent: u32,

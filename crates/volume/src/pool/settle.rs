@@ -14,7 +14,7 @@ impl Core {
     /// At opening: writes again what is on members that could not be flushed. Where one still fails
     /// the pool opens nevertheless, for the sake of what is elsewhere; flushes of what is on this one fail until a resync or
     /// another opening has made up for it.
-    pub fn settle_all(self: &Arc<Self>) {
+    pub(super) fn settle_all(self: &Arc<Self>) {
         for index in 0..self.members.list.len() {
             let _ = self.settle(index);
         }
@@ -24,7 +24,7 @@ impl Core {
     ///
     /// # Errors
     /// When it still fails.
-    pub fn settle(self: &Arc<Self>, index: usize) -> Result<(), PoolError> {
+    pub(super) fn settle(self: &Arc<Self>, index: usize) -> Result<(), PoolError> {
         let Some(member) = self.members.list.get(index).filter(|member| member.doubt.owes()) else {
             return Ok(());
         };

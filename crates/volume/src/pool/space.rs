@@ -14,7 +14,7 @@ const CUT: u32 = u32::MAX;
 /// Gives out slabs, and units of slabs that are cut, and counts the maps that point to each.
 ///
 /// A slab is free, plain (counted as a whole), cut (its units counted by run), or on its way back to free.
-pub struct Space {
+pub(super) struct Space {
     /// By slab: how many maps point to it, or [`CUT`].
     plain: Vec<AtomicU32>,
     state: Mutex<State>,
@@ -116,7 +116,7 @@ impl MemberSpace {
 
 impl Space {
     /// All free. `members` are each one's slabs, without gaps.
-    pub fn new(members: &[Range<Slab>]) -> Space {
+    pub(super) fn new(members: &[Range<Slab>]) -> Space {
         let count = members.last().map_or(0, |slabs| slabs.end);
         let member = |slabs: &Range<Slab>| {
             let free = slabs.end - slabs.start;
@@ -145,12 +145,12 @@ impl Space {
     }
 
     /// Whether more than one map points to a plain slab.
-    pub fn is_shared(&self, slab: Slab) -> bool {
+    pub(super) fn is_shared(&self, slab: Slab) -> bool {
         self.plain[slab as usize].load(Ordering::Acquire) > 1
     }
 
     /// A slab on the member with the largest share of free space, of those allowed.
-    pub fn take_slab(&self, allowed: impl Fn(usize) -> bool) -> Option<Slab> {
+    pub(super) fn take_slab(&self, allowed: impl Fn(usize) -> bool) -> Option<Slab> {
         let mut state = self.lock();
         let member = state.choose(|index, member| allowed(index) && member.free > 0)?;
         let slab = state.members[member].take_free()?;
@@ -159,7 +159,7 @@ impl Space {
     }
 
     /// Units for runs of these sizes, which all lie together: 64 units at most.
-    pub fn take_runs(&self, sizes: &[u32], allowed: impl Fn(usize) -> bool) -> Option<Vec<Unit>> {
+    pub(super) fn take_runs(&self, sizes: &[u32], allowed: impl Fn(usize) -> bool) -> Option<Vec<Unit>> {
         let count = sizes.iter().sum();
         let mut state = self.lock();
         let has_room = |member: &MemberSpace| {
@@ -178,7 +178,7 @@ impl Space {
     }
 
     /// One more map points to a piece that is in use; false if it is not, or by more maps than can be counted.
-    pub fn share(&self, piece: Piece) -> bool {
+    pub(super) fn share(&self, piece: Piece) -> bool {
         let mut state = self.lock();
         match piece {
             Piece::Slab(slab) => {
@@ -199,7 +199,7 @@ impl Space {
     }
 
     /// At opening: a map points to a piece, the first or a further one. False if that can't be.
-    pub fn claim(&self, piece: Piece) -> bool {
+    pub(super) fn claim(&self, piece: Piece) -> bool {
         let slab = piece.slab();
         let lies_inside = match piece {
             Piece::Slab(slab) => (slab as usize) < self.plain.len(),
@@ -243,7 +243,7 @@ impl Space {
     }
 
     /// Whether any map points to something in a piece.
-    pub fn is_held(&self, piece: Piece) -> bool {
+    pub(super) fn is_held(&self, piece: Piece) -> bool {
         let slab = piece.slab();
         let held = self.plain.get(slab as usize).map_or(0, |held| held.load(Ordering::Acquire));
         match piece {
@@ -256,7 +256,7 @@ impl Space {
     }
 
     /// A map no longer points to a piece. Says which slab is to be discarded, and then given to [`Space::free`].
-    pub fn release(&self, piece: Piece) -> Option<Slab> {
+    pub(super) fn release(&self, piece: Piece) -> Option<Slab> {
         let mut state = self.lock();
         let slab = piece.slab();
         match piece {
@@ -294,7 +294,7 @@ impl Space {
 
     /// The slab is anyone's again. Gives back who waited for that.
     #[must_use]
-    pub fn free(&self, slab: Slab) -> Vec<Box<dyn FnOnce() + Send>> {
+    pub(super) fn free(&self, slab: Slab) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut state = self.lock();
         if state.leaving.remove(&slab) {
             let member = state.member_of(slab);
@@ -304,7 +304,7 @@ impl Space {
     }
 
     /// Calls `job` when a slab becomes free, or gives it back if none is on its way.
-    pub fn when_freed(&self, job: Box<dyn FnOnce() + Send>) -> Option<Box<dyn FnOnce() + Send>> {
+    pub(super) fn when_freed(&self, job: Box<dyn FnOnce() + Send>) -> Option<Box<dyn FnOnce() + Send>> {
         let mut state = self.lock();
         if state.leaving.is_empty() {
             return Some(job);
@@ -314,12 +314,12 @@ impl Space {
     }
 
     /// By member: free slabs.
-    pub fn free_slabs(&self) -> Vec<u32> {
+    pub(super) fn free_slabs(&self) -> Vec<u32> {
         self.lock().members.iter().map(|member| member.free).collect()
     }
 
     /// What differs from what maps say of all pieces; `held` counts, for each piece, the maps that point to it.
-    pub fn differences(&self, held: &HashMap<Unit, (u32, Piece)>) -> Vec<String> {
+    pub(super) fn differences(&self, held: &HashMap<Unit, (u32, Piece)>) -> Vec<String> {
         let state = self.lock();
         let mut problems = Vec::new();
         for (count, piece) in held.values() {

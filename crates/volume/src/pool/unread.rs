@@ -10,19 +10,19 @@ use super::label::{FirstBlock, Label};
 
 /// Asks the device for its label before anything else, until it has shown it once: it may be another device than the
 /// pool had, and nothing may be read from or written to that.
-pub struct Unread {
+pub(super) struct Unread {
     device: Arc<dyn BlockDevice>,
     expected: Label,
     is_known: Arc<AtomicBool>,
 }
 
 impl Unread {
-    pub fn new(device: Arc<dyn BlockDevice>, expected: Label) -> Unread {
+    pub(super) fn new(device: Arc<dyn BlockDevice>, expected: Label) -> Unread {
         Unread { device, expected, is_known: Arc::default() }
     }
 
     /// Whether it has shown the label that it must have; shared with the device, and stays true.
-    pub fn is_known(&self) -> Arc<AtomicBool> {
+    pub(super) fn is_known(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_known)
     }
 }

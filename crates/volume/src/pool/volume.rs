@@ -22,7 +22,7 @@ pub struct Volume {
 
 /// The part of a request that lies in one extent.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub(super) struct Part {
     pub extent: u32,
     /// In blocks of the extent.
     pub blocks: Range<u32>,
@@ -31,15 +31,15 @@ pub struct Part {
 }
 
 impl Part {
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         (self.blocks.end - self.blocks.start) as usize * BLOCK_BYTES as usize
     }
 }
 
 /// Whether a change is durable already, where that was asked for.
-pub type Changed = Result<bool, DeviceError>;
+pub(super) type Changed = Result<bool, DeviceError>;
 
-pub type ChangeDone = Box<dyn FnOnce(Changed) + Send>;
+pub(super) type ChangeDone = Box<dyn FnOnce(Changed) + Send>;
 
 fn parts(offset_bytes: u64, length_bytes: u64) -> impl Iterator<Item = Part> {
     let end = offset_bytes + length_bytes;

@@ -12,7 +12,7 @@ use super::map::Outstanding;
 /// The next process finds in its notes where data is that this one could not make durable. Linux takes the pages for clean, so
 /// it reads them and its flush succeeds: unless it writes them again, a power cut leaves a map that points to what was never
 /// written.
-pub struct Witness {
+pub(super) struct Witness {
     device: Arc<dyn BlockDevice>,
     member: u8,
     outstanding: Arc<Outstanding>,
@@ -20,7 +20,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    pub fn new(
+    pub(super) fn new(
         device: Arc<dyn BlockDevice>,
         member: u8,
         doubt: Arc<Doubt>,

@@ -11,7 +11,7 @@ use underlay_volume::Volume;
 use super::power_device::{BLOCK, Pick};
 
 /// A content is a number: zero is zeros, odd ones compress well, even ones not at all.
-pub fn bytes_of(content: u64) -> Vec<u8> {
+pub(crate) fn bytes_of(content: u64) -> Vec<u8> {
     match content {
         0 => vec![0; BLOCK],
         odd if odd % 2 == 1 => odd.to_le_bytes().repeat(BLOCK / 8),
@@ -27,7 +27,7 @@ pub fn bytes_of(content: u64) -> Vec<u8> {
     }
 }
 
-pub fn content_of(block: &[u8]) -> u64 {
+pub(crate) fn content_of(block: &[u8]) -> u64 {
     let content = u64::from_le_bytes(block[..8].try_into().unwrap());
     assert!(block == bytes_of(content), "a block holds a mixture that begins with {content}");
     content
@@ -37,13 +37,13 @@ pub fn content_of(block: &[u8]) -> u64 {
 /// which it completed, if it did.
 type History = Vec<(u64, Option<u64>)>;
 
-pub struct Known {
+pub(crate) struct Known {
     pub blocks: Vec<History>,
     under_way: Vec<u32>,
     completions: u64,
 }
 
-pub struct VolumeModel {
+pub(crate) struct VolumeModel {
     pub known: Arc<Mutex<Known>>,
     /// What it may be long after a crash, in blocks.
     pub lengths: Vec<usize>,
@@ -55,7 +55,7 @@ pub struct VolumeModel {
 }
 
 impl VolumeModel {
-    pub fn new(contents: Vec<u64>, mirror: bool) -> VolumeModel {
+    pub(crate) fn new(contents: Vec<u64>, mirror: bool) -> VolumeModel {
         let length = contents.len();
         let blocks: Vec<History> = contents.into_iter().map(|content| vec![(content, Some(0))]).collect();
         let known = Known { under_way: vec![0; length], blocks, completions: 1 };
@@ -69,13 +69,13 @@ impl VolumeModel {
         }
     }
 
-    pub fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.known.lock().unwrap().blocks.len()
     }
 
     /// A write, or a discard if the content is zero. What has something under way already is left alone: its
     /// outcome would be anyone's guess.
-    pub fn change(&self, block: usize, blocks: usize, content: u64, fua: bool) {
+    pub(crate) fn change(&self, block: usize, blocks: usize, content: u64, fua: bool) {
         let Some(handle) = &self.handle else { return };
         let range = {
             let mut known = self.known.lock().unwrap();
@@ -117,7 +117,7 @@ impl VolumeModel {
         handle.submit(request, Box::new(done));
     }
 
-    pub fn flush(&self, outcome: impl FnOnce(bool) + Send + 'static) {
+    pub(crate) fn flush(&self, outcome: impl FnOnce(bool) + Send + 'static) {
         let Some(handle) = &self.handle else { return };
         let known = Arc::clone(&self.known);
         let limit = known.lock().unwrap().completions;
@@ -131,7 +131,7 @@ impl VolumeModel {
     }
 
     /// With nothing under way: what it holds, which must be what was written last.
-    pub fn verify(&self, name: &str) -> Vec<u64> {
+    pub(crate) fn verify(&self, name: &str) -> Vec<u64> {
         let handle = self.handle.as_ref().expect("a handle");
         let found = read_all(handle);
         let known = self.known.lock().unwrap();
@@ -149,7 +149,7 @@ impl VolumeModel {
     }
 
     /// After a power cut: what it holds now, which must be something that it may hold.
-    pub fn settle(&mut self, name: &str, found: Vec<u64>) {
+    pub(crate) fn settle(&mut self, name: &str, found: Vec<u64>) {
         assert!(
             self.lengths.contains(&found.len()),
             "{name} has {} blocks of {:?}",
@@ -173,7 +173,7 @@ impl VolumeModel {
 }
 
 impl Known {
-    pub fn keep_completed(&mut self, limit: u64) {
+    pub(crate) fn keep_completed(&mut self, limit: u64) {
         for history in &mut self.blocks {
             let last =
                 history.iter().rposition(|(_, completed)| completed.is_some_and(|order| order <= limit));
@@ -182,17 +182,17 @@ impl Known {
     }
 
     /// The last content of each block.
-    pub fn now(&self) -> Vec<u64> {
+    pub(crate) fn now(&self) -> Vec<u64> {
         self.blocks.iter().map(|history| history.last().map_or(0, |(content, _)| *content)).collect()
     }
 
-    pub fn resize(&mut self, blocks: usize) {
+    pub(crate) fn resize(&mut self, blocks: usize) {
         self.blocks.resize(blocks, vec![(0, Some(0))]);
         self.under_way.resize(blocks, 0);
     }
 }
 
-pub fn read_all(volume: &Volume) -> Vec<u64> {
+pub(crate) fn read_all(volume: &Volume) -> Vec<u64> {
     let mut contents = Vec::new();
     let capacity_bytes = volume.geometry().capacity_bytes;
     // Not in step with extents and chunks.
@@ -207,4 +207,4 @@ pub fn read_all(volume: &Volume) -> Vec<u64> {
     contents
 }
 
-pub type Models = BTreeMap<String, VolumeModel>;
+pub(crate) type Models = BTreeMap<String, VolumeModel>;

@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
-pub const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// Small, repeatable, and good enough to pick by (xorshift64*: Vigna 2016).
-pub struct Pick(u64);
+pub(crate) struct Pick(u64);
 
 impl Pick {
-    pub fn new(seed: u64) -> Pick {
+    pub(crate) fn new(seed: u64) -> Pick {
         Pick(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -27,7 +27,7 @@ impl Pick {
 }
 
 /// What the devices of a test have in common.
-pub struct Supply {
+pub(crate) struct Supply {
     /// So many requests happen before the power fails.
     left: AtomicI64,
     queued: AtomicBool,
@@ -40,7 +40,7 @@ pub struct Supply {
 type Queued = (Arc<Shared>, Request, u64, Done);
 
 #[derive(Clone)]
-pub struct PowerDevice {
+pub(crate) struct PowerDevice {
     shared: Arc<Shared>,
 }
 
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl Supply {
-    pub fn new(seed: u64) -> Arc<Supply> {
+    pub(crate) fn new(seed: u64) -> Arc<Supply> {
         Arc::new(Supply {
             left: AtomicI64::new(i64::MAX),
             queued: AtomicBool::new(false),
@@ -76,7 +76,7 @@ impl Supply {
         })
     }
 
-    pub fn device(self: &Arc<Self>, image: Vec<u8>) -> PowerDevice {
+    pub(crate) fn device(self: &Arc<Self>, image: Vec<u8>) -> PowerDevice {
         let capacity_bytes = image.len() as u64;
         let state = State { durable: image, versions: BTreeMap::new(), writes: 0 };
         PowerDevice {
@@ -94,22 +94,22 @@ impl Supply {
     }
 
     /// The power fails in the middle of a request to come.
-    pub fn fail_after(&self, requests: i64) {
+    pub(crate) fn fail_after(&self, requests: i64) {
         self.left.store(requests, Ordering::SeqCst);
     }
 
-    pub fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         self.left.load(Ordering::SeqCst) <= 0
     }
 
     /// Requests wait to be picked, or happen before `submit` returns.
-    pub fn set_queued(&self, queued: bool) {
+    pub(crate) fn set_queued(&self, queued: bool) {
         self.queued.store(queued, Ordering::SeqCst);
         while !queued && self.step() {}
     }
 
     /// Carries out one of the waiting requests; false when there is none.
-    pub fn step(&self) -> bool {
+    pub(crate) fn step(&self) -> bool {
         let (shared, request, writes, done) = {
             let mut queue = self.queue.lock().unwrap();
             if queue.is_empty() {
@@ -123,7 +123,7 @@ impl Supply {
     }
 
     /// The power fails now: of the requests under way any part happens.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.left.store(0, Ordering::SeqCst);
         for (shared, request, _, done) in std::mem::take(&mut *self.queue.lock().unwrap()) {
             shared.lock().perform_partly(&request, &mut self.pick.lock().unwrap());
@@ -134,35 +134,35 @@ impl Supply {
 }
 
 impl PowerDevice {
-    pub fn as_device(&self) -> Arc<dyn BlockDevice> {
+    pub(crate) fn as_device(&self) -> Arc<dyn BlockDevice> {
         Arc::new(self.clone())
     }
 
     /// Everything fails until it returns.
-    pub fn set_gone(&self, gone: bool) {
+    pub(crate) fn set_gone(&self, gone: bool) {
         self.shared.gone.store(gone, Ordering::SeqCst);
     }
 
-    pub fn set_fails_writes(&self, fails: bool) {
+    pub(crate) fn set_fails_writes(&self, fails: bool) {
         self.shared.fails_writes.store(fails, Ordering::SeqCst);
     }
 
     /// Requests like that fail, until something else is said. A write has then reached some of its blocks.
-    pub fn fail_when(&self, fails: impl FnMut(&Request) -> bool + Send + 'static) {
+    pub(crate) fn fail_when(&self, fails: impl FnMut(&Request) -> bool + Send + 'static) {
         *self.shared.fails.lock().unwrap() = Some(Box::new(fails));
     }
 
     /// Requests like that wait until [`PowerDevice::let_go`].
-    pub fn hold_when(&self, holds: impl FnMut(&Request) -> bool + Send + 'static) {
+    pub(crate) fn hold_when(&self, holds: impl FnMut(&Request) -> bool + Send + 'static) {
         *self.shared.holds.lock().unwrap() = Some(Box::new(holds));
     }
 
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.shared.held.lock().unwrap().len()
     }
 
     /// Carries out what waits now.
-    pub fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         let held = std::mem::take(&mut *self.shared.held.lock().unwrap());
         for (request, writes, done) in held {
             self.shared.answer(request, writes, done);
@@ -170,12 +170,12 @@ impl PowerDevice {
     }
 
     /// It loses everything that was not flushed, as if its power had failed for a moment.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.shared.lock().versions.clear();
     }
 
     /// What is on the medium after a power cut: of what was not flushed any version of each block.
-    pub fn image_after_cut(&self) -> Vec<u8> {
+    pub(crate) fn image_after_cut(&self) -> Vec<u8> {
         let mut state = self.shared.lock();
         let mut pick = self.shared.supply.pick.lock().unwrap();
         for (block, versions) in std::mem::take(&mut state.versions) {
@@ -188,7 +188,7 @@ impl PowerDevice {
     }
 
     /// What a clean end leaves, or a killed process on devices that go on.
-    pub fn image(&self) -> Vec<u8> {
+    pub(crate) fn image(&self) -> Vec<u8> {
         let state = self.shared.lock();
         let mut image = vec![0; self.shared.capacity_bytes as usize];
         state.read(0, &mut image);

@@ -34,7 +34,7 @@ pub(crate) struct Drawn {
 
 impl Drawn {
     /// Of all fields, where fields are read or written.
-    pub fn whole(kind: OperationKind, is_added: bool) -> Self {
+    pub(crate) fn whole(kind: OperationKind, is_added: bool) -> Self {
         use OperationKind::{Insert, ReadModifyWrite, Update};
         let written = matches!(kind, Insert | Update | ReadModifyWrite).then_some(Fields::All);
         Drawn { kind, fields: Fields::All, written, scan_length: 0, is_added, is_prompt: false }
@@ -76,7 +76,7 @@ pub(crate) struct Draws {
 
 impl Draws {
     /// Draws up to `most` at once. Names are made fast for records up to the number `highest`.
-    pub fn new(
+    pub(crate) fn new(
         workload: &Arc<Workload>,
         mix: &Mix,
         keys: KeyChooser,
@@ -113,7 +113,7 @@ impl Draws {
     }
 
     /// Finds out whether anything but kinds and keys is to be drawn.
-    pub fn look_for_details(&mut self, mix: &Mix, makes_values: bool) {
+    pub(crate) fn look_for_details(&mut self, mix: &Mix, makes_values: bool) {
         use OperationKind::{Read, ReadModifyWrite, Scan, Update};
         let any = |kinds: &[OperationKind]| kinds.iter().any(|&kind| mix.share(kind) > 0.0);
         let reads_one = any(&[Read, Scan, ReadModifyWrite]) && !self.workload.read_all_fields;
@@ -126,13 +126,13 @@ impl Draws {
     }
 
     /// How many were drawn and not taken.
-    pub fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.drawn.len() - self.next
     }
 
     /// The next operation and its place.
     #[inline]
-    pub fn take(&mut self) -> Option<(usize, Drawn)> {
+    pub(crate) fn take(&mut self) -> Option<(usize, Drawn)> {
         let place = self.next;
         let drawn = *self.drawn.get(place)?;
         self.next += 1;
@@ -141,29 +141,29 @@ impl Draws {
 
     /// Whether the next operation was drawn already and is [`Drawn::is_prompt`].
     #[inline]
-    pub fn has_prompt(&self) -> bool {
+    pub(crate) fn has_prompt(&self) -> bool {
         self.drawn.get(self.next).is_some_and(|drawn| drawn.is_prompt)
     }
 
     /// [`Self::take`] if it [`has_prompt`](Self::has_prompt).
     #[inline]
-    pub fn take_prompt(&mut self) -> Option<(usize, Drawn)> {
+    pub(crate) fn take_prompt(&mut self) -> Option<(usize, Drawn)> {
         if self.has_prompt() { self.take() } else { None }
     }
 
     /// The name of the record of the operation in this place.
     #[inline]
-    pub fn name(&self, place: usize) -> &[u8] {
+    pub(crate) fn name(&self, place: usize) -> &[u8] {
         self.names.get(place)
     }
 
     /// Names the record of the operation in this place by its number.
-    pub fn set_number(&mut self, place: usize, number: u64) {
+    pub(crate) fn set_number(&mut self, place: usize, number: u64) {
         self.names.write(place, number);
     }
 
     /// The kind of an operation that is drawn by itself.
-    pub fn kind(&mut self) -> OperationKind {
+    pub(crate) fn kind(&mut self) -> OperationKind {
         match &self.kinds {
             Some(kinds) => kinds.choose(&mut self.streams.kinds),
             None => self.only,
@@ -171,7 +171,7 @@ impl Draws {
     }
 
     /// Draws `count` operations in place of those before, on records up to `last_acknowledged`, or on the record `visited`.
-    pub fn refill(&mut self, count: usize, visited: Option<u64>, last_acknowledged: u64) {
+    pub(crate) fn refill(&mut self, count: usize, visited: Option<u64>, last_acknowledged: u64) {
         lanes::widest(
             #[inline(always)]
             || self.draw(count, visited, last_acknowledged),

@@ -23,7 +23,7 @@ pub(crate) struct InsertSequence {
 
 impl InsertSequence {
     /// The records below `first` are there already.
-    pub fn new(first: u64, threads: u32) -> Self {
+    pub(crate) fn new(first: u64, threads: u32) -> Self {
         InsertSequence {
             next: AtomicU64::new(first),
             last_acknowledged: AtomicU64::new(first.saturating_sub(1)),
@@ -32,7 +32,7 @@ impl InsertSequence {
     }
 
     /// The number of `thread`'s next insert, which is under way from now on.
-    pub fn begin(&self, thread: u32) -> u64 {
+    pub(crate) fn begin(&self, thread: u32) -> u64 {
         let pending = &self.pending[thread as usize].0;
         // A lower bound goes up before the number is taken: whoever sees the number taken sees the bound.
         pending.store(self.next.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -42,7 +42,7 @@ impl InsertSequence {
     }
 
     /// `thread`'s insert was answered.
-    pub fn acknowledge(&self, thread: u32) {
+    pub(crate) fn acknowledge(&self, thread: u32) {
         self.pending[thread as usize].0.store(IDLE, Ordering::SeqCst);
         let taken = self.next.load(Ordering::SeqCst);
         let first_open = self
@@ -56,7 +56,7 @@ impl InsertSequence {
     }
 
     /// Every insert up to this number was answered.
-    pub fn last_acknowledged(&self) -> u64 {
+    pub(crate) fn last_acknowledged(&self) -> u64 {
         self.last_acknowledged.load(Ordering::Relaxed)
     }
 }

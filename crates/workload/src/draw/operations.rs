@@ -57,7 +57,7 @@ struct OperationGrant {
 impl SharedOperations {
     /// # Errors
     /// When the workload has no records to ask for.
-    pub fn new(
+    pub(crate) fn new(
         workload: Arc<Workload>,
         mix: Mix,
         threads: u32,
@@ -183,7 +183,7 @@ pub(crate) struct OperationSource<'a> {
 }
 
 impl<'a> OperationSource<'a> {
-    pub fn new(shared: &'a SharedOperations, thread: u32, seed: u64) -> Self {
+    pub(crate) fn new(shared: &'a SharedOperations, thread: u32, seed: u64) -> Self {
         let workload = &shared.workload;
         let mut rng = Pcg64Mcg::seed_from_u64(values::mix(seed ^ values::mix(u64::from(thread) + 1)));
         let most_at_once = shared.most_at_once();
@@ -217,24 +217,24 @@ impl<'a> OperationSource<'a> {
     }
 
     /// Makes no values from now on: for a client that never looks at them. Values that are checked are made regardless.
-    pub fn leave_out_values(&mut self) {
+    pub(crate) fn leave_out_values(&mut self) {
         self.makes_values = self.expected.is_some();
         self.draws.look_for_details(&self.shared.mix, self.makes_values);
     }
 
     /// Whether what was read is checked after each answer.
-    pub fn checks_values(&self) -> bool {
+    pub(crate) fn checks_values(&self) -> bool {
         self.expected.is_some()
     }
 
     /// Whether all threads together have no more than a number of operations.
-    pub fn is_limited(&self) -> bool {
+    pub(crate) fn is_limited(&self) -> bool {
         self.shared.budget.is_some() || self.shared.unvisited.is_some()
     }
 
     /// Counts an operation that will never be sent, and says of what kind it would have been; `None` when there are no
     /// more.
-    pub fn skip(&mut self) -> Option<OperationKind> {
+    pub(crate) fn skip(&mut self) -> Option<OperationKind> {
         match self.draws.take() {
             Some((_, drawn)) => Some(drawn.kind),
             None => (self.shared.take(1).count > 0).then(|| self.draws.kind()),
@@ -251,7 +251,7 @@ impl<'a> OperationSource<'a> {
     /// Prepares the next operation before the clock is read; `None` when there are no more. [`Self::launch`] completes
     /// it.
     #[inline]
-    pub fn prepare(&mut self) -> Option<Preparation> {
+    pub(crate) fn prepare(&mut self) -> Option<Preparation> {
         let mut is_at_hand = true;
         if self.draws.left() == 0 {
             if !self.draw_more() {
@@ -280,13 +280,13 @@ impl<'a> OperationSource<'a> {
 
     /// Whether [`Self::take_prompt`] has something.
     #[inline]
-    pub fn has_prompt(&self) -> bool {
+    pub(crate) fn has_prompt(&self) -> bool {
         self.draws.has_prompt()
     }
 
     /// Draws more where nothing is left, so that something is at hand.
     #[inline]
-    pub fn draw_ahead(&mut self) {
+    pub(crate) fn draw_ahead(&mut self) {
         if self.draws.left() == 0 {
             self.draw_more();
         }
@@ -294,7 +294,7 @@ impl<'a> OperationSource<'a> {
 
     /// Prepares the next operation if it is at hand, needs no [`Self::launch`] and no [`Self::finish`], and has no parts.
     #[inline]
-    pub fn take_prompt(&mut self) -> Option<OperationKind> {
+    pub(crate) fn take_prompt(&mut self) -> Option<OperationKind> {
         (self.place, self.current) = self.draws.take_prompt()?;
         Some(self.current.kind)
     }
@@ -302,7 +302,7 @@ impl<'a> OperationSource<'a> {
     /// To be called when the prepared operation is due, just before it is sent. A record that is added gets its number
     /// here: taken any earlier, it would keep the records after it from being read while this one waits for its time.
     #[inline]
-    pub fn launch(&mut self) {
+    pub(crate) fn launch(&mut self) {
         if self.current.is_added {
             let number = self.shared.inserts.begin(self.thread);
             self.draws.set_number(self.place, number);
@@ -315,7 +315,7 @@ impl<'a> OperationSource<'a> {
     /// Sends the prepared operation and waits for the answer. The time is asked for between the parts of an operation that
     /// has some.
     #[inline]
-    pub fn execute(
+    pub(crate) fn execute(
         &mut self,
         client: &mut dyn Client,
         now_ns: impl FnOnce() -> u64,
@@ -350,7 +350,7 @@ impl<'a> OperationSource<'a> {
 
     /// Whether the insert that was answered so is to be sent again.
     #[inline]
-    pub fn may_try_again(&self, answer: &Result<Outcome, ClientError>) -> bool {
+    pub(crate) fn may_try_again(&self, answer: &Result<Outcome, ClientError>) -> bool {
         let failed =
             matches!(answer, Err(ClientError::System(_) | ClientError::Timeout(_)) | Ok(Outcome::Throttled));
         failed && self.retries > 0 && self.current.kind == OperationKind::Insert
@@ -358,27 +358,27 @@ impl<'a> OperationSource<'a> {
 
     /// Uses up one more attempt, and says how long to wait before it: about the interval, so that threads that failed
     /// together don't come back together.
-    pub fn next_pause_ns(&mut self) -> u64 {
+    pub(crate) fn next_pause_ns(&mut self) -> u64 {
         self.retries = self.retries.saturating_sub(1);
         let interval_ns = self.shared.workload.insert_retry_interval.as_nanos() as f64;
         (interval_ns * self.rng.random_range(0.8..1.2)) as u64
     }
 
     /// When the read of the last read-modify-write had ended; `None` where it found nothing.
-    pub fn read_end_ns(&self) -> Option<u64> {
+    pub(crate) fn read_end_ns(&self) -> Option<u64> {
         self.read_end_ns
     }
 
     /// After the answer and outside the timing: lets an insert be read from now on.
     #[inline]
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if self.current.is_added {
             self.shared.inserts.acknowledge(self.thread);
         }
     }
 
     /// After the answer and outside the timing: checks what was read, where that is asked for.
-    pub fn check(&mut self, answer: &Result<Outcome, ClientError>) -> Checked {
+    pub(crate) fn check(&mut self, answer: &Result<Outcome, ClientError>) -> Checked {
         let Some(expected) = &self.expected else { return Checked::default() };
         let (fields, scratch) = (self.current.fields, &mut self.scratch);
         let mut checked = Checked::default();

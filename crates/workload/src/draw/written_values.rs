@@ -26,7 +26,7 @@ pub(crate) struct WrittenValues {
 }
 
 impl WrittenValues {
-    pub fn new(workload: &Workload, rng: &mut Pcg64Mcg) -> Self {
+    pub(crate) fn new(workload: &Workload, rng: &mut Pcg64Mcg) -> Self {
         use rand::RngExt;
         WrittenValues {
             words: WordStream::new(rng.random()),
@@ -41,12 +41,12 @@ impl WrittenValues {
     }
 
     /// The values that were made last.
-    pub fn values(&self) -> &FieldValues {
+    pub(crate) fn values(&self) -> &FieldValues {
         &self.values
     }
 
     /// Makes values of the record `key` for these fields.
-    pub fn make(&mut self, fields: Fields, key: &[u8]) {
+    pub(crate) fn make(&mut self, fields: Fields, key: &[u8]) {
         let range = match fields {
             Fields::One(field) => field..field + 1,
             Fields::All => 0..self.field_count,

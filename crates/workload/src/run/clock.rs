@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A thread's view of time, in nanoseconds since an origin that all threads of a run share.
-pub trait Clock {
+pub(crate) trait Clock {
     fn now_ns(&self) -> u64;
 
     /// Waits for `instant_ns`, or until `stop` is set; at once when it is past. Returns the time at the end.
@@ -29,13 +29,13 @@ const COMPARISON: Duration = Duration::from_millis(10);
 /// By how much two comparisons may differ.
 const TOLERATED_DIFFERENCE: f64 = 100e-6;
 /// By how much a run's clock may be off the kernel's in the end: what such a run measured in seconds is right to as much.
-pub const TOLERATED_DRIFT: f64 = 200e-6;
+pub(crate) const TOLERATED_DRIFT: f64 = 200e-6;
 /// Over less time than this, drift is not told from the readings' own noise.
 const MIN_CHECK_NS: u64 = 100_000_000;
 
 /// The machine's monotonic clock.
 #[derive(Clone, Copy, Debug)]
-pub struct MonotonicClock {
+pub(crate) struct MonotonicClock {
     source: Source,
     spins: bool,
 }
@@ -67,7 +67,7 @@ impl Counter {
 
 impl MonotonicClock {
     /// Counts from now on. `spins` burns the last 60 us of every wait: more punctual, at the cost of a core.
-    pub fn start(spins: bool) -> Self {
+    pub(crate) fn start(spins: bool) -> Self {
         let counter = counter_scale().zip(paired_reading()).map(|(scale, (kernel_ns, ticks))| Counter {
             origin_ticks: ticks,
             origin_kernel_ns: kernel_ns,
@@ -80,7 +80,7 @@ impl MonotonicClock {
     }
 
     /// The same by the kernel's clock alone.
-    pub fn of_kernel(spins: bool) -> Self {
+    pub(crate) fn of_kernel(spins: bool) -> Self {
         MonotonicClock { source: Source::Kernel { origin: Instant::now() }, spins }
     }
 
@@ -95,7 +95,7 @@ impl MonotonicClock {
 
     /// By how much this clock has gone faster than the kernel's since its origin: 1e-6 is a microsecond in a second. Zero
     /// while too little time has passed to tell.
-    pub fn drift(&self) -> f64 {
+    pub(crate) fn drift(&self) -> f64 {
         let Source::Counter(counter) = self.source else { return 0.0 };
         let Some((kernel_ns, ticks)) = paired_reading() else { return 0.0 };
         let passed_ns = kernel_ns.saturating_sub(counter.origin_kernel_ns);

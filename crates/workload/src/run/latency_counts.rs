@@ -71,30 +71,30 @@ fn lowest_of(bucket: usize) -> u64 {
 impl<C: Count> LatencyCounts<C> {
     /// Counts one latency.
     #[inline]
-    pub fn add(&mut self, ns: u64) {
+    pub(crate) fn add(&mut self, ns: u64) {
         self.add_in(bucket_of(ns));
     }
 
     /// The same by the [`bucket_of`] the latency.
     #[inline]
-    pub fn add_in(&mut self, bucket: usize) {
+    pub(crate) fn add_in(&mut self, bucket: usize) {
         let place = bucket >> BLOCK_BITS;
         self.touched |= 1 << place;
         let block = self.blocks[place].get_or_insert_with(|| Box::new([C::default(); BLOCK]));
         block[bucket % BLOCK].increment();
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.touched == 0
     }
 
     /// How many there are.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.recorded().map(|(_, count)| count).sum()
     }
 
     /// (nanoseconds, count) of every bucket that has any, in rising order; a bucket's lowest value stands for it.
-    pub fn recorded(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn recorded(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.buckets().map(|(bucket, count)| (lowest_of(bucket), count))
     }
 
@@ -112,7 +112,7 @@ impl<C: Count> LatencyCounts<C> {
     }
 
     /// Adds all counts to `others`.
-    pub fn add_to(&self, others: &mut LatencyCounts<u64>) {
+    pub(crate) fn add_to(&self, others: &mut LatencyCounts<u64>) {
         others.touched |= self.touched;
         for (bucket, count) in self.buckets() {
             let block = others.blocks[bucket / BLOCK].get_or_insert_with(|| Box::new([0; BLOCK]));
@@ -121,7 +121,7 @@ impl<C: Count> LatencyCounts<C> {
     }
 
     /// Begins anew, with the memory that it has.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         for block in self.blocks.iter_mut().flatten() {
             block.fill(C::default());
         }
@@ -129,13 +129,13 @@ impl<C: Count> LatencyCounts<C> {
     }
 
     /// Adds all counts to a histogram of the record.
-    pub fn add_to_histogram(&self, histogram: &mut Histogram) {
+    pub(crate) fn add_to_histogram(&self, histogram: &mut Histogram) {
         for (ns, count) in self.recorded() {
             histogram.record_n_ns(ns, count);
         }
     }
 
-    pub fn histogram(&self) -> Histogram {
+    pub(crate) fn histogram(&self) -> Histogram {
         let mut histogram = Histogram::default();
         self.add_to_histogram(&mut histogram);
         histogram

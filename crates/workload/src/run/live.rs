@@ -46,23 +46,23 @@ fn bucket_end_ns(bucket: usize) -> u64 {
 
 impl LiveCounters {
     /// `latency_ns` in modelled time.
-    pub fn answered(&self, latency_ns: u64) {
+    pub(crate) fn answered(&self, latency_ns: u64) {
         self.answered_in(Self::bucket_of(latency_ns));
     }
 
     /// The same by the [`Self::bucket_of`] the latency.
     #[inline]
-    pub fn answered_in(&self, bucket: usize) {
+    pub(crate) fn answered_in(&self, bucket: usize) {
         increment(&self.latencies[bucket]);
     }
 
     /// The bucket that counts a latency.
     #[inline(always)]
-    pub fn bucket_of(ns: u64) -> usize {
+    pub(crate) fn bucket_of(ns: u64) -> usize {
         bucket_of(ns)
     }
 
-    pub fn failed(&self) {
+    pub(crate) fn failed(&self) {
         increment(&self.errors);
     }
 }
@@ -94,7 +94,7 @@ pub(crate) struct LiveReading {
 const METER_SPAN_NS: u64 = 1_000_000_000;
 
 impl LiveMeter {
-    pub fn read(&mut self, wall_ns: u64, threads: &[LiveCounters]) -> LiveReading {
+    pub(crate) fn read(&mut self, wall_ns: u64, threads: &[LiveCounters]) -> LiveReading {
         let sum = |counter: &dyn Fn(&LiveCounters) -> &AtomicU64| {
             threads.iter().map(|thread| counter(thread).load(Ordering::Relaxed)).sum::<u64>()
         };

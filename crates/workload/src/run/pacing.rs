@@ -33,7 +33,7 @@ impl Arrivals {
 /// One thread's share of an open loop: the instants at which its operations are meant to start, in rising order,
 /// whether or not the thread is free then. None is ever left out.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     start_ns: u64,
     next_ns: u64,
     profile: RateProfile,
@@ -51,7 +51,7 @@ enum Order {
 
 impl Schedule {
     /// The share of `thread` of `threads` in what `profile` offers per second of wall time, from `start_ns` on.
-    pub fn new(
+    pub(crate) fn new(
         arrivals: Arrivals,
         profile: RateProfile,
         thread: u32,
@@ -76,11 +76,11 @@ impl Schedule {
     }
 
     /// When the next operation is due.
-    pub fn peek_ns(&self) -> u64 {
+    pub(crate) fn peek_ns(&self) -> u64 {
         self.next_ns
     }
 
-    pub fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         match &mut self.order {
             Order::Turns { number, threads } => *number += *threads,
             Order::Independent { number, rng, .. } => *number += -(-rng.random::<f64>()).ln_1p(),

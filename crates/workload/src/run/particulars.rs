@@ -91,16 +91,16 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub fn add_failed(&mut self, kind: OperationKind, answer: RawAnswer, timed: Timed) {
+    pub(crate) fn add_failed(&mut self, kind: OperationKind, answer: RawAnswer, timed: Timed) {
         self.failed.entry((kind, answer)).or_default().add(timed);
     }
 
-    pub fn add_part(&mut self, kind: OperationKind, answer: RawAnswer, timed: Timed) {
+    pub(crate) fn add_part(&mut self, kind: OperationKind, answer: RawAnswer, timed: Timed) {
         self.parts.entry((kind, answer)).or_default().add(timed);
     }
 
     /// An operation of the record's that was not sent within the measured time, or the other way round.
-    pub fn add_edge(&mut self, kind: OperationKind, edge: Edge, intended_ns: u64) {
+    pub(crate) fn add_edge(&mut self, kind: OperationKind, edge: Edge, intended_ns: u64) {
         let counts = match edge {
             Edge::Unsent => &mut self.unsent,
             Edge::Overdue => &mut self.overdue,
@@ -109,13 +109,13 @@ impl Counts {
     }
 
     /// `records` were checked in so much time each.
-    pub fn add_checks(&mut self, records: u64, each_ns: u64) {
+    pub(crate) fn add_checks(&mut self, records: u64, each_ns: u64) {
         for _ in 0..records {
             self.checks.add(each_ns);
         }
     }
 
-    pub fn add_closing(&mut self, ns: u64) {
+    pub(crate) fn add_closing(&mut self, ns: u64) {
         self.closings.add(ns);
     }
 }
@@ -128,12 +128,12 @@ pub(crate) struct ParticularCounts {
 
 impl ParticularCounts {
     /// One thread's place.
-    pub fn place(&self, thread: u32) -> &Mutex<Counts> {
+    pub(crate) fn place(&self, thread: u32) -> &Mutex<Counts> {
         &self.places[thread as usize % PLACES]
     }
 
     /// Everything that was counted.
-    pub fn sum(&self) -> Particulars {
+    pub(crate) fn sum(&self) -> Particulars {
         let mut sum = Particulars::default();
         for counts in self.places.iter().map(lock) {
             for (&key, both) in &counts.failed {

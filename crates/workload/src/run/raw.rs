@@ -122,7 +122,7 @@ pub(crate) struct RawThread {
 
 impl RawThread {
     /// Keeps an operation. True when that took time, because a buffer was passed on.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         kind: OperationKind,
         [intended_ns, start_ns, end_ns]: [i64; 3],
@@ -146,7 +146,7 @@ impl RawThread {
     }
 
     /// Passes on what there is. A reader that is gone wants no more.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if !self.operations.is_empty() {
             let full = std::mem::replace(&mut self.operations, Vec::with_capacity(self.most));
             let _ = self.buffers.send(full);

@@ -26,7 +26,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub fn contains(self, instant_ns: u64) -> bool {
+    pub(crate) fn contains(self, instant_ns: u64) -> bool {
         (self.begin_ns..self.end_ns).contains(&instant_ns)
     }
 }
@@ -39,15 +39,15 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    pub fn add_error(&self, text: String) {
+    pub(crate) fn add_error(&self, text: String) {
         add(&self.errors, text);
     }
 
-    pub fn add_wrong_value(&self, value: WrongValue) {
+    pub(crate) fn add_wrong_value(&self, value: WrongValue) {
         add(&self.wrong_values, value);
     }
 
-    pub fn into_parts(self) -> (Vec<String>, Vec<WrongValue>) {
+    pub(crate) fn into_parts(self) -> (Vec<String>, Vec<WrongValue>) {
         let errors = self.errors.into_inner().unwrap_or_else(PoisonError::into_inner);
         (errors, self.wrong_values.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
@@ -97,15 +97,15 @@ impl Default for Burst {
 
 impl Burst {
     /// So many at most.
-    pub const MAX: usize = 64;
+    pub(crate) const MAX: usize = 64;
 
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.count == Burst::MAX
     }
 
     /// One more, as long as it [`Self::is_full`] not.
     #[inline]
-    pub fn add(&mut self, kind: OperationKind, end_ns: u64) {
+    pub(crate) fn add(&mut self, kind: OperationKind, end_ns: u64) {
         self.kinds[self.count] = kind;
         self.ends_ns[self.count] = end_ns;
         self.count += 1;
@@ -150,7 +150,7 @@ pub(crate) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    pub fn new(
+    pub(crate) fn new(
         window: Window,
         open_loop: bool,
         dilation: f64,
@@ -176,12 +176,12 @@ impl<'a> Recorder<'a> {
     }
 
     /// Keeps every operation from now on.
-    pub fn keep_raw(&mut self, raw: Option<RawThread>) {
+    pub(crate) fn keep_raw(&mut self, raw: Option<RawThread>) {
         self.raw = raw;
     }
 
     /// Keeps particulars from now on.
-    pub fn keep_particulars(&mut self, particulars: Option<&'a Mutex<Counts>>) {
+    pub(crate) fn keep_particulars(&mut self, particulars: Option<&'a Mutex<Counts>>) {
         self.particulars = particulars;
     }
 
@@ -230,7 +230,7 @@ impl<'a> Recorder<'a> {
     /// An operation was answered, or failed. True when writing that down took time, so that the end of the operation is
     /// no good reading of the present time any more.
     #[inline]
-    pub fn record(
+    pub(crate) fn record(
         &mut self,
         kind: OperationKind,
         times: Times,
@@ -269,7 +269,7 @@ impl<'a> Recorder<'a> {
 
     /// Until when operations that begin at `begin_ns`, one after the other, may be written down together; zero where each is
     /// to be written down by itself.
-    pub fn burst_end_ns(&self, begin_ns: u64) -> u64 {
+    pub(crate) fn burst_end_ns(&self, begin_ns: u64) -> u64 {
         if self.open_loop || self.raw.is_some() || begin_ns < self.window.begin_ns {
             return 0;
         }
@@ -279,7 +279,7 @@ impl<'a> Recorder<'a> {
     /// Operations that found their records, one after the other from `begin_ns` on, before [`Self::burst_end_ns`]. Takes
     /// them out of the burst.
     #[inline]
-    pub fn record_burst(&mut self, begin_ns: u64, burst: &mut Burst) {
+    pub(crate) fn record_burst(&mut self, begin_ns: u64, burst: &mut Burst) {
         let Burst { kinds, ends_ns, count, latencies_ns, buckets, live_buckets } = burst;
         let count = std::mem::take(count);
         let ends_ns = &ends_ns[..count];
@@ -402,7 +402,7 @@ impl<'a> Recorder<'a> {
 
     /// An insert failed and will be repeated: it is no error yet.
     #[cold]
-    pub fn record_repeated(
+    pub(crate) fn record_repeated(
         &mut self,
         kind: OperationKind,
         times: Times,
@@ -423,7 +423,7 @@ impl<'a> Recorder<'a> {
 
     /// The read and the update that a read-modify-write consists of, each as an operation of its kind. They count where the whole
     /// was sent within the window.
-    pub fn record_parts(&mut self, times: Times, answer: &Result<Outcome, ClientError>) {
+    pub(crate) fn record_parts(&mut self, times: Times, answer: &Result<Outcome, ClientError>) {
         let Some(place) = self.particulars else { return };
         if !self.window.contains(times.start_ns) {
             return;
@@ -449,7 +449,7 @@ impl<'a> Recorder<'a> {
 
     /// The records that an answer gave were checked, which took so long. Wrong values are counted apart from errors, and
     /// whenever they come: the answer stays counted.
-    pub fn record_check(&mut self, kind: OperationKind, checked: &Checked, took_ns: u64) {
+    pub(crate) fn record_check(&mut self, kind: OperationKind, checked: &Checked, took_ns: u64) {
         self.checked += u64::from(checked.records);
         if let Some(place) = self.particulars {
             let each_ns = self.modelled_ns(took_ns / u64::from(checked.records.max(1)));
@@ -465,7 +465,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// How long closing the connection took.
-    pub fn record_closing(&mut self, took_ns: u64) {
+    pub(crate) fn record_closing(&mut self, took_ns: u64) {
         if let Some(place) = self.particulars {
             let closing_ns = self.modelled_ns(took_ns);
             particulars::lock(place).add_closing(closing_ns);
@@ -473,7 +473,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// How late an operation was sent although its thread was free.
-    pub fn record_lateness(&mut self, intended_ns: u64, lateness_ns: u64) {
+    pub(crate) fn record_lateness(&mut self, intended_ns: u64, lateness_ns: u64) {
         if self.window.contains(intended_ns) {
             let modelled_ns = self.modelled_ns(lateness_ns);
             self.series.add_lateness(modelled_ns);
@@ -481,7 +481,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// An operation that was due and will not be sent any more: it waited until the window's end, at least.
-    pub fn record_unstarted(&mut self, kind: OperationKind, intended_ns: u64) {
+    pub(crate) fn record_unstarted(&mut self, kind: OperationKind, intended_ns: u64) {
         if !self.window.contains(intended_ns) {
             return;
         }
@@ -499,7 +499,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Hands over what the shared series has not got yet. To be called once, at the thread's end.
-    pub fn finish(mut self) -> ThreadRecord {
+    pub(crate) fn finish(mut self) -> ThreadRecord {
         self.series.flush();
         if let Some(raw) = &mut self.raw {
             raw.flush();
@@ -528,7 +528,7 @@ pub(crate) struct ThreadRecord {
 
 impl ThreadRecord {
     /// Records whose values were not what was written.
-    pub fn mismatches(&self) -> u64 {
+    pub(crate) fn mismatches(&self) -> u64 {
         self.answers.iter().map(|answers| answers.mismatches).sum()
     }
 }
@@ -547,7 +547,7 @@ pub(crate) struct Merged {
 
 impl Merged {
     /// Of threads that are done, and the series that they counted in.
-    pub fn of(threads: &[ThreadRecord], series: &Series) -> Merged {
+    pub(crate) fn of(threads: &[ThreadRecord], series: &Series) -> Merged {
         let mut merged = Merged::default();
         let open_loop = threads.iter().any(|thread| thread.open_loop);
         for kind in OperationKind::ALL {

@@ -557,7 +557,7 @@ impl Stage<'_> {
             integrity: spec
                 .workload
                 .data_integrity
-                .then(|| IntegrityRecord { wrong_values, ..merged.integrity }),
+                .then_some(IntegrityRecord { wrong_values, ..merged.integrity }),
             error_samples: samples,
         })
     }

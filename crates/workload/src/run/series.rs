@@ -105,7 +105,7 @@ pub struct IntervalLatencies {
 
 impl Series {
     /// `begin_ns` is where the measured window begins.
-    pub fn new(begin_ns: u64, cut: Cut) -> Self {
+    pub(crate) fn new(begin_ns: u64, cut: Cut) -> Self {
         let (width_ns, most) = match cut {
             Cut::Width { wall_ns } => (wall_ns.max(1), usize::MAX),
             Cut::Growing { first_wall_ns, most } => (first_wall_ns.max(1), most.max(2)),
@@ -124,7 +124,7 @@ impl Series {
     }
 
     /// One thread's part.
-    pub fn thread(&self) -> ThreadSeries<'_> {
+    pub(crate) fn thread(&self) -> ThreadSeries<'_> {
         let width_ns = self.lock().width_ns;
         ThreadSeries {
             series: self,
@@ -137,7 +137,7 @@ impl Series {
     }
 
     /// What was handed over of one kind; `None` where it never was.
-    pub fn latencies(&self, kind: OperationKind) -> Option<KindLatencies> {
+    pub(crate) fn latencies(&self, kind: OperationKind) -> Option<KindLatencies> {
         let inner = self.lock();
         let mut all: Option<KindLatencies> = None;
         let within = inner.slots.iter().map(|slot| (slot, true));
@@ -156,13 +156,13 @@ impl Series {
     }
 
     /// How late operations were sent by the generator's own fault.
-    pub fn lateness(&self) -> Histogram {
+    pub(crate) fn lateness(&self) -> Histogram {
         self.lock().lateness.histogram()
     }
 
     /// The intervals up to `end_ns`, where the window ended. Latencies were recorded in modelled time; `dilation`
     /// turns wall time into it here.
-    pub fn points(&self, end_ns: u64, dilation: f64) -> Vec<SeriesPoint> {
+    pub(crate) fn points(&self, end_ns: u64, dilation: f64) -> Vec<SeriesPoint> {
         let inner = self.lock();
         let points = self.spans(&inner, end_ns).into_iter().map(|span| {
             let mut latencies = Histogram::default();
@@ -180,7 +180,7 @@ impl Series {
     }
 
     /// The intervals up to `end_ns` by kind of operation, for logs that keep all of them.
-    pub fn intervals(&self, end_ns: u64) -> Vec<IntervalLatencies> {
+    pub(crate) fn intervals(&self, end_ns: u64) -> Vec<IntervalLatencies> {
         let inner = self.lock();
         let mut intervals = Vec::new();
         for span in self.spans(&inner, end_ns) {
@@ -284,14 +284,14 @@ pub(crate) struct KindCounts {
 
 impl ThreadSeries<'_> {
     /// Operations that end before this need no [`Self::advance_to`].
-    pub fn edge_ns(&self) -> u64 {
+    pub(crate) fn edge_ns(&self) -> u64 {
         self.edge_ns
     }
 
     /// To be called with the end of each operation that was answered within the window, before it is counted. True
     /// when that took time, because an interval was handed over.
     #[inline]
-    pub fn advance_to(&mut self, end_ns: u64) -> bool {
+    pub(crate) fn advance_to(&mut self, end_ns: u64) -> bool {
         if end_ns < self.edge_ns {
             return false;
         }
@@ -306,16 +306,16 @@ impl ThreadSeries<'_> {
 
     /// The counts of one kind.
     #[inline]
-    pub fn kind(&mut self, kind: OperationKind) -> &mut KindCounts {
+    pub(crate) fn kind(&mut self, kind: OperationKind) -> &mut KindCounts {
         self.kinds[kind as usize].get_or_insert_default()
     }
 
-    pub fn add_lateness(&mut self, ns: u64) {
+    pub(crate) fn add_lateness(&mut self, ns: u64) {
         self.lateness.get_or_insert_default().add(ns);
     }
 
     /// Hands over what was counted.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         let mut inner = self.series.lock();
         // Widths only double, so this thread's interval lies within one of the present ones, however often others
         // have doubled them meanwhile.

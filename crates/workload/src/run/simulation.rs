@@ -111,11 +111,13 @@ pub(crate) struct Simulated {
 
 impl Simulation {
     /// A system that takes the same for whatever it is asked.
-    pub fn new(script: impl Fn(u64) -> (u64, Answer) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(script: impl Fn(u64) -> (u64, Answer) + Send + Sync + 'static) -> Self {
         Simulation::of_kinds(move |_, now_ns| script(now_ns))
     }
 
-    pub fn of_kinds(script: impl Fn(OperationKind, u64) -> (u64, Answer) + Send + Sync + 'static) -> Self {
+    pub(crate) fn of_kinds(
+        script: impl Fn(OperationKind, u64) -> (u64, Answer) + Send + Sync + 'static,
+    ) -> Self {
         Simulation {
             mix: "c",
             operation_limit: None,
@@ -134,12 +136,12 @@ impl Simulation {
     }
 
     /// One thread's arrivals; `None` in a closed loop.
-    pub fn schedule(&self, thread: u32) -> Option<Schedule> {
+    pub(crate) fn schedule(&self, thread: u32) -> Option<Schedule> {
         let profile = self.profile.clone().or_else(|| self.rate_per_wall_s.map(RateProfile::constant))?;
         Some(Schedule::new(self.arrivals, profile, thread, self.threads, 0, u64::from(thread)))
     }
 
-    pub fn run(&self) -> Simulated {
+    pub(crate) fn run(&self) -> Simulated {
         let workload = Arc::new(Workload::new(1000, 1, 100));
         let mix = Mix::parse(self.mix).unwrap();
         let shared = SharedOperations::new(workload, mix, self.threads, self.operation_limit).unwrap();

@@ -68,7 +68,7 @@ pub(crate) struct WorkerReport {
 
 impl<C: Clock> Worker<'_, C> {
     /// Runs from the clock's present time on until the window ends, operations run out, or it is stopped.
-    pub fn run(mut self) -> WorkerReport {
+    pub(crate) fn run(mut self) -> WorkerReport {
         let mut reconnections = 0;
         let mut ending = self.send_operations(&mut reconnections);
         let leaves_arrivals = match ending {

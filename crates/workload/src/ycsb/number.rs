@@ -2,7 +2,7 @@
 
 /// A double as `Double.toString` has it: with one digit after the point at least, and with an exponent from 10^7 up and
 /// below 10^-3.
-pub fn double(value: f64) -> String {
+pub(super) fn double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }
@@ -21,7 +21,7 @@ pub fn double(value: f64) -> String {
 }
 
 /// A double as `DecimalFormat("#.##")` has it: two digits after the point at most, and none that are zero.
-pub fn two_decimals(value: f64) -> String {
+pub(super) fn two_decimals(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() { "NaN".to_owned() } else { format!("{value}").replace("inf", "∞") };
     }
@@ -31,7 +31,7 @@ pub fn two_decimals(value: f64) -> String {
 }
 
 /// A percentile's name: `95th`, `1st`, `99.9`. Whole ones have an ending, the others none.
-pub fn ordinal(percentile: f64) -> String {
+pub(super) fn ordinal(percentile: f64) -> String {
     if percentile.fract() != 0.0 {
         return double(percentile);
     }

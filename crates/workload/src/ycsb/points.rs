@@ -135,17 +135,17 @@ impl Points {
 }
 
 impl Trace {
-    pub fn mean_us(&self) -> f64 {
+    pub(super) fn mean_us(&self) -> f64 {
         self.sum_us as f64 / self.operations.max(1) as f64
     }
 
     /// The begin of each unit of time in milliseconds, and its mean.
-    pub fn means_us(&self) -> impl Iterator<Item = (u64, f64)> {
+    pub(super) fn means_us(&self) -> impl Iterator<Item = (u64, f64)> {
         self.units.iter().map(|(&begin_ms, &(sum, count))| (begin_ms, sum as f64 / count as f64))
     }
 
     /// The single latencies in rising order.
-    pub fn sorted_us(&self) -> Vec<u64> {
+    pub(super) fn sorted_us(&self) -> Vec<u64> {
         let mut sorted: Vec<u64> = self.singles.iter().map(|&(_, us)| us).collect();
         sorted.sort_unstable();
         sorted

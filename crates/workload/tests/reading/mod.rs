@@ -3,7 +3,7 @@
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, Outcome};
 
 /// Calls this at every read.
-pub struct Reading<F>(pub F);
+pub(crate) struct Reading<F>(pub F);
 
 impl<F: FnMut() + Send> Client for Reading<F> {
     fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {

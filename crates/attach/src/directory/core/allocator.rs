@@ -17,7 +17,7 @@ const FEWEST_GROUPS: u64 = 8;
 const NEAR_RUNS: usize = 256;
 
 #[derive(Clone, Debug)]
-pub struct Allocator {
+pub(super) struct Allocator {
     range: Range<u64>,
     group_blocks: u64,
     /// Free runs by their first block; no two touch.
@@ -33,11 +33,11 @@ pub struct Allocator {
 /// Blocks that are in use were to be taken, or free ones to be freed: the metadata contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("blocks {} to {} are outside the device or belong to another file as well", .0.start, .0.end())]
-pub struct Overlap(pub Run);
+pub(super) struct Overlap(pub Run);
 
 impl Allocator {
     /// All blocks of `range` free.
-    pub fn new(range: Range<u64>) -> Allocator {
+    pub(super) fn new(range: Range<u64>) -> Allocator {
         let blocks = range.end.saturating_sub(range.start);
         let group_blocks = GROUP_BLOCKS.min(blocks / FEWEST_GROUPS).max(1);
         let groups = blocks.div_ceil(group_blocks);
@@ -57,23 +57,23 @@ impl Allocator {
         allocator
     }
 
-    pub fn free_blocks(&self) -> u64 {
+    pub(super) fn free_blocks(&self) -> u64 {
         self.free_blocks
     }
 
-    pub fn total_blocks(&self) -> u64 {
+    pub(super) fn total_blocks(&self) -> u64 {
         self.range.end - self.range.start
     }
 
     /// The free runs in order.
     #[cfg(test)]
-    pub fn free_runs(&self) -> impl Iterator<Item = Run> + '_ {
+    pub(super) fn free_runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.free.iter().map(|(&start, &count)| Run { start, count })
     }
 
     /// Takes one run of at most `wanted` blocks: at `goal` if that is free, behind it where a run is long enough,
     /// anywhere else where one is, and the longest that there is at last. `None` when nothing is free.
-    pub fn allocate(&mut self, goal: u64, wanted: u64) -> Option<Run> {
+    pub(super) fn allocate(&mut self, goal: u64, wanted: u64) -> Option<Run> {
         if wanted == 0 {
             return None;
         }
@@ -107,7 +107,7 @@ impl Allocator {
     }
 
     /// Marks blocks as used that the metadata says are used.
-    pub fn take(&mut self, run: Run) -> Result<(), Overlap> {
+    pub(super) fn take(&mut self, run: Run) -> Result<(), Overlap> {
         if run.count == 0 {
             return Ok(());
         }
@@ -123,7 +123,7 @@ impl Allocator {
     }
 
     /// Gives blocks back.
-    pub fn release(&mut self, run: Run) -> Result<(), Overlap> {
+    pub(super) fn release(&mut self, run: Run) -> Result<(), Overlap> {
         if run.count == 0 {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Allocator {
 
     /// Where a new directory's files shall begin: near its parent, or for one at the top, and where the parent's group
     /// is nearly full, in the emptiest group; of several in the one that the fewest directories have.
-    pub fn home(&mut self, parent_home: u64, at_the_top: bool) -> u64 {
+    pub(super) fn home(&mut self, parent_home: u64, at_the_top: bool) -> u64 {
         let group = self.group(parent_home);
         let crowded = self.free_in_group.get(group).is_none_or(|free| *free < self.group_blocks / 8);
         if !at_the_top && !crowded {
@@ -167,7 +167,7 @@ impl Allocator {
     }
 
     /// A directory has its home there.
-    pub fn settle(&mut self, home: u64) {
+    pub(super) fn settle(&mut self, home: u64) {
         let group = self.group(home);
         if let Some(homes) = self.homes_in_group.get_mut(group) {
             *homes += 1;

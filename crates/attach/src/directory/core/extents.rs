@@ -5,13 +5,13 @@ use std::ops::Range;
 
 /// Blocks that lie side by side on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Run {
+pub(super) struct Run {
     pub start: u64,
     pub count: u64,
 }
 
 impl Run {
-    pub fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.start + self.count
     }
 }
@@ -25,7 +25,7 @@ struct Extent {
 
 /// What lies on blocks that a file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub(super) enum Content {
     Unwritten,
     Written,
     Doubtful,
@@ -33,7 +33,7 @@ pub enum Content {
 
 /// A piece of a file: mapped, or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub(super) struct Segment {
     /// The first of its blocks in the file.
     pub at: u64,
     pub count: u64,
@@ -41,7 +41,7 @@ pub struct Segment {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(super) enum Place {
     Hole,
     /// Allocated, but what lies there is not the file's: it reads as zeros.
     Unwritten(u64),
@@ -53,7 +53,7 @@ pub enum Place {
 
 impl Place {
     /// The first block on the device.
-    pub fn device(self) -> Option<u64> {
+    pub(super) fn device(self) -> Option<u64> {
         match self {
             Place::Hole => None,
             Place::Unwritten(device) | Place::Written(device) | Place::Doubtful(device) => Some(device),
@@ -61,7 +61,7 @@ impl Place {
     }
 
     /// The same, where the file's content is read from there.
-    pub fn content(self) -> Option<u64> {
+    pub(super) fn content(self) -> Option<u64> {
         match self {
             Place::Hole | Place::Unwritten(_) => None,
             Place::Written(device) | Place::Doubtful(device) => Some(device),
@@ -71,33 +71,33 @@ impl Place {
 
 /// The extents of one file, by file block. Neighbours that continue each other are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExtentMap {
+pub(super) struct ExtentMap {
     extents: BTreeMap<u64, Extent>,
     blocks: u64,
 }
 
 impl ExtentMap {
     /// Extents, each of which costs metadata.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.extents.len()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.extents.is_empty()
     }
 
     /// Blocks that are allocated.
-    pub fn blocks(&self) -> u64 {
+    pub(super) fn blocks(&self) -> u64 {
         self.blocks
     }
 
     /// Every mapped piece in file order.
-    pub fn iter(&self) -> impl Iterator<Item = Segment> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Segment> + '_ {
         self.extents.iter().map(|(&at, extent)| segment(at, extent))
     }
 
     /// The pieces of a range without gaps, holes included.
-    pub fn segments(&self, range: Range<u64>) -> Vec<Segment> {
+    pub(super) fn segments(&self, range: Range<u64>) -> Vec<Segment> {
         let mut found = Vec::new();
         let mut at = range.start;
         let first = self.extents.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
@@ -120,7 +120,7 @@ impl ExtentMap {
         found
     }
 
-    pub fn place(&self, at: u64) -> Place {
+    pub(super) fn place(&self, at: u64) -> Place {
         match self.extents.range(..=at).next_back() {
             Some((&start, extent)) if at < start + extent.count => {
                 segment(at, &Extent { device: extent.device + (at - start), ..*extent }).place
@@ -130,17 +130,17 @@ impl ExtentMap {
     }
 
     /// The mapped piece before a block, whether or not it reaches up to it.
-    pub fn before(&self, at: u64) -> Option<Segment> {
+    pub(super) fn before(&self, at: u64) -> Option<Segment> {
         self.extents.range(..at).next_back().map(|(&start, extent)| segment(start, extent))
     }
 
     /// The mapped piece that begins after a block.
-    pub fn after(&self, at: u64) -> Option<Segment> {
+    pub(super) fn after(&self, at: u64) -> Option<Segment> {
         self.extents.range(at..).next().map(|(&start, extent)| segment(start, extent))
     }
 
     /// Maps a range anew, and returns the device blocks that it lay on before and does no longer.
-    pub fn map(&mut self, at: u64, run: Run, content: Content) -> Vec<Run> {
+    pub(super) fn map(&mut self, at: u64, run: Run, content: Content) -> Vec<Run> {
         if run.count == 0 {
             return Vec::new();
         }
@@ -155,7 +155,7 @@ impl ExtentMap {
     }
 
     /// Makes a hole, and returns the device blocks that lay there.
-    pub fn unmap(&mut self, range: Range<u64>) -> Vec<Run> {
+    pub(super) fn unmap(&mut self, range: Range<u64>) -> Vec<Run> {
         self.cut(range).into_iter().map(|(_, run)| run).collect()
     }
 

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use underlay_sync::claims;
-pub use underlay_sync::claims::Access;
+pub(super) use underlay_sync::claims::Access;
 
 use super::Done;
 
 /// By inode, in blocks of the file.
-pub type Ranges = claims::Claims<u64, Range<u64>>;
-pub type Claim = claims::Claim<u64, Range<u64>>;
+pub(super) type Ranges = claims::Claims<u64, Range<u64>>;
+pub(super) type Claim = claims::Claim<u64, Range<u64>>;
 
 /// The answer first, then the range: whoever waits for it need not be waited for.
 pub(super) fn answer<T>(done: Done<T>, outcome: Result<T, Errno>, held: Claim) {

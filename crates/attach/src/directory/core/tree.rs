@@ -10,7 +10,7 @@ use super::operation::{Attributes, Kind, Operation};
 pub const ROOT: u64 = 1;
 
 #[derive(Clone, Debug)]
-pub struct Inode {
+pub(super) struct Inode {
     pub kind: Kind,
     pub attributes: Attributes,
     /// Names of a file; of a directory two and one for each directory in it.
@@ -28,29 +28,29 @@ pub struct Inode {
 /// A directory's names. Each has a number that never changes while it is there, so that a listing which is read in
 /// pieces neither repeats nor leaves out a name that was there all the time.
 #[derive(Clone, Debug, Default)]
-pub struct Entries {
+pub(super) struct Entries {
     by_name: BTreeMap<Arc<[u8]>, (u64, u64)>,
     by_number: BTreeMap<u64, Arc<[u8]>>,
     next_number: u64,
 }
 
 impl Entries {
-    pub fn get(&self, name: &[u8]) -> Option<u64> {
+    pub(super) fn get(&self, name: &[u8]) -> Option<u64> {
         self.by_name.get(name).map(|(inode, _)| *inode)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
     /// Number, name and inode of every entry behind number `after`.
-    pub fn behind(&self, after: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
+    pub(super) fn behind(&self, after: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
         self.by_number
             .range(after.saturating_add(1)..)
             .map(|(number, name)| (*number, &**name, self.by_name.get(name).map_or(0, |(inode, _)| *inode)))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.by_name.iter().map(|(name, (inode, _))| (&**name, *inode))
     }
 
@@ -69,7 +69,7 @@ impl Entries {
 }
 
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub(super) struct Tree {
     inodes: HashMap<u64, Inode>,
     next_inode: u64,
     /// What a snapshot takes at most, kept as it changes.
@@ -79,7 +79,7 @@ pub struct Tree {
 /// An operation that does not fit the tree: the journal is not one of this directory, or is damaged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the directory's metadata contradicts itself: {0}")]
-pub struct Contradiction(pub String);
+pub(super) struct Contradiction(pub String);
 
 /// Upper bounds of what each takes in a snapshot.
 const INODE_BYTES: u64 = 128;
@@ -94,35 +94,35 @@ impl Default for Tree {
 }
 
 impl Tree {
-    pub fn get(&self, inode: u64) -> Option<&Inode> {
+    pub(super) fn get(&self, inode: u64) -> Option<&Inode> {
         self.inodes.get(&inode)
     }
 
     /// For attributes, which are written down when the transaction is. Everything else changes by [`Tree::apply`].
-    pub fn attributes_mut(&mut self, inode: u64) -> Option<&mut Attributes> {
+    pub(super) fn attributes_mut(&mut self, inode: u64) -> Option<&mut Attributes> {
         self.inodes.get_mut(&inode).map(|found| &mut found.attributes)
     }
 
-    pub fn inodes(&self) -> impl Iterator<Item = (u64, &Inode)> {
+    pub(super) fn inodes(&self) -> impl Iterator<Item = (u64, &Inode)> {
         self.inodes.iter().map(|(number, inode)| (*number, inode))
     }
 
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.inodes.len()
     }
 
     /// A number that no inode has or had.
-    pub fn next_inode(&self) -> u64 {
+    pub(super) fn next_inode(&self) -> u64 {
         self.next_inode
     }
 
     /// How large a snapshot may become as things stand.
-    pub fn metadata_bytes(&self) -> u64 {
+    pub(super) fn metadata_bytes(&self) -> u64 {
         self.metadata_bytes
     }
 
     /// Changes the tree; device blocks that are no longer used are added to `freed`.
-    pub fn apply(&mut self, operation: &Operation, freed: &mut Vec<Run>) -> Result<(), Contradiction> {
+    pub(super) fn apply(&mut self, operation: &Operation, freed: &mut Vec<Run>) -> Result<(), Contradiction> {
         match operation {
             Operation::Make { inode, kind, home, device_number, target, attributes } => {
                 if *inode == 0 || self.inodes.contains_key(inode) {
@@ -191,7 +191,7 @@ impl Tree {
 
     /// Takes what a file has written to these blocks for doubtful, where it still lies there, and says how the journal is to
     /// have it. In memory alone nothing changes: it is read as before.
-    pub fn doubt(&mut self, inode: u64, at: u64, run: Run) -> Vec<Operation> {
+    pub(super) fn doubt(&mut self, inode: u64, at: u64, run: Run) -> Vec<Operation> {
         let Some(file) = self.inodes.get(&inode) else { return Vec::new() };
         let lies_there = |place: Place, from: u64| place == Place::Written(run.start + (from - at));
         let mut pieces = file.extents.segments(at..at + run.count);
@@ -215,7 +215,7 @@ impl Tree {
     }
 
     /// The operations that make this tree out of an empty one.
-    pub fn snapshot(&self) -> Vec<u8> {
+    pub(super) fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.metadata_bytes as usize);
         Operation::NextInode { inode: self.next_inode }.encode(&mut out);
         let mut numbers: Vec<u64> = self.inodes.keys().copied().collect();
@@ -302,7 +302,7 @@ impl Tree {
     }
 
     /// Whether an inode is this directory or in it, however deep.
-    pub fn is_below(&self, mut inode: u64, ancestor: u64) -> bool {
+    pub(super) fn is_below(&self, mut inode: u64, ancestor: u64) -> bool {
         loop {
             if inode == ancestor {
                 return true;

@@ -13,7 +13,7 @@ use crate::output;
 pub(super) const BYTES_MAX: u64 = 16 << 20;
 
 /// The medium that a file of the user's describes.
-pub fn read(file: &Path) -> Result<Medium, Failure> {
+pub(crate) fn read(file: &Path) -> Result<Medium, Failure> {
     parse(file, &text_of(file)?)
 }
 
@@ -27,7 +27,7 @@ fn parse(file: &Path, text: &str) -> Result<Medium, Failure> {
         .map_err(|mistakes| Failure::Mistakes(mistakes.to_string()))
 }
 
-pub fn check(file: &Path) -> Result<ExitCode, Failure> {
+pub(crate) fn check(file: &Path) -> Result<ExitCode, Failure> {
     let text = text_of(file)?;
     if is_study(&text) {
         return Err(Failure::Mistake(format!(

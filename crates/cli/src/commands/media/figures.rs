@@ -8,10 +8,10 @@ use underlay_storage::predict;
 use crate::output;
 
 /// The catalogue's own media keep to it.
-pub const TOLERANCE: f64 = 0.05;
+pub(super) const TOLERANCE: f64 = 0.05;
 const SEED: u64 = 7;
 
-pub struct Comparison<'a> {
+pub(super) struct Comparison<'a> {
     pub published: &'a Published,
     /// `None` when this kind of medium has no such figure.
     pub modelled: Option<f64>,
@@ -19,23 +19,23 @@ pub struct Comparison<'a> {
 
 impl Comparison<'_> {
     /// Relative to the published value.
-    pub fn difference(&self) -> Option<f64> {
+    pub(super) fn difference(&self) -> Option<f64> {
         Some(self.modelled? / self.published.value - 1.0)
     }
 
-    pub fn is_off(&self) -> bool {
+    pub(super) fn is_off(&self) -> bool {
         self.difference().is_none_or(|difference| difference.abs() > TOLERANCE)
     }
 }
 
 /// Runs the model in virtual time, once for each published figure.
-pub fn compare(medium: &Medium) -> Vec<Comparison<'_>> {
+pub(super) fn compare(medium: &Medium) -> Vec<Comparison<'_>> {
     let comparison =
         |published| Comparison { published, modelled: predict::published(medium, published, SEED) };
     medium.published.iter().map(comparison).collect()
 }
 
-pub fn table(comparisons: &[Comparison<'_>]) -> String {
+pub(super) fn table(comparisons: &[Comparison<'_>]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
@@ -72,7 +72,7 @@ pub fn table(comparisons: &[Comparison<'_>]) -> String {
 }
 
 /// `read-latency-us p99`
-pub fn label(published: &Published) -> String {
+pub(super) fn label(published: &Published) -> String {
     let name = published.figure.name();
     published.percentile.map_or_else(|| name.to_owned(), |percentile| format!("{name} p{percentile}"))
 }

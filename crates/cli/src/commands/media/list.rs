@@ -14,7 +14,7 @@ struct Everything<'a> {
     layouts: &'a [LayoutPreset],
 }
 
-pub fn list(json: bool) -> Result<ExitCode, Failure> {
+pub(crate) fn list(json: bool) -> Result<ExitCode, Failure> {
     let everything = Everything { media: catalogue::builtin(), layouts: catalogue::layouts() };
     if json {
         let value = serde_json::json!({ "media": everything.media, "layouts": everything.layouts });

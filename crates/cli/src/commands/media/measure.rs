@@ -28,7 +28,7 @@ const MIN: Duration = Duration::from_secs(5);
 const MAX: Duration = Duration::from_secs(24 * 3600);
 const SEED: u64 = 7;
 
-pub fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, Failure> {
     let total = total_time(arguments)?;
     let size_bytes = match &arguments.size {
         Some(text) => Some(

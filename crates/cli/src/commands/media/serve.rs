@@ -24,13 +24,13 @@ const STOP_INTERVAL: Duration = Duration::from_millis(100);
 const SAMPLE_INTERVAL_S: f64 = 10.0;
 
 /// A bare device of one medium that keeps no data: for measuring times alone.
-pub struct Served {
+pub(super) struct Served {
     volumes: BlockVolumes,
     pub capacity_bytes: u64,
 }
 
 impl Served {
-    pub fn attach(
+    pub(super) fn attach(
         medium: &Medium,
         size_bytes: u64,
         time: f64,
@@ -53,29 +53,29 @@ impl Served {
         Ok(Served { volumes, capacity_bytes })
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.volumes.paths()[0].clone()
     }
 
-    pub fn begin(&self) -> Result<(), Failure> {
+    pub(super) fn begin(&self) -> Result<(), Failure> {
         Ok(self.volumes.begin_measurement(SAMPLE_INTERVAL_S)?)
     }
 
-    pub fn end(&self) -> Result<DeviceActivity, Failure> {
+    pub(super) fn end(&self) -> Result<DeviceActivity, Failure> {
         let devices = self.volumes.end_measurement()?;
         devices.into_iter().next().ok_or_else(|| Failure::Failed("the daemon serves no device".into()))
     }
 
-    pub fn detach(mut self) -> Result<(), Failure> {
+    pub(super) fn detach(mut self) -> Result<(), Failure> {
         Ok(self.volumes.detach()?)
     }
 }
 
-pub const SEED: u64 = 1;
+pub(super) const SEED: u64 = 1;
 const HONEST_BYTES: u64 = 2 << 30;
 
 /// Published figures of flash are those of a drive that has been written over; other media have no such state.
-pub fn initial() -> InitialState {
+pub(super) fn initial() -> InitialState {
     InitialState::Steady
 }
 
@@ -91,7 +91,7 @@ fn best() -> Result<BlockAttachment, Failure> {
 }
 
 /// A medium by its name, or from a file.
-pub fn medium_of(text: &str) -> Result<Medium, Failure> {
+pub(super) fn medium_of(text: &str) -> Result<Medium, Failure> {
     let path = Path::new(text);
     if text.ends_with(".toml") || text.contains('/') {
         return super::check::read(path);
@@ -99,7 +99,7 @@ pub fn medium_of(text: &str) -> Result<Medium, Failure> {
     catalogue::find(text).map_err(|unknown| Failure::Mistake(unknown.to_string()))
 }
 
-pub fn factor_of(time: f64) -> Result<f64, Failure> {
+pub(super) fn factor_of(time: f64) -> Result<f64, Failure> {
     if (1.0..=1e6).contains(&time) {
         return Ok(time);
     }
@@ -112,7 +112,7 @@ const HONEST_IOPS: f64 = 25_000.0;
 const SLOWEST: i32 = 14;
 
 /// The given factor, or the smallest power of two at which this machine is fast enough for the device.
-pub fn factor_or_honest(given: Option<f64>, medium: &Medium) -> Result<f64, Failure> {
+pub(super) fn factor_or_honest(given: Option<f64>, medium: &Medium) -> Result<f64, Failure> {
     if let Some(time) = given {
         return factor_of(time);
     }
@@ -132,7 +132,7 @@ pub fn factor_or_honest(given: Option<f64>, medium: &Medium) -> Result<f64, Fail
     Ok(factors.into_iter().find(fits).unwrap_or(2f64.powi(SLOWEST)))
 }
 
-pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let medium = medium_of(&arguments.medium)?;
     let size_bytes = units::parse_bytes(&arguments.size)
         .map_err(|problem| Failure::Mistake(format!("--size {}: {problem}", arguments.size)))?;

@@ -9,7 +9,7 @@ use super::figures;
 use crate::exit_codes::Failure;
 use crate::output;
 
-pub fn show(name: &str) -> Result<ExitCode, Failure> {
+pub(crate) fn show(name: &str) -> Result<ExitCode, Failure> {
     let unknown = match catalogue::find(name) {
         Ok(medium) => {
             output::print(&wrapped(&medium_text(&medium), output::width()));

@@ -51,7 +51,7 @@ struct Row {
     off: bool,
 }
 
-pub fn verify(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn verify(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
     let medium = serve::medium_of(&arguments.medium)?;
     let profile = profile_beside(&arguments.medium)?;
     let loads = loads();

@@ -19,7 +19,7 @@ const LOCK: &str = "lock";
 const MAX_DESCRIPTION_BYTES: u64 = 1 << 20;
 
 /// Nobody else mounts it while this lives.
-pub struct Disk {
+pub(super) struct Disk {
     place: Place,
     /// Make the file system anew, whatever there is.
     format: bool,
@@ -35,7 +35,7 @@ enum Place {
 
 /// What is known of the file system on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub(super) enum State {
     /// There is none.
     Blank,
     /// It was being made when its process ended: perhaps it is there.
@@ -63,7 +63,7 @@ struct Device {
 }
 
 impl Disk {
-    pub fn open(arguments: &MountArguments, registry: &Registry) -> Result<Disk, Failure> {
+    pub(super) fn open(arguments: &MountArguments, registry: &Registry) -> Result<Disk, Failure> {
         let place = match &arguments.keep {
             Some(folder) => keep(folder)?,
             // Not where the sockets are: that is in memory on most machines.
@@ -72,7 +72,7 @@ impl Disk {
         Ok(Disk { place, format: arguments.format, images: Vec::new(), new_images: Vec::new() })
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(super) fn folder(&self) -> &Path {
         match &self.place {
             Place::Temporary(folder) => folder.path(),
             Place::Kept { folder, .. } => folder.path(),
@@ -88,18 +88,18 @@ impl Disk {
     }
 
     /// Of each device of a kept disk.
-    pub fn device_bytes(&self) -> Option<u64> {
+    pub(super) fn device_bytes(&self) -> Option<u64> {
         self.known()?.devices.first().map(|device| device.capacity_bytes)
     }
 
     /// Of a kept disk.
-    pub fn filesystem(&self) -> Option<Filesystem> {
+    pub(super) fn filesystem(&self) -> Option<Filesystem> {
         self.known().map(|known| known.filesystem)
     }
 
     /// Compares what there is with what is asked for, and changes nothing. A disk that is there in part, or is another one, is a
     /// mistake: making a file system would destroy what it holds.
-    pub fn examine(&mut self, stack: &StackSpec, filesystem: Filesystem) -> Result<State, Failure> {
+    pub(super) fn examine(&mut self, stack: &StackSpec, filesystem: Filesystem) -> Result<State, Failure> {
         self.images = images_of(stack);
         let is_there = |path: &Path| path.symlink_metadata().is_ok();
         let (there, absent): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -147,7 +147,7 @@ impl Disk {
 
     /// The last before it is attached. What is to be made anew goes, unless somebody uses it; what is to be made is noted, so that one
     /// whose making is interrupted is not taken for a whole one.
-    pub fn begin(&mut self, state: State) -> Result<(), Failure> {
+    pub(super) fn begin(&mut self, state: State) -> Result<(), Failure> {
         let Place::Kept { folder, known, wanted: Some(wanted), .. } = &self.place else { return Ok(()) };
         if self.format {
             let known = known.iter().flat_map(|known| &known.devices).map(|device| device.image.clone());
@@ -170,7 +170,7 @@ impl Disk {
     }
 
     /// From now on it may hold what its user wrote.
-    pub fn is_ready(&self) -> Result<(), Failure> {
+    pub(super) fn is_ready(&self) -> Result<(), Failure> {
         match &self.place {
             Place::Kept { folder, wanted: Some(wanted), .. } => {
                 write(folder, &Description { was_mounted: true, ..wanted.clone() })
@@ -180,7 +180,7 @@ impl Disk {
     }
 
     /// It could not be mounted. What was made just now holds nothing, and must not be taken for a kept disk the next time.
-    pub fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         for image in &self.new_images {
             let _ = std::fs::remove_file(image);
         }

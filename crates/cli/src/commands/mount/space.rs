@@ -16,7 +16,7 @@ use crate::output;
 const MIN_BYTES: u64 = 128 << 20;
 
 /// Refuses a disk that not even a file system fits on, and says of one that can outgrow what is free.
-pub fn check(devices: &[&DeviceSpec], folder: &Path) -> Result<(), Failure> {
+pub(super) fn check(devices: &[&DeviceSpec], folder: &Path) -> Result<(), Failure> {
     let Some(free_bytes) = free_bytes(folder) else { return Ok(()) };
     match judge(growth_bytes(devices), free_bytes) {
         Verdict::Fits => {}

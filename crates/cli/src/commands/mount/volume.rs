@@ -20,7 +20,7 @@ const EXT4_MAGIC: [u8; 2] = [0x53, 0xef];
 const EXT4_MAGIC_OFFSET: u64 = 1080;
 
 /// A volume as it was found.
-pub struct RemoteVolume {
+pub(super) struct RemoteVolume {
     pub stack: StackSpec,
     /// Both its ends are zeros.
     pub is_blank: bool,
@@ -30,12 +30,12 @@ pub struct RemoteVolume {
     pub attachment: Option<String>,
 }
 
-pub fn is_url(text: &str) -> bool {
+pub(super) fn is_url(text: &str) -> bool {
     text.starts_with(SCHEME)
 }
 
 /// Finds the volume and looks at what it holds.
-pub fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
+pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> {
     let url = &arguments.medium;
     for (option, is_given) in [
         ("--storage", arguments.storage.is_some()),

@@ -13,7 +13,7 @@ const STUDIES: [(&str, &str); 5] = [
 ];
 
 /// The study `like`, called `name`.
-pub fn copy(like: &str, name: &str) -> Result<String, Failure> {
+pub(super) fn copy(like: &str, name: &str) -> Result<String, Failure> {
     let Some((_, text)) = STUDIES.iter().find(|(known, _)| *known == like) else {
         let names = STUDIES.map(|(known, _)| known);
         let meant = closest(like, names).map(|meant| format!("did you mean '{meant}'? ")).unwrap_or_default();

@@ -28,13 +28,13 @@ const UNHURRIED_US: f64 = 500.0;
 const SLOW_MOTION_MAX: u32 = 16;
 
 /// One storage of the study.
-pub struct Storage {
+pub(super) struct Storage {
     /// Of its section.
     pub name: String,
     pub source: Source,
 }
 
-pub enum Source {
+pub(super) enum Source {
     Devices {
         /// As the study names it: of the catalogue, or a file beside it.
         medium_name: String,
@@ -46,7 +46,7 @@ pub enum Source {
 }
 
 /// Reads the words, each of which becomes a storage. Files of media lie in `beside`.
-pub fn read(words: &[String], beside: &Path) -> Result<Vec<Storage>, Failure> {
+pub(super) fn read(words: &[String], beside: &Path) -> Result<Vec<Storage>, Failure> {
     let mut storages: Vec<Storage> = Vec::new();
     for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
         let storage = read_word(word, beside)?;
@@ -127,12 +127,12 @@ fn name_of(text: &str) -> String {
 }
 
 impl Storage {
-    pub fn is_modelled(&self) -> bool {
+    pub(super) fn is_modelled(&self) -> bool {
         !matches!(self.source, Source::Path(_))
     }
 
     /// What stands for it in a study's heading.
-    pub fn title(&self) -> String {
+    pub(super) fn title(&self) -> String {
         match &self.source {
             Source::Devices { medium, count: 1, .. } => medium.title.clone(),
             Source::Devices { medium, count, .. } => format!("{count} x {}", medium.title),
@@ -142,7 +142,7 @@ impl Storage {
     }
 
     /// Directories that a system gets of it. `apart`: several devices are not striped.
-    pub fn directories(&self, apart: bool) -> u32 {
+    pub(super) fn directories(&self, apart: bool) -> u32 {
         match &self.source {
             Source::Devices { count, .. } if apart => *count,
             Source::Preset(preset) => match &preset.layout {
@@ -155,7 +155,7 @@ impl Storage {
     }
 
     /// Bytes of its smallest volume, and of all of them.
-    pub fn room_bytes(&self, apart: bool) -> Option<(u64, u64)> {
+    pub(super) fn room_bytes(&self, apart: bool) -> Option<(u64, u64)> {
         match &self.source {
             Source::Devices { medium, count, .. } => {
                 let (one, all) = (medium.capacity_bytes(), medium.capacity_bytes() * u64::from(*count));
@@ -176,7 +176,7 @@ impl Storage {
     }
 
     /// How many times slower it has to go for this machine to keep its time: a power of two.
-    pub fn slow_motion(&self) -> u32 {
+    pub(super) fn slow_motion(&self) -> u32 {
         let fastest_us = match &self.source {
             Source::Devices { medium, .. } => read_latency_us(medium),
             Source::Preset(preset) => {

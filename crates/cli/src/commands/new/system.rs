@@ -8,7 +8,7 @@ use crate::exit_codes::Failure;
 const MB: u64 = 1_000_000;
 
 /// A system, and what it is given. Sizes are those on this machine.
-pub struct Start {
+pub(super) struct Start {
     pub name: &'static str,
     pub capabilities: Capabilities,
     /// Of the system and its page cache, scaled with the data. None for what stores nothing.
@@ -24,7 +24,7 @@ pub struct Start {
     pub run: &'static str,
 }
 
-pub enum Work {
+pub(super) enum Work {
     /// YCSB's mixes and the number of clients.
     Requests {
         mixes: &'static str,
@@ -46,7 +46,7 @@ repetitions = 1                   # 3 or more say what is chance
 "#;
 
 /// What `--system` names.
-pub fn find(name: &str) -> Result<Start, Failure> {
+pub(super) fn find(name: &str) -> Result<Start, Failure> {
     let Some(system) = underlay_systems::find(name) else {
         let names = underlay_systems::names();
         let meant = closest(name, names.iter().copied());
@@ -111,7 +111,7 @@ fn start_of(system: &dyn System) -> Start {
 
 impl Start {
     /// Whether several devices become a directory each, and no stripe.
-    pub fn keeps_devices_apart(&self) -> bool {
+    pub(super) fn keeps_devices_apart(&self) -> bool {
         self.capabilities.many_directories && matches!(self.work, Work::Jobs { .. })
     }
 }

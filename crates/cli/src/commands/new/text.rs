@@ -18,7 +18,7 @@ const FILESYSTEM_BYTES: u64 = 128 << 20;
 /// Where comments stand beside values.
 const COLUMN: usize = 34;
 
-pub fn write(name: &str, system: &Start, storages: &[Storage]) -> Result<String, Failure> {
+pub(super) fn write(name: &str, system: &Start, storages: &[Storage]) -> Result<String, Failure> {
     let apart = system.keeps_devices_apart();
     for storage in storages {
         let directories = storage.directories(apart);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use values::{Key, key, named, table, text};
 
 /// The whole schema.
-pub fn schema() -> Value {
+pub(super) fn schema() -> Value {
     let name = json!({
         "type": "string",
         "pattern": "^[a-z0-9][a-z0-9-]*$",

@@ -15,7 +15,7 @@ use crate::output;
 const HEADINGS: [&str; 10] =
     ["volume", "capacity", "used", "stored", "ratio", "kind", "of", "hosts", "IOPS", "MB/s"];
 
-pub fn list(file: &PoolFile, json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn list(file: &PoolFile, json: bool) -> Result<ExitCode, Failure> {
     let Reply::State(state) = super::ask(file, Command::List)? else { return Err(super::no_answer()) };
     if json {
         output::print(&serde_json::to_string_pretty(&state).expect("a pool's state is plain data"));

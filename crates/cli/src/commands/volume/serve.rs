@@ -18,7 +18,7 @@ use crate::{output, service, signals};
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
-pub fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
+pub(super) fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failure> {
     let mut file = super::read(&arguments.pool)?;
     if let Some(listen) = arguments.listen {
         file.listen = listen;

@@ -22,7 +22,7 @@ use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
 
 /// Where workers are given, the load comes from them; `None` where none are.
-pub fn elsewhere(
+pub(crate) fn elsewhere(
     arguments: &YcsbArguments,
     properties: &Properties,
     spec: &RunSpec,

@@ -12,7 +12,7 @@ use underlay_workload::client::{Client, ClientError};
 
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A system that would be started for one host is no system that others reach.
-pub fn check(system: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
+pub(super) fn check(system: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
     let runs_elsewhere =
         underlay_systems::find(system).is_some_and(|system| system.capabilities().runs_elsewhere(settings));
     if system == "null" || runs_elsewhere {
@@ -35,7 +35,7 @@ struct Reached {
 }
 
 /// How a worker reaches what it is told to, where it may.
-pub fn connector(registry: Registry, may_connect: MayConnect) -> Connector {
+pub(super) fn connector(registry: Registry, may_connect: MayConnect) -> Connector {
     Box::new(move |job: &Job| -> Result<Connect, String> {
         check(&job.system, &job.settings)?;
         let known = underlay_systems::names().join(", ");

@@ -19,7 +19,7 @@ const LATENESS_US: f64 = 100.0;
 const MISSING_SHARE: f64 = 0.05;
 
 /// What a measurement is held against.
-pub struct Circumstances<'a> {
+pub(crate) struct Circumstances<'a> {
     pub spec: &'a RunSpec,
     /// That are printed, in percent.
     pub percentiles: &'a [f64],
@@ -42,7 +42,7 @@ pub(in crate::commands) fn caution(measured: &Measured, circumstances: &Circumst
 }
 
 /// Each caution with what to try.
-pub fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> Vec<String> {
+pub(crate) fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> Vec<String> {
     let spec = circumstances.spec;
     let has_rate = spec.rate_per_s.is_some() || spec.rate_profile.is_some();
     let cautions = [

@@ -19,12 +19,12 @@ use crate::exit_codes::Failure;
 use crate::output;
 
 /// Whether anything that is asked for needs the latencies of each interval.
-pub fn needs_intervals(options: &OutputOptions, hlog: Option<&Path>) -> bool {
+pub(crate) fn needs_intervals(options: &OutputOptions, hlog: Option<&Path>) -> bool {
     options.histogram_logs.is_some() || hlog.is_some()
 }
 
 /// Takes every operation of the next run where the type of measurement needs them.
-pub fn gather_points(
+pub(crate) fn gather_points(
     control: &Control<'_>,
     options: &OutputOptions,
     measured: Duration,
@@ -39,7 +39,7 @@ pub fn gather_points(
 
 /// Prints the measurement as YCSB does, where it does. A file that can't be written takes nothing else along: the figures are
 /// then printed, and the first error is returned at the end.
-pub fn print(
+pub(crate) fn print(
     measured: &Measured,
     facts: RunFacts<'_>,
     began: SystemTime,
@@ -72,7 +72,7 @@ pub fn print(
 
 /// Files that something is written to at the end of a run are looked at before it, so that nothing is measured in vain:
 /// `replaced` are those that must be regular files.
-pub fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) -> Result<(), Failure> {
+pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) -> Result<(), Failure> {
     let own = [
         options.export_file.as_deref(),
         options.raw_file.as_deref().filter(|_| options.measurement.is_raw()),
@@ -103,7 +103,7 @@ fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
 
 /// Writes the logs that were asked for: ours with all kinds of operation in one file, YCSB's with a file for each. All are tried,
 /// and the first error is returned.
-pub fn write_logs(
+pub(crate) fn write_logs(
     intervals: &[IntervalLatencies],
     began: SystemTime,
     options: &OutputOptions,
@@ -194,7 +194,7 @@ fn write_log(file: &Path, comment: &str, began: SystemTime, lines: Vec<Line>) ->
 }
 
 /// Runs `work`, and meanwhile says how far it is: at its begin, as often as the options ask for, and at its end.
-pub fn with_status<T>(control: &Control<'_>, options: &OutputOptions, work: impl FnOnce() -> T) -> T {
+pub(crate) fn with_status<T>(control: &Control<'_>, options: &OutputOptions, work: impl FnOnce() -> T) -> T {
     if !options.status {
         return work();
     }

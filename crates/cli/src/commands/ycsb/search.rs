@@ -17,7 +17,7 @@ use crate::exit_codes::Failure;
 use crate::output;
 
 /// What `--find-rate` asks for, where it is given.
-pub fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, StepTimes)>, Failure> {
+pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, StepTimes)>, Failure> {
     let Some(text) = &arguments.find_rate else { return Ok(None) };
     let bounds = bounds(text)?;
     let mistake = |text: String| Err(Failure::Mistake(text));
@@ -61,7 +61,7 @@ fn bounds(text: &str) -> Result<Vec<Bound>, Failure> {
 }
 
 /// Searches, saying on standard error what each step showed.
-pub fn search(
+pub(super) fn search(
     spec: &RunSpec,
     (search, times): (SearchSpec, StepTimes),
     connect: Connect<'_>,
@@ -82,7 +82,7 @@ fn line(tried: &Tried) -> String {
 }
 
 /// Prints what was found.
-pub fn print(found: &Found) {
+pub(super) fn print(found: &Found) {
     let rate = |rate: Option<f64>| match rate {
         None => "none".to_owned(),
         Some(rate) if rate < 100.0 => format!("{rate:.2}"),

@@ -10,7 +10,7 @@ const PROPERTIES: [(&str, &str); 3] = [("-db", "db"), ("-cp", "classpath"), ("-j
 const PHASES: [(&str, &str); 2] = [("-load", "load"), ("-t", "run")];
 
 /// The arguments of this program, with those of `ycsb` in our words. What comes after `--` is left alone.
-pub fn translated(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+pub(crate) fn translated(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments;
     let mut ours: Vec<OsString> = arguments.by_ref().take(2).collect();
     if ours.get(1).is_none_or(|command| command != "ycsb") {

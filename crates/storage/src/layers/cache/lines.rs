@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const NOBODY: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(super) enum Standing {
     Empty,
     /// Being filled or overwritten: not to be read.
     Filling,
@@ -18,7 +18,7 @@ pub enum Standing {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Line {
+pub(super) struct Line {
     pub block: u32,
     pub standing: Standing,
     /// The last record of the journal calls it dirty.
@@ -38,7 +38,7 @@ pub struct Line {
 /// Set-associative: block `b` may be in the slots `way * sets + b % sets`, so that neighbours in one way are
 /// neighbours on the fast device too.
 #[derive(Debug)]
-pub struct Lines {
+pub(super) struct Lines {
     lines: Vec<Line>,
     sets: u32,
     ways: u32,
@@ -52,7 +52,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn new(slots: u32, ways: u32) -> Lines {
+    pub(super) fn new(slots: u32, ways: u32) -> Lines {
         let line = Line {
             block: NOBODY,
             standing: Standing::Empty,
@@ -75,21 +75,21 @@ impl Lines {
         }
     }
 
-    pub fn len(&self) -> u32 {
+    pub(super) fn len(&self) -> u32 {
         self.sets * self.ways
     }
 
-    pub fn get(&self, slot: u32) -> &Line {
+    pub(super) fn get(&self, slot: u32) -> &Line {
         &self.lines[slot as usize]
     }
 
-    pub fn pin(&mut self, slot: u32) {
+    pub(super) fn pin(&mut self, slot: u32) {
         let line = &mut self.lines[slot as usize];
         line.pins += 1;
         line.used = true;
     }
 
-    pub fn unpin(&mut self, slot: u32) {
+    pub(super) fn unpin(&mut self, slot: u32) {
         self.lines[slot as usize].pins -= 1;
     }
 
@@ -98,12 +98,12 @@ impl Lines {
         (0..self.ways).map(move |way| way * sets + set)
     }
 
-    pub fn find(&self, block: u32) -> Option<u32> {
+    pub(super) fn find(&self, block: u32) -> Option<u32> {
         self.slots_of(block).find(|slot| self.get(*slot).block == block)
     }
 
     /// The slots of cached blocks in a range, by block.
-    pub fn find_all(&self, blocks: std::ops::Range<u64>) -> Vec<(u32, u32)> {
+    pub(super) fn find_all(&self, blocks: std::ops::Range<u64>) -> Vec<(u32, u32)> {
         if blocks.end - blocks.start <= u64::from(self.len()) {
             let found = blocks.filter_map(|block| Some((block as u32, self.find(block as u32)?)));
             return found.collect();
@@ -117,7 +117,7 @@ impl Lines {
 
     /// Gives a slot of its set to `block`, which is in none: an empty one, or that of a clean block which was
     /// not asked for lately. `None` when all are taken.
-    pub fn assign(&mut self, block: u32) -> Option<u32> {
+    pub(super) fn assign(&mut self, block: u32) -> Option<u32> {
         let set = block % self.sets;
         for round in 0..2 {
             for step in 0..self.ways {
@@ -147,14 +147,14 @@ impl Lines {
     }
 
     /// The content is about to change (`writing`), or has changed.
-    pub fn touch(&mut self, slot: u32, writing: bool) {
+    pub(super) fn touch(&mut self, slot: u32, writing: bool) {
         let line = &mut self.lines[slot as usize];
         line.writing = writing;
         line.version = line.version.wrapping_add(1);
         line.used = true;
     }
 
-    pub fn set_standing(&mut self, slot: u32, standing: Standing) {
+    pub(super) fn set_standing(&mut self, slot: u32, standing: Standing) {
         let line = &mut self.lines[slot as usize];
         line.standing = standing;
         let (block, journalled) = (line.block, line.journalled);
@@ -169,7 +169,7 @@ impl Lines {
         }
     }
 
-    pub fn set_journalled(&mut self, slot: u32, journalled: bool) {
+    pub(super) fn set_journalled(&mut self, slot: u32, journalled: bool) {
         self.lines[slot as usize].journalled = journalled;
         if journalled {
             self.unjournalled.remove(&slot);
@@ -177,7 +177,7 @@ impl Lines {
     }
 
     /// Takes the block out of its slot.
-    pub fn clear(&mut self, slot: u32) {
+    pub(super) fn clear(&mut self, slot: u32) {
         if self.get(slot).block == NOBODY {
             return;
         }
@@ -187,7 +187,7 @@ impl Lines {
     }
 
     /// What the journal tells: `false` if it can't be.
-    pub fn restore(&mut self, slot: u32, block: Option<u32>) -> bool {
+    pub(super) fn restore(&mut self, slot: u32, block: Option<u32>) -> bool {
         if slot >= self.len() {
             return false;
         }
@@ -205,14 +205,14 @@ impl Lines {
     }
 
     /// Every dirty block that the journal knows, with its slot.
-    pub fn journalled(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    pub(super) fn journalled(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let known = self.dirty.iter().filter(|(_, slot)| self.get(**slot).journalled);
         known.map(|(block, slot)| (*slot, *block))
     }
 
     /// Up to `most` dirty blocks from `from` on, and from the beginning again. Not those being written: what
     /// is read from them now is old, and nothing would tell once it has been written back.
-    pub fn dirty_from(&self, from: u32, most: usize) -> Vec<(u32, u32)> {
+    pub(super) fn dirty_from(&self, from: u32, most: usize) -> Vec<(u32, u32)> {
         let behind = self.dirty.range(from..).chain(self.dirty.range(..from));
         let still = behind.filter(|(_, slot)| !self.get(**slot).writing);
         let mut found: Vec<(u32, u32)> = still.take(most).map(|(block, slot)| (*block, *slot)).collect();

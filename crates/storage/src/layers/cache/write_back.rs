@@ -15,7 +15,7 @@ use crate::layers::join::{Gather, Next, repeat};
 const BATCH_BLOCKS: usize = 128;
 
 /// Slot and block; no block for a slot that is clean now.
-pub fn encode(entries: impl Iterator<Item = (u32, Option<u32>)>) -> Vec<u8> {
+pub(super) fn encode(entries: impl Iterator<Item = (u32, Option<u32>)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (slot, block) in entries {
         bytes.extend(slot.to_le_bytes());
@@ -25,7 +25,7 @@ pub fn encode(entries: impl Iterator<Item = (u32, Option<u32>)>) -> Vec<u8> {
 }
 
 /// `None` for what `encode` doesn't write.
-pub fn decode(bytes: &[u8]) -> Option<Vec<(u32, Option<u32>)>> {
+pub(super) fn decode(bytes: &[u8]) -> Option<Vec<(u32, Option<u32>)>> {
     let (entries, rest) = bytes.as_chunks::<8>();
     let entry = |entry: &[u8; 8]| {
         let [a, b, c, d, e, f, g, h] = *entry;

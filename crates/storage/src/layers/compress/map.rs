@@ -6,7 +6,7 @@ use super::space::{Run, Space};
 
 /// Where a chunk lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub(super) struct Entry {
     /// The length of what is stored; a whole chunk is stored as it is.
     pub stored_bytes: u32,
     /// In this order.
@@ -14,14 +14,14 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn units(&self) -> u32 {
+    pub(super) fn units(&self) -> u32 {
         self.runs.iter().map(|run| run.count).sum()
     }
 }
 
 /// The table of chunks; what is not in it reads as zeros. It knows which of its entries the journal has.
 #[derive(Debug, Default)]
-pub struct Map {
+pub(super) struct Map {
     now: BTreeMap<u32, Entry>,
     /// Chunks of which the journal has another entry, with that one.
     journalled: BTreeMap<u32, Option<Entry>>,
@@ -32,25 +32,25 @@ pub struct Map {
 }
 
 /// The changes that a flush takes along.
-pub type Changes = Vec<(u32, Option<Entry>)>;
+pub(super) type Changes = Vec<(u32, Option<Entry>)>;
 
 impl Map {
-    pub fn get(&self, chunk: u32) -> Option<&Entry> {
+    pub(super) fn get(&self, chunk: u32) -> Option<&Entry> {
         self.now.get(&chunk)
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.now.len()
     }
 
     /// The chunks that are stored, of those in a range.
-    pub fn stored_in(&self, chunks: std::ops::Range<u32>) -> Vec<u32> {
+    pub(super) fn stored_in(&self, chunks: std::ops::Range<u32>) -> Vec<u32> {
         self.now.range(chunks).map(|(chunk, _)| *chunk).collect()
     }
 
     /// Changes an entry. Returns the old one, and whether a flush has taken it along or the journal has it:
     /// if not, nobody will ever look for it again.
-    pub fn set(&mut self, chunk: u32, entry: Option<Entry>) -> Option<(Entry, bool)> {
+    pub(super) fn set(&mut self, chunk: u32, entry: Option<Entry>) -> Option<(Entry, bool)> {
         let captured = self.changed.insert(chunk);
         let old = self.put(chunk, entry);
         self.journalled.entry(chunk).or_insert_with(|| old.clone());
@@ -74,18 +74,18 @@ impl Map {
     }
 
     /// Everything that changed since the last time.
-    pub fn capture(&mut self) -> Changes {
+    pub(super) fn capture(&mut self) -> Changes {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|chunk| (chunk, self.now.get(&chunk).cloned())).collect()
     }
 
     /// What was captured did not get into the journal.
-    pub fn give_back(&mut self, changes: Changes) {
+    pub(super) fn give_back(&mut self, changes: Changes) {
         self.changed.extend(changes.into_iter().map(|(chunk, _)| chunk));
     }
 
     /// What was captured is in the journal.
-    pub fn note_journalled(&mut self, changes: &Changes) {
+    pub(super) fn note_journalled(&mut self, changes: &Changes) {
         for (chunk, entry) in changes {
             if self.now.get(chunk) == entry.as_ref() {
                 self.journalled.remove(chunk);
@@ -96,7 +96,7 @@ impl Map {
     }
 
     /// The table as the journal has it.
-    pub fn snapshot(&self) -> Vec<u8> {
+    pub(super) fn snapshot(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (chunk, entry) in &self.now {
             match self.journalled.get(chunk) {
@@ -114,12 +114,12 @@ impl Map {
     }
 
     /// The longest snapshot for so many chunks on so many units.
-    pub fn snapshot_bytes(chunks: u64, units: u64) -> u64 {
+    pub(super) fn snapshot_bytes(chunks: u64, units: u64) -> u64 {
         ENTRY_BYTES * chunks.min(units) + RUN_BYTES * units
     }
 
     /// Takes in a snapshot or a record. `false` if it is none.
-    pub fn apply(&mut self, mut bytes: &[u8]) -> bool {
+    pub(super) fn apply(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let Some((chunk, entry, rest)) = decode(bytes) else { return false };
             self.put(chunk, entry);
@@ -129,7 +129,7 @@ impl Map {
     }
 
     /// Takes every unit in use; `false` if two chunks share one, or a chunk or unit lies outside.
-    pub fn fill(&self, space: &mut Space, chunks: u32, chunk_bytes: u32) -> bool {
+    pub(super) fn fill(&self, space: &mut Space, chunks: u32, chunk_bytes: u32) -> bool {
         self.now.iter().all(|(chunk, entry)| {
             *chunk < chunks
                 && entry.stored_bytes <= chunk_bytes
@@ -171,7 +171,7 @@ fn decode(bytes: &[u8]) -> Option<(u32, Option<Entry>, &[u8])> {
 }
 
 /// Records for changes, each of a handy length.
-pub fn records(changes: &Changes) -> Vec<Vec<u8>> {
+pub(super) fn records(changes: &Changes) -> Vec<Vec<u8>> {
     let encoded = changes.chunks(1024).map(|some| {
         let mut bytes = Vec::new();
         some.iter().for_each(|(chunk, entry)| encode(*chunk, entry.as_ref(), &mut bytes));

@@ -2,14 +2,14 @@
 
 /// Neighbouring units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(super) struct Run {
     pub start: u32,
     pub count: u32,
 }
 
 /// A bitmap with a place from which the search goes on, so that what is written together lies together.
 #[derive(Debug)]
-pub struct Space {
+pub(super) struct Space {
     used: Vec<u64>,
     units: u32,
     free: u32,
@@ -17,11 +17,11 @@ pub struct Space {
 }
 
 impl Space {
-    pub fn new(units: u32) -> Space {
+    pub(super) fn new(units: u32) -> Space {
         Space { used: vec![0; units.div_ceil(64) as usize], units, free: units, cursor: 0 }
     }
 
-    pub fn free(&self) -> u32 {
+    pub(super) fn free(&self) -> u32 {
         self.free
     }
 
@@ -30,7 +30,7 @@ impl Space {
     }
 
     /// False when the run lies outside or a part of it is in use already.
-    pub fn take(&mut self, run: Run) -> bool {
+    pub(super) fn take(&mut self, run: Run) -> bool {
         let Some(end) = run.start.checked_add(run.count).filter(|end| *end <= self.units) else {
             return false;
         };
@@ -44,7 +44,7 @@ impl Space {
         true
     }
 
-    pub fn release(&mut self, run: Run) {
+    pub(super) fn release(&mut self, run: Run) {
         for unit in run.start..run.start + run.count {
             debug_assert!(self.is_used(unit), "unit {unit} is given back twice");
             self.used[(unit / 64) as usize] &= !(1 << (unit % 64));
@@ -73,7 +73,7 @@ impl Space {
     }
 
     /// Takes `count` units: in one run if there is one soon after the last, else in what comes first.
-    pub fn allocate(&mut self, count: u32) -> Option<Vec<Run>> {
+    pub(super) fn allocate(&mut self, count: u32) -> Option<Vec<Run>> {
         /// A search for one run gives up after so many that are too short.
         const PATIENCE: usize = 64;
         if self.free < count {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// The whole state: every record of the journal is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub(super) struct Kept {
     /// Counts changes of who is in and who is out; 0 for a mirror that was never opened.
     pub epoch: u64,
     /// Regions that may differ between members, because writes to them were under way.
@@ -16,7 +16,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    pub fn new(members: usize) -> Kept {
+    pub(super) fn new(members: usize) -> Kept {
         Kept {
             epoch: 0,
             marked: BTreeSet::new(),
@@ -26,17 +26,17 @@ impl Kept {
     }
 
     /// The length of the longest encoding.
-    pub fn encoded_bytes(members: usize, regions: u64) -> u64 {
+    pub(super) fn encoded_bytes(members: usize, regions: u64) -> u64 {
         let sets = members as u64 + 1;
         8 + members as u64 + sets * (4 + 4 * regions)
     }
 
-    pub fn miss_all(&mut self, member: usize, regions: u32) {
+    pub(super) fn miss_all(&mut self, member: usize, regions: u32) {
         self.out[member] = true;
         self.missed[member].extend(0..regions);
     }
 
-    pub fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.epoch.to_le_bytes().to_vec();
         bytes.extend(self.out.iter().map(|out| u8::from(*out)));
         for set in std::iter::once(&self.marked).chain(&self.missed) {
@@ -47,7 +47,7 @@ impl Kept {
     }
 
     /// `None` for anything that `encode` doesn't write for so many members and regions.
-    pub fn decode(bytes: &[u8], members: usize, regions: usize) -> Option<Kept> {
+    pub(super) fn decode(bytes: &[u8], members: usize, regions: usize) -> Option<Kept> {
         let (epoch, rest) = bytes.split_first_chunk::<8>()?;
         let (out, mut rest) = rest.split_at_checked(members)?;
         let mut sets = Vec::new();

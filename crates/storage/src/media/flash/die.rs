@@ -2,7 +2,7 @@
 
 /// When a die is through with what it has been given.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Die {
+pub(super) struct Die {
     read_free_ns: u64,
     /// Programs, and the reads of garbage collection, which stand back behind the host's as they do.
     program_ends_ns: u64,
@@ -11,14 +11,14 @@ pub struct Die {
 
 /// The longest that a read waits for what it interrupts.
 #[derive(Clone, Copy, Debug)]
-pub struct Suspend {
+pub(super) struct Suspend {
     pub program_ns: u64,
     pub erase_ns: u64,
 }
 
 impl Die {
     /// The host reads a page; when it lies in the register.
-    pub fn read(&mut self, now_ns: u64, read_ns: u64, suspend: Suspend) -> u64 {
+    pub(super) fn read(&mut self, now_ns: u64, read_ns: u64, suspend: Suspend) -> u64 {
         let mut start_ns = now_ns.max(self.read_free_ns);
         // One that follows another at once finds the program or the erase suspended.
         let interrupts = now_ns >= self.read_free_ns;
@@ -42,16 +42,16 @@ impl Die {
         now_ns.max(self.read_free_ns).max(self.program_ends_ns).max(self.erase_ends_ns)
     }
 
-    pub fn program(&mut self, now_ns: u64, program_ns: u64) {
+    pub(super) fn program(&mut self, now_ns: u64, program_ns: u64) {
         self.program_ends_ns = self.free_ns(now_ns) + program_ns;
     }
 
-    pub fn erase(&mut self, now_ns: u64, erase_ns: u64) {
+    pub(super) fn erase(&mut self, now_ns: u64, erase_ns: u64) {
         self.erase_ends_ns = self.free_ns(now_ns) + erase_ns;
     }
 
     /// When the die takes the next page to program: its register holds one besides the one being programmed.
-    pub fn takes_program_ns(&self, program_ns: u64) -> u64 {
+    pub(super) fn takes_program_ns(&self, program_ns: u64) -> u64 {
         self.program_ends_ns.max(self.erase_ends_ns).saturating_sub(program_ns)
     }
 }

@@ -3,7 +3,7 @@
 use crate::media::transfer_ns;
 
 #[derive(Clone, Copy, Debug)]
-pub struct SlcCache {
+pub(super) struct SlcCache {
     pub capacity_bytes: f64,
     pub program_mb_s: f64,
     /// At which it is folded into the blocks that hold the data for good.
@@ -16,7 +16,7 @@ pub struct SlcCache {
 
 impl SlcCache {
     /// How long programming so many bytes takes at the rate that the cache allows, and whether they went there.
-    pub fn program_ns(&mut self, bytes: u64, direct_mb_s: f64) -> (u64, bool) {
+    pub(super) fn program_ns(&mut self, bytes: u64, direct_mb_s: f64) -> (u64, bool) {
         if self.used_bytes + bytes as f64 <= self.capacity_bytes {
             self.used_bytes += bytes as f64;
             (transfer_ns(bytes, self.program_mb_s), true)
@@ -26,7 +26,7 @@ impl SlcCache {
     }
 
     /// Writing begins again: what was idle time has gone into folding.
-    pub fn wake(&mut self, now_ns: u64) {
+    pub(super) fn wake(&mut self, now_ns: u64) {
         let idle_s = now_ns.saturating_sub(self.idle_since_ns) as f64 / 1e9;
         let folded = (idle_s * self.fold_mb_s * 1e6).min(self.used_bytes);
         self.used_bytes -= folded;

@@ -24,7 +24,7 @@ const MAX_BLOCKS: f64 = 2048.0;
 const FEWEST_BLOCK_UNITS: u64 = 8;
 
 #[derive(Clone, Debug)]
-pub struct Translation {
+pub(super) struct Translation {
     ftl: Ftl,
     sample: Sample,
     /// Copies that garbage collection has still to make.
@@ -40,21 +40,21 @@ pub struct Translation {
 
 /// What a write costs to program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Work {
+pub(super) struct Work {
     pub host_bytes: f64,
     /// Copied by garbage collection meanwhile.
     pub copied_bytes: f64,
 }
 
 impl Work {
-    pub fn bytes(&self) -> f64 {
+    pub(super) fn bytes(&self) -> f64 {
         self.host_bytes + self.copied_bytes
     }
 }
 
 /// The sizes of a device that its translation depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub(super) struct Shape {
     pub capacity_bytes: u64,
     /// Spare over the logical capacity.
     pub over_provisioning: f64,
@@ -63,7 +63,7 @@ pub struct Shape {
 }
 
 impl Translation {
-    pub fn new(shape: &Shape, seed: u64, initial: InitialState) -> Translation {
+    pub(super) fn new(shape: &Shape, seed: u64, initial: InitialState) -> Translation {
         Translation::with_units(shape, seed, initial, MAX_UNITS)
     }
 
@@ -115,7 +115,7 @@ impl Translation {
     }
 
     /// Maps a write, and says what it costs to program.
-    pub fn write(&mut self, first_byte: u64, length_bytes: u64) -> Work {
+    pub(super) fn write(&mut self, first_byte: u64, length_bytes: u64) -> Work {
         let (first, end) = (first_byte / MAPPING_BYTES, (first_byte + length_bytes).div_ceil(MAPPING_BYTES));
         for group in self.sample.groups_of(first, end) {
             if self.sample.is_simulated(group, first, end) {
@@ -133,7 +133,7 @@ impl Translation {
     }
 
     /// Forgets the units that a range fills entirely.
-    pub fn discard(&mut self, first_byte: u64, length_bytes: u64) {
+    pub(super) fn discard(&mut self, first_byte: u64, length_bytes: u64) {
         let first = first_byte.div_ceil(MAPPING_BYTES);
         let end = (first_byte + length_bytes) / MAPPING_BYTES;
         if first < end {
@@ -146,12 +146,12 @@ impl Translation {
     }
 
     /// Whether blocks have to be erased before they are written.
-    pub fn recycles(&self) -> bool {
+    pub(super) fn recycles(&self) -> bool {
         self.ftl.has_recycled()
     }
 
     /// Pages read for each page's worth of copies: a page gives its valid units, and those are scattered.
-    pub fn reads_per_copied_page(&self, units_per_page: f64) -> f64 {
+    pub(super) fn reads_per_copied_page(&self, units_per_page: f64) -> f64 {
         if self.valid_share <= 0.0 {
             return 1.0;
         }

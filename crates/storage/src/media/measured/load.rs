@@ -9,7 +9,7 @@ use crate::media::draw::Quantiles;
 
 /// Between which measured block sizes a request's size lies.
 #[derive(Clone, Copy, Debug)]
-pub struct Blocks {
+pub(super) struct Blocks {
     lower: usize,
     upper: usize,
     /// How far it is from the lower to the upper, on a logarithm of size.
@@ -18,7 +18,7 @@ pub struct Blocks {
 
 /// Of one load, by block size.
 #[derive(Clone, Debug)]
-pub struct Load {
+pub(super) struct Load {
     sizes: Vec<Size>,
 }
 
@@ -75,7 +75,7 @@ fn logarithmic(curve: &Curve, x: f64) -> f64 {
 
 impl Load {
     /// Of the load, or of the nearest that was measured.
-    pub fn new(parameters: &MeasuredParameters, load: MeasuredLoad) -> Load {
+    pub(super) fn new(parameters: &MeasuredParameters, load: MeasuredLoad) -> Load {
         use MeasuredLoad::{BufferedWrite, RandomRead, RandomWrite, SequentialRead, SequentialWrite};
         let nearest: &[MeasuredLoad] = match load {
             RandomRead => &[RandomRead],
@@ -88,7 +88,7 @@ impl Load {
         Load { sizes: found.unwrap_or_default().into_iter().map(Size::new).collect() }
     }
 
-    pub fn blocks(&self, length_bytes: u64) -> Blocks {
+    pub(super) fn blocks(&self, length_bytes: u64) -> Blocks {
         let length = length_bytes as f64;
         let after = self.sizes.partition_point(|size| size.block_bytes <= length);
         let last = self.sizes.len() - 1;
@@ -124,24 +124,24 @@ impl Load {
     }
 
     /// The work of a request, in nanoseconds at queue depth 1.
-    pub fn draw_ns(&self, blocks: Blocks, length_bytes: u64, random: &mut impl Rng) -> f64 {
+    pub(super) fn draw_ns(&self, blocks: Blocks, length_bytes: u64, random: &mut impl Rng) -> f64 {
         let share: f64 = random.random();
         let drawn = self.between(blocks, |size| size.latency.at_ns(share).max(MIN_NS));
         drawn * self.beyond(length_bytes, |size| size.mean_ns)
     }
 
-    pub fn speed(&self, blocks: Blocks, depth: usize) -> f64 {
+    pub(super) fn speed(&self, blocks: Blocks, depth: usize) -> f64 {
         let (lower, upper) = (self.sizes[blocks.lower].speed(depth), self.sizes[blocks.upper].speed(depth));
         lower + (upper - lower) * blocks.part
     }
 
     /// From one request to the next at the depth at which most are answered.
-    pub fn fastest_ns(&self, blocks: Blocks, length_bytes: u64) -> f64 {
+    pub(super) fn fastest_ns(&self, blocks: Blocks, length_bytes: u64) -> f64 {
         self.between(blocks, |size| size.fastest_ns) * self.beyond(length_bytes, |size| size.fastest_ns)
     }
 
     /// Whether more depths than the first were measured.
-    pub fn has_depths(&self) -> bool {
+    pub(super) fn has_depths(&self) -> bool {
         self.sizes.iter().any(|size| size.speeds.len() > 1)
     }
 }
@@ -151,13 +151,13 @@ const STREAMS: usize = 32;
 
 /// Where the latest requests ended, latest first.
 #[derive(Clone, Debug, Default)]
-pub struct Streams {
+pub(super) struct Streams {
     ends: VecDeque<u64>,
 }
 
 impl Streams {
     /// Whether a request begins where one of the latest ended; it is the latest from now on.
-    pub fn goes_on(&mut self, first_byte: u64, length_bytes: u64) -> bool {
+    pub(super) fn goes_on(&mut self, first_byte: u64, length_bytes: u64) -> bool {
         let found = self.ends.iter().position(|end| *end == first_byte);
         if let Some(index) = found {
             self.ends.remove(index);

@@ -38,7 +38,7 @@ impl Amounts {
     }
 
     /// In place of the job's own, where it is named.
-    pub fn apply(&self, job: &mut JobSite) {
+    pub(crate) fn apply(&self, job: &mut JobSite) {
         if let Some(bytes) = self.of(&job.spec.name) {
             (job.spec.data_bytes, job.data_span) = (bytes.value, bytes.span.clone());
         }

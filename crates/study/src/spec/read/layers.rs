@@ -22,7 +22,7 @@ pub(in crate::spec) struct LayerFields<'a> {
 }
 
 impl<'a> LayerFields<'a> {
-    pub fn take(section: &mut Section<'a>) -> Self {
+    pub(super) fn take(section: &mut Section<'a>) -> Self {
         LayerFields {
             cache: section.take("cache"),
             compress: section.take("compress"),
@@ -31,16 +31,16 @@ impl<'a> LayerFields<'a> {
     }
 
     /// Where the cache is described.
-    pub fn cache_span(&self) -> Option<Range<usize>> {
+    pub(super) fn cache_span(&self) -> Option<Range<usize>> {
         self.cache.as_ref().map(|field| field.span.clone())
     }
 
-    pub fn into_fields(self) -> impl Iterator<Item = Field<'a>> {
+    pub(super) fn into_fields(self) -> impl Iterator<Item = Field<'a>> {
         [self.cache, self.compress, self.link].into_iter().flatten()
     }
 
     /// `None` when one of them is wrong.
-    pub fn read(&self, media: &Media<'_>, findings: &mut Diagnostics) -> Option<Layers> {
+    pub(super) fn read(&self, media: &Media<'_>, findings: &mut Diagnostics) -> Option<Layers> {
         let cache = self.cache.as_ref().map(|field| read_cache(field, media, findings));
         let compress = self.compress.as_ref().map(|field| read_codec(field, findings));
         let link = self.link.as_ref().map(|field| read_link(field, findings));
@@ -48,7 +48,10 @@ impl<'a> LayerFields<'a> {
     }
 
     /// Of a volume of a pool: the codec that the volume server compresses by, and the link. `None` when one is wrong.
-    pub fn read_of_volume(self, findings: &mut Diagnostics) -> Option<(Option<Codec>, Option<LinkSpec>)> {
+    pub(super) fn read_of_volume(
+        self,
+        findings: &mut Diagnostics,
+    ) -> Option<(Option<Codec>, Option<LinkSpec>)> {
         if let Some(cache) = &self.cache {
             let message = format!("{} does not go with `pool`", cache.place);
             let label = "a volume server has no cache device";

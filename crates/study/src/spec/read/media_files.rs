@@ -16,17 +16,17 @@ pub(in crate::spec) struct Media<'a> {
 }
 
 impl<'a> Media<'a> {
-    pub fn new(read_file: ReadFile<'a>) -> Self {
+    pub(crate) fn new(read_file: ReadFile<'a>) -> Self {
         Media { read_file, texts: RefCell::default() }
     }
 
     /// The files that were read, with their texts.
-    pub fn into_texts(self) -> BTreeMap<String, String> {
+    pub(crate) fn into_texts(self) -> BTreeMap<String, String> {
         self.texts.into_inner()
     }
 
     /// A medium of the catalogue, or of a file where the name ends in `.toml`.
-    pub fn find(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<Medium> {
+    pub(crate) fn find(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<Medium> {
         let name = field.text("the name of a medium", findings)?;
         if name.value.ends_with(".toml") { self.read(&name, findings) } else { of_catalogue(&name, findings) }
     }

@@ -62,7 +62,7 @@ fn read_pool(
 
 impl Pools {
     /// Notes pools that no storage is of.
-    pub fn note_unused(&self, findings: &mut Diagnostics) {
+    pub(super) fn note_unused(&self, findings: &mut Diagnostics) {
         for site in self.sites.iter().filter(|site| !site.is_used.get()) {
             let message = format!("no storage is of [pool.{}]", site.spec.name);
             let label = "it is of no use in this study";
@@ -108,7 +108,7 @@ pub(in crate::spec) struct VolumeFields<'a> {
 }
 
 impl<'a> VolumeFields<'a> {
-    pub fn take(section: &mut Section<'a>) -> Self {
+    pub(super) fn take(section: &mut Section<'a>) -> Self {
         VolumeFields {
             pool: section.take("pool"),
             transport: section.take("transport"),
@@ -118,7 +118,7 @@ impl<'a> VolumeFields<'a> {
     }
 
     /// Refuses what only a volume of a pool has.
-    pub fn refuse(&self, findings: &mut Diagnostics) {
+    pub(super) fn refuse(&self, findings: &mut Diagnostics) {
         for field in [&self.transport, &self.capacity, &self.mirror].into_iter().flatten() {
             let message = format!("{} goes with `pool` alone", field.place);
             let finding =

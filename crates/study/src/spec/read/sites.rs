@@ -26,7 +26,7 @@ pub(in crate::spec) struct Sites {
 
 impl Sites {
     /// The baseline, which a study with one storage need not name.
-    pub fn baseline_name(&self) -> Option<String> {
+    pub(crate) fn baseline_name(&self) -> Option<String> {
         match (&self.baseline, self.storage_names.as_slice()) {
             (Some(baseline), _) => Some(baseline.value.clone()),
             (None, [only]) => Some(only.clone()),
@@ -35,7 +35,7 @@ impl Sites {
     }
 
     /// Whether a system keeps a part of what it stores there, so that it is no storage to be compared.
-    pub fn is_for_a_role(&self, storage: &StorageSite) -> bool {
+    pub(crate) fn is_for_a_role(&self, storage: &StorageSite) -> bool {
         let mut named = self.systems.iter().flat_map(|system| system.roles.values());
         named.any(|name| name.value == storage.spec.name)
     }

@@ -22,7 +22,7 @@ pub(in crate::spec) struct StorageSite {
 }
 
 impl StorageSite {
-    pub fn new(
+    pub(crate) fn new(
         name: String,
         source: StorageSource,
         source_span: Range<usize>,
@@ -41,7 +41,7 @@ impl StorageSite {
     }
 
     /// Unscaled capacities of the volumes that a server will see; empty for real paths.
-    pub fn volumes_bytes(&self) -> Vec<u64> {
+    pub(crate) fn volumes_bytes(&self) -> Vec<u64> {
         let (devices, layout) = match &self.spec.source {
             StorageSource::Modelled { devices, layout, .. } => (devices, layout),
             StorageSource::Volume(volume) => return vec![volume.capacity_bytes],
@@ -59,7 +59,7 @@ impl StorageSite {
     }
 
     /// How many directories a system will get.
-    pub fn directories(&self) -> usize {
+    pub(crate) fn directories(&self) -> usize {
         match &self.spec.source {
             StorageSource::Modelled { layout: Layout::Split { directories, .. }, .. } => {
                 *directories as usize

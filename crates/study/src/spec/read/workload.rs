@@ -54,7 +54,7 @@ impl Amount {
         }
     }
 
-    pub fn records(&self, record_bytes: u64) -> u64 {
+    pub(crate) fn records(&self, record_bytes: u64) -> u64 {
         match self {
             Amount::Records(records) => *records,
             Amount::Data { bytes, .. } => (bytes.saturating_add(record_bytes / 2) / record_bytes).max(1),
@@ -110,21 +110,21 @@ impl WorkloadSite {
     }
 
     /// Whether anything of it runs.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.mixes.is_empty() && self.jobs.is_empty()
     }
 
-    pub fn record_bytes(&self) -> u64 {
+    pub(crate) fn record_bytes(&self) -> u64 {
         KEY_BYTES + u64::from(self.fields) * u64::from(self.field_bytes)
     }
 
     /// The share of a value that repeats: the property, or the generator's own.
-    pub fn compressibility(&self) -> f64 {
+    pub(crate) fn compressibility(&self) -> f64 {
         let written = self.properties.get("compressibility").and_then(|share| share.parse().ok());
         written.unwrap_or_else(|| Workload::new(1, 1, 1).compressibility)
     }
 
-    pub fn into_spec(self) -> WorkloadSpec {
+    pub(crate) fn into_spec(self) -> WorkloadSpec {
         fn values<T>(list: Vec<Spanned<T>>) -> Vec<T> {
             list.into_iter().map(|spanned| spanned.value).collect()
         }

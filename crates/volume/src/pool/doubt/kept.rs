@@ -23,7 +23,7 @@ const MAGIC: &[u8; 8] = b"UNDLYDB1";
 const MEMBER_BYTES: usize = 32;
 const FILE_BYTES: usize = 92;
 
-pub struct Kept {
+pub(super) struct Kept {
     file: File,
     identity: u64,
     boot: [u8; BOOT_BYTES],
@@ -35,7 +35,7 @@ impl Kept {
     ///
     /// # Errors
     /// When the file can't be read or made.
-    pub fn open(memory: &HostMemory, identity: u64) -> io::Result<Kept> {
+    pub(super) fn open(memory: &HostMemory, identity: u64) -> io::Result<Kept> {
         let path = memory.directory.join(FILE);
         let boot = boot_field(&memory.boot);
         let found = plain_file::read(&path, FILE_BYTES as u64)?;
@@ -46,7 +46,7 @@ impl Kept {
         Ok(kept)
     }
 
-    pub fn has(&self, member: u8) -> bool {
+    pub(super) fn has(&self, member: u8) -> bool {
         self.members[usize::from(member / 8)] & (1 << (member % 8)) != 0
     }
 
@@ -54,7 +54,7 @@ impl Kept {
     ///
     /// # Errors
     /// When it can't be written.
-    pub fn set(&mut self, member: u8, is_doubtful: bool) -> io::Result<()> {
+    pub(super) fn set(&mut self, member: u8, is_doubtful: bool) -> io::Result<()> {
         if self.has(member) == is_doubtful {
             return Ok(());
         }

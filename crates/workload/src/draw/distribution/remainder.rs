@@ -3,7 +3,7 @@
 /// `number % divisor` by a multiplication with the divisor's reciprocal, rounded up: Granlund and Montgomery,
 /// "Division by Invariant Integers using Multiplication" (PLDI 1994), theorem 4.2 for numbers of 63 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remainder {
+pub(super) struct Remainder {
     divisor: u64,
     /// `floor(2^(64 + shift) / divisor) + 1`, which has 64 bits; zero where there is nothing to divide.
     reciprocal: u64,
@@ -12,7 +12,7 @@ pub struct Remainder {
 
 impl Remainder {
     /// By a divisor from 1 up to 2^63.
-    pub fn by(divisor: u64) -> Self {
+    pub(super) fn by(divisor: u64) -> Self {
         debug_assert!((1..=1 << 63).contains(&divisor), "{divisor} is no divisor of 63-bit numbers");
         if divisor <= 1 {
             return Remainder { divisor: 1, reciprocal: 0, shift: 0 };
@@ -25,7 +25,7 @@ impl Remainder {
 
     /// The remainder of a number below 2^63.
     #[inline]
-    pub fn of(self, number: u64) -> u64 {
+    pub(super) fn of(self, number: u64) -> u64 {
         debug_assert!(number < 1 << 63, "{number} has more than 63 bits");
         if self.reciprocal == 0 {
             return 0;

@@ -12,7 +12,7 @@ const BLOCK: usize = 4096;
 type Block = Box<[u8]>;
 
 #[derive(Clone, Default)]
-pub struct Blocks {
+pub(super) struct Blocks {
     blocks: BTreeMap<u64, Block>,
 }
 
@@ -60,19 +60,19 @@ struct Volatile {
 }
 
 /// In memory; with a write cache whose content a power cut loses in part.
-pub struct Memory {
+pub(super) struct Memory {
     capacity_bytes: u64,
     state: Mutex<Volatile>,
 }
 
-pub fn memory(capacity_bytes: u64) -> Arc<Memory> {
+pub(super) fn memory(capacity_bytes: u64) -> Arc<Memory> {
     let state = Volatile { now: Blocks::default(), durable: Blocks::default(), unflushed: Vec::new() };
     Arc::new(Memory { capacity_bytes, state: Mutex::new(state) })
 }
 
 impl Memory {
     /// The device after a power cut at this moment: of what was not flushed any part is there.
-    pub fn after_power_cut(&self, seed: u64) -> Arc<Memory> {
+    pub(super) fn after_power_cut(&self, seed: u64) -> Arc<Memory> {
         let state = self.state.lock();
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut left = state.durable.clone();
@@ -128,26 +128,26 @@ impl BlockDevice for Memory {
 }
 
 /// Keeps what it is asked until it is told to answer.
-pub struct Delayed {
+pub(super) struct Delayed {
     memory: Arc<Memory>,
     held: Mutex<Option<Vec<(Request, Done)>>>,
 }
 
 impl Delayed {
-    pub fn new(capacity_bytes: u64) -> Delayed {
+    pub(super) fn new(capacity_bytes: u64) -> Delayed {
         Delayed { memory: memory(capacity_bytes), held: Mutex::new(None) }
     }
 
-    pub fn hold(&self) {
+    pub(super) fn hold(&self) {
         *self.held.lock() = Some(Vec::new());
     }
 
-    pub fn release(&self) {
+    pub(super) fn release(&self) {
         *self.held.lock() = None;
     }
 
     /// Answers what is held, and what that leads to, until nothing is.
-    pub fn answer_in_any_order(&self, seed: u64) {
+    pub(super) fn answer_in_any_order(&self, seed: u64) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         loop {
             let next = {
@@ -180,14 +180,14 @@ impl BlockDevice for Delayed {
 
 /// Fails as many flushes, or forced writes, as it is told to. A flush that fails has lost what it was to write, as behind the
 /// page cache of Linux: the next one succeeds.
-pub struct Failing {
+pub(super) struct Failing {
     memory: Arc<Memory>,
     pub flushes: Mutex<u32>,
     pub forced_writes: Mutex<u32>,
 }
 
 impl Failing {
-    pub fn new(capacity_bytes: u64) -> Arc<Failing> {
+    pub(super) fn new(capacity_bytes: u64) -> Arc<Failing> {
         Arc::new(Failing {
             memory: memory(capacity_bytes),
             flushes: Mutex::new(0),
@@ -195,7 +195,7 @@ impl Failing {
         })
     }
 
-    pub fn after_power_cut(&self) -> Arc<Memory> {
+    pub(super) fn after_power_cut(&self) -> Arc<Memory> {
         self.memory.after_power_cut(1)
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(super) enum Step {
     Create(String),
     MakeDirectory(String),
     Symlink(String),
@@ -30,7 +30,7 @@ fn some_path() -> impl Strategy<Value = String> {
     prop_oneof![3 => "[a-c]", 2 => "[a-c]/[a-c]", 1 => "[a-c]/[a-c]/[a-b]"]
 }
 
-pub fn some_step() -> impl Strategy<Value = Step> {
+pub(super) fn some_step() -> impl Strategy<Value = Step> {
     let range = || (0..40_000_u64, 1..20_000_u64).prop_map(|(start, length)| start..start + length);
     let what = prop_oneof![Just(Allocate::Reserve), Just(Allocate::Zero), Just(Allocate::Punch)];
     let mode =
@@ -57,12 +57,12 @@ pub fn some_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-pub fn some_steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn some_steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(some_step(), 1..most)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Node {
+pub(super) enum Node {
     File(u64),
     Directory,
     Symlink(u64),
@@ -70,7 +70,7 @@ pub enum Node {
 
 /// Paths, and files by a number, so that two paths may be one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reference {
+pub(super) struct Reference {
     pub nodes: BTreeMap<String, Node>,
     pub files: BTreeMap<u64, Vec<u8>>,
     xattrs: BTreeMap<u64, Vec<u8>>,
@@ -110,7 +110,7 @@ impl Reference {
     }
 
     /// Takes a step; false where it can't be taken.
-    pub fn apply(&mut self, step: &Step) -> bool {
+    pub(super) fn apply(&mut self, step: &Step) -> bool {
         match step {
             Step::Create(path) => {
                 self.next += 1;
@@ -235,7 +235,7 @@ impl Reference {
     }
 
     /// Every name, kind and byte must be the same.
-    pub fn compare(&self, core: &Arc<Core>) {
+    pub(super) fn compare(&self, core: &Arc<Core>) {
         assert_eq!(listing(core).keys().collect::<Vec<_>>(), self.nodes.keys().collect::<Vec<_>>());
         for (path, node) in &self.nodes {
             let stat = find(core, path).unwrap();
@@ -255,7 +255,7 @@ impl Reference {
 }
 
 /// Path and inode of everything that is there.
-pub fn listing(core: &Core) -> BTreeMap<String, Stat> {
+pub(super) fn listing(core: &Core) -> BTreeMap<String, Stat> {
     let mut found = BTreeMap::new();
     let mut todo = vec![(String::new(), ROOT)];
     while let Some((prefix, directory)) = todo.pop() {
@@ -270,7 +270,7 @@ pub fn listing(core: &Core) -> BTreeMap<String, Stat> {
     found
 }
 
-pub fn find(core: &Core, path: &str) -> Result<Stat, Errno> {
+pub(super) fn find(core: &Core, path: &str) -> Result<Stat, Errno> {
     let mut stat = core.stat(ROOT)?;
     for name in path.split('/') {
         stat = core.lookup(stat.inode, name.as_bytes())?;
@@ -291,7 +291,7 @@ fn file_at(core: &Core, path: &str) -> Result<u64, Errno> {
 }
 
 /// Takes a step on the core; a remount is the caller's.
-pub fn perform(core: &Arc<Core>, step: &Step) -> Result<(), Errno> {
+pub(super) fn perform(core: &Arc<Core>, step: &Step) -> Result<(), Errno> {
     let make = |path: &String, kind| {
         let target = if kind == Kind::Symlink { b"target".to_vec() } else { Vec::new() };
         let (parent, name) = place(core, path)?;

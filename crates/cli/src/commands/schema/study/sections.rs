@@ -7,7 +7,7 @@ use underlay_study::reference;
 use super::values::{duration, key, number, one_or_many, size, table, text, whole, words, yes, yes_or_no};
 use super::workload::{distributions, job_data, jobs, mixes, rates, records, threads};
 
-pub fn run() -> Value {
+pub(super) fn run() -> Value {
     let attachments = words(choice::ATTACHMENTS.iter().map(|way| way.name));
     table(
         &[],
@@ -40,7 +40,7 @@ pub fn run() -> Value {
     )
 }
 
-pub fn scale() -> Value {
+pub(super) fn scale() -> Value {
     table(
         &[],
         vec![
@@ -62,7 +62,7 @@ fn data() -> Value {
     number(1.0, 1e6)
 }
 
-pub fn fault() -> Value {
+pub(super) fn fault() -> Value {
     let rate = || key("rate", number(0.0, 1.0), "The share of the requests.");
     let operations = || {
         let kinds = one_or_many(words(["read", "write", "flush", "discard"]));
@@ -103,7 +103,7 @@ pub fn fault() -> Value {
     fault
 }
 
-pub fn short() -> Value {
+pub(super) fn short() -> Value {
     table(
         &[],
         vec![
@@ -128,7 +128,7 @@ pub fn short() -> Value {
     )
 }
 
-pub fn reference() -> Value {
+pub(super) fn reference() -> Value {
     table(
         &["paper"],
         vec![

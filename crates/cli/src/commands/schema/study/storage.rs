@@ -7,7 +7,7 @@ use super::values::{
     bandwidth, duration, key, list, one_or_many, settings, size, table, text, whole, words, yes_or_no,
 };
 
-pub fn storage() -> Value {
+pub(super) fn storage() -> Value {
     let presets = words(catalogue::layouts().iter().map(|layout| layout.name.as_str()));
     let mut storage = table(
         &[],
@@ -41,7 +41,7 @@ pub fn storage() -> Value {
     storage
 }
 
-pub fn pool() -> Value {
+pub(super) fn pool() -> Value {
     table(
         &["devices"],
         vec![

@@ -6,7 +6,7 @@ use underlay_systems::system::System;
 use super::values::{Key, key, name, setting, size, table, text, whole};
 
 /// A section that is called as its system has that system's settings; any other says by `kind` which system it is.
-pub fn all() -> Value {
+pub(super) fn all() -> Value {
     let names = underlay_systems::names();
     let reference = |name: &str| format!("#/$defs/{name}");
     let own: Map<String, Value> =
@@ -23,7 +23,7 @@ pub fn all() -> Value {
 }
 
 /// What [`all`] refers to.
-pub fn definitions() -> Map<String, Value> {
+pub(super) fn definitions() -> Map<String, Value> {
     let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
     systems.map(|system| (system.name().to_owned(), section(system))).collect()
 }

@@ -3,18 +3,18 @@
 use serde_json::{Map, Value, json};
 
 /// A key, what it takes, and what it means.
-pub struct Key {
+pub(super) struct Key {
     name: &'static str,
     value: Value,
 }
 
-pub fn key(name: &'static str, mut value: Value, meaning: &str) -> Key {
+pub(super) fn key(name: &'static str, mut value: Value, meaning: &str) -> Key {
     value["description"] = json!(meaning);
     Key { name, value }
 }
 
 /// A table of these keys and no others.
-pub fn table(required: &[&str], keys: Vec<Key>) -> Value {
+pub(super) fn table(required: &[&str], keys: Vec<Key>) -> Value {
     let properties: Map<String, Value> =
         keys.into_iter().map(|key| (key.name.to_owned(), key.value)).collect();
     let mut table = json!({ "type": "object", "properties": properties, "additionalProperties": false });
@@ -25,33 +25,33 @@ pub fn table(required: &[&str], keys: Vec<Key>) -> Value {
 }
 
 /// One section or several, under names of the user's.
-pub fn named(section: Value) -> Value {
+pub(super) fn named(section: Value) -> Value {
     json!({ "type": "object", "minProperties": 1, "propertyNames": name(), "additionalProperties": section })
 }
 
 /// The name of a section.
-pub fn name() -> Value {
+pub(super) fn name() -> Value {
     json!({ "pattern": "^[a-z0-9][a-z0-9-]*$", "maxLength": 40 })
 }
 
-pub fn text() -> Value {
+pub(super) fn text() -> Value {
     json!({ "type": "string" })
 }
 
-pub fn yes_or_no() -> Value {
+pub(super) fn yes_or_no() -> Value {
     json!({ "type": "boolean" })
 }
 
 /// `true`, whose opposite would say nothing.
-pub fn yes() -> Value {
+pub(super) fn yes() -> Value {
     json!({ "const": true })
 }
 
-pub fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Value {
+pub(super) fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Value {
     json!({ "enum": words.into_iter().collect::<Vec<_>>() })
 }
 
-pub fn whole(smallest: u64, largest: Option<u64>) -> Value {
+pub(super) fn whole(smallest: u64, largest: Option<u64>) -> Value {
     let mut value = json!({ "type": "integer", "minimum": smallest });
     if let Some(largest) = largest {
         value["maximum"] = json!(largest);
@@ -59,22 +59,22 @@ pub fn whole(smallest: u64, largest: Option<u64>) -> Value {
     value
 }
 
-pub fn number(smallest: f64, largest: f64) -> Value {
+pub(super) fn number(smallest: f64, largest: f64) -> Value {
     json!({ "type": "number", "minimum": smallest, "maximum": largest })
 }
 
 /// `2 GiB`, `450 GB`
-pub fn size() -> Value {
+pub(super) fn size() -> Value {
     quantity("[KkMGTP]i?B|B", "450 GB")
 }
 
 /// `20 s`, `500 ms`
-pub fn duration() -> Value {
+pub(super) fn duration() -> Value {
     quantity("h|min|s|ms|us|ns", "20 s")
 }
 
 /// `25 Gbit/s`, `120 MB/s`
-pub fn bandwidth() -> Value {
+pub(super) fn bandwidth() -> Value {
     quantity("[GM]bit/s|[kMG]i?B/s", "25 Gbit/s")
 }
 
@@ -83,21 +83,21 @@ fn quantity(units: &str, example: &str) -> Value {
 }
 
 /// A value, or a list of such.
-pub fn one_or_many(value: Value) -> Value {
+pub(super) fn one_or_many(value: Value) -> Value {
     json!({ "anyOf": [value, list(value)] })
 }
 
-pub fn list(value: Value) -> Value {
+pub(super) fn list(value: Value) -> Value {
     json!({ "type": "array", "items": value, "minItems": 1 })
 }
 
 /// What a setting is handed on as.
-pub fn setting() -> Value {
+pub(super) fn setting() -> Value {
     let scalar = json!({ "type": ["string", "number", "boolean"] });
     one_or_many(scalar)
 }
 
 /// A table whose keys are others' affair.
-pub fn settings() -> Value {
+pub(super) fn settings() -> Value {
     json!({ "type": "object", "additionalProperties": setting() })
 }

@@ -28,7 +28,7 @@ const HAVE_A_KEY: [&str; 18] = [
     "deleteproportion",
 ];
 
-pub fn workload() -> Value {
+pub(super) fn workload() -> Value {
     json!({ "anyOf": [requests(), batch()] })
 }
 
@@ -93,34 +93,34 @@ fn batch() -> Value {
     )
 }
 
-pub fn mixes() -> Value {
+pub(super) fn mixes() -> Value {
     one_or_many(words(Mix::NAMES))
 }
 
-pub fn distributions() -> Value {
+pub(super) fn distributions() -> Value {
     one_or_many(words(RequestDistribution::ALL.map(RequestDistribution::name)))
 }
 
-pub fn threads() -> Value {
+pub(super) fn threads() -> Value {
     one_or_many(whole(1, Some(1024)))
 }
 
-pub fn records() -> Value {
+pub(super) fn records() -> Value {
     one_or_many(whole(1, None))
 }
 
-pub fn jobs() -> Value {
+pub(super) fn jobs() -> Value {
     let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
     let names = systems.flat_map(|system| system.capabilities().jobs.iter().map(|&(name, _)| name));
     one_or_many(words(names))
 }
 
 /// One size, or one by job.
-pub fn job_data() -> Value {
+pub(super) fn job_data() -> Value {
     json!({ "anyOf": [size(), { "type": "object", "additionalProperties": size() }] })
 }
 
-pub fn rates() -> Value {
+pub(super) fn rates() -> Value {
     let steady = rate();
     let ramp = table(
         &["ramp"],
