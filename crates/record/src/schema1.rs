@@ -1,6 +1,8 @@
 //! What runs of schema 1 wrote, lifted into the types of today. It had contracts in text, and this is the only place that
 //! still takes such a text apart.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::Value;
 use toml_edit::{DocumentMut, Item};
@@ -187,15 +189,17 @@ fn is_mix(label: &str, mix: &str) -> bool {
 /// `10 s`, `2 min`, `250 ms`.
 fn seconds(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once(' ')?;
-    let factor = match unit {
-        "h" => 3600.0,
-        "min" => 60.0,
-        "s" => 1.0,
-        "ms" => 1e-3,
-        "us" => 1e-6,
+    let unit_us = match unit {
+        "h" => 3600e6,
+        "min" => 60e6,
+        "s" => 1e6,
+        "ms" => 1e3,
+        "us" => 1.0,
         _ => return None,
     };
-    number.parse::<f64>().ok().map(|number| number * factor)
+    // By way of a `Duration`, so that it is to the last bit what the same time in a study of today becomes.
+    let us = (number.parse::<f64>().ok()? * unit_us).round();
+    (0.0..1e15).contains(&us).then(|| Duration::from_micros(us as u64).as_secs_f64())
 }
 
 fn lift_description(device: &mut Value) {

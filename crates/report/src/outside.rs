@@ -9,6 +9,8 @@ pub(crate) const MAX_RECORDS_BYTES: u64 = 2 << 30;
 /// Values in a record, each of which takes some ten times as much memory as text at most. A sample a second of a hundred devices for
 /// an hour has a third of them.
 const MAX_VALUES: usize = 16 << 20;
+/// Objects and lists in a record. Read as what it may be, an object takes some 600 bytes, from as little as 6 in the file.
+const MAX_CONTAINERS: usize = 1 << 20;
 /// Distributions in a record. Each may take a megabyte when it is read, from as little as 60 bytes in the file.
 const MAX_HISTOGRAMS: usize = 1024;
 /// What the distributions of all records of a run may take in memory. Ten thousand cells of twenty have a tenth of it.
@@ -24,7 +26,7 @@ const HISTOGRAM: &[u8] = b"HIST";
 /// When it would take more memory than any record has use for.
 pub(crate) fn harmless(text: String) -> Result<String, String> {
     let mut bytes = text.into_bytes();
-    let (mut at, mut in_string, mut histograms, mut values) = (0, false, 0, 0);
+    let (mut at, mut in_string, mut histograms, mut values, mut containers) = (0, false, 0, 0, 0);
     while at < bytes.len() {
         match (bytes[at], in_string) {
             (b'"', _) => {
@@ -36,6 +38,7 @@ pub(crate) fn harmless(text: String) -> Result<String, String> {
                 unescape_control(&mut bytes[at - 1..]);
             }
             (b',', false) => values += 1,
+            (b'{' | b'[', false) => containers += 1,
             (b'-' | b'0'..=b'9', false) => at = end_of_number(&bytes, at)? - 1,
             (0x7f, _) => bytes[at] = b'?',
             // U+0080 to U+009F.
@@ -48,6 +51,11 @@ pub(crate) fn harmless(text: String) -> Result<String, String> {
     }
     if values > MAX_VALUES {
         return Err(format!("it holds {values} values, and no record has more than {MAX_VALUES}"));
+    }
+    if containers > MAX_CONTAINERS {
+        return Err(format!(
+            "it holds {containers} objects and lists, and no record has more than {MAX_CONTAINERS}"
+        ));
     }
     if histograms > MAX_HISTOGRAMS {
         return Err(format!(
@@ -121,6 +129,14 @@ mod tests {
         let many = |count: usize| harmless(format!("[{}0]", "0,".repeat(count)));
         assert!(many(MAX_VALUES).is_ok());
         assert!(many(MAX_VALUES + 1).unwrap_err().contains("values"));
+    }
+
+    #[test]
+    fn more_objects_than_a_record_has_are_refused() {
+        // Nesting needs no commas, which is what values are counted by.
+        let nested = |count: usize| harmless("{\"a\":".repeat(count));
+        assert!(nested(MAX_CONTAINERS).is_ok());
+        assert!(nested(MAX_CONTAINERS + 1).unwrap_err().contains("objects"));
     }
 
     #[test]

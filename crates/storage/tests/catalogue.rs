@@ -189,7 +189,11 @@ fn each_kind_of_mistake_is_found() {
         ("value = 17.06", "value = 7.06", "an average read seek of 7.5 ms does not go with"),
         ("value = 61.6", "value = 161.6", "the inner tracks are faster"),
         ("usd = 300", "usd = -1", "expected a number from 0.01"),
-        ("name = \"hdd-7200-sas\"", "name = \"HDD 7200\"", "expected small letters, digits and dashes"),
+        (
+            "name = \"hdd-7200-sas\"",
+            "name = \"HDD 7200\"",
+            "a name holds small letters, digits and dashes only",
+        ),
         ("label = \"datasheet\"\nnote", "label = \"proxy\"\nremark", "a proxy needs a `note`"),
         ("[model]", "[modell]", "`model` is missing in a medium"),
         ("year = 2010", "year = 2010 2011", "disk.toml:4"),

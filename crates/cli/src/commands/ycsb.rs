@@ -375,8 +375,13 @@ fn finish(arguments: &YcsbArguments, session: Session, stop: &AtomicBool) -> Res
     // What a stopped load has written is not brought to anything.
     if arguments.phase == YcsbPhase::Load && !stop.load(Ordering::Relaxed) {
         match session.settle(SETTLE_LIMIT, stop) {
-            // The exit code says so; the servers have ended.
-            Err(SessionError::Stopped) => return Ok(()),
+            // The exit code says so too; the servers have ended.
+            Err(SessionError::Stopped) => {
+                output::say(
+                    "note: stopped before the data was written out and compacted: load again before you measure",
+                );
+                return Ok(());
+            }
             settled => settled?,
         }
     }

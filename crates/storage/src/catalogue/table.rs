@@ -126,9 +126,13 @@ impl<'a> TableReader<'a> {
 
     /// `name`, which studies use.
     pub(super) fn name(&mut self) -> Option<String> {
-        let field =
-            self.required("name", "the name that studies use, in small letters, digits and dashes")?;
-        self.read(|findings| field.name(findings))
+        const EXPECTED: &str = "the name that studies use, in small letters, digits and dashes";
+        let name = self.text("name", EXPECTED)?;
+        if !name.value.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        {
+            self.mistake_at(name.span, "a name holds small letters, digits and dashes only");
+        }
+        Some(name.value)
     }
 
     pub(super) fn number(&mut self, key: &'static str, low: f64, high: f64) -> Option<f64> {

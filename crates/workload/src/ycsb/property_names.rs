@@ -229,24 +229,8 @@ pub fn suggestion(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     KNOWN
         .iter()
-        .map(|property| (edit_distance(&lower, property.name), property.name))
+        .map(|property| (strsim::levenshtein(&lower, property.name), property.name))
         .filter(|&(distance, known)| distance <= 1 + known.len() / 6)
         .min()
         .map(|(_, known)| known)
-}
-
-/// Levenshtein's distance in characters.
-fn edit_distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, from) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in right.iter().enumerate() {
-            let substituted = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
 }

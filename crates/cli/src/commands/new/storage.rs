@@ -133,12 +133,14 @@ impl Storage {
 
     /// What stands for it in a study's heading.
     pub(super) fn title(&self) -> String {
-        match &self.source {
+        let title = match &self.source {
             Source::Devices { medium, count: 1, .. } => medium.title.clone(),
             Source::Devices { medium, count, .. } => format!("{count} x {}", medium.title),
             Source::Preset(preset) => preset.title.clone(),
             Source::Path(path) => format!("The storage under {path}"),
-        }
+        };
+        // It becomes a comment: what a title of several lines has in its second would be read as a part of the study.
+        title.replace('\n', " ")
     }
 
     /// Directories that a system gets of it. `apart`: several devices are not striped.
