@@ -13,6 +13,7 @@ pub mod job;
 mod label;
 pub mod machine;
 pub mod measured;
+pub mod metric;
 pub mod network;
 pub mod read;
 pub mod run;
@@ -33,6 +34,7 @@ pub use interval_log::IntervalLog;
 pub use job::{DirectoryUse, JobRecord};
 pub use machine::Machine;
 pub use measured::{Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
+pub use metric::PublishedMetric;
 pub use network::NetworkRecord;
 pub use read::ReadError;
 pub use run::{

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Cell, Scale};
 use crate::machine::Machine;
+use crate::metric::PublishedMetric;
 
 /// One entry of the randomised order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,7 +32,8 @@ pub struct Figure {
     pub threads: Option<u32>,
     /// `throughput_per_s`, `mean_latency_ms`; of a job `duration_s`, or `relative_performance`: the baseline's duration over
     /// this one.
-    pub metric: String,
+    #[schemars(with = "String")]
+    pub metric: PublishedMetric,
     pub value: f64,
     /// `table` or `prose`.
     pub from: String,
@@ -63,7 +65,8 @@ pub struct ClaimCheck {
     /// `write_io_bytes` are the mean
     /// size of what the devices were asked for; `usd_per_performance` and `usd_per_tb` are at the paper's first prices;
     /// `compaction_slowdown` is the mean latency while the system compacts over that while it does not.
-    pub metric: String,
+    #[schemars(with = "String")]
+    pub metric: PublishedMetric,
     pub storage: String,
     pub against: String,
     /// A mix or a job; any when absent.

@@ -1,11 +1,11 @@
 //! What a paper states in words, beside what this run shows and what the paper's own figures say.
 
-use underlay_record::{Cell, Claim, ClaimCheck, Expectation, ReferenceTable};
+use underlay_record::{Cell, Claim, ClaimCheck, Expectation, PublishedMetric, ReferenceTable};
 
 use crate::comparison::{Comparison, Row, storage_records};
 use crate::prices;
 use crate::quantity;
-use crate::reference::{self, Reading, metric_in_words};
+use crate::reference::{self, Reading};
 use crate::statistics::Interval;
 use crate::statistics::ratio::{Difference, Ratio};
 
@@ -164,7 +164,7 @@ fn found(check: &ClaimCheck, table: &ReferenceTable, comparison: &Comparison) ->
     let (Some(storage), Some(against)) = (place(&check.storage), place(&check.against)) else {
         return Vec::new();
     };
-    if check.metric.starts_with("usd_per_") {
+    if matches!(check.metric, PublishedMetric::UsdPerPerformance | PublishedMetric::UsdPerTb) {
         return costs(check, table, comparison, [storage, against]);
     }
     let rows = comparison.rows.iter().filter(|row| concerns(check, row));
@@ -190,7 +190,7 @@ fn found(check: &ClaimCheck, table: &ReferenceTable, comparison: &Comparison) ->
     .collect()
 }
 
-fn ratio_in(row: &Row, metric: &str, [storage, against]: [usize; 2]) -> Option<Ratio> {
+fn ratio_in(row: &Row, metric: &PublishedMetric, [storage, against]: [usize; 2]) -> Option<Ratio> {
     let figure = |index: usize| reference::ours(row.cells.get(index)?.as_ref()?, metric);
     Ratio::of(&figure(storage)?, &figure(against)?)
 }
@@ -229,7 +229,7 @@ fn costs(
     let records = storage_records(comparison);
     let price = |index: usize| lists.first()?.of_storage(records.get(comparison.storages[index])?);
     let (Some(ours), Some(theirs)) = (price(storage), price(against)) else { return Vec::new() };
-    if check.metric == "usd_per_tb" {
+    if check.metric == PublishedMetric::UsdPerTb {
         let ratio = ours.usd_per_tb().zip(theirs.usd_per_tb()).map(|(ours, theirs)| ours / theirs);
         // Prices are exact.
         let exact = |value| Ratio { value, interval: Some(Interval { low: value, high: value }) };
@@ -264,7 +264,7 @@ fn concerns(check: &ClaimCheck, row: &Row) -> bool {
     if check.threads.is_some() && check.threads != threads(cell) {
         return false;
     }
-    if cell.compacts_at().is_some() && check.metric != "compaction_slowdown" {
+    if cell.compacts_at().is_some() && check.metric != PublishedMetric::CompactionSlowdown {
         return false;
     }
     match cell.rate_per_s() {
@@ -370,8 +370,8 @@ fn change(ratio: f64) -> String {
     }
 }
 
-fn plain_metric(metric: &str) -> String {
-    metric_in_words(metric).split(',').next().unwrap_or_default().to_owned()
+fn plain_metric(metric: &PublishedMetric) -> String {
+    metric.in_words().split(',').next().unwrap_or_default().to_owned()
 }
 
 /// Where the figures that the paper prints say otherwise than its words.
@@ -394,7 +394,7 @@ fn contradiction(check: &ClaimCheck, table: &ReferenceTable) -> Option<String> {
         Expectation::More => ratio <= 1.0,
         Expectation::Less => ratio >= 1.0,
     };
-    let unit = metric_in_words(&check.metric);
+    let unit = check.metric.in_words();
     contradicts.then(|| {
         format!(
             "the paper prints {} for {} and {} for {} ({unit})",

@@ -337,7 +337,7 @@ fn cell_export(
             .iter()
             .map(|one| ReferenceExport {
                 paper: table.map_or(String::new(), |table| table.paper.clone()),
-                metric: one.figure.metric.clone(),
+                metric: one.figure.metric.to_string(),
                 from: one.figure.from.clone(),
                 published: one.figure.value,
                 ours: one.ours.map(|estimate| estimate.value),

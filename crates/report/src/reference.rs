@@ -2,7 +2,8 @@
 
 pub mod data;
 
-use underlay_record::{Cell, Figure, ReferenceTable};
+use underlay_record::metric::{RequestKinds, Statistic};
+use underlay_record::{Cell, Figure, PublishedMetric, ReferenceTable};
 
 use crate::activity::{Requests, request_bytes};
 use crate::background::Compactions;
@@ -128,7 +129,7 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
             };
             let ours = estimate(storage);
             let our_ratio = match (&ours, estimate(comparison.baseline_index())) {
-                _ if figure.metric == PERFORMANCE => {
+                _ if figure.metric == PublishedMetric::RelativePerformance => {
                     row.zip(storage).and_then(|(row, storage)| comparison.rows[row].job(storage)?.performance)
                 }
                 (Some(ours), Some(base)) if figure.storage != comparison.baseline => Ratio::of(ours, &base),
@@ -146,9 +147,6 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &Comparison) -> Vec<Bes
 
 /// What a figure that is the mean over the mixes has for its mix.
 pub const ALL_MIXES: &str = "all";
-/// A figure that is a ratio itself: the baseline's duration over this one.
-pub const PERFORMANCE: &str = "relative_performance";
-
 /// The mean of independent estimates, each of which counts as much; none of none.
 fn mean(each: &[Estimate]) -> Option<Estimate> {
     let count = each.len() as f64;
@@ -221,7 +219,7 @@ fn published_ratio(figure: &Figure, table: &ReferenceTable, baseline: &str) -> O
     if figure.storage == baseline {
         return None;
     }
-    if figure.metric == PERFORMANCE {
+    if figure.metric == PublishedMetric::RelativePerformance {
         return Some(figure.value);
     }
     let base = table.figures.iter().find(|other| {
@@ -235,40 +233,41 @@ fn published_ratio(figure: &Figure, table: &ReferenceTable, baseline: &str) -> O
     (base.value > 0.0).then(|| figure.value / base.value)
 }
 
-/// Our figure for a metric, in the metric's unit: `throughput_per_s`, or a latency such as `mean_latency_ms`,
-/// `p99_latency_us`, or of one kind of operation `read_p999_latency_ms`; of a job `duration_s`; of either the mean
-/// `io_bytes` of a device's request; of operations `compaction_slowdown`. None for a metric that the cell doesn't have.
-pub(crate) fn ours(result: &CellResult, metric: &str) -> Option<Estimate> {
-    let requests = match metric {
-        "duration_s" => return result.job().map(|job| job.duration_s),
-        "compaction_slowdown" => return Compactions::of(result)?.slowdown_estimate(),
-        "io_bytes" => Requests::Both,
-        "read_io_bytes" => Requests::Reads,
-        "write_io_bytes" => Requests::Writes,
-        _ => return of_operations(result.figures()?, metric),
+/// Our figure for a metric, in the metric's unit. None for a metric that the cell doesn't have.
+pub(crate) fn ours(result: &CellResult, metric: &PublishedMetric) -> Option<Estimate> {
+    let kinds = match metric {
+        PublishedMetric::Duration => return result.job().map(|job| job.duration_s),
+        PublishedMetric::CompactionSlowdown => return Compactions::of(result)?.slowdown_estimate(),
+        PublishedMetric::Throughput => return Some(result.figures()?.throughput_per_s),
+        PublishedMetric::Latency { operation, statistic, unit } => {
+            return latency(result.figures()?, operation.as_deref(), *statistic, unit.per_us());
+        }
+        PublishedMetric::RequestBytes(RequestKinds::Both) => Requests::Both,
+        PublishedMetric::RequestBytes(RequestKinds::Reads) => Requests::Reads,
+        PublishedMetric::RequestBytes(RequestKinds::Writes) => Requests::Writes,
+        PublishedMetric::RelativePerformance
+        | PublishedMetric::UsdPerPerformance
+        | PublishedMetric::UsdPerTb
+        | PublishedMetric::Other(_) => return None,
     };
-    request_bytes(&result.completed().collect::<Vec<_>>(), requests)
+    request_bytes(&result.completed().collect::<Vec<_>>(), kinds)
 }
 
-fn of_operations(figures: &Figures, metric: &str) -> Option<Estimate> {
-    if metric == "throughput_per_s" {
-        return Some(figures.throughput_per_s);
-    }
-    let (statistic, unit) = metric.split_once("_latency_")?;
-    let factor = match unit {
-        "us" => 1.0,
-        "ms" => 1e-3,
-        "s" => 1e-6,
-        _ => return None,
-    };
-    let estimate = match (statistic, statistic.rsplit_once('_')) {
-        ("mean", _) => figures.mean_us,
-        ("p50" | "median", _) => figures.p50_us,
-        ("p99", _) => figures.p99_us,
-        ("p999", _) => figures.p999_us,
-        (_, Some((operation, "mean"))) => figures.operations.get(operation).map(|one| one.mean_us),
-        (_, Some((operation, "p999"))) => figures.operations.get(operation).and_then(|one| one.p999_us),
-        _ => None,
+/// `factor` turns microseconds into the unit that is asked for.
+fn latency(
+    figures: &Figures,
+    operation: Option<&str>,
+    statistic: Statistic,
+    factor: f64,
+) -> Option<Estimate> {
+    let estimate = match (operation, statistic) {
+        (None, Statistic::Mean) => figures.mean_us,
+        (None, Statistic::P50 | Statistic::Median) => figures.p50_us,
+        (None, Statistic::P99) => figures.p99_us,
+        (None, Statistic::P999) => figures.p999_us,
+        (Some(operation), Statistic::Mean) => figures.operations.get(operation).map(|one| one.mean_us),
+        (Some(operation), Statistic::P999) => figures.operations.get(operation).and_then(|one| one.p999_us),
+        (Some(_), Statistic::P50 | Statistic::Median | Statistic::P99) => None,
     }?;
     Some(Estimate {
         value: estimate.value * factor,
@@ -276,33 +275,6 @@ fn of_operations(figures: &Figures, metric: &str) -> Option<Estimate> {
         degrees_of_freedom: estimate.degrees_of_freedom,
         interval: estimate.interval.map(|one| Interval { low: one.low * factor, high: one.high * factor }),
     })
-}
-
-/// A metric in words: `throughput, ops/s`, `mean latency, ms`, `p99.9 read latency, ms`.
-pub fn metric_in_words(metric: &str) -> String {
-    match metric.split_once("_latency_") {
-        Some((statistic, unit)) => {
-            let (operation, statistic) = match statistic.rsplit_once('_') {
-                Some((operation, statistic)) => (format!("{operation} "), statistic),
-                None => (String::new(), statistic),
-            };
-            let statistic = if statistic == "p999" { "p99.9" } else { statistic };
-            let unit = if unit == "us" { "µs" } else { unit };
-            format!("{statistic} {operation}latency, {unit}")
-        }
-        None if metric == "throughput_per_s" => "throughput, ops/s".to_owned(),
-        None if metric == PERFORMANCE => "performance, times as fast".to_owned(),
-        None if metric == "duration_s" => "job duration, s".to_owned(),
-        None if metric == "io_bytes" => "size of a device's request, bytes".to_owned(),
-        None if metric == "read_io_bytes" => "size of a device's read, bytes".to_owned(),
-        None if metric == "write_io_bytes" => "size of a device's write, bytes".to_owned(),
-        None if metric == "usd_per_performance" => "dollars for performance".to_owned(),
-        None if metric == "compaction_slowdown" => {
-            "mean latency with a compaction to that without".to_owned()
-        }
-        None if metric == "usd_per_tb" => "dollars for capacity".to_owned(),
-        None => metric.replace('_', " "),
-    }
 }
 
 #[cfg(test)]

@@ -464,7 +464,7 @@ pub(crate) fn published_ratio(one: &Beside, ratio: f64) -> String {
 
 /// A figure's metric without its unit, which a ratio does not have.
 fn metric_name(one: &Beside) -> String {
-    reference::metric_in_words(&one.figure.metric).split(',').next().unwrap_or_default().to_owned()
+    one.figure.metric.in_words().split(',').next().unwrap_or_default().to_owned()
 }
 
 /// The metric of all figures, when it is one.

@@ -227,7 +227,7 @@ fn a_published_figure_without_a_cell_is_kept() {
     let mut loaded = fixture::large();
     let table = loaded.run.reference.as_mut().expect("a table");
     (table.figures[0].data, table.figures[0].data_bytes) = (Some("3 PB".to_owned()), Some(3e15));
-    table.figures[1].metric = "p95_latency_ms".to_owned();
+    table.figures[1].metric = "p95_latency_ms".into();
     let comparison = Comparison::of(&loaded);
     let all = beside(loaded.run.reference.as_ref().expect("a table"), &comparison);
     assert_eq!(all.len(), 16);

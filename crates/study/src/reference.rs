@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use underlay_record::{Claim, ClaimCheck, DevicePrice, Expectation, Figure, ReferenceTable};
+use underlay_record::{Claim, ClaimCheck, DevicePrice, Expectation, Figure, PublishedMetric, ReferenceTable};
 use underlay_storage::catalogue;
 
 use underlay_config::units::parse_bytes;
@@ -33,17 +33,6 @@ pub struct Reference {
     pub claims: Vec<Claim>,
     pub prices: Vec<DevicePrice>,
 }
-
-/// What jobs and devices are compared by, besides throughput and latencies.
-const OTHER_METRICS: [&str; 7] = [
-    "duration_s",
-    "io_bytes",
-    "read_io_bytes",
-    "write_io_bytes",
-    "usd_per_performance",
-    "usd_per_tb",
-    "compaction_slowdown",
-];
 
 /// Why a reference file could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -140,7 +129,7 @@ impl Reference {
     pub fn table(&self, departures: Vec<String>, one_of: Option<u32>) -> ReferenceTable {
         let mut figures = self.figures.clone();
         if let Some(machines) = one_of.filter(|machines| *machines > 1) {
-            for figure in figures.iter_mut().filter(|figure| figure.metric == "throughput_per_s") {
+            for figure in figures.iter_mut().filter(|figure| figure.metric == PublishedMetric::Throughput) {
                 figure.value /= f64::from(machines);
                 figure.one_of = Some(machines);
             }
@@ -280,12 +269,15 @@ impl WrittenClaim {
 impl WrittenCheck {
     /// One check for each of its mixes.
     fn read(self) -> Result<Vec<ClaimCheck>, String> {
-        let is_latency =
-            self.metric.split_once("_latency_").is_some_and(|(_, unit)| matches!(unit, "us" | "ms" | "s"));
-        let is_other = OTHER_METRICS.contains(&self.metric.as_str());
-        if self.metric != "throughput_per_s" && !is_latency && !is_other {
-            return Err(format!("'{}' is no metric", self.metric));
-        }
+        let metric = PublishedMetric::from(self.metric);
+        let is_other = match &metric {
+            PublishedMetric::Throughput | PublishedMetric::Latency { .. } => false,
+            // A ratio itself, which can't be held against another storage's.
+            PublishedMetric::Other(_) | PublishedMetric::RelativePerformance => {
+                return Err(format!("'{metric}' is no metric"));
+            }
+            _ => true,
+        };
         let unthrottled = self.unthrottled || is_other;
         if !unthrottled && self.rate_from.is_none() && self.rate_below.is_none() {
             return Err(
@@ -298,7 +290,7 @@ impl WrittenCheck {
             Some(OneOrMany::Many(mixes)) => mixes.into_iter().map(Some).collect(),
         };
         let about = |mix| ClaimCheck {
-            metric: self.metric.clone(),
+            metric: metric.clone(),
             storage: self.storage.clone(),
             against: self.against.clone(),
             mix,
@@ -363,13 +355,14 @@ impl Table {
             storage: self.storage.clone().unwrap_or_default(),
             data: self.data.clone(),
             threads: self.threads,
-            metric: self.metric.clone().unwrap_or_default(),
+            metric: PublishedMetric::Other(String::new()),
             value: 0.0,
             from: self.from.clone(),
             up_to: self.up_to,
             one_of: None,
             data_bytes: None,
         };
+        let mut metric = self.metric.clone().unwrap_or_default();
         let mut values = Vec::new();
         for (column, entry) in self.columns.iter().zip(row) {
             match (column.as_str(), entry) {
@@ -385,17 +378,16 @@ impl Table {
         for (column, value) in values {
             let mut figure = Figure { value, ..about.clone() };
             match self.across {
-                Across::Metric => figure.metric.clone_from(column),
+                Across::Metric => metric.clone_from(column),
                 Across::Data => figure.data = Some(column.clone()),
                 Across::Mix => figure.mix.clone_from(column),
             }
-            for (part, text) in
-                [("mix", &figure.mix), ("storage", &figure.storage), ("metric", &figure.metric)]
-            {
+            for (part, text) in [("mix", &figure.mix), ("storage", &figure.storage), ("metric", &metric)] {
                 if text.is_empty() {
                     return Err(format!("the {part} is not given"));
                 }
             }
+            figure.metric = PublishedMetric::from(metric.as_str());
             let size = figure.data.as_deref().and_then(|data| parse_bytes(data).ok());
             figure.data_bytes = size.map(|bytes| bytes as f64);
             figures.push(figure);
@@ -426,7 +418,7 @@ mod tests {
     fn the_oracle_paper_has_every_printed_figure_once() {
         let figures = &find("oracle-nosql-flash").unwrap().figures;
         let count = |mix: &str, metric: &str| {
-            figures.iter().filter(|figure| figure.mix == mix && figure.metric == metric).count()
+            figures.iter().filter(|figure| figure.mix == mix && figure.metric.to_string() == metric).count()
         };
         for mix in ["a", "b", "c"] {
             // Two storages, two distributions, four sizes.
@@ -439,7 +431,7 @@ mod tests {
             let found: Vec<f64> = figures
                 .iter()
                 .filter(|figure| {
-                    (figure.mix.as_str(), figure.storage.as_str(), figure.metric.as_str())
+                    (figure.mix.as_str(), figure.storage.as_str(), figure.metric.to_string().as_str())
                         == (mix, storage, metric)
                         && figure.distribution.as_deref() == Some(distribution)
                         && figure.data.as_deref() == Some(data)
@@ -518,7 +510,8 @@ mod tests {
     fn a_part_of_the_machines_has_a_part_of_the_throughput() {
         let table = find("accumulo-flash").unwrap().table(Vec::new(), Some(5));
         let of = |metric: &str, storage: &str| {
-            let found = table.figures.iter().find(|one| one.metric == metric && one.storage == storage);
+            let found =
+                table.figures.iter().find(|one| one.metric.to_string() == metric && one.storage == storage);
             found.map(|figure| (figure.value, figure.one_of)).unwrap()
         };
         assert_eq!(of("throughput_per_s", "flash"), (9600.0, Some(5)));

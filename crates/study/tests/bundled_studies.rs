@@ -242,7 +242,11 @@ fn the_accumulo_study_stands_for_one_node_of_five() {
         let study = study("accumulo-flash.toml", short);
         let reference = study.reference.as_ref().unwrap();
         let cells = plan::expand(&study);
-        let published = reference.figures.iter().find(|figure| figure.metric == "throughput_per_s").unwrap();
+        let published = reference
+            .figures
+            .iter()
+            .find(|figure| figure.metric == underlay_record::PublishedMetric::Throughput)
+            .unwrap();
         assert_eq!((published.value, published.one_of), (4759.0 / 5.0, Some(5)));
         let has = |mix: &str, threads: u32| {
             ["hdd", "flash"].iter().all(|storage| {

@@ -1,6 +1,7 @@
 //! Published figures beside ours.
 
 use maud::{Markup, html};
+use underlay_record::PublishedMetric;
 
 use super::charts::{Group, Groups, Mark};
 use super::drawing::Words;
@@ -48,7 +49,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
                 tbody { @for one in &ratios { (ratio_row(page, one)) } }
             } }
         }
-        @let absolute: Vec<&Beside> = figures.iter().filter(|one| one.figure.metric != reference::PERFORMANCE).collect();
+        @let absolute: Vec<&Beside> = figures.iter().filter(|one| one.figure.metric != PublishedMetric::RelativePerformance).collect();
         @if !absolute.is_empty() { details open[absolute.len() <= 24] {
             summary { "Absolute figures, published and ours" }
             div.scroll { table {
@@ -98,7 +99,9 @@ const OURS: usize = 3;
 fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
     let groups: Vec<Group> = ratios
         .iter()
-        .filter(|one| matches!(one.figure.metric.as_str(), "throughput_per_s" | reference::PERFORMANCE))
+        .filter(|one| {
+            matches!(one.figure.metric, PublishedMetric::Throughput | PublishedMetric::RelativePerformance)
+        })
         .filter_map(|one| {
             let (published, ours) = (one.published_ratio?, one.our_ratio?);
             let label = page.row_label(&page.comparison.rows[one.row?]);
@@ -151,7 +154,7 @@ fn names(page: &Page, one: &Beside) -> Markup {
 }
 
 fn ratio_row(page: &Page, one: &Beside) -> Markup {
-    let metric = reference::metric_in_words(&one.figure.metric);
+    let metric = one.figure.metric.in_words();
     html! {
         tr {
             (names(page, one))
@@ -192,7 +195,7 @@ fn absolute_row(page: &Page, one: &Beside) -> Markup {
     html! {
         tr {
             (names(page, one))
-            td.l { (reference::metric_in_words(&one.figure.metric)) }
+            td.l { (one.figure.metric.in_words()) }
             td {
                 (quantity::number(one.figure.value, 3))
                 @if let Some(machines) = one.figure.one_of {
