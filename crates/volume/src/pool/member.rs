@@ -155,7 +155,7 @@ impl Members {
                 is_known: found.is_known,
                 doubt,
                 under_way: AtomicUsize::new(0),
-                // Of what was written before nobody knows.
+                // Nobody knows what was written before this opening and never flushed.
                 written: AtomicBool::new(true),
             }
         };
@@ -281,6 +281,7 @@ impl Members {
         let usable = |unit: &Unit| self.is_read(self.index_of(*unit));
         let load = |unit: &Unit| {
             let member = &self.list[self.index_of(*unit)];
+            // `false` sorts first: one that has not shown its label yet is only the second choice.
             (member.is_unread(), member.under_way.load(Ordering::Relaxed))
         };
         let (unit, other) = match places.second {
@@ -335,6 +336,8 @@ impl Members {
             return self.write_one(places.first, data, fua, done);
         }
         let since = self.turn();
+        // One that is being brought up to date gets every write too, or what was already copied would be old
+        // again.
         let used = |unit: &Unit| self.state_of(*unit) != MemberState::Out;
         let targets: Vec<Unit> = places.units().filter(used).collect();
         if targets.is_empty() {
@@ -373,6 +376,8 @@ impl Members {
             let member = &members.list[index];
             member.under_way.fetch_sub(1, Ordering::Relaxed);
             if !fua || completion.is_err() {
+                // Not when it is submitted: a flush in between would clear it, and need not cover a write
+                // that is unanswered.
                 member.written.store(true, Ordering::Release);
             }
             done(completion);
@@ -405,6 +410,7 @@ impl Members {
                 gather.arrive(index, Err(owing(index)));
                 continue;
             }
+            // Cleared before the flush is submitted: what is answered from here on counts for the next one.
             if !self.list[index].written.swap(false, Ordering::AcqRel) {
                 gather.arrive(index, Ok(()));
                 continue;
