@@ -93,7 +93,7 @@ pub enum Reply {
     Failed { kind: FailureKind, problem: String },
 }
 
-/// Whose turn it is.
+/// What has to change: the command, or the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
