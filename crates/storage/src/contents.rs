@@ -22,7 +22,7 @@ const END_BYTES: u64 = 2 << 20;
 const PIECE_BYTES: u64 = 256 << 10;
 /// On Debian these are outside the search path of users other than root.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/wipefs", "/sbin/wipefs", "wipefs"];
-/// A message names no more than these.
+/// A message names at most this many.
 const MAX_NAMES: usize = 6;
 
 /// What was found at the ends of a device that is not blank.

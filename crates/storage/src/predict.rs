@@ -193,7 +193,7 @@ fn disk(medium: &Medium, seed: u64) -> Option<HddModel> {
     }
 }
 
-/// How long a sync takes after each of so many random writes.
+/// How long a sync takes after each of this many random writes.
 fn flushes(model: &mut dyn MediumModel, block_bytes: u32, count: u64, seed: u64) -> Histogram {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let length_bytes = u64::from(block_bytes);

@@ -15,7 +15,7 @@ use crate::catalogue::{Curve, PmemParameters};
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
 use crate::time::Time;
 
-/// Beyond so many copies the curves are as flat as they will be.
+/// From this many copies on, the curves are as flat as they will be.
 const MAX_COPIES: usize = 256;
 
 /// Persistent memory in virtual time.

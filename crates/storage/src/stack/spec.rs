@@ -148,7 +148,7 @@ impl RemoteSpec {
 pub struct VolumeSpec {
     pub name: String,
     pub root: Node,
-    /// The volume is shown as so many directories, `dir-0` and on, if more than one.
+    /// As how many directories the volume is shown, `dir-0` and on, if more than one.
     #[serde(default = "one")]
     pub directories: u32,
 }

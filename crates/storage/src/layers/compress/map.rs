@@ -113,7 +113,7 @@ impl Map {
         bytes
     }
 
-    /// The longest snapshot for so many chunks on so many units.
+    /// The longest snapshot for this many chunks on this many units.
     pub(super) fn snapshot_bytes(chunks: u64, units: u64) -> u64 {
         ENTRY_BYTES * chunks.min(units) + RUN_BYTES * units
     }

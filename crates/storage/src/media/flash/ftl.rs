@@ -185,7 +185,7 @@ impl Ftl {
         collected
     }
 
-    /// The host needs a unit's content no more.
+    /// The host no longer needs a unit's content.
     pub fn discard(&mut self, unit: u32) {
         let slot = std::mem::replace(&mut self.place[unit as usize], NONE);
         if slot != NONE {

@@ -20,7 +20,7 @@ const MAX_UNITS: u64 = 1 << 20;
 /// More blocks say no more about write amplification, fewer say less.
 const FEWEST_BLOCKS: f64 = 64.0;
 const MAX_BLOCKS: f64 = 2048.0;
-/// Of a small device, lest blocks be without any mixture of valid and stale.
+/// Of a small device, so that its blocks still have a mixture of valid and stale.
 const FEWEST_BLOCK_UNITS: u64 = 8;
 
 #[derive(Clone, Debug)]
