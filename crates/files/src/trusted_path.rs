@@ -1,4 +1,4 @@
-//! The way to a folder: whoever may write somewhere on it can put another folder in its place.
+//! The way to a folder: others who can write to a folder on it can put another one in its place.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

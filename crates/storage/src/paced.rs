@@ -278,7 +278,7 @@ impl Paced {
         self.core.pass_through(request, Ok(Vec::new()), self.core.clock.now(), done);
     }
 
-    /// Answers everything under way with `error`. The model finishes it all the same, unheard.
+    /// Answers everything under way with `error`. The model still finishes it, unheard.
     pub(crate) fn fail_under_way(&self, error: &DeviceError) {
         let mut answers = Answers::new();
         {
@@ -300,7 +300,7 @@ impl Paced {
         self.core.answer(answers);
     }
 
-    /// Has the model look at the time, and whoever waits for it at the model: something about it has changed.
+    /// Makes the model look at the time, and the pacer at the model: something about it has changed.
     pub(crate) fn nudge(&self) {
         self.core.run(self.core.clock.now());
         self.core.wake_pacer();

@@ -228,8 +228,8 @@ fn flushes(model: &mut dyn MediumModel, block_bytes: u32, count: u64, seed: u64)
 /// More requests than any volume's credits last for.
 const BURST_REQUESTS: u64 = 30_000_000;
 
-/// When the rate of a load falls to the middle between what it begins with and what it comes to; `None` when it
-/// begins with no more.
+/// When the rate of a load falls halfway from what it begins with to what it comes to; `None` when it does
+/// not begin any higher.
 fn burst_duration_s(model: &mut dyn MediumModel, load: &ClosedLoop, steady_iops: f64) -> Option<f64> {
     const WINDOW: u64 = 2_000;
     let blocks = (model.capacity_bytes() / load.block_bytes).max(1);

@@ -172,7 +172,7 @@ struct Shared {
     under_way: usize,
     /// A failure was caused, so that errors are no surprise.
     failures: bool,
-    /// The process is dead: what it would have said counts no more.
+    /// The process is dead: what it would have said no longer counts.
     ended: bool,
     problems: Vec<String>,
 }

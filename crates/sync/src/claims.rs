@@ -197,7 +197,7 @@ where
             let wish = &self.waiting[at].0;
             let mut granted = self.granted.iter().map(|(_, wish)| wish);
             let mut ahead = self.waiting.iter().take(at).map(|(wish, _)| wish);
-            // Whoever doesn't touch what was freed waits for something else.
+            // A claim that doesn't touch what was freed waits for something else.
             let has_to_wait = !freed.excludes(wish)
                 || granted.any(|other| other.excludes(wish))
                 || ahead.any(|other| other.excludes(wish));

@@ -80,7 +80,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         MutexGuard { mutex, inner: Some(inner) }
     }
 
-    /// Unlocks, and tells whoever waits for that in a simulation.
+    /// Unlocks, and wakes those that wait for that in a simulation.
     pub(crate) fn release(mutex: &'a Mutex<T>, inner: sync::MutexGuard<'a, T>) {
         drop(MutexGuard::from_parts(mutex, inner));
     }

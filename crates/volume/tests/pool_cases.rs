@@ -267,7 +267,7 @@ fn what_flushes_could_not_take_along_is_there_after_a_kill() {
     assert_consistent(&pool);
 }
 
-/// Whoever writes and never flushes: what is noted stays short all the same.
+/// A program writes and never flushes, and still the notes stay short.
 #[test]
 fn notes_that_are_long_are_followed_by_a_flush() {
     let host = TempDir::new().unwrap();

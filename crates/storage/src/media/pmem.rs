@@ -25,7 +25,7 @@ pub struct PmemModel {
     command_ns: u64,
     read_latency: Quantiles,
     write_latency: Quantiles,
-    /// Bytes a nanosecond of one copy among so many, from one on.
+    /// Bytes a nanosecond of one copy, by how many are under way, from one on.
     read_rates: Vec<f64>,
     write_rates: Vec<f64>,
     copy_mb_s: f64,

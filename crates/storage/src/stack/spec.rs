@@ -198,7 +198,7 @@ pub enum Node {
         #[serde(default = "cache_dirty_percent")]
         dirty_percent: u32,
     },
-    /// A way to the member with so much bandwidth each way.
+    /// A link to the member, with this bandwidth each way.
     Link {
         bandwidth_mb_s: f64,
         /// The way there alone.

@@ -196,7 +196,7 @@ impl Core {
 struct Durable<'a> {
     core: &'a Core,
     results: &'a [Result<(), DeviceError>],
-    /// As the journal hears of them by this flush: who is left out later does not count as out.
+    /// As the journal hears of them by this flush: a member that is left out later does not count as out.
     states: &'a [MemberState],
 }
 

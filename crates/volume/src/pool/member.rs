@@ -214,7 +214,8 @@ impl Members {
         }
     }
 
-    /// Leaves a member out: its copies of mirrored data are not used any more. One at a time; false if another one is out,
+    /// Leaves a member out: its copies of mirrored data are no longer used. One at a time; false if another
+    /// one is out,
     /// or has not answered since the opening, or if it can't be noted: a killed process must not take the member's old copies
     /// for good when it comes back.
     pub(super) fn leave_out(&self, index: usize) -> bool {
@@ -233,7 +234,7 @@ impl Members {
         true
     }
 
-    /// The state first: whoever knows the new turn must see it.
+    /// The state first: a thread that sees the new turn must see it as well.
     fn set(&self, index: usize, state: MemberState) {
         let member = &self.list[index];
         let number = STATES.iter().position(|known| *known == state).unwrap_or_default();
@@ -258,7 +259,8 @@ impl Members {
         true
     }
 
-    /// Whether someone was left out or taken in that the journal has yet to hear of, and the states that it hears of now.
+    /// Whether a member was left out or taken in of which the journal has yet to hear, and the states that it
+    /// hears of now.
     pub(super) fn take_changed(&self) -> (bool, Vec<MemberState>) {
         // Not between a note and the change that it is about: the flush is to know of it.
         let _changes = self.changes.lock();
@@ -306,7 +308,7 @@ impl Members {
             if error == DeviceError::Gone {
                 members.leave_out(members.index_of(unit));
             }
-            // If the other one had to be left out meanwhile, there is nobody left who has it.
+            // If the other one was left out meanwhile, no member has it.
             if members.is_read(members.index_of(other)) {
                 members.read_one(other, vec![0; length], done);
             } else {

@@ -71,7 +71,8 @@ impl OpenPool {
 
     fn open_or_make(file: &PoolFile, format: bool) -> Result<OpenPool, ServerError> {
         let directory = &file.directory;
-        // Before anything is written to it: whoever could write there could have the server believe anything about the pool.
+        // Before anything is written to it: others who can write there could make the server believe anything
+        // about the pool.
         let folder = Folder::make(directory, underlay_files::Access::Private)
             .map_err(|error| directory_error(directory, error))?;
         let lock = Lock::take(&folder).map_err(|error| match error {

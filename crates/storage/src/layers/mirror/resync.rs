@@ -182,7 +182,7 @@ impl Inner {
         });
     }
 
-    /// Copies a range to a member, piece by piece, from whoever has it; `then` says whether that went well.
+    /// Copies a range to a member, piece by piece, from one that has it; `then` says whether that went well.
     fn copy(self: &Arc<Self>, to: usize, mut range: Range<u64>, then: impl FnOnce(bool) + Send + 'static) {
         let inner = Arc::clone(self);
         let mut then = Some(then);

@@ -118,6 +118,7 @@ impl WriteCache {
     }
 
     fn overlapping(&self, first_byte: u64, end_byte: u64) -> impl Iterator<Item = Extent> + '_ {
+        // Extents don't overlap, so at most one that begins before the range reaches into it.
         let before =
             self.by_byte.range(..first_byte).next_back().filter(move |(_, e)| e.end_byte > first_byte);
         before.into_iter().chain(self.by_byte.range(first_byte..end_byte)).map(|(_, extent)| *extent)
