@@ -131,7 +131,7 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
         seed,
     };
     let fresh = || medium.model(medium.capacity_bytes(), seed, InitialState::Fresh);
-    // What a volume keeps up when its credits are spent, and what a burst lets it do, are figures of their own.
+    // What a volume keeps up when its credits are spent, and what a burst lets it do, are separate figures.
     // Flash is filled at random before its random writes are measured, and not before sequential ones.
     let initial = match (medium.kind, published.figure) {
         (MediumKind::Cloud, _) | (MediumKind::Flash | MediumKind::Network, Figure::RandomWriteIops) => {

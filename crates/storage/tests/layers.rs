@@ -119,7 +119,7 @@ enum Step {
     },
     Discard(usize, usize),
     Flush,
-    /// So many requests happen, each on any device.
+    /// This many requests happen, each on any device.
     Run(u8),
     Fail,
     PowerCut,

@@ -274,7 +274,7 @@ fn what_a_pool_does_not_do_it_refuses() {
     assert!(refused(vec![device(&tiny)]).contains("use larger devices"));
 }
 
-/// Many threads at once, on volumes of every kind, with a snapshot taken in the middle: each thread has blocks of its own
+/// Many threads at once, on volumes of every kind, with a snapshot taken in the middle: each thread has its own blocks
 /// and must find in them what it wrote last.
 /// The journal's place is taken when the pool is made, for the longest map that it may get.
 #[test]
@@ -353,7 +353,7 @@ fn threads_do_not_disturb_each_other() {
     pool.close().unwrap();
 }
 
-/// The map has a length of its own: when it is full, the pool says so, and its journal still takes everything in.
+/// The map has its own limit: when it is full, the pool says so, and its journal still takes everything in.
 #[test]
 fn a_full_map_refuses_snapshots_and_chunks_and_nothing_else() {
     let devices = devices(2, 100);

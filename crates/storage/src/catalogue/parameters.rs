@@ -72,7 +72,7 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// `numbers` and `properties` must be there. What is in `others` has a type of its own, and may be left out
+/// `numbers` and `properties` must be there. What is in `others` has its own type, and may be left out
 /// where that is an `Option`.
 macro_rules! parameters {
     (

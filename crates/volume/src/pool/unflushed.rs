@@ -265,7 +265,7 @@ impl Unflushed {
         }
     }
 
-    /// Whether so much is noted that a flush is due. Says so once for each such amount.
+    /// Whether enough is noted that a flush is due. Says so once for each such amount.
     pub fn is_long(&self) -> bool {
         let long_bytes = self.long_bytes.load(Ordering::Relaxed);
         if self.current_bytes.load(Ordering::Relaxed) < long_bytes || !self.keeps.load(Ordering::Relaxed) {

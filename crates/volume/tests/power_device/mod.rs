@@ -28,7 +28,7 @@ impl Pick {
 
 /// What the devices of a test have in common.
 pub(crate) struct Supply {
-    /// So many requests happen before the power fails.
+    /// This many requests happen before the power fails.
     left: AtomicI64,
     queued: AtomicBool,
     queue: Mutex<Vec<Queued>>,
