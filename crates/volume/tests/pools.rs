@@ -274,8 +274,6 @@ fn what_a_pool_does_not_do_it_refuses() {
     assert!(refused(vec![device(&tiny)]).contains("use larger devices"));
 }
 
-/// Many threads at once, on volumes of every kind, with a snapshot taken in the middle: each thread has its own blocks
-/// and must find in them what it wrote last.
 /// The journal's place is taken when the pool is made, for the longest map that it may get.
 #[test]
 fn a_pool_tells_what_its_journal_takes() {
@@ -291,6 +289,8 @@ fn a_pool_tells_what_its_journal_takes() {
     assert!(!open(&devices).is_new());
 }
 
+/// Many threads at once, on volumes of every kind, with a snapshot taken in the middle: each thread has its own blocks
+/// and must find in them what it wrote last.
 #[test]
 fn threads_do_not_disturb_each_other() {
     let devices = devices(3, 40);
