@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 
 use crate::listen;
 
-/// Connections served at once. One that comes beyond is closed.
+/// Connections served at once; further ones are closed.
 const MAX_CONNECTIONS: usize = 16;
 /// A reply may carry histograms and a series for each device; more than this is no reply.
 const MAX_REPLY_BYTES: u64 = 256 << 20;
 
-/// What a line is answered by.
+/// The answer to a line.
 pub struct Answer<R> {
     pub reply: R,
     /// What is to happen once the reply has been sent.
@@ -42,9 +42,9 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Makes the socket, for this user alone, and answers every line on it by `answer`, on threads of its own. A line is passed
-    /// with its newline. One of more than `max_line_bytes` is passed cut short, one byte longer than allowed, and ends the
-    /// connection after its reply.
+    /// Creates the socket, for this user alone, and answers every line on it by `answer`, on its own threads.
+    /// A line is passed with its newline. A line longer than `max_line_bytes` is passed truncated, one byte
+    /// longer than allowed, and ends the connection after its reply.
     ///
     /// # Errors
     /// When something is there already, or neither the socket nor the thread can be had.
@@ -65,11 +65,12 @@ impl ControlSocket {
                 let Some(served) = Served::begin(&connections) else { continue };
                 let answer = Arc::clone(&answer);
                 let serve = move || {
-                    // A peer that went away is no concern of what is commanded.
+                    // An error here means that the peer hung up, which changes nothing about what it
+                    // commanded.
                     let _ = serve(stream, max_line_bytes, &*answer);
                     drop(served);
                 };
-                // Where no thread can be had the peer learns of it by the end of its connection.
+                // Without a thread the stream is dropped, and the peer sees its connection end.
                 let _ = Builder::new().name("control".into()).spawn(serve);
             }
         };
@@ -102,6 +103,7 @@ struct Served(Arc<AtomicUsize>);
 impl Served {
     /// Nothing where there are too many.
     fn begin(connections: &Arc<AtomicUsize>) -> Option<Served> {
+        // Made first: where the limit is reached it is dropped at once, which takes the count back.
         let served = Served(Arc::clone(connections));
         (connections.fetch_add(1, Ordering::SeqCst) < MAX_CONNECTIONS).then_some(served)
     }

@@ -1,5 +1,5 @@
 //! Folders in a temporary directory that are gone soon, and of which no journal is kept. A process that is killed in that
-//! moment leaves one behind, whose name tells of which process it was.
+//! moment leaves one behind, whose name says which process made it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +13,7 @@ const PURPOSE: &str = "underlay-fleeting";
 /// What every user of the host reaches, whatever `TMPDIR` says.
 pub const SHARED: &str = "/tmp";
 
-/// One that nobody else can look into or has put anything into. Whoever makes it removes it.
+/// One that nobody else can look into or has put anything into. The caller removes it.
 ///
 /// # Errors
 /// When it can't be made.

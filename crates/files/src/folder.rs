@@ -15,7 +15,7 @@ use crate::{Access, plain_file, write};
 
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A name that nobody knows before: whoever may write in the folder can't have put something there.
+/// A name that nobody can guess: whoever may write in the folder can't have put something there.
 pub fn unique_name(purpose: &str) -> String {
     use std::hash::{BuildHasher as _, RandomState};
     // Its keys are from the kernel's random numbers.
@@ -98,6 +98,7 @@ impl Folder {
 
     fn make_in(above: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::Result<Folder> {
         mkdirat(above, name, access.of_folder())?;
+        // `mkdirat` returns no descriptor, so `of` checks what the name leads to by now.
         let descriptor = openat(above, name, OPEN, Mode::empty())?;
         if access == Access::Private {
             // A umask can take away what we need ourselves.
@@ -107,7 +108,7 @@ impl Folder {
     }
 
     fn of(descriptor: OwnedFd, user: &User) -> io::Result<Folder> {
-        // A folder that was only passed through can't be synced.
+        // Opened again, since `fsync` refuses a descriptor that was opened with `O_PATH`.
         let descriptor = openat(&descriptor, ".", OPEN, Mode::empty())?;
         let path = place_of(&descriptor)?;
         let found = fstat(&descriptor)?;
@@ -160,6 +161,7 @@ impl Folder {
             access,
             |mut file| file.write_all(content),
         )?;
+        // The rename is durable only once the folder is.
         rustix::fs::fsync(&self.descriptor).map_err(io::Error::from)
     }
 
@@ -173,7 +175,7 @@ impl Folder {
         crate::read::text(file, most_bytes)
     }
 
-    /// Takes away what processes that were killed had not written to the end. Nobody else may be writing here.
+    /// Removes the unfinished files of killed processes. Nobody else may be writing here.
     ///
     /// # Errors
     /// When the folder can't be read, or a file not be removed.
@@ -190,7 +192,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Takes the file of this name away; what is not there needs no removal.
+    /// Removes the file of this name; it is no error when there is none.
     ///
     /// # Errors
     /// When it is there and can't be removed.

@@ -25,6 +25,7 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
 }
 
 fn parse_mount(line: &[u8]) -> Option<Mount> {
+    // ID PARENT MAJOR:MINOR ROOT MOUNT-POINT OPTIONS [TAG...] - TYPE SOURCE SUPER-OPTIONS
     let mut fields = line.split(|byte| *byte == b' ');
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
     let mount_point = unescape(fields.nth(1)?);

@@ -25,6 +25,7 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 pub(crate) fn open_in(folder: BorrowedFd<'_>, path: &Path) -> io::Result<Option<File>> {
+    // Without `NONBLOCK`, opening a FIFO would wait for somebody to write to it.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(folder, path, flags, Mode::empty()) {
         Ok(file) => File::from(file),

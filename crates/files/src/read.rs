@@ -34,6 +34,7 @@ pub(crate) fn text(file: File, most_bytes: u64) -> io::Result<String> {
 
 pub(crate) fn bytes(file: File, most_bytes: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
+    // One byte more than allowed tells content that is too long from content that just fits.
     file.take(most_bytes.saturating_add(1)).read_to_end(&mut content)?;
     check_length(content.len() as u64, most_bytes)?;
     Ok(content)

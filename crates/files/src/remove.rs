@@ -1,4 +1,4 @@
-//! Taking away what a path named when it was made: where a link has come into the way since, it is somebody else's.
+//! Removing what we made, by its path: where a link has appeared on the way since, it is somebody else's.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,7 +16,7 @@ use crate::trusted_path::{User, in_proc, open_straight};
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (above, name) = above(path)?;
     check_ours(&above, name)?;
-    // By descriptors from here on, which std keeps to below as well.
+    // By descriptor from here on; `std` uses descriptors below this folder as well.
     std::fs::remove_dir_all(in_proc(&above).join(name))
 }
 

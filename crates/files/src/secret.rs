@@ -1,4 +1,4 @@
-//! Files with a secret in them: one that others can read is none any more.
+//! Files with a secret in them: once others can read one, it is no secret.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -39,11 +39,11 @@ fn exposure(file: &File) -> io::Result<Option<String>> {
     if !mode.intersects(Mode::RWXG) {
         return Ok(None);
     }
-    // Then the bits of the group are the most that anybody has whom the list names.
+    // With an access control list the group's bits are its mask: the most that anyone whom it names can have.
     if has_access_list(file) {
         return Ok(Some("is open to those whom its access control list names".to_owned()));
     }
-    // A group of the owner's number is the owner's alone.
+    // A group with the owner's number has only the owner in it, as most distributions make users.
     Ok((found.st_gid != found.st_uid).then(|| format!("is open to group {}", found.st_gid)))
 }
 

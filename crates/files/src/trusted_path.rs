@@ -1,4 +1,4 @@
-//! The way to a folder: whoever may write somewhere on it can put another folder in its place.
+//! The way to a folder: others who can write to a folder on it can put another one in its place.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -15,16 +15,17 @@ const MAX_LINKS: usize = 40;
 /// Whoever called `sudo` may become root anyway.
 const SUDO_USER: &str = "SUDO_UID";
 
-/// What to open a folder by that is only passed through.
+/// Flags to open a folder that is only passed through: `PATH` needs no permission to read it.
 pub(crate) const PASSING: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Refuses a way through the folder `path`, which is there, on which somebody else can put other things in the place of ours. Root is
-/// asked for more than others: every folder belongs to root, or to who called `sudo`, and nobody else writes to it, unless
-/// it has the sticky bit. For everybody, a link on the way is nobody else's.
+/// Refuses the folder `path`, which is there, when somebody else could replace something on the way to it.
+/// For root the rules are stricter: every folder belongs to root, or to the caller of `sudo`, and nobody else
+/// can write to it, unless it has the sticky bit. For everyone, a link in a folder that others can write to
+/// must be the user's own or root's.
 ///
 /// # Errors
-/// When it is so, or the way can't be gone.
+/// When that is so, or the path can't be walked.
 pub fn check_trusted_path(path: &Path) -> io::Result<()> {
     let user = User::of_this_process();
     let descriptor = open_trusted_path(path, &user)?;
@@ -77,7 +78,8 @@ impl User {
         if !mode.contains(Mode::WGRP) || self.number != 0 {
             return None;
         }
-        // Then the bits of the group are the most that anybody has whom the list names.
+        // With an access control list the group's bits are its mask: the most that anyone whom it names can
+        // have.
         if has_access_list(descriptor) {
             return Some("can be written to by those whom its access control list names".to_owned());
         }
@@ -154,11 +156,11 @@ pub(crate) fn open_straight(path: &Path) -> io::Result<OwnedFd> {
 
 /// POSIX access control lists (acl(5)); a file system that has none says so.
 pub(crate) fn has_access_list(folder: impl AsFd) -> bool {
-    // By its path, since what was found by its path alone can't be asked.
+    // Through /proc, since `fgetxattr` refuses a descriptor that was opened with `O_PATH`.
     match rustix::fs::getxattr_query(in_proc(folder), "system.posix_acl_access") {
         Ok(length) => length > 0,
         Err(Errno::NODATA | Errno::NOTSUP) => false,
-        // Nobody knows who may write to it.
+        // Unknown counts as open to others.
         Err(_) => true,
     }
 }

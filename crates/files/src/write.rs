@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::Access;
 use crate::trusted_path::User;
 
-/// How the name ends of what is not whole yet.
+/// The extension of a file that is not complete yet.
 pub(crate) const PART: &str = "part";
 
 /// What stands where a file is to be.
@@ -46,8 +46,10 @@ pub fn replace_with<T, E: From<io::Error>>(
 pub fn replace(path: &Path, access: Access, content: &[u8]) -> io::Result<()> {
     let (folder, name) = folder_and_name(path)?;
     let mut part = name.to_owned();
+    // A fixed name, as there is one writer: what a crash leaves is removed by the next call.
     part.push(format!(".{PART}"));
     replace_in(folder.as_fd(), name, &part, access, |mut file| file.write_all(content))?;
+    // The rename is durable only once the folder is. Opened again, since `fsync` refuses `O_PATH`.
     fsync(openat(&folder, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?).map_err(io::Error::from)
 }
 
@@ -149,15 +151,19 @@ pub(crate) fn replace_in<T, E: From<io::Error>>(
     write: impl FnOnce(File) -> Result<T, E>,
 ) -> Result<T, E> {
     check_there(folder, name)?;
-    // What a crash has left, or another process is writing, which learns of it. Made anew, so that it is nobody's link to somewhere.
+    // Left by a crash, or being written by another process, which then finds out from `check_is_there`.
+    // Created anew with `EXCL`, so that it can't be a link that someone planted.
     unlink(folder, part)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(folder, part, flags, access.of_file()).map_err(io::Error::from)?;
     let written = (|| {
         if access == Access::Private {
+            // A umask can take away what we need ourselves.
             fchmod(&file, access.of_file()).map_err(io::Error::from)?;
         }
         let answer = write(File::from(file.try_clone()?))?;
+        // Before the rename: a crash after it must not leave the name with content that never reached the
+        // disk.
         fsync(&file).map_err(io::Error::from)?;
         // Someone may have put something there meanwhile.
         check_there(folder, name)?;

@@ -45,6 +45,7 @@ pub struct VirtualClock {
 
 impl VirtualClock {
     pub fn advance_to(&self, instant: Time) {
+        // Never back, in whatever order threads get here.
         self.now_ns.fetch_max(instant.as_ns(), Ordering::SeqCst);
     }
 }

@@ -22,7 +22,7 @@ const END_BYTES: u64 = 2 << 20;
 const PIECE_BYTES: u64 = 256 << 10;
 /// On Debian these are outside the search path of users other than root.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/wipefs", "/sbin/wipefs", "wipefs"];
-/// A message names no more than these.
+/// A message names at most this many.
 const MAX_NAMES: usize = 6;
 
 /// What was found at the ends of a device that is not blank.
@@ -54,7 +54,7 @@ pub fn of_file(file: &File, length_bytes: u64) -> io::Result<Option<Contents>> {
     })
 }
 
-/// Both ends read as zeros afterwards: whoever looks for signatures later finds none of what was there.
+/// Both ends read as zeros afterwards, so that nobody finds signatures there of what was there before.
 ///
 /// # Errors
 /// When it can't be written.
@@ -137,6 +137,7 @@ impl Contents {
 
     fn sparse_copy(&self) -> io::Result<File> {
         let file = File::from(rustix::fs::memfd_create("contents", MemfdFlags::CLOEXEC)?);
+        // As long as the device: some signatures are looked for at a distance from its end.
         file.set_len(self.capacity_bytes)?;
         for (offset_bytes, piece) in &self.pieces {
             file.write_all_at(piece, *offset_bytes)?;
@@ -164,7 +165,7 @@ fn ask_wipefs(copy: &File) -> io::Result<Vec<String>> {
     }
     let printed: Printed = serde_json::from_slice(&output.stdout)?;
     let names: BTreeSet<String> = printed.signatures.into_iter().filter_map(|found| found.kind).collect();
-    // It copies names out of its own tables, but whoever reads them has a terminal.
+    // Its names come from its own tables, but they end up on a terminal: nothing unprintable gets through.
     Ok(names.into_iter().filter(|name| name.chars().all(|letter| letter.is_ascii_graphic())).collect())
 }
 

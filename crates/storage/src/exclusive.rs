@@ -71,6 +71,7 @@ fn backing_inode(node: &File) -> Option<(u64, u64)> {
     let mut info = [0u64; LOOP_INFO_WORDS];
     // SAFETY: the kernel writes a `loop_info64`, which is as long as the buffer.
     let result = unsafe { libc::ioctl(node.as_raw_fd(), LOOP_GET_STATUS64, info.as_mut_ptr()) };
+    // `lo_device` and `lo_inode` are its first two fields.
     (result == 0).then_some((info[0], info[1]))
 }
 

@@ -10,7 +10,7 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
-/// For who syncs by a call that blocks.
+/// For callers whose sync blocks.
 #[derive(Debug, Default)]
 pub struct SyncLatch {
     failure: Mutex<Option<DeviceError>>,
@@ -82,7 +82,7 @@ impl<D: BlockDevice + 'static> BlockDevice for BelievableSync<D> {
     }
 }
 
-/// A flush of its own, or a share in the next one while one is under way.
+/// Begins a flush, or joins the next one while one is under way.
 fn flush<D: BlockDevice + 'static>(device: &Arc<D>, state: &Arc<Mutex<State>>, done: Done) {
     let mut held = state.lock();
     if let Some(refused) = held.failure.as_ref().map(again) {
@@ -101,6 +101,7 @@ fn start<D: BlockDevice + 'static>(
     mut held: MutexGuard<'_, State>,
 ) {
     held.is_under_way = true;
+    // Those that come later wait for the next one: this one need not cover what they wrote.
     let answered = std::mem::take(&mut held.waiting);
     drop(held);
     let (own_device, own_state) = (Arc::clone(device), Arc::clone(state));
@@ -120,7 +121,7 @@ fn start<D: BlockDevice + 'static>(
         } else {
             start(&own_device, &own_state, held);
         }
-        // Whoever hears of it may drop the device and open it again, which must not be held here still.
+        // Whoever hears of it may drop the device and open it again, so this must not hold it any longer.
         drop(own_device);
         for done in answered {
             done(outcome.clone().map(|()| Vec::new()));

@@ -65,8 +65,8 @@ pub enum Fault {
     /// The pool that a thin device takes its space from is empty: a write to a block that holds nothing finds no
     /// space. What is there can be read, written over and discarded.
     Full,
-    /// The device lies: it answers flushes, and writes that must not rest in its buffer, and leaves everything in the
-    /// buffer all the same. It shows at the next power cut.
+    /// The device lies: it answers flushes, and writes that must not rest in its buffer, but leaves
+    /// everything in the buffer. It shows at the next power cut.
     IgnoreFlushes,
 }
 

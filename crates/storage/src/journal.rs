@@ -194,6 +194,7 @@ impl Journal {
             });
         }
         let generation = |area: u64| valid(&headers[area as usize]).map_or(0, |header| header.generation);
+        // The later generation is in force: a checkpoint writes its header last.
         let active = u64::from(generation(1) > generation(0));
         let HeaderBlock::Valid(header) = headers[active as usize] else {
             unreachable!("both headers are valid");
@@ -224,6 +225,8 @@ impl Journal {
     /// `log_bytes`, for what is committed between two checkpoints.
     pub fn range_bytes(snapshot_bytes: u64, log_bytes: u64) -> u64 {
         let log_bytes = log_bytes.max(snapshot_bytes / 2);
+        // Two areas, each with a header block, a snapshot, the log, and the block that a checkpoint wants
+        // free for its first batch.
         2 * (2 * BLOCK_BYTES + format::whole_blocks(snapshot_bytes) + format::whole_blocks(log_bytes))
     }
 
@@ -393,6 +396,7 @@ impl Inner {
             state.busy = work.is_some();
             (ready, work)
         };
+        // Outside the lock: `done` may append and commit.
         for waiter in ready {
             (waiter.done)(Ok(()));
         }
@@ -441,7 +445,7 @@ impl Inner {
         self.device.submit(Request::Write { offset_bytes, data, fua }, Box::new(written));
     }
 
-    /// Everyone who waits learns of it; the next commit tries again.
+    /// Tells everyone who waits; the next commit tries again.
     fn fail(self: &Arc<Self>, error: &DeviceError) {
         let waiters = {
             let mut state = self.lock();
@@ -478,6 +482,7 @@ impl State {
             }
             (records, payload_bytes) = (records + 1, longer);
         }
+        // Not even one record fits: the area is full.
         if records == 0 {
             return Some(Work::Checkpoint);
         }

@@ -43,7 +43,7 @@ pub struct PathCost {
 }
 
 impl PathCost {
-    /// The same by a clock that runs so much slower.
+    /// The same by a clock that runs slower by this factor.
     pub fn slowed(self, dilation: f64) -> PathCost {
         PathCost { fixed_us: self.fixed_us / dilation, mib_us: self.mib_us / dilation }
     }
@@ -278,13 +278,14 @@ impl Paced {
         self.core.pass_through(request, Ok(Vec::new()), self.core.clock.now(), done);
     }
 
-    /// Answers everything under way with `error`. The model finishes it all the same, unheard.
+    /// Answers everything under way with `error`. The model still finishes it, unheard.
     pub(crate) fn fail_under_way(&self, error: &DeviceError) {
         let mut answers = Answers::new();
         {
             let mut state = self.core.lock();
             let now = self.core.clock.now();
             let mut ids: Vec<RequestId> = state.in_flight.keys().copied().collect();
+            // In the order of submission: a hash map's own order differs from run to run.
             ids.sort();
             for id in ids {
                 let done = state.in_flight.get_mut(&id).and_then(|in_flight| in_flight.done.take());
@@ -299,7 +300,7 @@ impl Paced {
         self.core.answer(answers);
     }
 
-    /// Has the model look at the time, and whoever waits for it at the model: something about it has changed.
+    /// Makes the model look at the time, and the pacer at the model: something about it has changed.
     pub(crate) fn nudge(&self) {
         self.core.run(self.core.clock.now());
         self.core.wake_pacer();
@@ -398,7 +399,7 @@ impl Core {
     fn carry_on(&self, state: &mut State, now: Time, answers: &mut Answers) {
         let now = now.max(state.model_now);
         let Some(model) = &mut state.model else { return };
-        // A panic loses the memory, no more: what had finished is still under way, and fails.
+        // A panic loses this buffer only: what had finished is still under way, and fails.
         let mut finished = std::mem::take(&mut state.finished);
         model.complete(now, &mut finished);
         state.model_now = now;
@@ -418,6 +419,7 @@ impl Core {
         // A closed device's model is not asked: it may be the one that failed.
         let model = state.model.as_ref().filter(|_| !state.closed);
         let next_ns = model.and_then(|model| model.next_completion()).map_or(NEVER, Time::as_ns);
+        // `SeqCst`, as the loads in `Waker`: either the pacer sees this, or this thread sees it asleep.
         self.next_ns.store(next_ns, Ordering::SeqCst);
     }
 

@@ -58,6 +58,7 @@ impl Drop for Pacer {
     fn drop(&mut self) {
         self.waker.stop.store(true, Ordering::SeqCst);
         {
+            // Under the lock, or the pacer could miss it between its last look at `stop` and its wait.
             let _guard = self.waker.lock.lock();
             self.waker.changed.notify_one();
         }
@@ -78,8 +79,8 @@ fn earliest(cores: &[Arc<Core>]) -> (u64, Option<&Arc<Core>>) {
     }
 }
 
-/// Nothing would complete any more without this thread: where it must end by a panic, it takes its devices
-/// along, rather than to leave their callers waiting.
+/// Nothing completes without this thread: where it must end by a panic it closes its devices, rather than
+/// leave their callers waiting.
 fn pace_or_close(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| pace(cores, clock, waker))) {
         for core in cores {

@@ -131,7 +131,7 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
         seed,
     };
     let fresh = || medium.model(medium.capacity_bytes(), seed, InitialState::Fresh);
-    // What a volume keeps up when its credits are spent, and what a burst lets it do, are figures of their own.
+    // What a volume keeps up when its credits are spent, and what a burst lets it do, are separate figures.
     // Flash is filled at random before its random writes are measured, and not before sequential ones.
     let initial = match (medium.kind, published.figure) {
         (MediumKind::Cloud, _) | (MediumKind::Flash | MediumKind::Network, Figure::RandomWriteIops) => {
@@ -193,7 +193,7 @@ fn disk(medium: &Medium, seed: u64) -> Option<HddModel> {
     }
 }
 
-/// How long a sync takes after each of so many random writes.
+/// How long a sync takes after each of this many random writes.
 fn flushes(model: &mut dyn MediumModel, block_bytes: u32, count: u64, seed: u64) -> Histogram {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let length_bytes = u64::from(block_bytes);
@@ -228,8 +228,8 @@ fn flushes(model: &mut dyn MediumModel, block_bytes: u32, count: u64, seed: u64)
 /// More requests than any volume's credits last for.
 const BURST_REQUESTS: u64 = 30_000_000;
 
-/// When the rate of a load falls to the middle between what it begins with and what it comes to; `None` when it
-/// begins with no more.
+/// When the rate of a load falls halfway from what it begins with to what it comes to; `None` when it does
+/// not begin any higher.
 fn burst_duration_s(model: &mut dyn MediumModel, load: &ClosedLoop, steady_iops: f64) -> Option<f64> {
     const WINDOW: u64 = 2_000;
     let blocks = (model.capacity_bytes() / load.block_bytes).max(1);

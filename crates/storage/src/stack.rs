@@ -184,7 +184,7 @@ impl Stack {
     }
 
     /// Tells the devices how long a request is on its way to them and its answer on the way back, by the model's
-    /// clock: see [`Paced`]. Below a layer that makes requests of its own (a mirror, a cache, compression) devices
+    /// clock: see [`Paced`]. Below a layer that makes its own requests (a mirror, a cache, compression) devices
     /// can't tell whose a request is, and none is dated back.
     pub fn set_path(&self, path: PathCost) {
         self.direct.iter().for_each(|device| device.set_path(path));

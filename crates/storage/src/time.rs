@@ -19,7 +19,7 @@ impl Time {
         self.0
     }
 
-    /// So much earlier, the clock's start at the earliest.
+    /// Earlier by this much, the clock's start at the earliest.
     pub fn before(self, span: Duration) -> Time {
         Time(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -18,6 +18,8 @@ impl Waker {
         // The pacer announces its sleep before it looks at the devices a last time, and a device publishes
         // its event before it looks here: one of the two sees the other.
         if next_ns < self.sleeping_until_ns.load(Ordering::SeqCst) {
+            // Under the lock: a pacer that has announced its sleep holds it until it waits, and so can't miss
+            // this.
             let _guard = self.lock.lock();
             self.changed.notify_one();
         }

@@ -24,7 +24,7 @@ enum Step {
     Append(u8, usize),
     Commit,
     Checkpoint,
-    /// So many requests happen.
+    /// This many requests happen.
     Run(u8),
     Fail,
     PowerCut,

@@ -180,7 +180,7 @@ fn a_block_from_a_snapshot_costs_once() {
     near(cold as f64 / 1000.0, 0.25, 0.02, "share of cold touches");
     let mut warm = medium.model(capacity_bytes, 1, InitialState::Steady);
     assert!(predict::closed_loop(&mut *warm, &reads).latency.quantile_us(1.0) < 15_000.0);
-    // Whoever touches a block on its way waits for it, too; who overwrites a whole one doesn't.
+    // A request that touches a block on its way waits for it as well; one that overwrites all of it doesn't.
     let mut model = medium.model(capacity_bytes, 1, InitialState::Fresh);
     let request = |id, operation, offset_bytes, length_bytes| ModelRequest {
         id: RequestId(id),

@@ -119,7 +119,7 @@ enum Step {
     },
     Discard(usize, usize),
     Flush,
-    /// So many requests happen, each on any device.
+    /// This many requests happen, each on any device.
     Run(u8),
     Fail,
     PowerCut,
@@ -172,7 +172,7 @@ struct Shared {
     under_way: usize,
     /// A failure was caused, so that errors are no surprise.
     failures: bool,
-    /// The process is dead: what it would have said counts no more.
+    /// The process is dead: what it would have said no longer counts.
     ended: bool,
     problems: Vec<String>,
 }

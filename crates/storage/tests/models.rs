@@ -216,7 +216,7 @@ fn media() -> Vec<Medium> {
     media
 }
 
-/// Every so many of the media are looked at in a case.
+/// One in this many of the media is looked at in a case.
 const PICKED: usize = 8;
 
 proptest! {

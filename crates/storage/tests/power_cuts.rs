@@ -24,7 +24,7 @@ enum Step {
         blocks: u64,
     },
     Flush,
-    /// Carries on by so many events.
+    /// Carries on by this many events.
     Wait(u8),
 }
 

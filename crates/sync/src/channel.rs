@@ -62,6 +62,7 @@ impl<T> Sender<T> {
             return Err(SendError(item));
         }
         state.items.push_back(item);
+        // Unlocked before the notification, or the receiver would wake only to wait for the lock.
         drop(state);
         self.shared.changed.notify_one();
         Ok(())
@@ -142,7 +143,7 @@ impl<T> Drop for Receiver<T> {
             state.has_receiver = false;
             std::mem::take(&mut state.items)
         };
-        // Not under the lock: an item's end may send something.
+        // Dropped outside the lock: an item's destructor may send on this channel.
         drop(left);
     }
 }

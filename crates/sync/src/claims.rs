@@ -1,4 +1,4 @@
-//! Who may touch what at the same time, without a thread that waits: whoever has to wait is called later.
+//! Claims on regions that block no thread: a claim that has to wait gets a callback later.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
@@ -77,7 +77,7 @@ impl<R: Region> Wish<R> {
     }
 }
 
-/// A granted claim; dropping it gives the region back, and starts who waited for it.
+/// A granted claim; dropping it releases the region and starts the claims that waited for it.
 pub struct Claim<K, R, S = BuildHasherDefault<DefaultHasher>>
 where
     K: Copy + Eq + Hash,
@@ -118,7 +118,7 @@ where
     R: Region,
     S: BuildHasher + Default,
 {
-    /// Many shards, each under a lock of its own, serve many threads that claim different things.
+    /// More shards, each with its own lock, let more threads claim different things at once.
     pub fn with_shards(count: usize) -> Self {
         Claims { shards: (0..count.max(1)).map(|_| Mutex::default()).collect() }
     }
@@ -150,12 +150,15 @@ where
             let wish = Wish { region: region.clone(), access };
             let mut ahead = holders.granted.iter().map(|(_, wish)| wish);
             let mut waiting = holders.waiting.iter().map(|(wish, _)| wish);
+            // Those that wait count as well: a stream of shared claims would otherwise starve an exclusive
+            // one.
             if ahead.any(|other| other.excludes(&wish)) || waiting.any(|other| other.excludes(&wish)) {
                 holders.waiting.push_back((wish, Box::new(start)));
                 return;
             }
             holders.grant(wish)
         };
+        // Outside the shard's lock, as `start` may claim or release something itself.
         start(Claim { claims: Arc::clone(self), key, region, id });
     }
 }
@@ -184,7 +187,7 @@ where
         id
     }
 
-    /// Gives a claim back; who may begin now, in the order of asking.
+    /// Releases a claim, and returns those that may start now, in the order in which they were asked for.
     fn give_back(&mut self, id: u64) -> Vec<(u64, R, Start<K, R, S>)> {
         let mut started = Vec::new();
         let Some(held) = self.granted.iter().position(|(granted, _)| *granted == id) else { return started };
@@ -194,7 +197,7 @@ where
             let wish = &self.waiting[at].0;
             let mut granted = self.granted.iter().map(|(_, wish)| wish);
             let mut ahead = self.waiting.iter().take(at).map(|(wish, _)| wish);
-            // Whoever doesn't touch what was freed waits for something else.
+            // A claim that doesn't touch what was freed waits for something else.
             let has_to_wait = !freed.excludes(wish)
                 || granted.any(|other| other.excludes(wish))
                 || ahead.any(|other| other.excludes(wish));
@@ -225,6 +228,7 @@ where
             }
             started
         };
+        // Outside the shard's lock, as in `claim`.
         for (id, region, start) in started {
             start(Claim { claims: Arc::clone(&self.claims), key: self.key, region, id });
         }

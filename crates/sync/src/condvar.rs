@@ -40,6 +40,7 @@ impl Condvar {
             self.waiters().push(waker);
             MutexGuard::release(mutex, inner);
             task.block(timeout);
+            // After a timeout the waker is still listed, and a later `notify_one` would be wasted on it.
             self.waiters().retain(|other| *other != waker);
             return mutex.lock();
         }

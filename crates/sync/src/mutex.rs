@@ -42,6 +42,8 @@ impl<T: ?Sized> Mutex<T> {
     fn lock_beside_worlds(&self) -> sync::MutexGuard<'_, T> {
         let Some(task) = current() else { return recovered(self.inner.lock()) };
         task.may_yield();
+        // Never blocks the thread itself: in a world the holder can only go on once this task gives up its
+        // turn.
         loop {
             match attempted(self.inner.try_lock()) {
                 Some(guard) => return guard,
@@ -69,6 +71,7 @@ impl<T: ?Sized> Mutex<T> {
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// Takes the guard apart, for a condition that lets go of the lock while it waits.
     pub(crate) fn into_parts(mut self) -> (&'a Mutex<T>, sync::MutexGuard<'a, T>) {
+        // An empty guard's `Drop` does nothing, so the lock stays held.
         let inner = self.inner.take().expect("a guard holds its lock until it is dropped");
         (self.mutex, inner)
     }
@@ -77,7 +80,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         MutexGuard { mutex, inner: Some(inner) }
     }
 
-    /// Unlocks, and tells whoever waits for that in a simulation.
+    /// Unlocks, and wakes those that wait for that in a simulation.
     pub(crate) fn release(mutex: &'a Mutex<T>, inner: sync::MutexGuard<'a, T>) {
         drop(MutexGuard::from_parts(mutex, inner));
     }

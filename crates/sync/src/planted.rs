@@ -1,4 +1,4 @@
-//! Bugs that can be planted, so that it can be seen whether the simulator finds them.
+//! Bugs that can be planted, to see whether the simulator finds them.
 //!
 //! Each stands where the right code is, behind [`is_planted`], which is `false` at compile time unless the feature
 //! `planted` is on.
@@ -27,7 +27,7 @@ macro_rules! bugs {
 }
 
 bugs! {
-    // What was there.
+    // Bugs that the code once had.
     /// The initiator's own flush swallows that writes were lost.
     LostWritesForgotten in "remote",
     /// The directory's own commit swallows that a flush failed.
@@ -58,7 +58,7 @@ bugs! {
     TailTakenForDurable in "journal",
     /// A flush that fails answers for what the map points to when it has failed, not when it began.
     MovedForgotten in "pool",
-    // What might be.
+    // Bugs that it might have.
     /// A journal's batch is written without force unit access.
     CommitNotForced in "journal",
     /// A checkpoint's header is written before its snapshot is durable.

@@ -48,6 +48,8 @@ impl<T: ?Sized> RwLock<T> {
     ) -> G {
         let Some(task) = current() else { return recovered(wait(&self.inner)) };
         task.may_yield();
+        // Never blocks the thread itself: in a world the holder can only go on once this task gives up its
+        // turn.
         loop {
             match attempted(attempt(&self.inner)) {
                 Some(guard) => return guard,
@@ -57,6 +59,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     fn address(&self) -> usize {
+        // Names the lock for as long as somebody holds it or waits for it: both borrow it, so it can't move.
         std::ptr::from_ref(self).cast::<()>().addr()
     }
 }

@@ -1,4 +1,4 @@
-//! What others can cause as often as they like, told of at a bounded rate.
+//! Rate-limited reports of what others can cause as often as they like.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ struct State {
 const INTERVAL: Duration = Duration::from_secs(10);
 
 impl Seldom {
-    /// It happened: how often since it was told of last, if it is to be told of now.
+    /// Counts an event; when a report is due, returns how many there were since the last one.
     pub fn count(&self) -> Option<u64> {
         let mut state = self.state.lock();
         state.untold += 1;

@@ -13,8 +13,8 @@
 //! });
 //! ```
 //!
-//! A killed task is never woken: its thread and what it holds stay until the process ends. Whoever runs many worlds
-//! does it in several processes.
+//! A killed task is never woken: its thread and what it holds stay until the process ends. To run many
+//! worlds, use several processes.
 
 mod random;
 mod scheduler;

@@ -12,6 +12,8 @@ pub struct Instant(std::time::Instant);
 
 impl Instant {
     pub fn now() -> Instant {
+        // `std` makes no `Instant` from a number, so virtual time is counted from one moment of the real
+        // clock.
         static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
         match current() {
             None => Instant(std::time::Instant::now()),

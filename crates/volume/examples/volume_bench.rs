@@ -366,7 +366,7 @@ fn load_echo(address: &str, load: &Load) -> Result<(), Failure> {
     let mut reply = vec![0; REPLY_BYTES + if load.is_write { 0 } else { load.bytes }];
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::with_capacity(1 << 20, stream);
-    // A thread of its own to send: both sides may have more to say than the sockets take.
+    // A separate thread sends: both sides may have more to say than the sockets take.
     let (sender, to_send) = std::sync::mpsc::channel::<()>();
     let (began, sent) = std::sync::mpsc::channel::<Instant>();
     if load.depth == 1 {

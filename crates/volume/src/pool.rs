@@ -61,7 +61,7 @@ pub use host_memory::HostMemory;
 use record::{Header, Record};
 pub use volume::Volume;
 
-/// A pool has so many volumes at most, snapshots included.
+/// The most volumes that a pool has, snapshots included.
 pub const MAX_VOLUMES: usize = 4096;
 
 /// A pool; a handle: clones are the same pool.
@@ -239,8 +239,8 @@ impl Pool {
         // A flush that has taken changes of it along is over after this one, however it ends. And if the process ends before
         // the journal knows that the volume is gone, it is there with everything that was answered.
         let _ = self.core.flush_and_wait();
-        // Before it is taken from the list: a flush that doesn't find the volume there any more, and so frees the notes of
-        // its changes, commits that it is gone.
+        // Before it leaves the list: a flush that no longer finds the volume there frees the notes of its
+        // changes, so it must commit the deletion too.
         self.core.log.append([Record::Delete { volume: volume.number }]);
         self.core.volumes.write().remove(&volume.number);
         for (_, done) in volume.gate.shut() {
@@ -310,7 +310,7 @@ impl Pool {
     pub fn close(&self) -> Result<(), PoolError> {
         let _admin = self.admin()?;
         self.core.closed.store(true, Ordering::Release);
-        // First who waits for a limit: they are let in at once.
+        // First those that wait for a limit: they are let in at once, and the gates below wait for them.
         self.core.timer.end();
         for volume in self.core.volumes() {
             volume.gate.close();

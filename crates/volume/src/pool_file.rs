@@ -1,4 +1,4 @@
-//! `POOL.toml` as data: the devices of a pool, the volumes that it shall have, and where they are served.
+//! `POOL.toml` as data: the devices of a pool, the volumes that it is to have, and where they are served.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -26,7 +26,7 @@ impl Limits {
     }
 }
 
-/// What an idle volume may save up: so much of a second's worth.
+/// How much an idle volume may save up, in seconds of its rate.
 const BURST_S: f64 = 0.05;
 
 /// Says when each request may begin. It reads no clock.
@@ -72,7 +72,7 @@ impl Limiter {
         }
     }
 
-    /// When a request of so many bytes that comes now may begin.
+    /// When a request of this many bytes that comes now may begin.
     pub fn admit(&mut self, bytes: u64, now: Time) -> Time {
         let operations = self.operations.as_mut().map_or(now, |bucket| bucket.take(1.0, now));
         let bytes = self.bytes.as_mut().map_or(now, |bucket| bucket.take(bytes as f64, now));
@@ -109,6 +109,7 @@ struct Due {
 
 impl PartialEq for Due {
     fn eq(&self, other: &Due) -> bool {
+        // The number keeps jobs of one instant in the order in which they came.
         (self.at, self.number) == (other.at, other.number)
     }
 }
@@ -161,6 +162,7 @@ impl Timer {
         self.shared.lock().ended = true;
         self.shared.changed.notify_all();
         let thread = self.thread.lock().take();
+        // A job may drop the last handle, on the timer's own thread: that can't join itself.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
             // A panic of a job has been printed.
             let _ = thread.join();
@@ -192,6 +194,7 @@ impl Shared {
                 let due = state.due.pop();
                 drop(state);
                 if let Some(Reverse(due)) = due {
+                    // Unlocked: a job may set the timer again.
                     (due.job)();
                 }
                 self.lock()

@@ -1,6 +1,7 @@
 //! The volumes of a pool, served over NVMe/TCP.
 //!
-//! A [`Server`] opens the pool of a [`PoolFile`], exports each volume as a subsystem of its own with one namespace (hosts
+//! A [`Server`] opens the pool of a [`PoolFile`], exports each volume as its own subsystem with one namespace
+//! (hosts
 //! and secrets are a subsystem's, so they are a volume's), and takes commands on a socket in the pool's directory.
 //! [`obey`] does a command wherever the pool is: by its server, or by opening it where none runs.
 
@@ -87,6 +88,7 @@ impl Server {
         for volume in pool.volumes() {
             exports.add(&volume, pool.volume(&volume.name)?, &pool.admission(&volume.name))?;
         }
+        // Only now, so that a host that connects finds every volume.
         exports.listen()?;
         let service =
             Arc::new(Service { pool, exports, changing: Mutex::default(), shutdown: AtomicBool::new(false) });
@@ -126,6 +128,7 @@ impl Server {
 
     fn end(&mut self) -> Result<(), ServerError> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
+        // In this order: no more commands, then no more requests of hosts, and only then is the pool closed.
         drop(listener);
         // What waits for its modelled time is answered at once, so that nobody waits for a disk that is being switched off.
         if let Some(stack) = self.service.pool.stack() {

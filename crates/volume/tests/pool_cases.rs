@@ -184,7 +184,7 @@ fn a_killed_process_takes_nothing_along_that_was_answered() {
     assert_eq!(contents(&restarted)[0][200], 0, "the host has lost what it noted before");
     assert_consistent(&restarted);
 
-    // That opening has begun notes of its own in the same files: so these are made once more.
+    // That opening has begun its own notes in the same files, so these are made once more.
     let host = TempDir::new().unwrap();
     let devices = self::devices(&Supply::new(4), 3);
     let pool = made(&devices, memory(&host, "first"));
@@ -267,7 +267,7 @@ fn what_flushes_could_not_take_along_is_there_after_a_kill() {
     assert_consistent(&pool);
 }
 
-/// Whoever writes and never flushes: what is noted stays short all the same.
+/// A program writes and never flushes, and still the notes stay short.
 #[test]
 fn notes_that_are_long_are_followed_by_a_flush() {
     let host = TempDir::new().unwrap();

@@ -49,10 +49,10 @@ enum Step {
         blocks: usize,
     },
     Check,
-    /// Requests wait from now on, and so many of them happen.
+    /// Requests wait from now on, and this many of them happen.
     Run(u8),
     Settle,
-    /// The power fails in so many requests.
+    /// The power fails after this many requests.
     FailAfter(u8),
     /// Of members and host.
     PowerCut,

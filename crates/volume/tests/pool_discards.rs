@@ -1,4 +1,4 @@
-//! What members are told of what nobody needs any more.
+//! What members hear of space that nobody needs.
 
 mod pool_model;
 mod power_device;

@@ -173,7 +173,7 @@ impl Bench {
                     return;
                 }
                 self.clear_faults();
-                // The half of the journal that another one has may be out all the same.
+                // The half of the journal on another one may still be out.
                 (0..MEMBERS).for_each(|member| self.pool.resync(member).expect("all are well"));
                 set(&self.devices[member], Fault::Gone);
                 self.pool.flush().expect("one member may fail");

@@ -274,8 +274,6 @@ fn what_a_pool_does_not_do_it_refuses() {
     assert!(refused(vec![device(&tiny)]).contains("use larger devices"));
 }
 
-/// Many threads at once, on volumes of every kind, with a snapshot taken in the middle: each thread has blocks of its own
-/// and must find in them what it wrote last.
 /// The journal's place is taken when the pool is made, for the longest map that it may get.
 #[test]
 fn a_pool_tells_what_its_journal_takes() {
@@ -291,6 +289,8 @@ fn a_pool_tells_what_its_journal_takes() {
     assert!(!open(&devices).is_new());
 }
 
+/// Many threads at once, on volumes of every kind, with a snapshot taken in the middle: each thread has its own blocks
+/// and must find in them what it wrote last.
 #[test]
 fn threads_do_not_disturb_each_other() {
     let devices = devices(3, 40);
@@ -353,7 +353,7 @@ fn threads_do_not_disturb_each_other() {
     pool.close().unwrap();
 }
 
-/// The map has a length of its own: when it is full, the pool says so, and its journal still takes everything in.
+/// The map has its own limit: when it is full, the pool says so, and its journal still takes everything in.
 #[test]
 fn a_full_map_refuses_snapshots_and_chunks_and_nothing_else() {
     let devices = devices(2, 100);

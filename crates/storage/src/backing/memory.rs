@@ -7,7 +7,8 @@ use super::Backing;
 use crate::device::DeviceError;
 
 const CHUNK_BYTES: u64 = 64 * 1024;
-/// Locks are shared out over so many parts, lest concurrent requests queue at one.
+/// Into how many parts the memory is divided, each with its lock, so that concurrent requests don't queue at
+/// one.
 const SHARDS: u64 = 16;
 
 type Chunks = HashMap<u64, Box<[u8]>>;

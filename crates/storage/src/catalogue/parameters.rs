@@ -72,7 +72,7 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// `numbers` and `properties` must be there. What is in `others` has a type of its own, and may be left out
+/// `numbers` and `properties` must be there. What is in `others` has its own type, and may be left out
 /// where that is an `Option`.
 macro_rules! parameters {
     (
@@ -172,7 +172,7 @@ parameters! {
         interface_mb_s in 1.0 to 100000.0,
         /// Requests among which the shortest positioning time is looked for.
         queue_depth in 1.0 to 1024.0,
-        /// A request that has waited for so long is served next, wherever it lies.
+        /// A request that has waited this long is served next, wherever it lies.
         queue_age_ms in 1.0 to 100000.0,
         /// How far the disk reads on after a read, when nothing else is to be done.
         read_ahead_bytes in 0.0 to 1e9,

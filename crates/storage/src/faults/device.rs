@@ -223,6 +223,7 @@ impl FaultyDevice {
         let mut survival = Survival::default();
         let mut problem = None;
         for (index, (log, (power, name))) in logs.iter_mut().zip(&powers).enumerate() {
+            // Devices that lose power together don't lose the same of their writes.
             let seed = cut.seed.wrapping_add(index as u64);
             match power.undo(log, PowerCut { seed, ..cut }) {
                 Ok(one) => survival += one,

@@ -12,7 +12,7 @@ use super::{Fault, FaultId, is_among};
 use crate::medium::{Finished, MediumModel, ModelRequest, RequestId};
 use crate::time::Time;
 
-/// What shall be wrong with a model, told from any thread; it takes effect at the model's next event.
+/// What is to be wrong with a model, told from any thread; it takes effect at the model's next event.
 #[derive(Debug, Default)]
 pub(crate) struct ModelFaults {
     generation: AtomicU64,

@@ -232,6 +232,7 @@ impl Power {
         }
         for (block, versions) in &log.blocks {
             let landed = |version: &&Replaced| {
+                // Both are there: `keep` removes a write together with what it replaced.
                 let (write, fate) = (&log.writes[&version.write], &fates[&version.write]);
                 fate.holds(block - write.first_block)
             };

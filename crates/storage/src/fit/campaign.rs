@@ -82,7 +82,7 @@ impl Campaign<'_> {
         (self.progress)(&progress);
     }
 
-    /// A load over the whole span; every load has requests of its own.
+    /// A load over the whole span; every load has its own requests.
     fn load(&mut self, pattern: Pattern, block_bytes: u64, queue_depth: usize) -> Load {
         self.seed += 1;
         Load {

@@ -17,7 +17,7 @@ pub struct Distance {
     pub p99: f64,
 }
 
-/// So many shares of the distributions are compared, in the middle of as many equal parts.
+/// How many shares of the distributions are compared, each in the middle of one of as many equal parts.
 const SHARES: usize = 10_000;
 
 /// The distance of `is` from `should`; `None` when one of them is empty.

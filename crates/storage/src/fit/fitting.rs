@@ -96,6 +96,7 @@ fn services(points: &[&Point]) -> Vec<Service> {
             let mut curve = vec![(1.0, rounded(1e6 / alone.latency.mean_us().max(1e-3)))];
             for point in deeper {
                 let depth = rounded(point.depth_reached());
+                // Depths have to rise along a curve.
                 if curve.last().is_none_or(|(last, _)| depth > *last) {
                     curve.push((depth, rounded(point.iops)));
                 }
@@ -194,6 +195,7 @@ fn room(burst: &BurstPoint) -> Option<f64> {
     };
     const FEWEST: usize = 3;
     let end = rates.len().checked_sub(FEWEST)?;
+    // Least squares: the cut that leaves the smallest error around two means.
     let change = (FEWEST..end).min_by(|a, b| {
         let split = |at: usize| error(&rates[..at]) + error(&rates[at..]);
         split(*a).total_cmp(&split(*b))
@@ -202,7 +204,7 @@ fn room(burst: &BurstPoint) -> Option<f64> {
     let after = sum(&rates[change..]) / (rates.len() - change) as f64;
     let explained =
         error(&rates[..change]) + error(&rates[change..]) <= (1.0 - BURST_EXPLAINED) * error(&rates);
-    // What came in less what went out behind its back.
+    // What came in less what drained meanwhile.
     (explained && after < BURST_DROP * before).then_some((before - after) * change as f64 * burst.slice_s)
 }
 
@@ -216,10 +218,12 @@ fn quantiles(latency: &Histogram) -> Distribution {
         }
         quantiles.push((share, rounded(latency.quantile_us(share))));
     }
+    // The largest of n draws lies at the share n / (n + 1) on average.
     let largest = 1.0 - 1.0 / (count + 1.0);
     if quantiles.last().is_none_or(|(share, _)| *share < largest) {
         quantiles.push(((largest * 1e6).floor() / 1e6, rounded(latency.quantile_us(1.0))));
     }
+    // Rounding down may bring the largest back to the share before it.
     quantiles.dedup_by(|later, earlier| later.0 <= earlier.0);
     Distribution { quantiles, source: SOURCE.into(), estimate: false }
 }

@@ -29,7 +29,7 @@ pub struct Point {
     pub duration_s: f64,
     pub iops: f64,
     pub latency: Histogram,
-    /// The prober was the limit: a bound on the device, no more.
+    /// The prober was the limit: the figure is only a bound on the device.
     pub saturated: bool,
 }
 

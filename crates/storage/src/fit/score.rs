@@ -34,14 +34,14 @@ pub struct Score {
     pub distance: Distance,
 }
 
-/// So many requests make a 99th percentile with ten beyond it.
+/// How many requests it takes for ten to lie beyond the 99th percentile.
 const ENOUGH_FOR_P99: u64 = 1000;
-/// More than this a point needs not.
+/// A point needs no more than this.
 const MAX_REQUESTS: u64 = 10_000;
-/// Requests before the first that counts, by which a queue has found its order.
+/// Requests before the first that counts: by then a queue has found its order.
 const WARMUP_SHARE: f64 = 0.2;
 const WARMUP_REQUESTS: f64 = 2_000.0;
-/// A buffer is filled with so many times its size: it drains meanwhile.
+/// How many times its size a buffer is filled with: it drains meanwhile.
 const FILLS: f64 = 10.0;
 const MAX_FILL_REQUESTS: u64 = 2_000_000;
 

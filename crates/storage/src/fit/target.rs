@@ -15,12 +15,12 @@ pub struct Load {
     /// The part: from here, `span_bytes` long.
     pub first_byte: u64,
     pub span_bytes: u64,
-    /// After so many writes a flush, which is timed apart; 0 for never. Only at queue depth 1.
+    /// A flush after this many writes, which is timed apart; 0 for never. Only at queue depth 1.
     pub flush_every: u64,
     /// Requests answered before this are not measured.
     pub warmup: Duration,
     pub duration: Duration,
-    /// The load ends earlier when so many requests were measured.
+    /// The load ends earlier when this many requests were measured.
     pub most_requests: u64,
     pub seed: u64,
 }
@@ -53,7 +53,7 @@ impl Sample {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// The user wants no more.
+    /// The user asked to stop.
     #[error("stopped")]
     Stopped,
     #[error("{0}")]

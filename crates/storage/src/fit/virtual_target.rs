@@ -11,7 +11,7 @@ use super::target::{Load, SLICES, Sample, Target, TargetError};
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
 use crate::time::Time;
 
-/// A medium's model with a clock of its own.
+/// A medium's model with its own clock.
 pub struct VirtualTarget {
     model: Box<dyn MediumModel>,
     now: Time,

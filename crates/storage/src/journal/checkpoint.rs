@@ -37,7 +37,8 @@ impl Inner {
         let checkpoint =
             Arc::new(Checkpoint { inner: Arc::clone(self), header, target, covers: snapshot.covers });
         if suspect {
-            // The failed one's header must not vouch for what is written next.
+            // The failed one's header must not vouch for what is written next. This one is older than the
+            // active area's, whose generation is at least 1, so the difference can't wrap around.
             let data = Header { generation: generation - 2, ..void(self.kind, self.identity) }.encode();
             let next = Arc::clone(&checkpoint);
             checkpoint.write(0, data, true, move || next.write_snapshot(snapshot.state));
@@ -81,7 +82,8 @@ impl Checkpoint {
             return self.write_rest(state, 0);
         }
         let (checkpoint, mut from) = (Arc::clone(self), 0);
-        // In a loop where the device answers at once: a large snapshot has more pieces than a stack has room for.
+        // A loop, since the device may answer at once: a large snapshot has more pieces than a stack has room
+        // for.
         repeat(move |next| {
             if from >= state.len() {
                 return checkpoint.end_snapshot();
@@ -113,10 +115,12 @@ impl Checkpoint {
             return self.write_header();
         }
         let checkpoint = Arc::clone(self);
+        // The header vouches for the snapshot, so the snapshot has to be durable first.
         self.submit(Request::Flush, move || checkpoint.write_header());
     }
 
     fn write_header(self: &Arc<Self>) {
+        // Before the write, which may reach the device even if it is answered with an error.
         self.inner.lock().other_area_suspect = true;
         let checkpoint = Arc::clone(self);
         self.write(0, self.header.encode(), true, move || checkpoint.take_over());

@@ -176,6 +176,7 @@ struct Batch {
 
 /// The length of the payload of a batch of `header`'s journal and generation, of which `start` is the beginning.
 fn payload_bytes(header: &Header, start: &[u8]) -> Option<u64> {
+    // Batches of an older generation stay behind the end when an area is used again.
     let is_one = start.len() >= BATCH_HEADER_BYTES
         && &start[..4] == BATCH_MAGIC
         && u64_at(start, 8) == header.identity
@@ -205,10 +206,10 @@ fn decode_batch(header: &Header, bytes: &[u8]) -> Option<Batch> {
     rest.is_empty().then(|| Batch { sequence: u64_at(bytes, 24), records, length_bytes })
 }
 
-/// So much of an area is looked at together: areas are far longer than what they hold.
+/// How much of an area is looked at together: areas are far longer than what they hold.
 const WINDOW_BYTES: u64 = 4 << 20;
 
-/// An area that is read as it is needed: `read` gives so many bytes from a place on.
+/// An area that is read as it is needed: `read` takes a place and a length in bytes.
 struct Window<R> {
     read: R,
     area_bytes: u64,
@@ -221,7 +222,7 @@ impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> Window<R> {
         Window { read, area_bytes, start: 0, bytes: Vec::new() }
     }
 
-    /// So many bytes from `at` on, or as many as the area has.
+    /// `length` bytes from `at` on, or as many as the area has.
     fn at(&mut self, at: u64, length: u64) -> Result<&[u8], E> {
         let end = at.saturating_add(length).min(self.area_bytes);
         if at >= end {
@@ -229,7 +230,7 @@ impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> Window<R> {
         }
         if at < self.start || end > self.start + self.bytes.len() as u64 {
             let length = whole_blocks(length.max(WINDOW_BYTES)).min(self.area_bytes - at);
-            // First the old bytes go: two windows are never held.
+            // The old bytes go first, so that two windows are never held.
             self.bytes = Vec::new();
             self.bytes = (self.read)(at, length)?;
             self.start = at;
@@ -245,7 +246,8 @@ impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> Window<R> {
     }
 }
 
-/// Whether any batch of `header`'s journal and generation lies in an area. `read` gives so many of its bytes from a place on.
+/// Whether any batch of `header`'s journal and generation lies in an area, which `read` reads by place and
+/// length.
 ///
 /// # Errors
 /// Those of `read`.
@@ -277,8 +279,8 @@ pub fn decode_area(header: &Header, area: &[u8]) -> Result<Content, Damage> {
     }
 }
 
-/// Reads an area of which `header` is the header; `read` gives so many of its bytes from a place on. No more memory is taken
-/// than for what the area holds.
+/// Reads an area of which `header` is the header; `read` takes a place in it and a length. It takes no more
+/// memory than what the area holds.
 ///
 /// One batch is under way at a time, and the next one begins only when it is durable. So the first batch that
 /// is not whole is the end, torn by a power cut or never written; but a whole one *behind* it proves that the
@@ -319,6 +321,7 @@ pub fn read_area<E>(
     }
     content.last_bytes = window.at(last.start, last.end - last.start)?.to_vec();
     let behind = content.end_bytes.saturating_add(BLOCK_BYTES);
+    // Nobody knows where a broken batch ends, but each one starts on a block.
     for at in (behind..area_bytes).step_by(BLOCK_BYTES as usize) {
         if window.batch(header, at)?.is_some_and(|batch| batch.sequence > content.sequence) {
             return damage(content.end_bytes, "a batch is broken, though whole ones were written after it");

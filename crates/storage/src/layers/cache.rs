@@ -178,6 +178,7 @@ impl Cache {
         }
         let reserved_bytes = match settings.mode {
             CacheMode::Read => 0,
+            // 8 bytes for each slot: the longest snapshot calls all of them dirty.
             CacheMode::WriteBack => Journal::range_bytes(8 * (fast_bytes / BLOCK_BYTES), LOG_BYTES),
         };
         let least_bytes = reserved_bytes + u64::from(WAYS) * BLOCK_BYTES;
@@ -217,6 +218,7 @@ impl Cache {
             counters: Counters::default(),
             state: Mutex::new(State {
                 lines,
+                // Nobody knows whether what was written to the slow device before was flushed.
                 direct: true,
                 flushes: Flushes::default(),
                 writing_back: false,
@@ -302,6 +304,7 @@ impl Inner {
                     }
                 }
                 let promoted = buffer.len() as u64 <= next.bypass_bytes;
+                // Answered first: the reader doesn't wait for what it read to be taken in.
                 done(Ok(buffer));
                 if promoted {
                     next.fill(missed, claim);

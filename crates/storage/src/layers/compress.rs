@@ -282,7 +282,7 @@ impl Inner {
         if chunk.iter().all(|byte| *byte == 0) {
             return None;
         }
-        // It must save a unit to be worth the work of reading it.
+        // Compression that saves no unit is not worth the work of unpacking.
         let limit = self.chunk_bytes - UNIT_BYTES + 1;
         let mut stored_bytes = self.chunk_bytes as u32;
         if let Some(compressed) = self.codec.compress(&chunk, limit as usize) {
@@ -431,9 +431,11 @@ impl Inner {
             let wanted: u64 =
                 prepared.iter().filter_map(|(_, p)| p.as_ref()).map(|p| u64::from(units(p))).sum();
             if wanted <= u64::from(state.space.free()) {
+                // Always succeeds: as much is free, and it need not lie together.
                 let mut take = |packed: &Packed| state.space.allocate(units(packed)).unwrap_or_default();
                 Ok(prepared.iter().map(|(_, packed)| packed.as_ref().map(&mut take)).collect::<Vec<_>>())
             } else {
+                // True if nothing is on its way back either.
                 Err(state.replaced.is_empty() && !state.flushes.is_under_way())
             }
         };

@@ -1,4 +1,4 @@
-//! Flushes that are shared: one is under way at a time, and who comes meanwhile is answered by the next.
+//! Shared flushes: one is under way at a time, and those who come meanwhile are answered by the next one.
 
 use crate::device::{DeviceError, Done};
 
@@ -15,7 +15,7 @@ impl Flushes {
         !std::mem::replace(&mut self.under_way, true)
     }
 
-    /// Those whom the flush that begins now will answer.
+    /// The waiters that the flush that begins now will answer.
     pub(super) fn begin(&mut self) -> Vec<Done> {
         std::mem::take(&mut self.waiting)
     }

@@ -94,7 +94,9 @@ impl Next {
         }
         loop {
             let next = Next { sequence: Arc::clone(&sequence) };
+            // Never taken twice: whoever resumes while a step runs only raises `turns`.
             sequence.step.lock()(next);
+            // Above 1 if the step has gone on by now: then the next one is this thread's, too.
             if sequence.turns.fetch_sub(1, Ordering::SeqCst) == 1 {
                 return;
             }

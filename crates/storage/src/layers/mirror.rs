@@ -22,7 +22,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// How much is copied by one request.
 const PIECE_BYTES: u64 = 1 << 20;
 const MAX_REGIONS: u64 = 4096;
-/// A member that is out is looked for at every flush, and once in so many requests.
+/// A member that is out is looked for at every flush, and once in this many requests.
 const LOOK_INTERVAL: u64 = 64;
 
 /// Writes to every member, reads from the one with the fewest requests under way.
@@ -69,7 +69,7 @@ pub enum MirrorError {
 pub struct MirrorSettings {
     /// What is brought up to date at once, if a single byte of it may differ; more on a large volume.
     pub region_bytes: u64,
-    /// So many regions stay marked as being written; when there are more, a flush clears what it can.
+    /// How many regions stay marked as being written; when there are more, a flush clears what it can.
     pub marked_regions: usize,
 }
 
@@ -112,9 +112,11 @@ struct Member {
 }
 
 fn layout(capacity_bytes: u64, members: usize, region_bytes: u64) -> (u64, u64) {
+    // Bounds the number of regions, and with it the length of each record.
     let smallest_bytes = capacity_bytes.div_ceil(MAX_REGIONS).next_power_of_two();
     let region_bytes = region_bytes.next_multiple_of(BLOCK_BYTES).max(smallest_bytes);
     let snapshot_bytes = Kept::encoded_bytes(members, capacity_bytes.div_ceil(region_bytes));
+    // Each record is a whole state: there is room for eight between two checkpoints.
     (region_bytes, Journal::range_bytes(snapshot_bytes, 8 * snapshot_bytes))
 }
 
@@ -293,7 +295,7 @@ impl Inner {
         (offset_bytes / self.region_bytes) as u32..end as u32
     }
 
-    /// Calls `then` once the journals have change `version`. Whoever can't take it down is left out.
+    /// Calls `then` once the journals have change `version`. A member that can't take it down is left out.
     fn when_persisted(self: &Arc<Self>, version: u64, then: Persisted) {
         {
             let mut state = self.lock();
@@ -340,8 +342,8 @@ impl Inner {
         }
     }
 
-    /// Whoever fails is not read from any more, even while others are still at the same request: if it comes
-    /// back at once it may have lost what it had.
+    /// A member that fails is no longer read from, even while others are still at the same request: if it
+    /// comes back at once it may have lost what it had.
     fn heed<T>(&self, index: usize, answer: &Result<T, DeviceError>) {
         if answer.is_err() {
             self.lock().leave_out(index);
@@ -367,7 +369,7 @@ impl Inner {
             if result.is_ok() && state.version == before {
                 state.persisted = version;
             }
-            // The last member can't take it down: whoever waits for that waits in vain.
+            // The last member can't write it down: those that wait for it would wait in vain.
             let (persisted, stuck) = (state.persisted, result.is_err());
             let ready: Vec<_> = state.waiters.extract_if(.., |w| stuck || w.0 <= persisted).collect();
             (result, ready)
@@ -389,6 +391,7 @@ impl Inner {
             let turn = self.requests.load(Ordering::Relaxed) as usize;
             let count = self.members.len();
             let in_turn = (0..count).map(|i| (i + turn) % count).filter(able);
+            // Relaxed is enough: a guess spreads the reads as well.
             let idlest = in_turn.min_by_key(|index| self.members[*index].under_way.load(Ordering::Relaxed));
             idlest.map(|index| (index, state.attempts[index]))
         };
@@ -400,7 +403,7 @@ impl Inner {
         let (inner, length, mut tried) = (Arc::clone(self), buffer.len(), tried);
         let answered = move |completion: Completion| {
             inner.members[index].under_way.fetch_sub(1, Ordering::Relaxed);
-            // Whoever was left out meanwhile may have lost what it had before it answered.
+            // A member that was left out meanwhile may have lost what it had before it answered.
             let stayed = inner.lock().attempts[index] == attempt;
             match completion.and_then(|bytes| if stayed { Ok(bytes) } else { Err(DeviceError::Gone) }) {
                 Ok(bytes) => done(Ok(bytes)),
@@ -469,7 +472,8 @@ impl Inner {
             let membership = {
                 let mut state = inner.lock();
                 for (index, completion) in indices.into_iter().zip(completions) {
-                    // Who was left out meanwhile holds what was copied to it since, not what it answered for.
+                    // A member that was left out meanwhile holds what was copied to it since, not what it
+                    // answered for.
                     let stayed = state.attempts[index] == attempts[index];
                     match completion {
                         Ok(_) if stayed && state.roles[index] == Role::InSync => answer = Ok(Vec::new()),

@@ -8,7 +8,7 @@ use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs on threads of its own, or at once on the caller's: virtual time knows no other threads.
+/// Runs jobs on its own threads, or at once on the caller's: virtual time knows no other threads.
 /// A handle: the threads end with the last clone.
 #[derive(Clone, Default)]
 pub struct Workers {

@@ -87,7 +87,7 @@ impl CloudModel {
                 ),
             ),
         ];
-        // A full bucket pays for what goes beyond the baseline, for so long.
+        // A full bucket pays for what goes beyond the baseline, for this long.
         let lasting = |rate: Option<f64>, baseline: f64| {
             burst(rate, value(&p.instance_burst_s).zip(rate).map(|(s, rate)| s * (rate - baseline)))
         };
@@ -113,6 +113,7 @@ impl CloudModel {
         };
         let episodes = match (&p.degraded_share, &p.degraded_episode_s, &p.degraded_factor) {
             (Some(share), Some(mean), Some(factor)) => {
+                // Not the sequence from which latencies are drawn.
                 Episodes::new(share.value, mean.value, factor.value, seed ^ 0xE915_0DE5)
             }
             _ => None,

@@ -113,12 +113,12 @@ enum Event {
     PageSent(RequestId),
     /// A write's data has come over the interface.
     Received(Command),
-    /// So much of the buffer's backlog has been given to the dies.
+    /// This many bytes of the buffer's backlog have been given to the dies.
     Drained(u64),
     Finish(RequestId),
 }
 
-/// `ModelRequest` with an order, which the heap of events wants. `operation` is told by the event.
+/// `ModelRequest` with an order, which the heap of events needs; `kind` stands for its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Command {
     id: RequestId,
@@ -354,6 +354,7 @@ impl FlashModel {
 /// Fast, mean or slow: cells hold several bits, and their pages take differently long to tell apart.
 fn page_kind(index: u64, seed: u64) -> usize {
     let mixed = (index ^ seed.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    // The high bits of a product are the well-mixed ones.
     (mixed >> 40) as usize % 3
 }
 

@@ -218,6 +218,7 @@ impl HddModel {
 
     /// The track that the head is over.
     fn head_place(&self) -> Place {
+        // Of the last byte that passed: the next one may be on another track.
         self.geometry.place(self.head_byte.saturating_sub(1))
     }
 
@@ -373,7 +374,7 @@ impl HddModel {
 
     fn forget_reads(&mut self, first: u64, end: u64) {
         self.segments.forget(first, end);
-        // Rather than to cut it in two, the read-ahead starts anew after the next read.
+        // Rather than be cut in two, the read-ahead starts anew after the next read.
         if let Some(ahead) = &self.ahead
             && ahead.segment_first_byte < end
         {

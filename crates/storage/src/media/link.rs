@@ -69,7 +69,8 @@ impl Link {
         }
     }
 
-    /// Sends a message with so much data at `now`, which never goes back: when the last of it arrives.
+    /// Sends a message with this much data at `now`, which never goes back; returns when the last of it
+    /// arrives.
     ///
     /// Messages of one way follow one another onto the line; on it they may overtake, as on several connections.
     pub fn send(&mut self, direction: LinkDirection, data_bytes: u64, now: Time) -> Time {

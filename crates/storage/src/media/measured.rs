@@ -108,7 +108,8 @@ impl MeasuredModel {
         self.answers.push(Reverse((at_ns, self.next_answer, id)));
     }
 
-    /// What the buffer's emptying counts among the requests under way: itself, and whoever waits for it.
+    /// What the buffer's emptying counts among the requests under way: itself, and the writes that wait for
+    /// it.
     fn buffer_weight(&self) -> f64 {
         if self.buffer.is_empty() { 0.0 } else { 1.0 + self.blocked.len() as f64 }
     }
@@ -159,6 +160,7 @@ impl MeasuredModel {
         for &(index, speed) in &progress {
             self.jobs[index].left_ns -= span_ns * speed;
         }
+        // From the back, so that a removal leaves the indices still to come as they are.
         for &(index, _) in progress.iter().rev() {
             if self.jobs[index].left_ns <= NOTHING_NS
                 && let Some(job) = self.jobs.remove(index)
@@ -295,7 +297,7 @@ impl MediumModel for MeasuredModel {
                 let flush_ns = self.flush.draw_ns(&mut self.random);
                 self.answer(id, now_ns.saturating_add(flush_ns));
             }
-            // No probe asks for it.
+            // No probe measures it.
             Operation::Discard => self.answer(id, now_ns),
         }
     }

@@ -15,7 +15,7 @@ use crate::catalogue::{Curve, PmemParameters};
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
 use crate::time::Time;
 
-/// Beyond so many copies the curves are as flat as they will be.
+/// From this many copies on, the curves are as flat as they will be.
 const MAX_COPIES: usize = 256;
 
 /// Persistent memory in virtual time.
@@ -25,7 +25,7 @@ pub struct PmemModel {
     command_ns: u64,
     read_latency: Quantiles,
     write_latency: Quantiles,
-    /// Bytes a nanosecond of one copy among so many, from one on.
+    /// Bytes a nanosecond of one copy, by how many are under way, from one on.
     read_rates: Vec<f64>,
     write_rates: Vec<f64>,
     copy_mb_s: f64,

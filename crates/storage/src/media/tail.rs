@@ -77,6 +77,7 @@ impl MediumModel for TailModel {
                 (Some(extra_ns), TailMeasure::Extra) => at.as_ns().saturating_add(extra_ns),
                 (Some(not_before_ns), TailMeasure::Total) => at.as_ns().max(not_before_ns),
             };
+            // Keeps answers of one instant in the order in which the model finished them.
             self.next_delayed += 1;
             self.delayed.push(Reverse((at_ns, self.next_delayed, id)));
         }

@@ -148,7 +148,7 @@ impl RemoteSpec {
 pub struct VolumeSpec {
     pub name: String,
     pub root: Node,
-    /// The volume is shown as so many directories, `dir-0` and on, if more than one.
+    /// As how many directories the volume is shown, `dir-0` and on, if more than one.
     #[serde(default = "one")]
     pub directories: u32,
 }
@@ -198,7 +198,7 @@ pub enum Node {
         #[serde(default = "cache_dirty_percent")]
         dirty_percent: u32,
     },
-    /// A way to the member with so much bandwidth each way.
+    /// A link to the member, with this bandwidth each way.
     Link {
         bandwidth_mb_s: f64,
         /// The way there alone.

@@ -51,7 +51,7 @@ fn a_member_that_was_away_is_brought_up_to_date_before_it_is_read() {
     assert!(health.resynced_bytes >= 2 * (16 << 10), "{health:?}");
     assert!(health.resynced_bytes < 100 * BLOCK as u64, "more was copied than it had missed: {health:?}");
     let expected = read(&device, 0, 100);
-    // Whatever the other one has is not asked for any more.
+    // Whatever the other one has is no longer asked for.
     devices[0].set_gone(true);
     assert!(read(&device, 0, 100) == expected);
     assert_eq!(mirror.health().in_sync, 1);

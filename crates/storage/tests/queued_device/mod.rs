@@ -154,7 +154,7 @@ impl QueuedDevice {
         state.gone = true;
         let image = state.durable.clone();
         drop(state);
-        // Nobody is there any more to hear of it.
+        // Nobody is left to hear of it.
         for queued in queue {
             std::mem::forget(queued.done);
         }

@@ -6,13 +6,14 @@ pub struct Random {
     state: u64,
 }
 
+// Knuth's constants for MMIX, which the PCG reference code uses too.
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
 impl Random {
     pub fn new(seed: u64) -> Random {
         let mut random = Random { state: seed.wrapping_add(INCREMENT) };
-        // Neighbouring seeds are to have nothing in common.
+        // So that neighbouring seeds give unrelated sequences.
         random.next_u32();
         random.state = random.state.wrapping_add(seed.rotate_left(32));
         random.next_u32();
@@ -40,7 +41,7 @@ impl Random {
         }
     }
 
-    /// True once in so many times.
+    /// True with a probability of one in `times`.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times.max(1)) == 0
     }

@@ -24,7 +24,7 @@ const NOBODY: usize = usize::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group(u32);
 
-/// Why a world came to no good end.
+/// Why a world failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// A task panicked, with these words.
@@ -55,7 +55,7 @@ pub(super) struct Shared {
     state: UnsimulatedMutex<State>,
     running: AtomicUsize,
     now_ns: AtomicU64,
-    /// A lock is given away once in so many times; 0 is never.
+    /// One lock in this many is preceded by a yield; 0 for never.
     yield_every: AtomicU64,
     is_over: AtomicBool,
 }
@@ -115,6 +115,7 @@ impl World {
             assigned: HashMap::new(),
             turns: 0,
             most_turns: u64::MAX,
+            // The offset basis of 64-bit FNV-1a, which `mix` goes on from.
             trace: 0xcbf2_9ce4_8422_2325,
             failure: None,
         };
@@ -129,14 +130,14 @@ impl World {
         }
     }
 
-    /// Fails with [`Failure::Endless`] after so many turns.
+    /// Fails with [`Failure::Endless`] after this many turns.
     #[must_use]
     pub fn with_most_turns(self, turns: u64) -> World {
         self.shared.lock().most_turns = turns;
         self
     }
 
-    /// Has every so many-th lock be preceded by a turn of somebody else's.
+    /// Lets another task go first before one lock in `every`, on average.
     #[must_use]
     pub fn with_yields(self, every: u64) -> World {
         self.shared.yield_every.store(every, Ordering::Relaxed);
@@ -148,6 +149,7 @@ impl World {
     /// # Errors
     /// When a task panicked, or nobody could go on.
     pub fn run(&self, body: impl FnOnce(&World) + Send + 'static) -> (Result<(), Failure>, Statistics) {
+        // Before the world's first thread starts: locks look here to learn whether they are simulated.
         WORLDS.fetch_add(1, Ordering::SeqCst);
         let world = self.clone();
         let builder = std::thread::Builder::new().name("world".into()).stack_size(8 << 20);
@@ -157,7 +159,7 @@ impl World {
             Ok((thread, id)) => {
                 debug_assert_eq!(id, ROOT);
                 self.shared.hand_to(ROOT);
-                // Not joined when nobody can go on: it waits for ever.
+                // Polled rather than joined: when nobody can go on, the root task never ends.
                 while !thread.is_finished() && !self.shared.is_over.load(Ordering::SeqCst) {
                     std::thread::park_timeout(Duration::from_millis(1));
                 }
@@ -220,7 +222,7 @@ impl World {
             state.killed.contains(&before)
         };
         if is_dead {
-            // Its own group died while it was away: it has no turn any more.
+            // Its own group was killed meanwhile, so it never gets another turn.
             task.waker();
             task.block(None);
         }
@@ -252,6 +254,7 @@ impl World {
         for item in ready {
             match item {
                 Ready::Task(id) if is_of(&state, &id) => {}
+                // Forgotten, not dropped: a killed process runs no destructors.
                 Ready::Call(of, call) if of == group => std::mem::forget(call),
                 other => state.ready.push(other),
             }
@@ -282,6 +285,8 @@ impl World {
 
 impl State {
     fn add_timer(&mut self, at: u64, timer: Timer) {
+        // The number tells timers apart that are due at the same moment: the one that was set first goes
+        // first.
         let number = self.next_timer;
         self.next_timer += 1;
         self.timers.insert((at, number), timer);
@@ -343,6 +348,7 @@ impl Shared {
     }
 
     pub(super) fn await_turn(&self, id: TaskId) {
+        // `park` may return without a reason; only the turn counts.
         while self.running.load(Ordering::Acquire) != id.0 {
             std::thread::park();
         }
@@ -350,6 +356,7 @@ impl Shared {
 
     fn hand_to(&self, id: TaskId) {
         let thread = self.lock().tasks[id.0].thread.clone();
+        // Pairs with the `Acquire` in `await_turn`: the next task sees all that this one wrote.
         self.running.store(id.0, Ordering::Release);
         if let Some(thread) = thread {
             thread.unpark();
@@ -397,6 +404,8 @@ impl Shared {
     }
 
     pub(super) fn wait_for_lock(self: &Arc<Self>, id: TaskId, address: usize) {
+        // No wake is lost between the failed attempt and this: no other task runs before the turn is given
+        // up.
         let waker = self.waker(id);
         self.lock().lock_waiters.entry(address).or_default().push(waker);
         self.give_up_turn(id);
@@ -491,6 +500,7 @@ impl Shared {
                 break;
             };
             let now = self.now_ns.load(Ordering::Relaxed).max(at);
+            // Relaxed is enough: handing over the turn orders it for the next task.
             self.now_ns.store(now, Ordering::Relaxed);
             match timer {
                 Timer::Wake(waker) => state.wake(waker),
@@ -498,7 +508,7 @@ impl Shared {
             }
         }
         if state.failure.is_some() {
-            // Everybody stays where he is.
+            // All tasks stay parked.
             self.is_over.store(true, Ordering::SeqCst);
             return None;
         }

@@ -16,6 +16,7 @@ const TOLD: usize = 100;
 impl Core {
     pub(super) fn check(self: &Arc<Self>) -> Result<CheckReport, PoolError> {
         let volumes = self.volumes();
+        // Closed first, so that the maps stand still from the flush to the comparison.
         for volume in &volumes {
             volume.gate.close();
         }

@@ -7,7 +7,7 @@ pub(super) use underlay_sync::claims::{Access, Parts};
 
 use super::extents::Hashing;
 
-/// Requests of many threads, on different extents, are not to wait for each other.
+/// Many, so that requests on different extents don't wait for each other's lock.
 const SHARDS: usize = 64;
 
 /// By extent.

@@ -68,7 +68,8 @@ pub(super) struct VolumeCore {
     pub limiter: Mutex<Limiter>,
 }
 
-/// One flush at a time, since the journal must get changes in their order; who comes meanwhile shares the next one.
+/// One flush at a time, since the journal must get changes in order; those that come meanwhile share the next
+/// one.
 #[derive(Default)]
 pub(super) struct Flusher {
     pub flushing: bool,
@@ -100,7 +101,8 @@ impl Core {
         let now = self.clock.now();
         Arc::new(VolumeCore {
             number,
-            // Spread, so that a part of it tells volumes apart as well.
+            // Spread by 2^64 over the golden ratio, so that a part of it tells volumes apart as well. The
+            // factor is odd, so no two volumes get the same identity.
             identity: (self.identity ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15),
             capacity_bytes: AtomicU64::new(header.spec.capacity_bytes),
             compress: header.spec.compress,
@@ -129,7 +131,7 @@ impl Core {
         attempt: u32,
         again: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
     ) {
-        /// Others may take what was waited for; not for ever.
+        /// Others may take the space that was waited for: after this many attempts it gives up.
         const ATTEMPTS: u32 = 8;
         if attempt >= ATTEMPTS {
             return again(Err(DeviceError::NoSpace));
@@ -138,7 +140,8 @@ impl Core {
             let flushed = move |completion: Completion| again(completion.map(|_| ()));
             return self.flush(None, Box::new(flushed));
         }
-        // Nothing may be on its way because it has come between the failed look and this: two more looks tell.
+        // Nothing on its way may mean that the space came between the failed attempt and this: it tries twice
+        // more.
         let again = Arc::new(Mutex::new(Some(again)));
         let slot = Arc::clone(&again);
         let freed = Box::new(move || {

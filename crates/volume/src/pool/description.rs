@@ -127,7 +127,7 @@ pub struct PoolInfo {
     pub map_limit_bytes: u64,
     /// What the journal takes on each member that has it, so that a map of the longest kind always fits.
     pub journal_bytes: u64,
-    /// The journal is on the first ones, so many.
+    /// How many members have the journal: the first ones.
     pub journal_members: usize,
     pub members: Vec<MemberInfo>,
 }

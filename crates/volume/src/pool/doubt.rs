@@ -49,7 +49,7 @@ pub(super) struct Doubts {
 }
 
 impl Doubts {
-    /// Keeps them from now on. Whoever was in doubt owes what it has.
+    /// Keeps them from now on. A member that was in doubt owes what it has.
     ///
     /// # Errors
     /// When they can't be kept.

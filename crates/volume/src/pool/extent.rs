@@ -49,7 +49,7 @@ pub enum Extent {
     Packed(Arc<Packed>),
 }
 
-/// Stored as it is, in a slab of its own.
+/// Stored as it is, in its own slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain {
     pub slab: Slab,
@@ -74,6 +74,8 @@ pub struct Stored(std::num::NonZeroU64);
 impl Stored {
     /// `bytes` is 1 to 16384; a chunk that is as long as ever is stored as it is.
     pub fn new(unit: Unit, bytes: u32) -> Option<Stored> {
+        // 48 bits of unit, 16 of length. The length is never 0, so neither is the word, and an `Option` of it
+        // is no longer.
         let fits = (1..=CHUNK_BYTES as u32).contains(&bytes) && unit < 1 << 48;
         fits.then(|| std::num::NonZeroU64::new(unit << 16 | u64::from(bytes)).map(Stored)).flatten()
     }
@@ -107,7 +109,8 @@ impl Piece {
     }
 }
 
-/// What a plain extent counts for in the map.
+/// What a plain extent counts for in the map, at its longest: 9 bytes of the record around it, then tag,
+/// slab, copy and valid blocks (1, 4, 4, 8).
 pub const PLAIN_MAP_BYTES: u64 = 26;
 
 /// What an extent takes.
@@ -168,6 +171,7 @@ impl Extent {
     pub fn encoded_bytes(&self) -> usize {
         let mut bytes = Vec::with_capacity(160);
         self.encode(&mut bytes);
+        // The record's tag, volume and index.
         bytes.len() + 9
     }
 
@@ -235,6 +239,8 @@ impl Extent {
                         rest = after;
                         if *there != 0 {
                             let copy = expected_copy.wrapping_add(take_signed(&mut rest)? as u64);
+                            // Checked as `Stored::new` does, so that damaged bytes can't make the sum below
+                            // overflow.
                             copies[chunk] = Some(copy).filter(|copy| *copy < 1 << 48)?.into();
                             expected_copy = copy + u64::from(stored.units());
                         }
@@ -282,7 +288,7 @@ const PACKED: u8 = 1;
 const WITH_COPIES: u8 = 2;
 const FULL: u8 = 4;
 
-/// Seven bits a byte, the lowest first.
+/// LEB128: seven bits a byte, the lowest first.
 fn put_number(mut number: u64, bytes: &mut Vec<u8>) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -292,6 +298,7 @@ fn put_number(mut number: u64, bytes: &mut Vec<u8>) {
 }
 
 fn put_signed(number: i64, bytes: &mut Vec<u8>) {
+    // Zigzag, so that small negative numbers are short as well.
     put_number((number << 1 ^ number >> 63) as u64, bytes);
 }
 

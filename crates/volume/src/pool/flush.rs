@@ -31,7 +31,7 @@ impl Core {
             flusher.flushing = true;
         }
         let core = Arc::clone(self);
-        // In a loop where devices answer at once, however many go on asking.
+        // A loop, so that the stack does not grow where devices answer at once and requests keep coming.
         repeat(move |next| core.begin_flush(next));
     }
 
@@ -103,7 +103,7 @@ impl Core {
                 if !extents.is_empty() {
                     // Wherever the map points by now: the flush is about what it pointed to when it began.
                     hurt_volumes.insert(volume.number);
-                    // Which of them gave up what is not known any more.
+                    // It is no longer known which extent released what, so all of it goes back.
                     let released = std::mem::take(&mut changes.released);
                     is_noted &= volume.map.give_back(Changes { extents, released }).is_ok();
                 }
@@ -114,6 +114,7 @@ impl Core {
         }
         self.log.append(records);
         if failed.is_none() {
+            // Only now is all that was written over durable on both members.
             self.clear_quiet(epoch);
         }
         let hurt: Vec<Option<DeviceError>> = waiters
@@ -162,6 +163,8 @@ impl Core {
             let mut flusher = self.lock_flusher();
             flusher.uncommitted = result.is_err();
             if result.is_ok() || is_planted(Bug::FreedUncommitted) {
+                // Not before the commit: as long as the journal's map points there, a crash would find the
+                // next owner's data in the place of this one's.
                 released.extend(flusher.held.drain(..held));
             } else {
                 flusher.held.append(&mut released);
@@ -169,9 +172,13 @@ impl Core {
         }
         let count = released.len() as u64;
         self.release(released);
+        // After the release, so that `await_space` finds the space counted here or on its way, and not in
+        // neither place.
         self.outstanding.releasing.fetch_sub(count, Ordering::AcqRel);
         let again = {
             let mut flusher = self.lock_flusher();
+            // Under one lock: whoever asks for a flush now is either seen here, or finds none under way and
+            // begins one.
             flusher.flushing = !flusher.waiters.is_empty();
             flusher.flushing
         };
@@ -189,7 +196,7 @@ impl Core {
 struct Durable<'a> {
     core: &'a Core,
     results: &'a [Result<(), DeviceError>],
-    /// As the journal hears of them by this flush: who is left out later does not count as out.
+    /// As the journal hears of them by this flush: a member that is left out later does not count as out.
     states: &'a [MemberState],
 }
 

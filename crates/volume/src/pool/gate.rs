@@ -14,7 +14,7 @@ pub(super) struct Gate {
 struct State {
     under_way: u64,
     closed: bool,
-    /// The volume is no more.
+    /// The volume was deleted, or the pool closed.
     gone: bool,
     waiting: Vec<(Request, Done)>,
 }
@@ -53,7 +53,7 @@ impl Gate {
         }
     }
 
-    /// Waits until no request is under way; who comes meanwhile waits for [`Gate::open`].
+    /// Waits until no request is under way; those that come meanwhile wait for [`Gate::open`].
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -62,14 +62,14 @@ impl Gate {
         }
     }
 
-    /// Gives back who waited; they are to enter again.
+    /// Returns the requests that waited; they have to enter again.
     pub(super) fn open(&self) -> Vec<(Request, Done)> {
         let mut state = self.lock();
         state.closed = false;
         std::mem::take(&mut state.waiting)
     }
 
-    /// For good. Gives back who waited.
+    /// Shuts it for good. Returns the requests that waited.
     pub(super) fn shut(&self) -> Vec<(Request, Done)> {
         let mut state = self.lock();
         state.gone = true;

@@ -18,7 +18,7 @@ pub struct HostMemory {
     /// Another one each time the host starts: what was noted before is not believed then, since the members have lost what it
     /// speaks of.
     pub boot: String,
-    /// With so much noted a flush is due, whether anyone asks for it or not.
+    /// Once this much is noted a flush is due, whether or not anyone asks for one.
     pub long_bytes: u64,
 }
 

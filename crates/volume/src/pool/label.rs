@@ -21,7 +21,7 @@ use super::extent::{BLOCK_BYTES, EXTENT_BYTES, take_u32, take_u64};
 
 const MAGIC: &[u8; 8] = b"UNDLYPL1";
 const LABEL_BYTES: usize = 52;
-/// The journal is on so many members.
+/// How many members have the journal.
 pub const JOURNAL_MEMBERS: usize = 2;
 const MIN_MAP_BYTES: u64 = 64 << 10;
 const MAP_BYTES_PER_EXTENT: u64 = 256;
@@ -94,8 +94,10 @@ impl Label {
     }
 }
 
-/// How long the journal itself must be for a map of so many bytes.
+/// How long the journal itself must be for a map of this many bytes.
 pub fn journal_range_bytes(map_bytes: u64) -> u64 {
+    // The margin is for what the limit leaves out: entries that get longer when they are written over (a
+    // sixteenth of it at most, see `packed`), intents, and the pool's own records.
     Journal::range_bytes(map_bytes + map_bytes / 8 + (64 << 10), LOG_BYTES)
 }
 

@@ -7,7 +7,7 @@ use underlay_storage::journal::{CommitDone, Journal, Recovered, Snapshot};
 
 use super::record::{Record, Tables};
 
-/// A journal's record holds about so many bytes of ours.
+/// About how many bytes of ours go into one record of the journal.
 const RECORD_BYTES: usize = 64 << 10;
 
 pub(super) struct Log {
@@ -31,6 +31,8 @@ impl Log {
         let kept = Arc::new(Mutex::new(Kept { tables, appended: 0 }));
         let source = Arc::clone(&kept);
         journal.set_source(move || {
+            // Under the lock that `append` holds: the tables have all records up to `appended`, and no
+            // others.
             let kept = source.lock();
             Snapshot { state: kept.tables.encode(), covers: kept.appended }
         });

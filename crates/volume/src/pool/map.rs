@@ -162,6 +162,7 @@ impl Map {
             shard.dirty.insert(index);
         }
         if !released.is_empty() {
+            // Any shard will do: the next capture collects from all of them.
             self.shard(0).released.append(&mut released);
         }
         noted

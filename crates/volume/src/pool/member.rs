@@ -155,7 +155,7 @@ impl Members {
                 is_known: found.is_known,
                 doubt,
                 under_way: AtomicUsize::new(0),
-                // Of what was written before nobody knows.
+                // Nobody knows what was written before this opening and never flushed.
                 written: AtomicBool::new(true),
             }
         };
@@ -214,7 +214,8 @@ impl Members {
         }
     }
 
-    /// Leaves a member out: its copies of mirrored data are not used any more. One at a time; false if another one is out,
+    /// Leaves a member out: its copies of mirrored data are no longer used. One at a time; false if another
+    /// one is out,
     /// or has not answered since the opening, or if it can't be noted: a killed process must not take the member's old copies
     /// for good when it comes back.
     pub(super) fn leave_out(&self, index: usize) -> bool {
@@ -233,7 +234,7 @@ impl Members {
         true
     }
 
-    /// The state first: whoever knows the new turn must see it.
+    /// The state first: a thread that sees the new turn must see it as well.
     fn set(&self, index: usize, state: MemberState) {
         let member = &self.list[index];
         let number = STATES.iter().position(|known| *known == state).unwrap_or_default();
@@ -258,7 +259,8 @@ impl Members {
         true
     }
 
-    /// Whether someone was left out or taken in that the journal has yet to hear of, and the states that it hears of now.
+    /// Whether a member was left out or taken in of which the journal has yet to hear, and the states that it
+    /// hears of now.
     pub(super) fn take_changed(&self) -> (bool, Vec<MemberState>) {
         // Not between a note and the change that it is about: the flush is to know of it.
         let _changes = self.changes.lock();
@@ -281,6 +283,7 @@ impl Members {
         let usable = |unit: &Unit| self.is_read(self.index_of(*unit));
         let load = |unit: &Unit| {
             let member = &self.list[self.index_of(*unit)];
+            // `false` sorts first: one that has not shown its label yet is only the second choice.
             (member.is_unread(), member.under_way.load(Ordering::Relaxed))
         };
         let (unit, other) = match places.second {
@@ -305,7 +308,7 @@ impl Members {
             if error == DeviceError::Gone {
                 members.leave_out(members.index_of(unit));
             }
-            // If the other one had to be left out meanwhile, there is nobody left who has it.
+            // If the other one was left out meanwhile, no member has it.
             if members.is_read(members.index_of(other)) {
                 members.read_one(other, vec![0; length], done);
             } else {
@@ -335,6 +338,8 @@ impl Members {
             return self.write_one(places.first, data, fua, done);
         }
         let since = self.turn();
+        // One that is being brought up to date gets every write too, or what was already copied would be old
+        // again.
         let used = |unit: &Unit| self.state_of(*unit) != MemberState::Out;
         let targets: Vec<Unit> = places.units().filter(used).collect();
         if targets.is_empty() {
@@ -373,6 +378,8 @@ impl Members {
             let member = &members.list[index];
             member.under_way.fetch_sub(1, Ordering::Relaxed);
             if !fua || completion.is_err() {
+                // Not when it is submitted: a flush in between would clear it, and need not cover a write
+                // that is unanswered.
                 member.written.store(true, Ordering::Release);
             }
             done(completion);
@@ -405,6 +412,7 @@ impl Members {
                 gather.arrive(index, Err(owing(index)));
                 continue;
             }
+            // Cleared before the flush is submitted: what is answered from here on counts for the next one.
             if !self.list[index].written.swap(false, Ordering::AcqRel) {
                 gather.arrive(index, Ok(()));
                 continue;

@@ -122,6 +122,7 @@ pub(super) fn open(devices: Devices, settings: PoolSettings) -> Result<Arc<Core>
         .map(|(number, table)| (*number, core.new_volume(*number, &table.header, &table.extents)));
     core.volumes.write().extend(volumes);
     core.make_again(left_over).map_err(PoolError::Map)?;
+    // With the maps complete: what only the notes knew of may have to be written again as well.
     core.settle_all();
     make_alike(&core, &tables)?;
     // The journal knows all of it before it says that older notes are void.
@@ -186,7 +187,8 @@ fn known_labels(
             Err(_) => labels.push(None),
         }
     }
-    // Whose label can't be read has the slabs between its neighbours'; the last one's are told by its capacity.
+    // A member whose label can't be read has the slabs between its neighbours'; the last one's are told by
+    // its capacity.
     let unreadable: Vec<bool> = labels.iter().map(Option::is_none).collect();
     let mut complete: Vec<Label> = Vec::new();
     for index in 0..labels.len() {
@@ -274,6 +276,7 @@ fn finish_making(devices: &Devices, labels: &[Label], log: &Log) -> Result<(), P
         return Err(PoolError::Map("the pool was never finished, and has volumes".to_owned()));
     }
     for (device, label) in devices.iter().zip(labels) {
+        // A crash in between does no harm: the next opening finds one finished label and finishes the others.
         let data = Label { made: true, ..*label }.encode();
         device.execute(Request::Write { offset_bytes: 0, data, fua: true })?;
     }

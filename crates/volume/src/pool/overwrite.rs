@@ -11,9 +11,9 @@ use underlay_sync::planted::{Bug, is_planted};
 use super::core::{Core, VolumeCore};
 use super::record::Record;
 
-/// A region is so many extents: 16 MiB.
+/// Extents in a region: 16 MiB.
 pub(super) const REGION_EXTENTS: u32 = 64;
-/// A region that was not written over for so many flushes is believed to be quiet.
+/// A region that was not written over for this many flushes counts as quiet.
 const QUIET_FLUSHES: u64 = 16;
 
 impl Core {
@@ -42,6 +42,7 @@ impl VolumeCore {
             return start(Ok(()));
         }
         state.waiting.push(Box::new(start));
+        // The commit that the first one began answers for all that wait.
         if state.waiting.len() > 1 {
             return;
         }
@@ -55,6 +56,7 @@ impl VolumeCore {
                 let waiting = std::mem::take(&mut state.waiting);
                 state.set = result.is_ok();
                 if result.is_err() {
+                    // Their writes never begin, so that nobody ends them.
                     state.under_way -= waiting.len() as u32;
                 }
                 waiting

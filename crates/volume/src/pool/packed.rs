@@ -14,7 +14,7 @@ use super::member::{Places, Turn};
 use super::volume::{ChangeDone, Part};
 
 const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES) as u32;
-/// A chunk may take so much of the map, its extent's beginning included.
+/// The most that a chunk takes of the map, the start of its extent included.
 const CHUNK_MAP_BYTES: u64 = 32;
 
 /// A chunk to be stored, in whole units.
@@ -57,7 +57,7 @@ fn pack(codec: Codec, mut chunk: Vec<u8>) -> Option<Image> {
     if chunk.iter().all(|byte| *byte == 0) {
         return None;
     }
-    // It must save a unit to be worth the work of reading it.
+    // Compression that saves no unit is not worth the work of unpacking.
     let limit = (CHUNK_BYTES - BLOCK_BYTES + 1) as usize;
     let mut stored_bytes = CHUNK_BYTES as u32;
     if let Some(compressed) = codec.compress(&chunk, limit) {
@@ -203,7 +203,7 @@ impl VolumeCore {
         let gather = Gather::new(writes.len(), move |completions: Vec<Completion>| {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
             let answer = written.and_then(|_| self.point_to(&core, extent, entries, since));
-            // To what is not listed no map ever pointed.
+            // No map ever pointed to what is not listed, so this needs to wait for no commit.
             core.release(match &answer {
                 Ok(unlisted) => unlisted.clone(),
                 Err(_) => pieces(&places, &sizes),

@@ -86,9 +86,11 @@ impl VolumeCore {
                 return self.write_in_place(core, plain, part, data, fua, claim, done);
             }
             drop(claim);
-            // The whole extent gets another place.
+            // The whole extent gets another place. The claim on a part is dropped first, or the one on the
+            // whole would wait for it.
             let claims = Arc::clone(&self.claims);
             claims.claim(part.extent, Parts(WHOLE), Access::Exclusive, move |claim| {
+                // Looked at again: another write may have come between the two claims.
                 match self.plain(part.extent) {
                     Some(plain) if !is_shared(&core, &plain) => {
                         self.write_in_place(core, plain, part, data, fua, claim, done);
@@ -218,7 +220,7 @@ impl VolumeCore {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
             let released = old.as_ref().map(pieces).unwrap_or_default();
             let listed = written.and_then(|_| self.list_new(&core, extent, new, since, released));
-            // To what is not listed no map ever pointed.
+            // No map ever pointed to what is not listed, so this needs to wait for no commit.
             let kept = listed.as_ref().map(pieces).unwrap_or_default();
             core.release(pieces(&new).into_iter().filter(|piece| !kept.contains(piece)));
             drop(claim);

@@ -26,7 +26,7 @@ pub enum Record {
         volume: u32,
         header: Box<Header>,
     },
-    /// An extent, or none any more.
+    /// An extent, or that it is no longer mapped.
     Extent {
         volume: u32,
         index: u32,
@@ -62,6 +62,7 @@ pub enum Record {
     },
 }
 
+// On disk, in journals and in notes: a number keeps its meaning.
 const VOLUME: u8 = 1;
 const EXTENT: u8 = 2;
 const NO_EXTENT: u8 = 3;

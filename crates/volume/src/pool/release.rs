@@ -1,4 +1,4 @@
-//! Telling members what nobody needs any more: neighbours together, and a few at a time.
+//! Discards for what nobody needs: neighbours together, and a few at a time.
 //!
 //! A volume that is deleted leaves millions of slabs. A request for each, all at once, would take more memory than the map
 //! of the volume, and members would do nothing else meanwhile.
@@ -11,7 +11,7 @@ use underlay_storage::layers::join::{Next, repeat};
 use super::core::Core;
 use super::extent::{Piece, Slab, first_unit};
 
-/// So many are under way at most, over all members.
+/// Discards under way at most, over all members.
 const MAX_UNDER_WAY: usize = 16;
 /// 1 GiB by one request at most: a longer one would hold up a member.
 const MAX_SLABS: u32 = 4096;
@@ -38,7 +38,7 @@ impl Core {
         };
         for _ in 0..lanes {
             let core = Arc::clone(self);
-            // In a loop where devices answer at once.
+            // A loop, so that the stack does not grow where devices answer at once.
             repeat(move |next| core.discard_next(next));
         }
     }

@@ -16,7 +16,7 @@ use super::label::JOURNAL_MEMBERS;
 use super::member::Places;
 use super::plain::{copy_to, places};
 
-/// So often the journal's mirror is asked to look for a member, and so long is waited in between.
+/// How often the journal's mirror is asked to look for a member, and the pause in between.
 const LOOKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -50,6 +50,8 @@ impl Core {
         if !self.members.change(index, MemberState::Out, MemberState::Resyncing) {
             return Ok(());
         }
+        // From here on it gets every write, so what is copied stays right. It is flushed before it counts as
+        // in use: a power cut must not make its copies old again.
         let copied = self.copy_all(index).and_then(|()| {
             member.device.execute(Request::Flush)?;
             Ok(())
@@ -79,6 +81,7 @@ impl Core {
             if health.out == 0 && health.resyncing == 0 {
                 return Ok(());
             }
+            // While it is being brought up to date it may take its time.
             looks += u32::from(health.resyncing == 0);
             if looks > LOOKS {
                 return Err(PoolError::JournalOnce);

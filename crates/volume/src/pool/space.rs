@@ -15,7 +15,8 @@ const CUT: u32 = u32::MAX;
 ///
 /// A slab is free, plain (counted as a whole), cut (its units counted by run), or on its way back to free.
 pub(super) struct Space {
-    /// By slab: how many maps point to it, or [`CUT`].
+    /// By slab: how many maps point to it, or [`CUT`]. Changed only under the lock of `state`; atomic, since
+    /// each write looks at it without that lock.
     plain: Vec<AtomicU32>,
     state: Mutex<State>,
 }
@@ -25,9 +26,9 @@ struct State {
     cut: HashMap<Slab, Cut, Hashing>,
     /// Nobody points to them, but the member has yet to hear that they are discarded.
     leaving: HashSet<Slab, Hashing>,
-    /// Who waits for space that is on its way.
+    /// Jobs that wait for space that is on its way.
     starved: Vec<Box<dyn FnOnce() + Send>>,
-    /// Of equals the one whose turn it is.
+    /// Where the search for a member begins, so that equals take turns.
     turn: usize,
 }
 
@@ -54,6 +55,7 @@ struct Cut {
 fn longest(free: u64) -> u32 {
     let (mut bits, mut length) = (free, 0);
     while bits != 0 {
+        // Takes one off each run of ones.
         bits &= bits << 1;
         length += 1;
     }
@@ -64,6 +66,7 @@ fn longest(free: u64) -> u32 {
 fn find(bits: u64, count: u32) -> Option<u32> {
     let mut found = bits;
     for shift in 1..count {
+        // What is left are the places from which all bits so far are ones.
         found &= bits >> shift;
     }
     (found != 0 && count > 0).then(|| found.trailing_zeros())
@@ -282,6 +285,7 @@ impl Space {
                 }
                 state.cut.remove(&slab);
                 let member = state.member_of(slab);
+                // All of it is free, so `change_cut` has filed it under the longest run there can be.
                 member.room.remove(&(BLOCKS, slab));
                 member.free_units -= u64::from(BLOCKS);
                 member.filling = member.filling.filter(|filling| *filling != slab);
@@ -292,7 +296,7 @@ impl Space {
         Some(slab)
     }
 
-    /// The slab is anyone's again. Gives back who waited for that.
+    /// The slab is anyone's again. Returns the jobs that waited for that.
     #[must_use]
     pub(super) fn free(&self, slab: Slab) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut state = self.lock();

@@ -39,7 +39,7 @@ use underlay_files::plain_file;
 const MAGIC: &[u8; 8] = b"UNDLYUF1";
 const HEADER_BYTES: usize = 76;
 const FRAME_BYTES: usize = 8;
-/// Only flushes that go on failing let a file get much longer than the above.
+/// Only flushes that keep failing let a file get much longer than `HostMemory::long_bytes`.
 const MAX_BYTES: u64 = 16 << 30;
 /// A session has two of them; the next one has the other two, so that both have notes until the journal names the later one.
 const FILES: [[&str; 2]; 2] = [["unflushed.0", "unflushed.1"], ["unflushed.2", "unflushed.3"]];
@@ -231,6 +231,7 @@ impl Unflushed {
                 turns.names[turns.current]
             ))
         })?;
+        // Only after a whole write: the next note takes the place of one that failed half-way.
         turns.end_bytes += turns.note.len() as u64;
         self.current_bytes.store(turns.end_bytes, Ordering::Relaxed);
         Ok(())
@@ -246,6 +247,8 @@ impl Unflushed {
         let header = Header { generation: turns.header.generation + 1, ..turns.header.clone() };
         let other = 1 - turns.current;
         // Where it can't be written the current file goes on, and the next flush tries again.
+        // Older notes stay behind the header: their checksums are of an older generation, so they end the
+        // file.
         if turns.files[other].write_all_at(&header.encode(), 0).is_ok() {
             turns.header = header;
             turns.current = other;
@@ -262,17 +265,18 @@ impl Unflushed {
         }
     }
 
-    /// Whether so much is noted that a flush is due. Says so once for each such amount.
+    /// Whether enough is noted that a flush is due. Says so once for each such amount.
     pub fn is_long(&self) -> bool {
         let long_bytes = self.long_bytes.load(Ordering::Relaxed);
         if self.current_bytes.load(Ordering::Relaxed) < long_bytes || !self.keeps.load(Ordering::Relaxed) {
             return false;
         }
+        // Of those that ask at the same time one is told, so that one flush is begun.
         let next = long_bytes + self.step_bytes.load(Ordering::Relaxed);
         self.long_bytes.compare_exchange(long_bytes, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The journal knows everything, and nothing will change any more.
+    /// The journal knows everything, and nothing will change after this.
     pub fn end(&self) {
         self.keeps.store(false, Ordering::Release);
         if let Some(turns) = self.lock().take() {

@@ -43,7 +43,7 @@ impl BlockDevice for Witness {
         }
         let (member, outstanding) = (self.member, Arc::clone(&self.outstanding));
         let doubt = Arc::clone(&self.doubt);
-        // What was written again after the flush began, and what another one has lost meanwhile, it does not cover.
+        // A flush covers neither what is written again after it began nor what another flush loses meanwhile.
         let (owed, failures) = (doubt.owes(), doubt.failures());
         let answered = move |completion: Completion| {
             if completion.is_err() {

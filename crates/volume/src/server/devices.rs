@@ -47,7 +47,7 @@ pub(super) fn check_holds_something(
     devices: &[Arc<dyn BlockDevice>],
 ) -> Result<(), ServerError> {
     for device in devices {
-        // What can't be read is told of when it is opened.
+        // A device that can't be read is reported when it is opened.
         if !matches!(contents::of_device(&**device), Ok(None)) {
             return Ok(());
         }

@@ -185,7 +185,7 @@ fn hosts(admission: &Admission) -> Result<Hosts, ServerError> {
     Ok(Hosts::Listed(admission.hosts.iter().map(|host| (host.clone(), secrets.clone())).collect()))
 }
 
-/// By what hosts know a volume again; of the version for identifiers of one's own (RFC 9562, section 5.8).
+/// What hosts recognize a volume by; of version 8, for custom identifiers (RFC 9562, section 5.8).
 fn uuid(identity: u64) -> [u8; 16] {
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&identity.to_be_bytes());

@@ -28,7 +28,7 @@ use crate::pool::{
 };
 use crate::pool_file::{Admission, Devices, PoolFile, VolumeFile};
 
-/// From so much on, or from such a share of a member on, the user is told what the journal takes.
+/// From this many bytes on, or this share of a member, the user is told what the journal takes.
 const NOTABLE_JOURNAL_BYTES: u64 = 1 << 30;
 const NOTABLE_JOURNAL_SHARE: f64 = 0.05;
 
@@ -71,7 +71,8 @@ impl OpenPool {
 
     fn open_or_make(file: &PoolFile, format: bool) -> Result<OpenPool, ServerError> {
         let directory = &file.directory;
-        // Before anything is written to it: whoever could write there could have the server believe anything about the pool.
+        // Before anything is written to it: others who can write there could make the server believe anything
+        // about the pool.
         let folder = Folder::make(directory, underlay_files::Access::Private)
             .map_err(|error| directory_error(directory, error))?;
         let lock = Lock::take(&folder).map_err(|error| match error {
@@ -149,7 +150,7 @@ impl OpenPool {
                 self.create(wanted)?;
                 continue;
             };
-            // First: what fails behind it leaves no volume that is open to more hosts than it shall be.
+            // First: whatever fails after it leaves no volume that is open to more hosts than it should be.
             self.admissions().set(&wanted.name, wanted.admission.clone())?;
             if wanted.spec.capacity_bytes > found.capacity_bytes {
                 self.pool.resize(&wanted.name, wanted.spec.capacity_bytes)?;

@@ -6,7 +6,7 @@
 //! | `{"command":"list"}` | `{"reply":"state",…}` | one [`PoolState`] |
 //! | `{"command":"create","volume":{…}}` | `{"reply":"done"}` | a [`VolumeFile`], served from now on |
 //! | `{"command":"resize","volume":"data","capacity_bytes":1073741824,"shrink":false}` | `{"reply":"done"}` | initiators are told; less than before only with `shrink` |
-//! | `{"command":"snapshot","volume":"data","snapshot":"monday","writable":false}` | `{"reply":"done"}` | a volume of its own with what `data` holds now |
+//! | `{"command":"snapshot","volume":"data","snapshot":"monday","writable":false}` | `{"reply":"done"}` | a new volume with what `data` holds now |
 //! | `{"command":"delete","volume":"data","connected":false}` | `{"reply":"done"}` | its space comes back; while hosts are connected only with `connected` |
 //! | `{"command":"resync","member":"nvme-9300-max.1"}` | `{"reply":"done"}` | a member that was left out is up to date and used again |
 //! | `{"command":"check"}` | `{"reply":"checked","problems":[]}` | every extent has its owner |
@@ -93,7 +93,7 @@ pub enum Reply {
     Failed { kind: FailureKind, problem: String },
 }
 
-/// Whose turn it is.
+/// What has to change: the command, or the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {

@@ -53,6 +53,7 @@ impl RealDevice {
             ));
         }
         exclusive::claim(&file)?;
+        // The metadata of a block device says 0 bytes, but its end can be sought.
         let capacity_bytes = file.seek(SeekFrom::End(0))? / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
         let (queue, received) = channel::<(Request, Done)>();
         let (file, received) = (Arc::new(file), Arc::new(Mutex::new(received)));
@@ -60,6 +61,7 @@ impl RealDevice {
         for _ in 0..THREADS {
             let (file, received) = (Arc::clone(&file), Arc::clone(&received));
             let work = move || loop {
+                // Held while it waits: one thread waits for a request, the others for the lock.
                 let next = received.lock().recv();
                 let Ok((request, done)) = next else { return };
                 done(carry_out(&file, request));
@@ -140,6 +142,7 @@ fn discard(file: &File, offset_bytes: u64, length_bytes: u64) -> io::Result<()> 
         return Ok(());
     }
     loop {
+        // `PUNCH_HOLE` is allowed with `KEEP_SIZE` only (fallocate(2)).
         match fallocate(
             file,
             FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,

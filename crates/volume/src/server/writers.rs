@@ -54,7 +54,7 @@ impl KnownWriters {
         Ok(Arc::new(KnownWriters { path, volumes: Mutex::new(volumes) }))
     }
 
-    /// Forgets volumes that are no more. Where that can't be written they are forgotten later.
+    /// Forgets volumes that no longer exist. Where that can't be written they are forgotten later.
     pub(super) fn keep_only(&self, identities: &BTreeSet<u64>) {
         let mut volumes = self.volumes.lock();
         let mut kept = volumes.clone();

@@ -28,7 +28,7 @@ impl Pick {
 
 /// What the devices of a test have in common.
 pub(crate) struct Supply {
-    /// So many requests happen before the power fails.
+    /// This many requests happen before the power fails.
     left: AtomicI64,
     queued: AtomicBool,
     queue: Mutex<Vec<Queued>>,
@@ -127,7 +127,7 @@ impl Supply {
         self.left.store(0, Ordering::SeqCst);
         for (shared, request, _, done) in std::mem::take(&mut *self.queue.lock().unwrap()) {
             shared.lock().perform_partly(&request, &mut self.pick.lock().unwrap());
-            // Nobody is there any more to hear of it.
+            // Nobody is left to hear of it.
             std::mem::forget(done);
         }
     }

@@ -119,6 +119,8 @@ impl Lines {
     /// not asked for lately. `None` when all are taken.
     pub(super) fn assign(&mut self, block: u32) -> Option<u32> {
         let set = block % self.sets;
+        // CLOCK: the first round spares what was used lately and takes its mark off, so the second one can
+        // take it.
         for round in 0..2 {
             for step in 0..self.ways {
                 let way = (self.way + step) % self.ways;

@@ -19,6 +19,7 @@ pub(super) fn encode(entries: impl Iterator<Item = (u32, Option<u32>)>) -> Vec<u
     let mut bytes = Vec::new();
     for (slot, block) in entries {
         bytes.extend(slot.to_le_bytes());
+        // 0 stands for no block.
         bytes.extend(block.map_or(0, |block| block + 1).to_le_bytes());
     }
     bytes
@@ -35,7 +36,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<(u32, Option<u32>)>> {
 }
 
 impl Inner {
-    /// One flush at a time; who comes meanwhile shares the next one.
+    /// One flush at a time; those that come meanwhile share the next one.
     pub(super) fn flush(self: &Arc<Self>, done: Done) {
         let begins = self.lock().flushes.join(done);
         if begins {
@@ -139,6 +140,7 @@ impl Inner {
                 Ok(_) => next.release(&written, after),
                 Err(_) => next.lock().writing_back = false,
             };
+            // Durable on the slow device before the copy on the fast one may be given up.
             inner.slow.submit(Request::Flush, Box::new(flushed));
         });
         for (part, run) in runs.into_iter().enumerate() {

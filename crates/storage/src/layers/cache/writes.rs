@@ -75,6 +75,7 @@ impl Inner {
         let runs = segments(&cached, |(block, slot), (b, s)| block + 1 == *b && slot + 1 == *s);
         let (inner, held, shape) = (Arc::clone(self), cached.clone(), runs.clone());
         let gather = Gather::new(runs.len() + 1, move |mut completions: Vec<Completion>| {
+            // The slow device's, whose part is the last.
             let answer = completions.pop().unwrap_or(Err(DeviceError::Gone));
             {
                 let mut state = inner.lock();

@@ -8,7 +8,7 @@ use crate::layers::flushes;
 use underlay_sync::planted::{Bug, is_planted};
 
 impl Inner {
-    /// One flush at a time, since the journal must get changes in their order; who comes meanwhile shares the
+    /// One flush at a time, since the journal must get changes in order; those that come meanwhile share the
     /// next one.
     pub(super) fn flush(self: &Arc<Self>, done: Done) {
         let begins = self.lock().flushes.join(done);
@@ -37,6 +37,8 @@ impl Inner {
             }
             {
                 let mut state = inner.lock();
+                // Only after the flush: another commit may carry the records out at once, and what they point
+                // to must be durable by then.
                 map::records(&changes).into_iter().for_each(|record| {
                     inner.journal.append(record);
                 });
@@ -47,6 +49,7 @@ impl Inner {
                 {
                     let mut state = next.lock();
                     match &result {
+                        // Not before the commit: until then the journal's map leads there.
                         Ok(()) => replaced.into_iter().for_each(|run| state.space.release(run)),
                         Err(_) => state.replaced.extend(replaced),
                     }

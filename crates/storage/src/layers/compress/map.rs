@@ -98,6 +98,7 @@ impl Map {
     /// The table as the journal has it.
     pub(super) fn snapshot(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
+        // Not the entries of now, which may point to what no flush has made durable.
         for (chunk, entry) in &self.now {
             match self.journalled.get(chunk) {
                 None => encode(*chunk, Some(entry), &mut bytes),
@@ -113,7 +114,7 @@ impl Map {
         bytes
     }
 
-    /// The longest snapshot for so many chunks on so many units.
+    /// The longest snapshot for this many chunks on this many units.
     pub(super) fn snapshot_bytes(chunks: u64, units: u64) -> u64 {
         ENTRY_BYTES * chunks.min(units) + RUN_BYTES * units
     }
@@ -139,6 +140,7 @@ impl Map {
     }
 }
 
+// As `encode` writes them: 4 + 4 + 1 bytes, and 4 + 2.
 const ENTRY_BYTES: u64 = 9;
 const RUN_BYTES: u64 = 6;
 
@@ -147,6 +149,7 @@ fn encode(chunk: u32, entry: Option<&Entry>, bytes: &mut Vec<u8>) {
     bytes.extend(chunk.to_le_bytes());
     let (stored_bytes, runs) = entry.map_or((0, [].as_slice()), |e| (e.stored_bytes, e.runs.as_slice()));
     bytes.extend(stored_bytes.to_le_bytes());
+    // At most 128, as many units as the longest chunk has.
     bytes.push(runs.len() as u8);
     for run in runs {
         bytes.extend(run.start.to_le_bytes());

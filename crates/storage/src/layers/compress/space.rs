@@ -74,7 +74,7 @@ impl Space {
 
     /// Takes `count` units: in one run if there is one soon after the last, else in what comes first.
     pub(super) fn allocate(&mut self, count: u32) -> Option<Vec<Run>> {
-        /// A search for one run gives up after so many that are too short.
+        /// After how many runs that are too short a search for one gives up.
         const PATIENCE: usize = 64;
         if self.free < count {
             return None;

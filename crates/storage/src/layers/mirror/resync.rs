@@ -61,9 +61,9 @@ impl Inner {
         receiver.recv().unwrap_or(Err(DeviceError::Gone))
     }
 
-    /// Makes a region alike on members that have all data. Any of them will do as the source: each block is as it was before
-    /// an unanswered write or after it. Whoever can't be written to is not among them any more. Where none can be read, one
-    /// is believed.
+    /// Makes a region alike on members that have all data. Any of them will do as the source: each block is
+    /// as it was before an unanswered write or after it. A member that can't be written to is dropped from
+    /// the list. Where none can be read, the first one counts as right.
     fn make_alike(&self, region: u32, in_sync: &mut Vec<usize>) {
         for (offset_bytes, length) in self.pieces(region) {
             let sources = if is_planted(Bug::HealthyMemberLeftOut) { 1 } else { in_sync.len() };
@@ -110,7 +110,7 @@ impl Inner {
         written
     }
 
-    /// Looks whether members that are out answer again.
+    /// Asks members that are out whether they answer again.
     pub(super) fn look_for_the_lost(self: &Arc<Self>) {
         let lost: Vec<usize> = {
             let mut state = self.lock();
@@ -126,6 +126,8 @@ impl Inner {
         for index in lost {
             let inner = Arc::clone(self);
             let answered = move |completion: Completion| {
+                // Under one lock: later writes go to the member too, and those under way are marked, so what
+                // it has missed is complete.
                 let (attempt, missed) = {
                     let mut state = inner.lock();
                     state.roles[index] =
@@ -180,7 +182,7 @@ impl Inner {
         });
     }
 
-    /// Copies a range to a member, piece by piece, from whoever has it; `then` says whether that went well.
+    /// Copies a range to a member, piece by piece, from one that has it; `then` says whether that went well.
     fn copy(self: &Arc<Self>, to: usize, mut range: Range<u64>, then: impl FnOnce(bool) + Send + 'static) {
         let inner = Arc::clone(self);
         let mut then = Some(then);

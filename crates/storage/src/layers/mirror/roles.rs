@@ -1,4 +1,4 @@
-//! Who of a mirror's members is in, and which regions may differ between them.
+//! Which of a mirror's members are in, and which regions may differ between them.
 
 use std::collections::HashMap;
 

@@ -46,7 +46,7 @@ impl Kept {
         bytes
     }
 
-    /// `None` for anything that `encode` doesn't write for so many members and regions.
+    /// `None` for anything that `encode` doesn't write for this many members and regions.
     pub(super) fn decode(bytes: &[u8], members: usize, regions: usize) -> Option<Kept> {
         let (epoch, rest) = bytes.split_first_chunk::<8>()?;
         let (out, mut rest) = rest.split_at_checked(members)?;

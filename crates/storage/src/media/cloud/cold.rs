@@ -23,7 +23,7 @@ pub struct ColdBlocks {
     coming: HashMap<u64, u64>,
 }
 
-/// As many as are looked through for such as have come.
+/// With more than this many on the list, those that have come are dropped from it.
 const COMING_MOST: usize = 4096;
 
 impl ColdBlocks {

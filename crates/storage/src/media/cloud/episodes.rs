@@ -34,6 +34,7 @@ impl Episodes {
 
     fn exponential_ns(&mut self, mean_ns: f64) -> f64 {
         // A draw of nothing must not stop time.
+        // By inversion: -mean ln(1 - u).
         (-mean_ns * (-self.random.random::<f64>()).ln_1p()).max(1.0)
     }
 

@@ -37,7 +37,7 @@ impl Gate {
         self.free_ns
     }
 
-    /// When a request of so many units passes that comes at `now_ns`, which may go back: it stands in line.
+    /// When a request of this many units passes. `now_ns`, when it comes, may go back: it stands in line.
     /// `factor` is what is left of the rates just then.
     pub fn pass_ns(&mut self, units: f64, now_ns: f64, factor: f64) -> f64 {
         let mut at_ns = now_ns.max(self.free_ns);

@@ -38,7 +38,7 @@ impl FlashModel {
         work
     }
 
-    /// Programming so much calls for so many blocks to be erased, of which it returns the whole ones.
+    /// How many whole blocks have to be erased for programming this much; the fraction is carried over.
     pub(super) fn erases_for(&mut self, programmed_bytes: f64) -> u64 {
         if self.translation.as_ref().is_some_and(Translation::recycles) {
             self.erases_due += programmed_bytes / (self.page_bytes as f64 * self.pages_per_block);

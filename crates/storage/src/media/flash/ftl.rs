@@ -97,6 +97,7 @@ impl Ftl {
     pub fn steady(units: u32, block_units: u32, blocks: u32, random: &mut Pcg64Mcg) -> (Ftl, Collected) {
         let mut ftl = Ftl::fresh(units, block_units, blocks);
         ftl.deal(random);
+        // Not counted: these writes only let the state settle.
         for _ in 0..units / 2 {
             ftl.write(random.random_range(0..units));
         }
@@ -111,6 +112,7 @@ impl Ftl {
     fn deal(&mut self, random: &mut Pcg64Mcg) {
         let units = self.place.len() as u32;
         let mut order: Vec<u32> = (0..units).collect();
+        // The shuffle of Fisher and Yates (Knuth, TAOCP vol. 2, 3.4.2, algorithm P).
         for index in (1..units).rev() {
             order.swap(index as usize, random.random_range(0..=index) as usize);
         }
@@ -185,7 +187,7 @@ impl Ftl {
         collected
     }
 
-    /// The host needs a unit's content no more.
+    /// The host no longer needs a unit's content.
     pub fn discard(&mut self, unit: u32) {
         let slot = std::mem::replace(&mut self.place[unit as usize], NONE);
         if slot != NONE {

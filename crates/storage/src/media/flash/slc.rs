@@ -15,7 +15,8 @@ pub(super) struct SlcCache {
 }
 
 impl SlcCache {
-    /// How long programming so many bytes takes at the rate that the cache allows, and whether they went there.
+    /// How long programming this many bytes takes at the rate that the cache allows, and whether they went
+    /// there.
     pub(super) fn program_ns(&mut self, bytes: u64, direct_mb_s: f64) -> (u64, bool) {
         if self.used_bytes + bytes as f64 <= self.capacity_bytes {
             self.used_bytes += bytes as f64;

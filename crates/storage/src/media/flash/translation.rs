@@ -15,12 +15,12 @@ use super::MAPPING_BYTES;
 use super::ftl::{Collected, Ftl};
 use crate::stack::InitialState;
 
-/// So many units are mapped at the most: 9 MB for a device with usual spare.
+/// The most units that are mapped: 9 MB for a device with usual spare.
 const MAX_UNITS: u64 = 1 << 20;
 /// More blocks say no more about write amplification, fewer say less.
 const FEWEST_BLOCKS: f64 = 64.0;
 const MAX_BLOCKS: f64 = 2048.0;
-/// Of a small device, lest blocks be without any mixture of valid and stale.
+/// Of a small device, so that its blocks still have a mixture of valid and stale.
 const FEWEST_BLOCK_UNITS: u64 = 8;
 
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ impl Translation {
             valid_share: 0.0,
         };
         if collected.freed > 0 {
-            // As if blocks like those of late had been collected all along.
+            // As if blocks like the last ones had been collected all along.
             let per_freed = collected.copied as f64 / collected.freed as f64;
             let unit_bytes = translation.sample.unit_bytes();
             translation.valid_share = per_freed / (1.0 + per_freed);
@@ -155,6 +155,8 @@ impl Translation {
         if self.valid_share <= 0.0 {
             return 1.0;
         }
+        // Copies fill a page once 1 / valid_share pages were gone through, of which those with any valid unit
+        // are read.
         (1.0 - (1.0 - self.valid_share).powf(units_per_page)) / self.valid_share
     }
 }

@@ -35,6 +35,7 @@ impl HddModel {
 
     pub(super) fn dequeue(&mut self, index: usize, now_ns: u64) -> Option<Waiting> {
         let waiting = self.queue.remove(index)?;
+        // One more comes within the queue's depth, and its age counts from now.
         if let Some(entered) = self.queue.get_mut(self.queue_depth.saturating_sub(1)) {
             entered.eligible_ns = now_ns;
         }

@@ -39,6 +39,7 @@ impl SeekCurve {
     pub fn fit(track_ms: f64, average_ms: f64, full_ms: f64) -> SeekCurve {
         // The mean grows with the knee: halve the interval.
         let (mut low, mut high) = (MIN_KNEE, 1.0);
+        // More halvings than an `f64` has bits.
         for _ in 0..60 {
             let middle = (low + high) / 2.0;
             if SeekCurve::with_knee(track_ms, full_ms, middle).mean_ms() < average_ms {
@@ -66,6 +67,7 @@ impl SeekCurve {
     }
 }
 
+// Above 0, where `with_knee` would divide by zero.
 const MIN_KNEE: f64 = 1e-6;
 
 /// Between which an average seek must lie, given the seek to the next track and over the full stroke: with

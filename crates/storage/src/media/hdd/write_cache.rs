@@ -58,7 +58,7 @@ impl WriteCache {
         at >= end_byte
     }
 
-    /// Takes a write, in place of whatever was dirty in its range.
+    /// Takes a write, which replaces whatever was dirty in its range.
     pub fn insert(&mut self, first_byte: u64, end_byte: u64, number: u64, now_ns: u64) {
         let mut extent = Extent { first_byte, end_byte, number, duty: number, since_ns: now_ns };
         for replaced in self.cut(first_byte, end_byte) {
@@ -77,7 +77,7 @@ impl WriteCache {
         }
     }
 
-    /// Drops what is dirty in the range: nobody wants it any more.
+    /// Drops what is dirty in the range: nobody needs it now.
     pub fn discard(&mut self, first_byte: u64, end_byte: u64) {
         self.cut(first_byte, end_byte);
     }
@@ -118,6 +118,7 @@ impl WriteCache {
     }
 
     fn overlapping(&self, first_byte: u64, end_byte: u64) -> impl Iterator<Item = Extent> + '_ {
+        // Extents don't overlap, so at most one that begins before the range reaches into it.
         let before =
             self.by_byte.range(..first_byte).next_back().filter(move |(_, e)| e.end_byte > first_byte);
         before.into_iter().chain(self.by_byte.range(first_byte..end_byte)).map(|(_, extent)| *extent)

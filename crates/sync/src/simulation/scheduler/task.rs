@@ -44,12 +44,14 @@ pub fn current() -> Option<Task> {
 /// Whether no world runs: then everything is as in `std`, and what asks only this first is short enough to be inlined everywhere.
 #[inline]
 pub(crate) fn is_ordinary() -> bool {
+    // Relaxed is enough: a world's threads start after the count is raised, and any other thread finds that
+    // it has no task, whatever the count.
     WORLDS.load(Ordering::Relaxed) == 0
 }
 
 #[cold]
 fn current_of_worlds() -> Option<Task> {
-    // A thread that ends has no current task any more.
+    // A thread that is ending may have lost this thread-local already.
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
@@ -131,6 +133,8 @@ pub(super) fn spawn<T: Send + 'static>(
         if let Err(panic) = &outcome {
             task.shared.failed(id, panic_message(&**panic));
         }
+        // After `end` this thread has no turn: what its other thread-locals still drop must not go through
+        // the scheduler.
         CURRENT.with(|current| current.borrow_mut().take());
         task.shared.end(id);
         outcome.unwrap_or_else(|panic| resume_unwind(panic))

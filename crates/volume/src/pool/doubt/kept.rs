@@ -1,6 +1,7 @@
 //! Which members are in doubt, kept where it outlives the pool's process, as the changes of the maps are.
 //!
-//! It has a file of its own: a flush may fail while the pool is being opened, when there are no notes of this session yet.
+//! It has its own file: a flush may fail while the pool is being opened, when there are no notes of this
+//! session yet.
 //!
 //! | file `doubtful` | bytes |
 //! | --- | --- |

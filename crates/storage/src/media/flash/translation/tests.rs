@@ -12,7 +12,7 @@ fn shape(over_provisioning: f64) -> Shape {
     Shape { capacity_bytes: CAPACITY, over_provisioning, superblocks: 150.0 }
 }
 
-/// Write amplification over so many bytes, each place given by `next`.
+/// Write amplification over this many bytes, each place given by `next`.
 fn amplification(
     translation: &mut Translation,
     total_bytes: u64,
@@ -127,7 +127,7 @@ fn the_largest_device_is_small_in_memory() {
         let expected = crate::media::flash::ftl::uniform_write_amplification(0.1);
         assert!((found / expected - 1.0).abs() < 0.06, "{found}, {expected} expected");
         assert!(translation.ftl.memory_bytes() < 10 << 20);
-        // A request as large as the device is answered all the same.
+        // Even a request as large as the device is answered.
         translation.discard(0, capacity_bytes);
     }
 }
