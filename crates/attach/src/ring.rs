@@ -23,6 +23,7 @@ pub(crate) fn probe() -> io::Result<()> {
 
 pub(crate) fn build(places: usize) -> io::Result<Ring> {
     // Only its thread submits, and nothing interrupts that thread: the kernel's work is done while it waits.
+    // DEFER_TASKRUN is only allowed with SINGLE_ISSUER. SUBMIT_ALL: a command that fails must not hold up those behind it.
     let places = u32::try_from(places).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(places)
 }
@@ -95,6 +96,7 @@ impl<A> Answers<A> {
 
     pub(crate) fn give(&self, answer: A) {
         self.ready.lock().push(answer);
+        // After the push, in that order. Only the first of several givers pays for the system call.
         if self.is_sleeping.swap(false, Ordering::SeqCst) {
             // It can only fail when the counter is full, and then the thread is being woken already.
             let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
@@ -181,7 +183,9 @@ impl<A> Server<'_, A> {
         let mut completed = Vec::with_capacity(slots.count());
         // None is under way once what is served has ended: the kernel has given every slot back.
         while self.under_way > 0 {
+            // Set before `ready` is emptied: an answer given after that finds it set, and wakes us.
             self.answers.is_sleeping.store(true, Ordering::SeqCst);
+            // Swapped rather than drained in place: others wait for this lock with every answer.
             std::mem::swap(&mut *self.answers.ready.lock(), &mut ready);
             for answer in ready.drain(..) {
                 push(&mut self.ring, &slots.give_back(answer))?;

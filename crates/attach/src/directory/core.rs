@@ -50,7 +50,7 @@ pub const BLOCK_BYTES: u64 = 4096;
 
 const JOURNAL_KIND: [u8; 8] = *b"ul-files";
 
-/// Metadata may take so much of the device, within these bounds; the journal is four times as large.
+/// The share of the device that metadata may take, within these bounds; the journal is four times as large.
 const METADATA_SHARE: u64 = 256;
 const MIN_METADATA_BYTES: u64 = 256 << 10;
 const MAX_METADATA_BYTES: u64 = 128 << 20;
@@ -136,7 +136,7 @@ struct State {
 #[derive(Default)]
 struct Volatile {
     opens: u32,
-    /// How often the kernel was told this inode, less how often it forgot it.
+    /// The kernel's lookup count of this inode: lookups less forgets.
     lookups: u64,
     /// File blocks that have a place on the device, should they be written: so that a file that grows stays in one piece.
     reserved: ExtentMap,
@@ -196,6 +196,7 @@ impl Core {
     pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<Core>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
         // Nothing else is written or discarded: a device that is used up stays so. What lies there is never shown.
+        // Where the two headers of the journal lie: without them `load` finds no old tree.
         for offset_bytes in [0, journal_bytes / 2] {
             let data = vec![0; BLOCK_BYTES as usize];
             device.execute(Request::Write { offset_bytes, data, fua: true })?;
@@ -324,7 +325,7 @@ impl Core {
             state.seal(&self.journal);
             (state.sealed_number == state.durable_number, std::mem::take(&mut state.begins_anew))
         };
-        // The data that the records speak of. Only this function has the journal write, so no record overtakes it.
+        // Flush the data that the records describe. Only this function has the journal write, so no record overtakes it.
         let covers = self.state().covers();
         let flushed = match is_planted(Bug::NamesBeforeData) {
             true => Ok(()),
@@ -382,6 +383,7 @@ impl Core {
     fn discard(&self, run: Run) {
         let request =
             Request::Discard { offset_bytes: run.start * BLOCK_BYTES, length_bytes: run.count * BLOCK_BYTES };
+        // Weak: a request under way must not keep the file system alive after its last user is gone.
         let core = Weak::clone(&self.itself);
         let discarded = move |_| {
             let Some(core) = core.upgrade() else { return };

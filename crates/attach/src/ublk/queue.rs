@@ -39,6 +39,7 @@ pub(super) struct Answer {
 /// The descriptors of a device's first queue, which the kernel writes.
 fn descriptors_of(device: &File) -> io::Result<Mapping> {
     const PAGE_BYTES: usize = 4096;
+    // The descriptors of queue 0 begin at offset 0 of the device file (UBLKSRV_CMD_BUF_OFFSET).
     Mapping::of_kernel(device, (SLOTS * DESCRIPTOR_BYTES).next_multiple_of(PAGE_BYTES))
 }
 
@@ -51,6 +52,7 @@ struct Reply {
 
 impl Reply {
     fn done(mut self, bytes: usize) {
+        // Fits: no request is longer than MAX_REQUEST_BYTES.
         self.give(bytes as i32);
     }
 

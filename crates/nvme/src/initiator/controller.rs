@@ -235,6 +235,8 @@ impl Shared {
             None => exchange,
         };
         let mut state = self.lock();
+        // Under the lock that guards the phase: `abandon` runs after the phase has changed, and so finds
+        // what is pushed here.
         if state.phase == Phase::Gone || state.phase == Phase::Closed {
             drop(state);
             return (refused.done)(Err(Lost::Gone));
@@ -419,6 +421,7 @@ impl Shared {
                     return;
                 }
                 state.number += 1;
+                // Of the former connection: left set, it would have the new one closed.
                 state.keep_alive_sent = None;
                 state.number
             };
@@ -488,6 +491,7 @@ impl Shared {
             let (Ok(_), Some(shared)) = (outcome, weak.upgrade()) else { return };
             shared.stats.record_network(now.elapsed());
             let mut state = shared.lock();
+            // An answer from a former association must not stop the clock of the present one.
             if state.number == number {
                 state.keep_alive_sent = None;
             }

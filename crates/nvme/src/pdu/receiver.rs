@@ -69,7 +69,7 @@ impl<S: Read> Receiver<S> {
         &mut self.stream
     }
 
-    /// From now on with a buffer of so many bytes, if it is larger than before.
+    /// From now on with a buffer of this size, if it is larger than before.
     pub fn grow(&mut self, buffer_bytes: usize) {
         if buffer_bytes > self.buffer.len() {
             let mut larger = vec![0; buffer_bytes].into_boxed_slice();

@@ -40,7 +40,7 @@ pub trait LeaseStore: Send + Sync {
     /// The host that was stored last, and whether it holds the lease.
     fn load(&self) -> Option<(HostIdentity, bool)>;
 
-    /// Durable once it returns. A host that holds the lease no more is still the one that wrote last.
+    /// Durable once it returns. A host that no longer holds the lease is still the one that wrote last.
     ///
     /// # Errors
     /// When it can't be stored: then the host does not become the holder.
@@ -193,6 +193,7 @@ impl Lease {
             if state.is_settled && state.holder.as_ref() == Some(host) {
                 return Ok(());
             }
+            // Checked again: between the two locks another host may have taken the lease.
             deny(&state, host, surroundings)?;
             // From here on the former holder is refused; what passed before is counted, and waited for.
             let previous_writer = state.holder.clone().or(state.previous_writer.clone());
@@ -200,6 +201,8 @@ impl Lease {
                 State { holder: Some(host.clone()), previous_writer, absent_since: None, is_settled: false };
             std::mem::replace(&mut *state, next)
         };
+        // Without the lock on the state: this waits for devices and the disk, and others are told Busy
+        // meanwhile.
         let settled = self.settle(host, &before, surroundings);
         let mut state = self.change();
         if state.holder.as_ref() != Some(host) {
@@ -281,7 +284,7 @@ impl Lease {
                 self.store_last_writer(&host);
                 Some(host)
             }
-            // It has not written yet; whoever has it settled stores who did.
+            // It has not written yet: the one before it is still the last writer.
             false => state.previous_writer.take(),
         };
         *state = State { previous_writer, is_settled: true, ..State::default() };
@@ -290,7 +293,7 @@ impl Lease {
     /// Nobody holds the lease.
     fn store_last_writer(&self, host: &HostIdentity) {
         if let Writers::OneStored(store) = &self.writers {
-            // At worst a restarted target keeps the lease for a host that needs it no more.
+            // At worst a restarted target keeps the lease for a host that no longer needs it.
             let _ = store.store(host, false);
         }
     }
