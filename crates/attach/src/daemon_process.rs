@@ -218,8 +218,8 @@ impl DaemonProcess {
         let mut command = std::process::Command::new(&program.program);
         command.args(&program.arguments).arg("--config").arg(&config_path);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
-        // SAFETY: setsid is async-signal-safe. In a separate session the daemon gets neither the terminal's Ctrl-C nor its
-        // hang-up.
+        // SAFETY: setsid is async-signal-safe. In a separate session the daemon gets neither the terminal's
+        // Ctrl-C nor its hang-up.
         unsafe {
             command.pre_exec(|| {
                 rustix::process::setsid()?;

@@ -172,8 +172,8 @@ fn apply(folder: &Path, limit_bytes: u64) -> io::Result<()> {
     // The least may at no time be above the most.
     write(folder, MIN_RATIO, 0)?;
     write(folder, MAX_BYTES, limit_bytes)?;
-    // The kernel refuses it where all devices' least shares together would be everything. Without it a device has to
-    // earn its share.
+    // The kernel refuses it where all devices' least shares together would be everything. Without it a device
+    // has to earn its share.
     let _ = write(folder, MIN_BYTES, limit_bytes);
     write(folder, STRICT, 1)
 }

@@ -23,7 +23,8 @@ pub(crate) fn probe() -> io::Result<()> {
 
 pub(crate) fn build(places: usize) -> io::Result<Ring> {
     // Only its thread submits, and nothing interrupts that thread: the kernel's work is done while it waits.
-    // DEFER_TASKRUN is only allowed with SINGLE_ISSUER. SUBMIT_ALL: a command that fails must not hold up those behind it.
+    // DEFER_TASKRUN is only allowed with SINGLE_ISSUER. SUBMIT_ALL: a command that fails must not hold up
+    // those behind it.
     let places = u32::try_from(places).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(places)
 }

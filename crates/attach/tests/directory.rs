@@ -26,7 +26,7 @@ use underlay_storage::stack::BackingSpec;
 
 use fixture::{Fixture, MIB, stack};
 
-/// Where the daemon lies that a test in another user's name shall start.
+/// Where the daemon lies that a test in another user's name is to start.
 const DAEMON_VARIABLE: &str = "UNDERLAY_TEST_DAEMON";
 /// `nobody` of Debian: a user who may do nothing that others may not.
 const NOBODY: u32 = 65_534;
@@ -129,7 +129,7 @@ fn expect_everything(root: &Path) {
     assert!(!path("gone").exists() && !path("a").exists());
 }
 
-/// A full disk is told, and what is there stays as it is.
+/// A full disk is reported, and what is there stays as it is.
 fn fill_up(root: &Path) {
     let free = |path: &Path| rustix::fs::statvfs(path).map(|found| found.f_bavail * found.f_frsize).unwrap();
     let before = free(root);

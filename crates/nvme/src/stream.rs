@@ -10,8 +10,8 @@ use underlay_sync::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 
-/// TCP probes a peer after this long without a packet, and gives it up after [`PROBES`] without an answer. It matters
-/// for hosts that asked for no keep-alive timer.
+/// TCP probes a peer after this long without a packet, and gives it up after [`PROBES`] without an answer. It
+/// matters for hosts that asked for no keep-alive timer.
 const SILENCE: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 6;

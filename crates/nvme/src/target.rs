@@ -149,7 +149,7 @@ impl Shared {
         Some(queue)
     }
 
-    /// Whoever only connects would otherwise keep out those who have more to say.
+    /// Hosts that connect and then say nothing would otherwise keep others out.
     fn make_room(&self, connections: &BTreeMap<u64, Arc<Queue>>) {
         let strangers: Vec<&Arc<Queue>> = connections.values().filter(|queue| queue.is_stranger()).collect();
         if strangers.len() < self.config.max_strangers {

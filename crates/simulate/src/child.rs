@@ -16,7 +16,7 @@ use crate::stop;
 
 /// On this machine's clock: a run that takes longer never ends.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// How often it is looked whether the user still wants an answer.
+/// How often it checks whether the user still wants an answer.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A process that plays one script after the other.

@@ -5,7 +5,7 @@ use crate::problem::Problem;
 use crate::run::Report;
 use crate::script::{Script, Setup};
 
-/// With fewer steps the same seed decides otherwise: so many others are tried.
+/// With fewer steps the same seed decides otherwise: this many seeds are tried.
 const SEEDS: u64 = 6;
 
 /// What a failure is about, without the numbers that differ from run to run.

@@ -325,7 +325,8 @@ impl Core {
             state.seal(&self.journal);
             (state.sealed_number == state.durable_number, std::mem::take(&mut state.begins_anew))
         };
-        // Flush the data that the records describe. Only this function has the journal write, so no record overtakes it.
+        // Flush the data that the records describe. Only this function has the journal write, so no record
+        // overtakes it.
         let covers = self.state().covers();
         let flushed = match is_planted(Bug::NamesBeforeData) {
             true => Ok(()),

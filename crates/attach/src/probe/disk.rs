@@ -39,7 +39,7 @@ impl Disk {
         Disk { file, name: name.into(), span_bytes, may_write, dilation: 1.0, stop }
     }
 
-    /// The device runs so many times slower than what it stands for.
+    /// How many times slower the device runs than what it stands for.
     pub fn slow_down(&mut self, dilation: f64) {
         self.dilation = dilation;
     }

@@ -178,7 +178,7 @@ impl Slots for Worker {
             Some(Call::Read { offset_bytes, length_bytes }) => self.read(offset_bytes, length_bytes, reply),
             Some(Call::Write { offset_bytes, length_bytes, fua }) => {
                 let payload = self.shared.payload(slot);
-                // SAFETY: the kernel has filled so much of the slot's payload, and the slot is ours.
+                // SAFETY: the kernel has filled this much of the slot's payload, and the slot is ours.
                 let data = unsafe { std::slice::from_raw_parts(payload, length_bytes) }.to_vec();
                 self.submit(Request::Write { offset_bytes, data, fua }, length_bytes, reply);
             }

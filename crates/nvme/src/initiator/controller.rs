@@ -55,7 +55,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     namespaces: Mutex<BTreeMap<u32, Weak<Namespace>>>,
-    /// Who had written last when this initiator came. As long as no write of its own was answered, that is no news.
+    /// The last writer when this initiator came. As long as none of our writes was answered, finding it again
+    /// is no change.
     first_writer: OnceLock<u64>,
 }
 
@@ -441,7 +442,7 @@ impl Shared {
         }
     }
 
-    /// For good: everything is answered by an error from now on.
+    /// For good: from now on everything is answered with an error.
     fn give_up(&self, reason: String) {
         let mut state = self.lock();
         if state.phase != Phase::Closed {

@@ -50,7 +50,7 @@ pub struct Options {
     pub keep_alive_timeout: Duration,
     /// How long a connection, or the answer to a command that makes one, is waited for.
     pub connect_timeout: Duration,
-    /// How long a lost connection is looked for before requests fail; zero is not at all.
+    /// How long to try to reconnect before requests fail; with zero they fail at once.
     pub loss_timeout: Duration,
     pub unflushed: UnflushedLimits,
     /// For DH-HMAC-CHAP, where the subsystem asks for it.

@@ -22,7 +22,7 @@ use crate::pdu::{
 use crate::status::Status;
 use crate::stream::ByteStream;
 
-/// Commands of the admin queue and those that make a queue carry up to so much.
+/// The most in-capsule data of admin commands, and of the Connect of any queue.
 const ADMIN_CAPSULE_DATA_BYTES: usize = 8192;
 const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
 /// R2Ts that the controller may have outstanding for a command. Each is answered at once, so more would not help.

@@ -254,7 +254,7 @@ impl Core {
             Ok(plan) => plan,
             Err(Errno::NOSPC) if write.may_reclaim && self.state().has_blocks_waiting() => {
                 let core = Arc::clone(self);
-                // Once only: what a commit and its discards did not free, another would not either.
+                // Once only, or a full device would have it commit for ever.
                 let write = Write { may_reclaim: false, ..write };
                 return self.send(Job::Reclaim(Box::new(move || core.write_blocks(write, data, held, done))));
             }

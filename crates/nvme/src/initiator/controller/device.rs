@@ -150,7 +150,7 @@ impl Namespace {
             tracing::error!(namespace = self.nsid, "{}", lost_writes(Some(status)));
         }
         record.lose(write.blocks, status);
-        // Last: who finds the new count finds the lost blocks as well.
+        // Last: whoever sees the new count sees the lost blocks as well.
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
