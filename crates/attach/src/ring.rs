@@ -35,8 +35,9 @@ pub(crate) struct Mapping {
     length_bytes: usize,
 }
 
-// SAFETY: a slot's part belongs to one owner at a time: while its request is under way to who answers it, otherwise to the
-// ring's thread or the kernel. What the kernel alone writes is only read, by the ring's thread.
+// SAFETY: a slot's part belongs to one owner at a time: while its request is under way to the thread that
+// answers it, otherwise to the ring's thread or the kernel. What the kernel alone writes is only read, by the
+// ring's thread.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}

@@ -337,7 +337,7 @@ fn what_was_synced_outlives_a_power_cut() {
         attached.served().unwrap().cut_power(&[], cut).unwrap();
         stop.store(true, Ordering::Relaxed);
         acknowledged.extend(writer.join().unwrap());
-        // What could not be written out is told.
+        // What could not be written out is reported.
         let _ = attached.detach();
         drop(attached);
         fixture.assert_nothing_left();
@@ -363,7 +363,7 @@ fn a_power_cut_is_not_forgotten_when_the_power_is_back_at_once() {
     served.switch_on().unwrap();
     assert_eq!(unsynced.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
     drop(unsynced);
-    // What could not be written out is told.
+    // What could not be written out is reported.
     let _ = attached.detach();
     spec.format = false;
     let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();

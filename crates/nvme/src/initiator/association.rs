@@ -50,7 +50,7 @@ pub(super) struct Association {
     admin: Arc<Queue>,
     io: Vec<Arc<Queue>>,
     pub limits: Limits,
-    /// Stands for who else wrote to the subsystem last; 0 if nobody did, or where the target can't tell.
+    /// A number for the other host that wrote to the subsystem last; 0 if none did, or the target can't tell.
     pub last_writer: u64,
     next: AtomicUsize,
 }

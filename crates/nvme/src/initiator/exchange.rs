@@ -28,7 +28,7 @@ impl Data {
         Some(Data { bytes: Arc::clone(&self.bytes), range: start..end })
     }
 
-    /// As [`Data::part`], in a buffer of its own where it would hold on to a much larger one.
+    /// As [`Data::part`], copied where it would keep a much larger buffer alive.
     pub(super) fn remainder(&self, offset: usize, length: usize) -> Option<Data> {
         let part = self.part(offset, length)?;
         let is_small = part.len() < part.bytes.len() / 2;

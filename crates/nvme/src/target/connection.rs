@@ -97,7 +97,7 @@ pub(super) struct Connection {
     transfers: Transfers,
     waiting: VecDeque<Waiting>,
     pub authenticating: Authenticating,
-    /// The receive buffer has grown, as for every authenticated host.
+    /// The receive buffer has grown, as for every admitted host.
     is_at_home: bool,
     /// The namespace that was used last, and the generation of its subsystem then.
     pub last_namespace: Option<(u64, Arc<Namespace>)>,

@@ -73,7 +73,7 @@ fn end_silent(shared: &Shared) {
     for queue in shared.connections() {
         let association = queue.association();
         let is_discovery = association.is_some_and(|association| association.controller.is_discovery());
-        // A host has to authenticate soon, unless it only asks for the list of subsystems.
+        // A host has to connect and authenticate soon, unless it only asks for the list of subsystems.
         if !is_discovery && !queue.is_admitted.load(Ordering::Relaxed) {
             if queue.began.elapsed() > shared.config.handshake_timeout {
                 queue.kill();

@@ -35,7 +35,7 @@ impl HostIdentity {
     }
 }
 
-/// Keeps over a restart of the target who writes to a namespace.
+/// Keeps the writer of a namespace over restarts of the target.
 pub trait LeaseStore: Send + Sync {
     /// The host that was stored last, and whether it holds the lease.
     fn load(&self) -> Option<(HostIdentity, bool)>;
@@ -102,7 +102,7 @@ pub(super) struct Lease {
     state: RwLock<State>,
     /// One more with each change of the state, before it.
     generation: AtomicU64,
-    /// Held by the one who becomes the holder.
+    /// Held while a host becomes the holder.
     changing: Mutex<()>,
 }
 
@@ -144,8 +144,8 @@ impl Lease {
 
     /// As [`Lease::admit`], for a connection that remembers the `last` time: mostly nothing has changed since, and one look tells.
     ///
-    /// The command was counted before that look, and who takes the lease looks at the count after the change. So either this sees the
-    /// change, or the other one the command.
+    /// The command was counted before that look, and a host that takes the lease looks at the count after its
+    /// change. So either we see the change, or the other host sees the command.
     pub(super) fn admit_again(
         &self,
         last: &mut Option<Admission>,

@@ -2,8 +2,9 @@
 //!
 //! Answers come from any thread: the connection's own while it handles commands, and those of the devices.
 //! The connection's own thread holds sending back while it handles what it received at once, so that all
-//! answers to that go out in one system call. Any thread sends at once, as far as the socket takes it without
-//! waiting; the connection's own thread waits for room if it is awake, else the target's housekeeper does.
+//! answers to that go out in one system call. Any other thread sends at once, as far as the socket takes it
+//! without waiting; the connection's own thread waits for room if it is awake, else the target's housekeeper
+//! does.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};

@@ -167,6 +167,7 @@ impl Core {
         let gap = size < write.bytes.start && size / BLOCK_BYTES < cover.start;
         if gap && !self.state().is_tail_clean(write.inode) {
             if held.region().start > size / BLOCK_BYTES {
+                // Before the larger range is claimed: that would wait for this claim.
                 drop(held);
                 return self.begin_write(size / BLOCK_BYTES..cover.end, write, data, done);
             }
@@ -320,6 +321,7 @@ impl Core {
     fn written(&self, write: &Write, plan: Plan, outcome: Outcome) -> Outcome {
         let mut state = self.state();
         if outcome.is_err() || state.tree.get(write.inode).is_none() {
+            // No record names these blocks, so they are free at once: nothing to discard or to commit.
             state.give_back(&plan.fresh);
             return outcome.and(Err(Errno::IO));
         }

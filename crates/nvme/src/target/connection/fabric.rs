@@ -148,7 +148,8 @@ impl Connection {
         }
     }
 
-    /// The host is who it says. Whoever asks for the list of subsystems has not said that: it stays a stranger.
+    /// The host has authenticated, or need not. One that only asks for the list of subsystems has not: it stays a
+    /// stranger.
     fn admitted(&self) {
         if self.queue.association().is_some_and(|association| association.controller.is_discovery()) {
             return;

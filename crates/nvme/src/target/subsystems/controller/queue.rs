@@ -19,7 +19,7 @@ use crate::target::subsystems::controller::Controller;
 const KEPT_BYTES: usize = 4 << 20;
 /// Command identifiers are 16 bits.
 const CID_WORDS: usize = 65_536 / 64;
-/// Data of commands under way until the host has authenticated: room for one authentication message.
+/// Data of commands under way until the host is admitted: room for one authentication message.
 pub(in crate::target) const STRANGER_BUDGET_BYTES: usize = 64 << 10;
 /// What the submission queue's head says when there is no flow control (base 3.3.3.2).
 const NO_HEAD: u16 = 0xffff;
