@@ -19,7 +19,7 @@ struct Version {
     durable_since: Option<Moment>,
     /// Its acknowledgement promises nothing any more: the power was cut before a flush.
     may_be_lost: bool,
-    /// Who was told that it is written, and would write it again, is no more.
+    /// The host that was told that it is written, and would write it again, has ended.
     is_orphaned: bool,
     /// It failed since the device was opened: until it is opened again, reads may find it or what was there before, in turn.
     is_ambiguous: bool,
@@ -204,7 +204,7 @@ impl VolumeModel {
         }
     }
 
-    /// The host that wrote is no more. What it was told is there, but nobody would write it again.
+    /// The host that wrote has ended. What it was told is there, but nobody would write it again.
     pub fn orphan(&mut self) {
         for version in self.blocks.iter_mut().flatten() {
             version.is_orphaned |= !version.is_durable();

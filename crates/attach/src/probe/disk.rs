@@ -163,6 +163,7 @@ impl Target for Disk {
                 && let Some(slot) = free.pop()
             {
                 let block = if load.pattern.is_random() { order.random() } else { order.next() };
+                // Before the call, which may itself wait for room in the device's queue.
                 submitted[slot] = Instant::now();
                 ring.submit(slot, is_write, load.first_byte + block * load.block_bytes)
                     .map_err(|error| self.failed(if is_write { "write to" } else { "read" }, error))?;

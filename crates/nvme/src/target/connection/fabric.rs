@@ -148,7 +148,7 @@ impl Connection {
         }
     }
 
-    /// The host has authenticated, or need not. One that only asks for the list of subsystems has not: it stays a
+    /// The host has authenticated, or need not. One that only asks for the list of subsystems stays a
     /// stranger.
     fn admitted(&self) {
         if self.queue.association().is_some_and(|association| association.controller.is_discovery()) {
