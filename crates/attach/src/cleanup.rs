@@ -191,6 +191,7 @@ impl Cleaner<'_> {
             // With a limit: unmounting writes out first, and hangs if the device no longer answers.
             let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
             if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
+                // The backing file is `SESSION/export/VOLUME`.
                 if let Some(session) = backing.parent().and_then(Path::parent) {
                     for daemon in daemons_with(&session.join(CONFIG_FILE)) {
                         daemon.signal(Signal::KILL);

@@ -4,9 +4,9 @@
 //! (`vm.dirty_ratio`), whatever budget a program has: what a small program writes would end in the page cache and never
 //! meet a modelled device. Since Linux 6.2 each device can have its own limit (`/sys/class/bdi/MAJOR:MINOR`).
 //!
-//! The kernel keeps the limit as a share of the machine's own one, which follows free memory. So it is set anew when a
-//! measurement begins, and reads back a little less than was asked for. A loop device keeps it beyond its file: it is
-//! lifted before the device is given back, and noted in the registry.
+//! The kernel keeps the limit as a share of the machine's own one, which follows free memory. So it is set
+//! again when a measurement begins, and reads back a little less than was asked for. A loop device keeps it
+//! beyond its file: it is lifted before the device is given back, and noted in the registry.
 //!
 //! Below the limit the kernel gives a device what it has earned by writing, at first next to nothing before Linux 6.13. So the
 //! limit is set as the device's least share too, which makes it the same for all from the beginning.
@@ -125,7 +125,7 @@ impl DirtyLimits {
         self.devices.len() as u32
     }
 
-    /// Sets the limits anew by the memory that is free now.
+    /// Sets the limits again, by the memory that is free now.
     pub(crate) fn renew(&self) {
         // The kernel keeps a share, not bytes: as free memory changes, the same share is another number of
         // bytes.

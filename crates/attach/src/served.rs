@@ -122,8 +122,8 @@ impl Served {
         self.ask(&Command::PowerOn).map(|_| ())
     }
 
-    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are mounted anew,
-    /// which recovers them. What they had in memory is gone with the cut.
+    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are
+    /// mounted again, which recovers them. What they had in memory is gone with the cut.
     ///
     /// A filesystem that someone still uses can't be: the error names the process, and nothing has changed.
     pub fn restore_power(&self) -> Result<(), AttachError> {

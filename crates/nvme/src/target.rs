@@ -1,7 +1,7 @@
 //! The target: it serves block devices to hosts by NVMe over TCP.
 //!
-//! Every connection is a queue and has a thread of its own, which takes commands and hands them to devices. Devices answer on
-//! any thread; an answer is sent by whoever has it, without waiting for the host.
+//! Every connection is a queue and has its own thread, which takes commands and hands them to devices.
+//! Devices answer on any thread; an answer is sent by whoever has it, without waiting for the host.
 
 mod buffers;
 mod connection;
@@ -283,7 +283,7 @@ impl Target {
         self.shared.connections().iter().map(|queue| queue.snapshot()).collect()
     }
 
-    /// Serves a host that is connected by this stream, on a thread of its own.
+    /// Serves a host that is connected by this stream, on a new thread.
     pub fn serve(&self, stream: Arc<dyn ByteStream>) {
         serve(&self.shared, stream);
     }

@@ -1,4 +1,4 @@
-//! Scripts played in processes of their own: a run leaves threads behind, and may end its process.
+//! Scripts played in separate processes: a run leaves threads behind, and may end its process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;

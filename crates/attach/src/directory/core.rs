@@ -8,7 +8,8 @@
 //!   before its record is written. So what is found after a power cut is never another file's old data.
 //! - **Freed blocks wait.** They are discarded and used again only once the record that frees them is durable. Until
 //!   then a power cut may bring their file back.
-//! - **A failed flush or commit is told to every file that it concerns** (`failures`), whoever asked for it.
+//! - **A failed flush or commit is reported by every file that it concerns** (`failures`), whoever asked
+//!   for it.
 //! - **Reading and writing** hold the range of blocks that they touch, so that blocks don't change hands under them.
 
 mod allocator;
@@ -357,8 +358,8 @@ impl Core {
         outcome.map_err(|error| self.errno(&error))
     }
 
-    /// From now on everything is answered by an error, until the file system is opened anew: for a device whose power
-    /// was cut, of which a journal knows better what is there than the memory does.
+    /// From now on everything is answered by an error, until the file system is opened again: for a device
+    /// whose power was cut, of which a journal knows better what is there than the memory does.
     pub fn abandon(&self) {
         if !self.lost.swap(true, Ordering::SeqCst) {
             tracing::error!(

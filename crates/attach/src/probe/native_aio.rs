@@ -38,7 +38,7 @@ const WRITE: u16 = 1;
 /// Alignment that every device is content with.
 const ALIGNMENT: usize = 4096;
 
-/// Requests under way on one file, each with a slot and a buffer of its own.
+/// Requests under way on one file, each with its own slot and buffer.
 pub(super) struct Ring<'a> {
     context: libc::c_ulong,
     file: BorrowedFd<'a>,

@@ -341,7 +341,7 @@ impl Shared {
         };
         let command = Command::new(admin::ASYNC_EVENT_REQUEST, 0, 0, Sgl::none());
         let exchange = Exchange::new(command, Payload::None, false, Box::new(done));
-        // A connection that has ended is found again, and then it listens anew.
+        // A connection that has ended is made again, and then asks for events again.
         let _ = association.admin().submit(exchange);
     }
 

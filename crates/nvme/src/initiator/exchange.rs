@@ -94,7 +94,7 @@ impl Exchange {
         Exchange { command, payload, resend, began: Instant::now(), done }
     }
 
-    /// Tells the target that this host is there. Not sent again: the next connection begins anew.
+    /// Tells the target that this host is there. Not sent again: the next connection sends its own.
     pub(super) fn keep_alive(done: Answered) -> Exchange {
         Exchange::new(Command::new(admin::KEEP_ALIVE, 0, 0, Sgl::none()), Payload::None, false, done)
     }

@@ -46,7 +46,8 @@ pub struct Options {
     pub queue_depth: u16,
     /// Asked for; the controller may not have them.
     pub digests: Digests,
-    /// After so long without a sign of the host the controller lets go of it, and the other way round. Zero is never.
+    /// After this long without a sign of the host the controller gives it up, and the other way round. Zero
+    /// is never.
     pub keep_alive_timeout: Duration,
     /// How long a connection, or the answer to a command that makes one, is waited for.
     pub connect_timeout: Duration,

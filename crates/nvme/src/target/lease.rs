@@ -1,8 +1,9 @@
 //! Which host may write to a namespace.
 //!
-//! Two hosts that write to one volume, each with a file system of its own on it, destroy what the other has flushed. So the
-//! first host that writes takes a lease, and writes of others are refused. It ends when its holder takes leave, or
-//! some time after the last controller of it is gone: until then it may come back and write again what it has kept.
+//! Two hosts that write to one volume, each with its own file system on it, destroy what the other has
+//! flushed. So the first host that writes takes a lease, and writes of others are refused. It ends when its
+//! holder takes leave, or some time after the last controller of it is gone: until then it may come back and
+//! write again what it has kept.
 //!
 //! Two initiators of one host are two writers as well, since what one has sent may arrive after the other has written. But mostly the
 //! second one is the first one's successor, whose process has died: it gets the lease as soon as the first one is gone.
@@ -212,7 +213,8 @@ impl Lease {
         }
         match settled {
             Ok(()) => (state.is_settled, state.previous_writer) = (true, None),
-            // The stored holder may be either one by now: it is nobody's, and whoever is next stores anew.
+            // The stored holder may be either one by now: it counts for nobody, and the next holder is stored
+            // again.
             Err(Denied::NotStored) => {
                 let previous_writer = before.holder.or(before.previous_writer);
                 *state = State { previous_writer, is_settled: true, ..State::default() };
@@ -569,7 +571,7 @@ mod tests {
             assert_eq!(store.load(), Some((b.clone(), true)));
             lease.controller_left(&b, true, &around);
             assert_eq!(store.load(), Some((b.clone(), false)));
-            // Free for anybody, and yet it is known who wrote last.
+            // Free for anybody, and the last writer is still known.
             let lease = start();
             assert!(lease.last_writer_but(&a).is_some() && lease.last_writer_but(&b).is_none());
             lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();

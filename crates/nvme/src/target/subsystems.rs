@@ -332,6 +332,8 @@ impl Subsystem {
     }
 
     fn changed(&self, nsid: u32) {
+        // After the set has changed: whoever sees the new number (Acquire in `generation`) looks up the
+        // namespace again.
         self.generation.fetch_add(1, Ordering::Release);
         // Not under the lock: telling sends.
         let controllers: Vec<_> = self.controllers().by_id.values().cloned().collect();

@@ -1,6 +1,6 @@
 //! Flushes and commits that failed, and which files report it.
 //!
-//! A commit is shared by all who ask for it, and the one every five seconds was asked for by nobody. When it
+//! A commit is shared by all who ask for it, and nobody asks for the one every five seconds. When it
 //! fails, that concerns every file with data or attributes that the last good one had not covered: the device
 //! may have lost them, and nothing here keeps them to be written again. So each of these files answers every
 //! fsync with the error until it was reported once and nobody has the file open any more: a second program

@@ -94,6 +94,7 @@ fn writes(command: &Command) -> bool {
 
 /// The namespace, which mostly is the one that the queue used last.
 fn find(connection: &mut Connection, subsystem: &Arc<Subsystem>, nsid: u32) -> Option<Arc<Namespace>> {
+    // Read before the look-up: if the set changes in between, the next command finds a newer number.
     let generation = subsystem.generation();
     if let Some((then, last)) = &connection.last_namespace
         && *then == generation

@@ -484,6 +484,7 @@ fn tell(mut state: MutexGuard<'_, State>, event: Event, wanted: bool) {
         Some(request) => {
             state.told.push(event);
             drop(state);
+            // Without the lock: answering sends.
             request.result(Status::SUCCESS, event.to_result());
         }
         None => state.untold.push(event),
