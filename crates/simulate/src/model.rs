@@ -52,6 +52,8 @@ impl Version {
 
     /// Whether a read that begins at `moment` can't find `older` any more because of this one.
     fn hides(&self, older: &Version, moment: Moment) -> bool {
+        // Writes that overlap in time may land in either order: one hides another only if it began after
+        // the other had ended.
         let written = self.acknowledged
             && !self.may_be_lost
             && self.ended_before(moment)
@@ -176,6 +178,7 @@ impl VolumeModel {
         for versions in &mut self.blocks {
             let mut changed = false;
             for version in versions.iter_mut() {
+                // A flush covers what was acknowledged before it began, not what ended while it ran.
                 if version.acknowledged && !version.may_be_lost && version.ended_before(submitted) {
                     changed |= !version.is_durable();
                     version.durable_since.get_or_insert(now);

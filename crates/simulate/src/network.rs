@@ -102,6 +102,7 @@ impl Network {
     fn dial(&self, host: Group, patience: Duration) -> io::Result<Arc<dyn ByteStream>> {
         let world = &self.shared.world;
         let trip_us = LATENCY_US + world.with_random(|random| random.below(JITTER_US));
+        // A TCP handshake takes a round trip.
         thread::sleep(Duration::from_micros(2 * trip_us));
         if self.lock().is_stalled {
             thread::sleep(patience);

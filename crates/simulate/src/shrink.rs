@@ -72,6 +72,8 @@ fn search(
                 None => at += length,
             }
         }
+        // Single steps are tried again for as long as one goes: another may only have been needed because
+        // of it.
         if !has_shrunk || length > 1 {
             length /= 2;
         }
