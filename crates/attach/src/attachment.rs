@@ -13,7 +13,7 @@ use crate::missing::Missing;
 use crate::registry::Registry;
 use crate::served::Served;
 
-/// What shall be attached, and where.
+/// What to attach, and where.
 #[derive(Clone, Debug)]
 pub struct AttachSpec {
     pub stack: StackSpec,

@@ -115,7 +115,7 @@ fn first_that_works(kinds: &[&AttachmentKind]) -> Result<Box<dyn Attachment>, At
     first_probed(attachments)
 }
 
-/// The last one's lack is told: it is the one that needs least.
+/// Reports what the last one lacks: it is the one that needs least.
 fn first_probed(attachments: Vec<Box<dyn Attachment>>) -> Result<Box<dyn Attachment>, AttachError> {
     let mut lacking: Option<Missing> = None;
     for attachment in attachments {

@@ -122,6 +122,8 @@ impl Cleaner<'_> {
             journal.resources.iter().rev().map(|(_, resource)| resource).collect();
         // After a restart only files are left, and a process number means someone else.
         if same_boot {
+            // From the top down, all of one kind before the next: a loop device can't be cleared under a
+            // mount, nor a daemon ended under either without losing what they still have to write.
             let stages: [fn(&mut Self, &Resource); 9] = [
                 Self::end_processes,
                 Self::lift_dirty_limit,
@@ -186,8 +188,10 @@ impl Cleaner<'_> {
         let Resource::Mount { mount_point, backing } = resource else { return };
         // Someone may have mounted something else there since.
         while mounts::at(mount_point).is_some_and(|mount| is_device_of(backing, &mount.source)) {
+            // With a limit: unmounting writes out first, and hangs if the device no longer answers.
             let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
             if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
+                // The backing file is `SESSION/export/VOLUME`.
                 if let Some(session) = backing.parent().and_then(Path::parent) {
                     for daemon in daemons_with(&session.join(CONFIG_FILE)) {
                         daemon.signal(Signal::KILL);

@@ -1,6 +1,6 @@
 //! The device daemon: the process that serves the volumes of a storage to the kernel.
 //!
-//! It is the current program started again with a hidden subcommand, in a session of its own, so that Ctrl-C
+//! It is the current program started again with a hidden subcommand, in its own session, so that Ctrl-C
 //! ends the run and not the devices under a mounted filesystem. It opens the [`Stack`], mounts the
 //! [`export`] on a directory and obeys the [`control`] socket until it is told to shut down, gets SIGTERM, or
 //! its export is unmounted.
@@ -146,7 +146,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Obeys the control socket until it is told to end, or nothing is left to serve.
+/// Obeys the control socket until it gets a shutdown command, or nothing is left to serve.
 fn obey(
     config: &DaemonConfig,
     stack: &Arc<Stack>,

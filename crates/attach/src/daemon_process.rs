@@ -93,7 +93,7 @@ pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
 pub(crate) struct DaemonProcess {
     session: PathBuf,
     source: String,
-    /// Devices of its own, which outlive it when it is killed.
+    /// It has ublk devices, which outlive it when it is killed.
     has_ublk: bool,
     registry: Registry,
     /// In the order of making; taken back in reverse.
@@ -120,7 +120,7 @@ impl DaemonProcess {
         DaemonProcess::begin(program, stack, transport, path, Vec::new(), registry)
     }
 
-    /// As [`DaemonProcess::start`], with a mounted directory for each volume in place of the export.
+    /// As [`DaemonProcess::start`], with a mounted directory for each volume instead of the export.
     pub(crate) fn start_directories(
         program: &DaemonProgram,
         stack: &StackSpec,
@@ -209,6 +209,8 @@ impl DaemonProcess {
             _ => Resource::FuseMount { mount_point: export, source: self.source.clone() },
         };
         self.has_ublk = transport == Transport::Ublk;
+        // Noted before it exists: a launcher killed in between leaves a note of nothing, which does no
+        // harm; a daemon without a note would never be cleaned up.
         self.mount_note = Some(self.registry.note(exported)?);
         self.daemon_note = Some(
             self.registry.note(Resource::Daemon { config: config_path.clone(), control: control.clone() })?,
@@ -216,7 +218,8 @@ impl DaemonProcess {
         let mut command = std::process::Command::new(&program.program);
         command.args(&program.arguments).arg("--config").arg(&config_path);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
-        // SAFETY: setsid is async-signal-safe. A session of its own keeps the terminal's Ctrl-C and hang-up away.
+        // SAFETY: setsid is async-signal-safe. In a separate session the daemon gets neither the terminal's
+        // Ctrl-C nor its hang-up.
         unsafe {
             command.pre_exec(|| {
                 rustix::process::setsid()?;
@@ -373,6 +376,7 @@ impl DaemonProcess {
         self.connection = None;
         if let Some(child) = self.child.take() {
             let mut child = child.into_inner();
+            // Not collected yet, so the number still means our child.
             if let Some(process) = ProcessId::of(self.pid) {
                 end_daemon(process, &self.session.join(CONTROL_SOCKET));
             }

@@ -2,11 +2,11 @@
 //!
 //! The kernel holds writers back when too many pages are dirty, and reckons that by the memory of the whole machine
 //! (`vm.dirty_ratio`), whatever budget a program has: what a small program writes would end in the page cache and never
-//! meet a modelled device. Since Linux 6.2 a device may have a limit of its own (`/sys/class/bdi/MAJOR:MINOR`).
+//! meet a modelled device. Since Linux 6.2 each device can have its own limit (`/sys/class/bdi/MAJOR:MINOR`).
 //!
-//! The kernel keeps the limit as a share of the machine's own one, which follows free memory. So it is set anew when a
-//! measurement begins, and reads back a little less than was asked for. A loop device keeps it beyond its file: it is
-//! lifted before the device is given back, and noted in the registry.
+//! The kernel keeps the limit as a share of the machine's own one, which follows free memory. So it is set
+//! again when a measurement begins, and reads back a little less than was asked for. A loop device keeps it
+//! beyond its file: it is lifted before the device is given back, and noted in the registry.
 //!
 //! Below the limit the kernel gives a device what it has earned by writing, at first next to nothing before Linux 6.13. So the
 //! limit is set as the device's least share too, which makes it the same for all from the beginning.
@@ -112,6 +112,7 @@ impl DirtyLimits {
             true => None,
             false => Some(self.registry.note(Resource::DirtyLimit { device: device.to_owned(), previous })?),
         };
+        // Before it is applied: if that fails halfway, dropping this lifts what was set.
         self.devices.push(Limited { device: device.to_owned(), previous, note });
         apply(&folder, self.device_bytes).map_err(|error| unavailable(&folder, error))
     }
@@ -124,8 +125,10 @@ impl DirtyLimits {
         self.devices.len() as u32
     }
 
-    /// Sets the limits anew by the memory that is free now.
+    /// Sets the limits again, by the memory that is free now.
     pub(crate) fn renew(&self) {
+        // The kernel keeps a share, not bytes: as free memory changes, the same share is another number of
+        // bytes.
         for limited in &self.devices {
             // Where the machine's own limit has come below it, that one holds.
             let _ = apply(&self.class.join(&limited.device), self.device_bytes);
@@ -169,7 +172,8 @@ fn apply(folder: &Path, limit_bytes: u64) -> io::Result<()> {
     // The least may at no time be above the most.
     write(folder, MIN_RATIO, 0)?;
     write(folder, MAX_BYTES, limit_bytes)?;
-    // All devices' least shares together may not be all there is. Without it a device has to earn its own.
+    // The kernel refuses it where all devices' least shares together would be everything. Without it a device
+    // has to earn its share.
     let _ = write(folder, MIN_BYTES, limit_bytes);
     write(folder, STRICT, 1)
 }

@@ -133,7 +133,8 @@ impl Filesystem {
                             self.checker()
                         )
                     }
-                    // A second host is refused its writes, of which the kernel says no more than this.
+                    // The target refuses the writes of a second host, and this is all that the kernel says
+                    // about it.
                     rustix::io::Errno::IO => ". A request failed. Where the volume is served to several hosts, another one may \
                                               be writing to it: `underlay volume list` on its server shows which"
                         .to_owned(),

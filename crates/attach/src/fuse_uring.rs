@@ -55,7 +55,7 @@ pub fn probe() -> Result<(), Missing> {
     })
 }
 
-/// Registers entries with every queue of the connection `device`, and serves them on threads of their own until
+/// Registers entries with every queue of the connection `device`, and serves them on separate threads until
 /// the connection ends. Returns when requests can come.
 pub(crate) fn serve(device: BorrowedFd<'_>, files: &Arc<Files>) -> Result<(), AttachError> {
     let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();

@@ -159,6 +159,7 @@ impl LoopDevice {
     pub fn detach(&mut self) -> Result<(), AttachError> {
         let Some(file) = self.file.take() else { return Ok(()) };
         clear(&file);
+        // Closed before waiting: our own handle counts as a user of the device.
         drop(file);
         wait_cleared(self.number, &self.backing)
     }
@@ -213,6 +214,7 @@ fn clear(file: &File) {
 
 fn wait_cleared(number: u32, backing: &Path) -> Result<(), AttachError> {
     let deadline = Instant::now() + Duration::from_secs(10);
+    // LOOP_CLR_FD only marks a device that others (udev, for one) have open: their last close clears it.
     while is_on(number, backing) {
         if Instant::now() >= deadline {
             let device = PathBuf::from(format!("/dev/loop{number}"));

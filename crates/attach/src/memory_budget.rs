@@ -78,6 +78,7 @@ impl MemoryBudget {
             registry: registry.clone(),
             note: Some(note),
         };
+        // Noted before it is made, so that a process killed in between leaves nothing unrecorded.
         fs::create_dir(&budget.directory)
             .map_err(|error| AttachError::io("make the control group", &budget.directory, error))?;
         budget.set_limits()?;
@@ -195,6 +196,7 @@ impl Drop for MemoryBudget {
 /// filesystems mounted below are left alone; files that can't be opened, and pages that are mapped, keep theirs.
 pub fn drop_file_caches(paths: &[PathBuf]) -> Result<(), AttachError> {
     for path in paths {
+        // Written out first: DONTNEED drops clean pages only (posix_fadvise(2)).
         mounts::write_out(path).map_err(|error| AttachError::io("write out", path, error))?;
         forget_pages_below(path);
     }
@@ -240,6 +242,7 @@ pub(crate) fn end_processes_in(directory: &Path) -> usize {
         if members.is_empty() || Instant::now() >= deadline {
             return seen.len();
         }
+        // Again in every round: a process may fork before its signal arrives.
         for pid in members {
             if pid == std::process::id() {
                 if let Some(parent) = directory.parent() {
@@ -265,6 +268,7 @@ fn members(directory: &Path) -> Vec<u32> {
 /// Ends what is in a group and in groups below it, and removes them; then our parent group, if it is empty.
 pub(crate) fn remove_group(directory: &Path) -> Result<(), AttachError> {
     end_processes_in(directory);
+    // The groups below first: rmdir(2) refuses a group that has any.
     let below = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         remove_group(&entry.path())?;

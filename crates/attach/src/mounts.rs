@@ -64,6 +64,7 @@ pub fn try_unmount(mount_point: &Path, limit: Duration) -> Result<(), UnmountErr
 
 /// Takes a mount away from under its users: they keep a dead filesystem. For FUSE exports whose daemon is gone.
 pub fn detach_lazily(mount_point: &Path) -> Result<(), Errno> {
+    // NOFOLLOW: a link that someone put in its place must not lead to another mount.
     match unmount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno),
@@ -85,6 +86,7 @@ fn unmount_as_user(mount_point: &Path, lazily: bool) -> Result<(), Errno> {
     let helper = find_program("fusermount3").ok_or(Errno::PERM)?;
     let mut command = std::process::Command::new(helper);
     command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mount_point);
+    // Untranslated, since its words are looked at below.
     let output = command.env("LC_ALL", "C").stdin(std::process::Stdio::null()).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),

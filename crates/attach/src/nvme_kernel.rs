@@ -205,7 +205,7 @@ fn make_controller(options: &Options) -> io::Result<()> {
     fabrics.read(&mut answer).map(|_| ())
 }
 
-/// What the kernel is told (`nvmf_parse_options` in its `drivers/nvme/host/fabrics.c`).
+/// The options for the kernel (`nvmf_parse_options` in its `drivers/nvme/host/fabrics.c`).
 fn connect_options(options: &Options) -> io::Result<String> {
     let (host, port) = options
         .address
@@ -224,6 +224,7 @@ fn connect_options(options: &Options) -> io::Result<String> {
              {k:02x}{l:02x}{m:02x}{n:02x}{o:02x}{p:02x}"
         ),
         format!("nr_io_queues={}", options.queues),
+        // The kernel refuses less (NVMF_MIN_QUEUE_SIZE).
         format!("queue_size={}", options.queue_depth.max(16)),
         format!("keep_alive_tmo={}", options.keep_alive_timeout.as_secs()),
         format!("ctrl_loss_tmo={}", options.loss_timeout.as_secs()),
@@ -237,6 +238,7 @@ fn connect_options(options: &Options) -> io::Result<String> {
             secrets.controller.iter().map(|secret| format!("dhchap_ctrl_secret={}", secret.reveal())),
         );
     }
+    // Commas separate options: one inside a name would begin another option.
     let mistaken = parts.iter().any(|part| part.contains([',', '\n']));
     if mistaken {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a name has a comma or a line break in it"));

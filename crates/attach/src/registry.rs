@@ -1,4 +1,4 @@
-//! What was made on this host and by whom, so that it can be undone after a crash.
+//! What was made on this host and by which process, so that it can be undone after a crash.
 //!
 //! Every process that makes something keeps a journal in the registry's directory: one JSON line for each
 //! thing *before* it is made, one when it is gone again. A journal whose owner lives is left alone; one whose

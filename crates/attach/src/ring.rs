@@ -23,6 +23,8 @@ pub(crate) fn probe() -> io::Result<()> {
 
 pub(crate) fn build(places: usize) -> io::Result<Ring> {
     // Only its thread submits, and nothing interrupts that thread: the kernel's work is done while it waits.
+    // DEFER_TASKRUN is only allowed with SINGLE_ISSUER. SUBMIT_ALL: a command that fails must not hold up
+    // those behind it.
     let places = u32::try_from(places).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(places)
 }
@@ -33,8 +35,9 @@ pub(crate) struct Mapping {
     length_bytes: usize,
 }
 
-// SAFETY: a slot's part belongs to one owner at a time: while its request is under way to who answers it, otherwise to the
-// ring's thread or the kernel. What the kernel alone writes is only read, by the ring's thread.
+// SAFETY: a slot's part belongs to one owner at a time: while its request is under way to the thread that
+// answers it, otherwise to the ring's thread or the kernel. What the kernel alone writes is only read, by the
+// ring's thread.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -95,6 +98,7 @@ impl<A> Answers<A> {
 
     pub(crate) fn give(&self, answer: A) {
         self.ready.lock().push(answer);
+        // After the push, in that order. Only the first of several givers pays for the system call.
         if self.is_sleeping.swap(false, Ordering::SeqCst) {
             // It can only fail when the counter is full, and then the thread is being woken already.
             let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
@@ -181,7 +185,9 @@ impl<A> Server<'_, A> {
         let mut completed = Vec::with_capacity(slots.count());
         // None is under way once what is served has ended: the kernel has given every slot back.
         while self.under_way > 0 {
+            // Set before `ready` is emptied: an answer given after that finds it set, and wakes us.
             self.answers.is_sleeping.store(true, Ordering::SeqCst);
+            // Swapped rather than drained in place: others wait for this lock with every answer.
             std::mem::swap(&mut *self.answers.ready.lock(), &mut ready);
             for answer in ready.drain(..) {
                 push(&mut self.ring, &slots.give_back(answer))?;

@@ -90,7 +90,7 @@ impl Served {
         }
     }
 
-    /// Puts a fault on a device: until it is cleared, or for so many modelled seconds.
+    /// Puts a fault on a device: until it is cleared, or for a number of modelled seconds.
     pub fn inject(&self, device: &str, fault: Fault, for_s: Option<f64>) -> Result<FaultId, AttachError> {
         match self.ask(&Command::Fault { device: device.to_owned(), fault, for_s })? {
             Reply::Fault { id } => Ok(id),
@@ -117,13 +117,13 @@ impl Served {
         }
     }
 
-    /// Power is back, no more: filesystems that gave up without it are as they are.
+    /// Power is back, and that is all: filesystems that gave up without it stay as they are.
     pub fn switch_on(&self) -> Result<(), AttachError> {
         self.ask(&Command::PowerOn).map(|_| ())
     }
 
-    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are mounted anew,
-    /// which recovers them. What they had in memory is gone with the cut.
+    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are
+    /// mounted again, which recovers them. What they had in memory is gone with the cut.
     ///
     /// A filesystem that someone still uses can't be: the error names the process, and nothing has changed.
     pub fn restore_power(&self) -> Result<(), AttachError> {

@@ -105,8 +105,10 @@ impl Serving {
         let thread = queue::Worker::start(number, device, volume, sender)?;
         // A thread that sends nothing has panicked, which ends the process.
         started.recv().map_err(io::Error::other)??;
+        // Only after every slot was fetched: START_DEV waits for that, without end if a thread has failed.
         self.control.start(number)?;
         self.devices.push((number, thread));
+        // The queue is in sysfs only once the device is started.
         keep_a_slot(number)?;
         Ok(number)
     }
@@ -200,6 +202,7 @@ fn numbers_of(control: &mut Control, export: &Path) -> Vec<u32> {
     let tag = tag(export);
     entries
         .flatten()
+        // The control node is there from ADD_DEV on, so devices that were never started are found too.
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok())
         .filter(|number| control.info(*number).is_ok_and(|info| info.tag == tag))
         .collect()

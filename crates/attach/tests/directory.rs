@@ -26,7 +26,7 @@ use underlay_storage::stack::BackingSpec;
 
 use fixture::{Fixture, MIB, stack};
 
-/// Where the daemon lies that a test in another user's name shall start.
+/// Where the daemon lies that a test in another user's name is to start.
 const DAEMON_VARIABLE: &str = "UNDERLAY_TEST_DAEMON";
 /// `nobody` of Debian: a user who may do nothing that others may not.
 const NOBODY: u32 = 65_534;
@@ -129,7 +129,7 @@ fn expect_everything(root: &Path) {
     assert!(!path("gone").exists() && !path("a").exists());
 }
 
-/// A full disk is told, and what is there stays as it is.
+/// A full disk is reported, and what is there stays as it is.
 fn fill_up(root: &Path) {
     let free = |path: &Path| rustix::fs::statvfs(path).map(|found| found.f_bavail * found.f_frsize).unwrap();
     let before = free(root);
@@ -337,7 +337,7 @@ fn what_was_synced_outlives_a_power_cut() {
         attached.served().unwrap().cut_power(&[], cut).unwrap();
         stop.store(true, Ordering::Relaxed);
         acknowledged.extend(writer.join().unwrap());
-        // What could not be written out is told.
+        // What could not be written out is reported.
         let _ = attached.detach();
         drop(attached);
         fixture.assert_nothing_left();
@@ -363,7 +363,7 @@ fn a_power_cut_is_not_forgotten_when_the_power_is_back_at_once() {
     served.switch_on().unwrap();
     assert_eq!(unsynced.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
     drop(unsynced);
-    // What could not be written out is told.
+    // What could not be written out is reported.
     let _ = attached.detach();
     spec.format = false;
     let mut attached = attachment.attach(&spec, &fixture.registry).unwrap();

@@ -151,6 +151,7 @@ impl Coordinator {
         let prepared = at_once((0..).zip(self.hosts.iter_mut().zip(parts)), |(place, (host, part))| {
             let mut prepare = || {
                 while place > 0 && !is_first_prepared.load(Ordering::SeqCst) {
+                    // The error of the worker that failed is the one to report.
                     if has_failed.load(Ordering::SeqCst) {
                         return Ok(());
                     }
@@ -166,6 +167,7 @@ impl Coordinator {
             has_failed.fetch_or(prepared.is_err(), Ordering::SeqCst);
             unprepared.fetch_sub(1, Ordering::SeqCst);
             prepared?;
+            // Workers take silence for our end, so those that are prepared early are polled until all are.
             while unprepared.load(Ordering::SeqCst) > 0 {
                 std::thread::sleep(PING_INTERVAL);
                 host.look_at_clock(stop)?;
@@ -183,6 +185,8 @@ impl Coordinator {
         let start = self.origin.elapsed() + delay;
         let start_ns = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
         let started = at_once(self.hosts.iter_mut().zip(&offsets), |(host, offset)| {
+            // As an instant of its own clock: it doesn't matter how long the request takes, if it is there
+            // in time.
             host.start(offset.theirs_ns(start_ns), stop)
         });
         started.into_iter().collect::<Result<Vec<()>, _>>()?;
@@ -274,6 +278,7 @@ impl Coordinator {
             measured.push(part.measured);
         }
         if measured.is_empty() {
+            // Not empty: there is at least one worker, and none returned results.
             return Err(together.lost.swap_remove(0).error);
         }
         together.start_spread = Duration::from_nanos(spread_ns(begins));

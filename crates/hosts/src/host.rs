@@ -184,6 +184,7 @@ impl Host {
         send(&mut self.stream, request).map_err(|error| self.lost(&error))?;
         let sent = Instant::now();
         loop {
+            // In short waits, to notice `stop`. A timeout loses nothing: the reader keeps what has arrived.
             self.stream.wait_at_most(TICK);
             match self.reader.receive(&mut self.stream, MAX_BYTES) {
                 Ok(Answer::Failed(problem)) => {
@@ -256,6 +257,7 @@ impl Host {
 
     /// Stops its run. It may be gone already.
     pub(crate) fn end_run(&mut self) {
+        // Not with the caller's flag: that is set already, and would end the wait for the answer.
         let _ = self.have_done(&Request::Stop, self.patience, &AtomicBool::new(false));
     }
 }
@@ -275,6 +277,7 @@ fn reach(address: &str, trust: &Trust, context: &SslContext) -> Result<Stream, H
         match TcpStream::connect_timeout(&socket_address, CONNECT_TIME) {
             Ok(stream) => {
                 let name = address.rsplit_once(':').map_or(address, |(name, _)| name);
+                // Certificates and `IpAddr` have IPv6 addresses without the brackets.
                 let name = name.trim_matches(['[', ']']);
                 let ssl = trust.handshake(context, name).map_err(|error| refused(error.into()))?;
                 let wire = Wire::tcp(stream, Instant::now() + CONNECT_TIME)

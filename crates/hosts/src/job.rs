@@ -190,6 +190,7 @@ impl Job {
 
 /// The start and length of a worker's part of a number that is divided evenly.
 fn piece(number: u64, worker: u32, workers: u32) -> (u64, u64) {
+    // In 128 bits: the product of a large limit and a worker would overflow 64.
     let bound = |worker: u32| (u128::from(number) * u128::from(worker) / u128::from(workers)) as u64;
     (bound(worker), bound(worker + 1) - bound(worker))
 }

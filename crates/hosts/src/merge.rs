@@ -85,6 +85,8 @@ fn series(parts: &[Measured]) -> Vec<SeriesPoint> {
     for part in parts {
         let mut begin_s = 0.0;
         for one in &part.series {
+            // By its middle, which rounding can't move across a bound. Limited, so that no worker's series
+            // takes too much memory.
             let place = (((begin_s + one.t_s) / 2.0 / width_s) as usize).min(MAX_POINTS - 1);
             begin_s = one.t_s;
             if intervals.len() <= place {

@@ -68,6 +68,7 @@ impl<'a> Session<'a> {
         send_welcome(&mut self.stream, false)?;
         let mut heard = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
+            // In short waits, to notice `stop`. A timeout loses nothing: the reader keeps what has arrived.
             self.stream.wait_at_most(TICK);
             let request: Request = match self.reader.receive(&mut self.stream, MAX_BYTES) {
                 Ok(request) => request,
@@ -200,6 +201,7 @@ impl<'a> Session<'a> {
 
     fn end_run(&mut self) {
         if let Some(Running { control, start, handle, .. }) = self.running.take() {
+            // A run that has started sees `stop`; one that still waits for its start gets `None`.
             control.stop.store(true, Ordering::Relaxed);
             let _ = start.try_send(None);
             let _ = handle.join();

@@ -35,6 +35,7 @@ impl Wire {
     }
 
     fn left(&self) -> io::Result<Option<Duration>> {
+        // `WouldBlock` is what a socket with a timeout reports as well, so callers see one kind.
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(Some(left.max(MIN_WAIT))) }
     }

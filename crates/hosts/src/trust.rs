@@ -78,6 +78,7 @@ impl Trust {
             let parameters = ssl.param_mut();
             parameters.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
             match host.parse::<IpAddr>() {
+                // No server name then: SNI carries host names only (RFC 6066, section 3).
                 Ok(address) => parameters.set_ip(address)?,
                 Err(_) => {
                     parameters.set_host(host)?;
@@ -122,6 +123,7 @@ fn with_token(token: &Token, side: Side) -> Result<SslContext, ErrorStack> {
                 let name = identity.get_mut(..=IDENTITY.len());
                 let (Some(name), Some(into)) = (name, into.get_mut(..key.len())) else { return Ok(0) };
                 name[..IDENTITY.len()].copy_from_slice(IDENTITY);
+                // OpenSSL reads the identity as a C string.
                 name[IDENTITY.len()] = 0;
                 into.copy_from_slice(&key);
                 Ok(key.len())

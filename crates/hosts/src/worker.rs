@@ -151,6 +151,8 @@ impl Worker {
                     continue;
                 };
                 number += 1;
+                // The listener is non-blocking, which some systems pass on to accepted sockets. The clone
+                // is for `Waiting`, which can then close a connection while its thread is in the handshake.
                 let waits = stream.set_nonblocking(false).and_then(|()| stream.try_clone());
                 let Ok(same) = waits else { continue };
                 listener.waiting.add(number, same);

@@ -19,9 +19,10 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
     pub const KEEP_ALIVE: u8 = 0x18;
-    /// Of this vendor's, without data: this controller takes the place of those that its host made before it. Dwords 10 and 11 are an
-    /// instance of the host's, 12 and 13 a number that grows with each of its controllers.
-    /// The result is 0 if this initiator was the last one to write, or nobody was; otherwise a number that stands for who it was.
+    /// Of this vendor's, without data: this controller takes the place of those that its host made before it.
+    /// Dwords 10 and 11 are an instance of the host's, 12 and 13 a number that grows with each of its
+    /// controllers. The result is 0 if this initiator was the last one to write, or nobody was; otherwise a
+    /// number for the one that was.
     pub const REPLACE_FORMER: u8 = 0xc0;
 }
 

@@ -190,7 +190,7 @@ impl ControllerData {
         bytes[261] = self.log_page_attributes;
         bytes[262] = self.error_log_entries;
         put(&mut bytes, 320, &self.keep_alive_granularity.to_le_bytes());
-        // Entries are 64 and 16 bytes, no more and no less.
+        // Entries are exactly 64 and 16 bytes.
         bytes[512] = 0x66;
         bytes[513] = 0x44;
         put(&mut bytes, 514, &self.max_commands.to_le_bytes());
@@ -293,7 +293,7 @@ impl NamespaceData {
         }
         put(&mut bytes, 104, &self.nguid);
         put(&mut bytes, 120, &self.eui64);
-        // The one format: no metadata, so many bytes as a power of two.
+        // The one format: no metadata, and the block size as a power of two.
         bytes[130] = self.block_bytes.trailing_zeros() as u8;
         bytes
     }

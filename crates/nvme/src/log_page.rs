@@ -193,7 +193,8 @@ pub fn encode_firmware_slots(revision: &str) -> Vec<u8> {
     bytes
 }
 
-/// The namespaces that appeared, went or changed since the page was last read. More than 1,024 is told as "many".
+/// The namespaces that appeared, went or changed since the page was last read. More than 1,024 are reported
+/// as "many".
 pub fn encode_changed_namespaces(nsids: &[u32]) -> Vec<u8> {
     const PLACES: usize = 1024;
     let many = [crate::command::ALL_NAMESPACES];
@@ -276,7 +277,7 @@ impl DiscoveryEntry {
     pub const TCP: u8 = 3;
     pub const IPV4: u8 = 1;
     pub const IPV6: u8 = 2;
-    /// Admin queues have so many entries at most.
+    /// Admin queues have at most this many entries.
     const ADMIN_QUEUE_ENTRIES: u16 = 32;
     /// No secure channel is required, and flow control may be off.
     const REQUIREMENTS: u8 = 2 | 1 << 2;

@@ -10,8 +10,8 @@ use underlay_sync::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 
-/// After so long without a packet a host is asked for a sign of life, and after so many without an answer it is gone. It matters
-/// to hosts that asked for no keep-alive timer.
+/// TCP probes a peer after this long without a packet, and gives it up after [`PROBES`] without an answer. It
+/// matters for hosts that asked for no keep-alive timer.
 const SILENCE: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 6;
@@ -92,6 +92,8 @@ impl ByteStream for Socket {
     }
 
     fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        // The socket itself stays blocking, for `receive`. NOSIGNAL: a peer that is gone gives EPIPE;
+        // SIGPIPE would end a process that does not ignore it.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         Ok(sendmsg(&self.stream, from, &mut SendAncillaryBuffer::default(), flags)?)
     }

@@ -1,7 +1,7 @@
 //! The target: it serves block devices to hosts by NVMe over TCP.
 //!
-//! Every connection is a queue and has a thread of its own, which takes commands and hands them to devices. Devices answer on
-//! any thread; an answer is sent by whoever has it, without waiting for the host.
+//! Every connection is a queue and has its own thread, which takes commands and hands them to devices.
+//! Devices answer on any thread; an answer is sent by whoever has it, without waiting for the host.
 
 mod buffers;
 mod connection;
@@ -96,7 +96,7 @@ struct Shared {
     is_stopping: AtomicBool,
     last_number: AtomicU64,
     connections: Mutex<BTreeMap<u64, Arc<Queue>>>,
-    /// Told when a connection has ended.
+    /// Signalled when a connection has ended.
     ended: Condvar,
     log: Log,
 }
@@ -131,6 +131,7 @@ impl Shared {
     /// `None` when there are too many already, or the target is stopping.
     fn add(self: &Arc<Self>, stream: Arc<dyn ByteStream>) -> Option<Arc<Queue>> {
         let mut connections = self.map();
+        // Under the lock: `end` sets the flag before it takes the list, so it misses nothing that is added.
         if self.is_stopping.load(Ordering::SeqCst) {
             return None;
         }
@@ -149,7 +150,7 @@ impl Shared {
         Some(queue)
     }
 
-    /// Whoever only connects would otherwise keep out those who have more to say.
+    /// Hosts that connect and then say nothing would otherwise keep others out.
     fn make_room(&self, connections: &BTreeMap<u64, Arc<Queue>>) {
         let strangers: Vec<&Arc<Queue>> = connections.values().filter(|queue| queue.is_stranger()).collect();
         if strangers.len() < self.config.max_strangers {
@@ -176,7 +177,7 @@ impl Shared {
     }
 }
 
-/// Takes a connection out of where it was put.
+/// Takes a connection out of its controller and its target.
 struct Ending<'a> {
     shared: &'a Arc<Shared>,
     queue: &'a Arc<Queue>,
@@ -231,6 +232,7 @@ impl Target {
         for address in config.listen.iter().copied() {
             let failed = |error| TargetError::Listen { address, error };
             let listener = TcpListener::bind(address).map_err(failed)?;
+            // A connection may be gone between poll and accept, which would then block (accept(2)).
             listener.set_nonblocking(true).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
             listeners.push(listener);
@@ -281,7 +283,7 @@ impl Target {
         self.shared.connections().iter().map(|queue| queue.snapshot()).collect()
     }
 
-    /// Serves a host that is connected by this stream, on a thread of its own.
+    /// Serves a host that is connected by this stream, on a new thread.
     pub fn serve(&self, stream: Arc<dyn ByteStream>) {
         serve(&self.shared, stream);
     }

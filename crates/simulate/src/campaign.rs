@@ -1,4 +1,4 @@
-//! As many seeds as there is time for.
+//! Plays as many seeds as there is time for.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use crate::problem::Problem;
 use crate::run::Report;
 use crate::script::{Script, Subject, generate};
 
-/// A process plays so many scripts and then makes way for another one: each leaves threads behind.
+/// A process plays this many scripts before another one replaces it: each script leaves threads behind.
 const SCRIPTS_A_PROCESS: u64 = 25;
 
 /// What a campaign is to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub first_seed: u64,
-    /// At most so many.
+    /// How many at most.
     pub seeds: u64,
     pub time: Duration,
     pub jobs: usize,
@@ -59,7 +59,7 @@ impl Summary {
 }
 
 /// Plays scripts until the time or the seeds are used up, or the user has had enough. `start` gives processes, `tell` is
-/// told of each script that was played.
+/// called with each script that was played.
 ///
 /// # Errors
 /// When no process can be had, and what `tell` says.
@@ -94,7 +94,7 @@ pub fn run(
                 drop(summary);
                 if has_failed {
                     stop.fetch_or(plan.stop_at_failure, Ordering::SeqCst);
-                    // The process may be no more.
+                    // The process may have ended.
                     break;
                 }
             }

@@ -1,4 +1,4 @@
-//! Scripts played in processes of their own: a run leaves threads behind, and may end its process.
+//! Scripts played in separate processes: a run leaves threads behind, and may end its process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,7 @@ use crate::stop;
 
 /// On this machine's clock: a run that takes longer never ends.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// How often it is looked whether the user still wants an answer.
+/// How often it checks whether the user still wants an answer.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A process that plays one script after the other.

@@ -231,7 +231,7 @@ fn run_seeds(plan: &Plan) -> Result<bool, Problem> {
 fn play(path: &Path, bug: Option<Bug>) -> Result<bool, Problem> {
     let script = limits::read(path)?;
     stop::listen()?;
-    // In a process of its own: what it leaves behind, its parent removes.
+    // In a separate process: what it leaves behind, its parent removes.
     let report = Player::start_with(bug.map(Bug::name).as_deref(), Stdio::inherit())?.play(&script)?;
     say(to_text(&report)?)?;
     Ok(report.failure.is_none())

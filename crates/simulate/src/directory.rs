@@ -258,6 +258,7 @@ impl Rig {
             let inode = *self.inodes.get(&user.name)?;
             return Some((user, FileDevice { core, inode }));
         }
+        // By its owner a file is recognised after a crash: see `take_stock`.
         let uid = self.files + 1;
         let node =
             NewNode { kind: Kind::File, mode: 0o600, uid, gid: 0, device_number: 0, target: Vec::new() };

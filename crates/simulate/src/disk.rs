@@ -105,12 +105,12 @@ impl Disk {
         self.shared.state.lock()
     }
 
-    /// The next so many requests of this kind fail.
+    /// The next `count` requests of this kind fail.
     pub fn fail(&self, what: What, count: u32) {
         *self.lock().failing.entry(what).or_default() += count;
     }
 
-    /// So many times slower from now on.
+    /// Slower by this factor from now on.
     pub fn set_slow(&self, factor: u32) {
         self.lock().slow = factor.max(1);
     }
@@ -222,6 +222,8 @@ impl Disk {
     }
 
     fn answer(&self, user: Group, done: Done, completion: Completion) {
+        // Forgotten, not dropped: what it holds belongs to a dead process, and dropping it would act for
+        // that process.
         if self.shared.world.is_killed(user) {
             std::mem::forget(done);
             return;
@@ -261,6 +263,7 @@ impl Disk {
             (number, wait_us * u64::from(state.slow))
         };
         if self.lock().at_once {
+            // Without the lock: whoever gets the answer may submit the next request at once.
             return self.carry_out(number);
         }
         let disk = self.clone();
@@ -371,6 +374,7 @@ impl State {
                 let all = random.one_in(3);
                 for (block, bytes) in (offset_bytes / BLOCK..).zip(data.chunks_exact(BLOCK_BYTES)) {
                     if all || random.one_in(2) {
+                        // Never durable, FUA or not: it was not acknowledged.
                         self.put(block, content_of(bytes), false);
                     }
                 }
@@ -389,6 +393,7 @@ impl State {
     /// Any version of a block that was written since it was durable, or the durable one.
     fn lose_cache(&mut self, random: &mut Random) {
         for (block, mut versions) in std::mem::take(&mut self.cached) {
+            // Each block by itself: a drive writes its cache in any order.
             let kept = random.below(versions.len() as u64 + 1) as usize;
             if kept < versions.len() {
                 let (_, content) = versions.swap_remove(kept);
@@ -402,6 +407,7 @@ impl State {
         self.has_forgotten |= !self.cached.is_empty();
         for versions in self.cached.values_mut() {
             if let Some(last) = versions.pop() {
+                // No flush covers this number, since `covers` only counts writes that happened.
                 *versions = vec![(u64::MAX, last.1)];
             }
         }

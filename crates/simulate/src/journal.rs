@@ -17,7 +17,7 @@ use crate::slot::Slot;
 use crate::user::{Events, await_answer, wait_until};
 
 const KIND: [u8; 8] = *b"simulate";
-/// Enough for what is sound, and too little for a call within a call for each piece of a large snapshot.
+/// Enough for sound code, and too little for a recursion over the pieces of a large snapshot.
 const STACK_BYTES: usize = 64 << 10;
 const MIB: u64 = 1 << 20;
 

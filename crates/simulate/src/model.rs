@@ -19,7 +19,7 @@ struct Version {
     durable_since: Option<Moment>,
     /// Its acknowledgement promises nothing any more: the power was cut before a flush.
     may_be_lost: bool,
-    /// Who was told that it is written, and would write it again, is no more.
+    /// The host that was told that it is written, and would write it again, has ended.
     is_orphaned: bool,
     /// It failed since the device was opened: until it is opened again, reads may find it or what was there before, in turn.
     is_ambiguous: bool,
@@ -52,6 +52,8 @@ impl Version {
 
     /// Whether a read that begins at `moment` can't find `older` any more because of this one.
     fn hides(&self, older: &Version, moment: Moment) -> bool {
+        // Writes that overlap in time may land in either order: one hides another only if it began after
+        // the other had ended.
         let written = self.acknowledged
             && !self.may_be_lost
             && self.ended_before(moment)
@@ -176,6 +178,7 @@ impl VolumeModel {
         for versions in &mut self.blocks {
             let mut changed = false;
             for version in versions.iter_mut() {
+                // A flush covers what was acknowledged before it began, not what ended while it ran.
                 if version.acknowledged && !version.may_be_lost && version.ended_before(submitted) {
                     changed |= !version.is_durable();
                     version.durable_since.get_or_insert(now);
@@ -204,7 +207,7 @@ impl VolumeModel {
         }
     }
 
-    /// The host that wrote is no more. What it was told is there, but nobody would write it again.
+    /// The host that wrote has ended. What it was told is there, but nobody would write it again.
     pub fn orphan(&mut self) {
         for version in self.blocks.iter_mut().flatten() {
             version.is_orphaned |= !version.is_durable();

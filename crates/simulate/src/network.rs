@@ -30,10 +30,10 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Who listens.
+    /// The process that listens.
     server: Option<(Group, Arc<Target>)>,
     wires: Vec<Weak<Wire>>,
-    /// Nothing gets through, and nobody is told.
+    /// Nothing gets through, and neither end notices.
     is_stalled: bool,
 }
 
@@ -102,6 +102,7 @@ impl Network {
     fn dial(&self, host: Group, patience: Duration) -> io::Result<Arc<dyn ByteStream>> {
         let world = &self.shared.world;
         let trip_us = LATENCY_US + world.with_random(|random| random.below(JITTER_US));
+        // A TCP handshake takes a round trip.
         thread::sleep(Duration::from_micros(2 * trip_us));
         if self.lock().is_stalled {
             thread::sleep(patience);
@@ -198,6 +199,7 @@ impl Wire {
         };
         let wire = Arc::clone(self);
         world.call_after(at.saturating_sub(now), self.network.shared.hardware, move || {
+            // Looked at on arrival, not when it was sent: a stall also holds what is already on its way.
             let is_stalled = wire.network.lock().is_stalled;
             let mut ends = wire.state.lock();
             if is_stalled || to == SERVER && ends.is_late {
@@ -212,6 +214,7 @@ impl Wire {
     fn arrive(&self, side: usize, item: Arriving) {
         {
             let mut ends = self.state.lock();
+            // Behind what is held: TCP keeps the order.
             if !ends.held[side].is_empty() {
                 return ends.held[side].push(item);
             }

@@ -9,7 +9,7 @@ pub const EXIT_CODES: &str = "\
 Exit codes: 0 done, and nothing failed; 1 a seed failed (prove: a bug was not found); 2 a mistake in an argument or a script; \
 3 this host lacks something; 4 the output can't be written; 70 a bug in the simulator; 130 stopped by Ctrl-C or SIGTERM.";
 
-/// Each kind has an exit code of its own: none of them may look like a seed that failed.
+/// Each kind has its own exit code: none of them may look like a seed that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// What the user asked for can't be.

@@ -44,7 +44,7 @@ pub struct Volumes {
     pub has_host_memory: bool,
     /// A failed flush has lost what it was to write, and the next one succeeds.
     pub forgets_failed_flush: bool,
-    /// A lock is preceded by somebody else's turn once in so many times; 0 is never.
+    /// Before one lock in this many another thread gets a turn; 0 is never.
     pub yield_every: u64,
 }
 
@@ -311,7 +311,7 @@ struct Mixture {
     crashes: u64,
     pauses: u64,
     settles: u64,
-    /// Writes go to so many blocks only, so that they meet.
+    /// Writes go to this many blocks only, so that they meet.
     blocks: u32,
     longest: u32,
 }

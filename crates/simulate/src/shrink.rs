@@ -5,7 +5,7 @@ use crate::problem::Problem;
 use crate::run::Report;
 use crate::script::{Script, Setup};
 
-/// With fewer steps the same seed decides otherwise: so many others are tried.
+/// With fewer steps the same seed decides otherwise: this many seeds are tried.
 const SEEDS: u64 = 6;
 
 /// What a failure is about, without the numbers that differ from run to run.
@@ -72,6 +72,8 @@ fn search(
                 None => at += length,
             }
         }
+        // Single steps are tried again for as long as one goes: another may only have been needed because
+        // of it.
         if !has_shrunk || length > 1 {
             length /= 2;
         }

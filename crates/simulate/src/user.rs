@@ -1,4 +1,4 @@
-//! Who uses a block device, and holds every answer against the model.
+//! The user of a block device, which checks every answer against the model.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -88,7 +88,7 @@ impl User {
         self.lock().model.blocks()
     }
 
-    /// The process that asked is no more: nothing will be answered.
+    /// The process that asked has ended: nothing will be answered.
     pub(crate) fn abandon(&self) {
         let now = self.events.next();
         let mut state = self.lock();
@@ -249,6 +249,7 @@ impl User {
                 return;
             }
             user.count(completion.is_ok());
+            // A disk that lied when the flush began or when it ended may have lied to it.
             let is_void = was_void || user.events.flushes_are_void.load(Ordering::Relaxed);
             if completion.is_ok() && !is_void {
                 let now = user.events.next();

@@ -395,6 +395,7 @@ impl Rig {
                 user.with_model(|model| model.lose_unflushed(died));
             }
         }
+        // Not dropped: a process that was killed shuts nothing down.
         std::mem::forget(host);
         self.start_host();
     }
@@ -410,7 +411,8 @@ impl Rig {
         }
         self.stop_server(false);
         self.serves_other = true;
-        // Who is still looking for the first pool will not find it: its memory of unflushed writes goes with it.
+        // A host that still looks for the first pool will not find it: its memory of unflushed writes goes
+        // with it.
         self.is_at_risk |= !self.setup.has_host_memory;
         let _ = std::fs::create_dir(self.other_folder());
         self.start_other_server();
@@ -468,7 +470,7 @@ impl Rig {
     }
 
     fn pause_until(&self, at_most: Duration, is_so: impl Fn() -> bool) {
-        // Whether it was so in time is asked by who has to know.
+        // Callers that have to know check the condition themselves.
         let _ = poll(&self.world, at_most, Duration::from_millis(1), is_so);
     }
 

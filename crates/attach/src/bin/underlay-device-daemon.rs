@@ -1,4 +1,4 @@
-//! The device daemon as a program of its own, for programs that embed the attachment.
+//! The device daemon as a separate program, for programs that embed the attachment.
 
 use std::io::{Write as _, stderr};
 use std::path::Path;

@@ -6,7 +6,7 @@
 //! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
 //! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
-//! | `{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}` | `{"reply":"fault","id":1}` | the device has it until it is cleared, or for so many modelled seconds |
+//! | `{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}` | `{"reply":"fault","id":1}` | the device has it until it is cleared, or for `for_s` modelled seconds |
 //! | `{"command":"clear-faults","device":"ssd-sata.0"}` | `{"reply":"done"}` | it has none any more; without `device`, none has |
 //! | `{"command":"return","device":"ssd-sata.0"}` | `{"reply":"done"}` | a vanished device is there again |
 //! | `{"command":"faults"}` | `{"reply":"faults","devices":[…]}` | one `DeviceFaults` a device |
@@ -15,8 +15,8 @@
 //! | `{"command":"layers"}` | `{"reply":"layers","layers":[…]}` | one `LayerActivity` for each layer that counts or keeps something |
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the daemon flushes, unmounts its export and ends |
 //!
-//! Whatever can't be understood is answered by `{"reply":"failed","problem":"…"}` and the connection goes on; only
-//! a line of more than [`MAX_LINE_BYTES`] ends it.
+//! Whatever can't be parsed is answered by `{"reply":"failed","problem":"…"}` and the connection goes on;
+//! only a line of more than [`MAX_LINE_BYTES`] ends it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -117,8 +117,8 @@ pub fn parse(line: &[u8]) -> Result<Command, String> {
     }
 }
 
-/// Makes the socket and serves it on threads of its own. `power_cut` is called after the devices lost their power and
-/// before that is answered, so before anyone can switch it on again.
+/// Makes the socket and serves it on separate threads. `power_cut` is called after the devices lost their
+/// power and before that is answered, so before anyone can switch it on again.
 pub(super) fn listen(
     path: &Path,
     stack: Arc<Stack>,

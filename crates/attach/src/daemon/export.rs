@@ -58,7 +58,7 @@ pub(crate) struct Volume {
 }
 
 impl Export {
-    /// With `over_uring` the kernel is told to wait for rings, and sends nothing that matters here.
+    /// With `over_uring` the kernel waits for rings, and sends nothing that matters here.
     pub(super) fn new(files: Arc<Files>, over_uring: bool) -> Export {
         Export { files, over_uring }
     }

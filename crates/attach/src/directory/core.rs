@@ -8,7 +8,8 @@
 //!   before its record is written. So what is found after a power cut is never another file's old data.
 //! - **Freed blocks wait.** They are discarded and used again only once the record that frees them is durable. Until
 //!   then a power cut may bring their file back.
-//! - **A failed flush or commit is told to every file that it concerns** (`failures`), whoever asked for it.
+//! - **A failed flush or commit is reported by every file that it concerns** (`failures`), whoever asked
+//!   for it.
 //! - **Reading and writing** hold the range of blocks that they touch, so that blocks don't change hands under them.
 
 mod allocator;
@@ -50,7 +51,7 @@ pub const BLOCK_BYTES: u64 = 4096;
 
 const JOURNAL_KIND: [u8; 8] = *b"ul-files";
 
-/// Metadata may take so much of the device, within these bounds; the journal is four times as large.
+/// The share of the device that metadata may take, within these bounds; the journal is four times as large.
 const METADATA_SHARE: u64 = 256;
 const MIN_METADATA_BYTES: u64 = 256 << 10;
 const MAX_METADATA_BYTES: u64 = 128 << 20;
@@ -136,7 +137,7 @@ struct State {
 #[derive(Default)]
 struct Volatile {
     opens: u32,
-    /// How often the kernel was told this inode, less how often it forgot it.
+    /// The kernel's lookup count of this inode: lookups less forgets.
     lookups: u64,
     /// File blocks that have a place on the device, should they be written: so that a file that grows stays in one piece.
     reserved: ExtentMap,
@@ -196,6 +197,7 @@ impl Core {
     pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<Core>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
         // Nothing else is written or discarded: a device that is used up stays so. What lies there is never shown.
+        // Where the two headers of the journal lie: without them `load` finds no old tree.
         for offset_bytes in [0, journal_bytes / 2] {
             let data = vec![0; BLOCK_BYTES as usize];
             device.execute(Request::Write { offset_bytes, data, fua: true })?;
@@ -324,7 +326,8 @@ impl Core {
             state.seal(&self.journal);
             (state.sealed_number == state.durable_number, std::mem::take(&mut state.begins_anew))
         };
-        // The data that the records speak of. Only this function has the journal write, so no record overtakes it.
+        // Flush the data that the records describe. Only this function has the journal write, so no record
+        // overtakes it.
         let covers = self.state().covers();
         let flushed = match is_planted(Bug::NamesBeforeData) {
             true => Ok(()),
@@ -355,8 +358,8 @@ impl Core {
         outcome.map_err(|error| self.errno(&error))
     }
 
-    /// From now on everything is answered by an error, until the file system is opened anew: for a device whose power
-    /// was cut, of which a journal knows better what is there than the memory does.
+    /// From now on everything is answered by an error, until the file system is opened again: for a device
+    /// whose power was cut, of which a journal knows better what is there than the memory does.
     pub fn abandon(&self) {
         if !self.lost.swap(true, Ordering::SeqCst) {
             tracing::error!(
@@ -382,6 +385,7 @@ impl Core {
     fn discard(&self, run: Run) {
         let request =
             Request::Discard { offset_bytes: run.start * BLOCK_BYTES, length_bytes: run.count * BLOCK_BYTES };
+        // Weak: a request under way must not keep the file system alive after its last user is gone.
         let core = Weak::clone(&self.itself);
         let discarded = move |_| {
             let Some(core) = core.upgrade() else { return };

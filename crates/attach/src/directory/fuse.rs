@@ -392,6 +392,8 @@ impl Filesystem for Directory {
     ) {
         let length = data.len() as u32;
         let options = WriteOptions {
+            // With the write-back cache the kernel keeps the times of what it caches, and sets them by
+            // setattr.
             keep_times: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
             drop_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
@@ -399,7 +401,7 @@ impl Filesystem for Directory {
             Ok(()) => reply.written(length),
             Err(error) => reply.error(errno(error)),
         };
-        // The kernel asks for O_SYNC and O_DSYNC with a sync of its own behind the write.
+        // For O_SYNC and O_DSYNC the kernel sends a separate fsync after the write.
         self.core.write(inode.0, offset, data.to_vec(), options, Box::new(done));
     }
 
@@ -497,7 +499,7 @@ impl Filesystem for Directory {
                 &attributes,
                 Generation(0),
             );
-            // Of each name that is told, the kernel now knows the inode; of the dots it does not count it.
+            // READDIRPLUS counts as a lookup of every entry but the dots.
             if !full && name != b"." && name != b".." {
                 self.core.looked_up(stat.inode);
             }
@@ -555,7 +557,7 @@ impl Filesystem for Directory {
 const DOTS: u64 = 2;
 
 impl Directory {
-    /// Tells entries behind `offset` until `add` says that there is no more room.
+    /// Passes on the entries behind `offset`, until `add` says that there is no more room.
     fn listing(
         &self,
         inode: u64,

@@ -22,7 +22,7 @@ use crate::programs::find_program;
 /// What shows in the table of mounts behind `fuse.`.
 const SUBTYPE: &str = "underlay";
 pub(super) const HELPER: &str = "fusermount3";
-/// By this variable the helper is told where to send the connection (fuse(8)).
+/// The variable that tells the helper where to send the connection (fuse(8)).
 const HELPER_SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 /// Mounts an empty FUSE and returns the connection to the kernel, on which the session is to be served.
@@ -80,11 +80,14 @@ fn mount_as_user(mount_point: &Path, source: &str) -> Result<OwnedFd, AttachErro
         command.pre_exec(move || {
             let _keep = &inherited;
             let theirs = std::os::fd::BorrowedFd::borrow_raw(number);
+            // Only in the child: cleared in this process, the socket would leak into any program started
+            // meanwhile.
             fcntl_setfd(theirs, FdFlags::empty())?;
             Ok(())
         });
     }
     let child = command.spawn().map_err(|error| cannot(&format!("start {HELPER}"), error))?;
+    // All our copies of its end: if the helper dies, `receive_descriptor` must see the end of the socket.
     drop((theirs, command));
     let connection = receive_descriptor(&ours);
     let output = child.wait_with_output().map_err(|error| cannot(&format!("wait for {HELPER}"), error))?;

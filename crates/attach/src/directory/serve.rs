@@ -124,7 +124,7 @@ fn serve(
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
-    // The kernel keeps others out; requests of its own come in the name of root.
+    // The kernel keeps others out; its own requests come in the name of root.
     let session = Session::from_fd(Directory::new(Arc::clone(&core)), connection, SessionACL::All, config)
         .and_then(Session::spawn);
     match session {

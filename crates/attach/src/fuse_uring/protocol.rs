@@ -22,7 +22,7 @@ pub(super) struct EntryHeader {
     pub reserved: u64,
 }
 
-/// Only what this file system is asked for and more than refuses.
+/// Only what this file system does more with than refuse it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Call<'a> {
     Lookup {

@@ -204,6 +204,7 @@ impl Worker {
                 let files = self.files.volumes().len() as u64;
                 reply.bytes(&Arguments::statistics_reply(blocks, files, REPORTED_BLOCK_BYTES));
             }
+            // The kernel remembers ENOSYS for many calls and stops sending them.
             Call::Other(_) => reply.error(Errno::ENOSYS),
         }
     }

@@ -61,6 +61,7 @@ impl Hierarchy {
         let own = fs::read_to_string(proc.join("cgroup")).unwrap_or_default();
         let options = fs::read_to_string(proc.join("mounts")).unwrap_or_default();
         let mounted = mountinfo::parse(&mount_table);
+        // Version 1 first: a hybrid host mounts both, and a controller bound to v1 is not available in v2.
         let v1 =
             own_group(&own, Some("memory")).zip(mounted.iter().find(|mount| is_v1_memory(mount, &options)));
         if let Some((group, mount)) = v1 {
@@ -107,7 +108,7 @@ impl Hierarchy {
             enable_memory(place)?;
         }
         match fs::create_dir(&parent) {
-            // Another user's, perhaps, who has just made it.
+            // Perhaps another user has just made it: then we need the right to write there.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 rustix::fs::access(&parent, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?;
             }
@@ -127,7 +128,7 @@ impl Hierarchy {
     }
 }
 
-/// Lets the groups below `group` have memory limits of their own.
+/// Lets the groups below `group` have their own memory limits.
 fn enable_memory(group: &Path) -> std::io::Result<()> {
     let control = group.join("cgroup.subtree_control");
     let enabled = fs::read_to_string(&control)?;

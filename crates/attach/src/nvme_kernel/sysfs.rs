@@ -105,9 +105,11 @@ impl Controller {
         for number in self.numbers() {
             let directory = Path::new(CONTROLLERS).join(format!("nvme{number}"));
             match fs::write(directory.join("delete_controller"), "1") {
+                // Otherwise it has gone by itself meanwhile.
                 Err(error) if directory.exists() => return Err(error),
                 _ => {}
             }
+            // By its names, not its number, which may mean another controller by now.
             while self.is_at(&directory) {
                 if Instant::now() >= deadline {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel does not let go of it"));

@@ -39,7 +39,7 @@ impl Disk {
         Disk { file, name: name.into(), span_bytes, may_write, dilation: 1.0, stop }
     }
 
-    /// The device runs so many times slower than what it stands for.
+    /// How many times slower the device runs than what it stands for.
     pub fn slow_down(&mut self, dilation: f64) {
         self.dilation = dilation;
     }
@@ -163,6 +163,7 @@ impl Target for Disk {
                 && let Some(slot) = free.pop()
             {
                 let block = if load.pattern.is_random() { order.random() } else { order.next() };
+                // Before the call, which may itself wait for room in the device's queue.
                 submitted[slot] = Instant::now();
                 ring.submit(slot, is_write, load.first_byte + block * load.block_bytes)
                     .map_err(|error| self.failed(if is_write { "write to" } else { "read" }, error))?;

@@ -38,7 +38,7 @@ const WRITE: u16 = 1;
 /// Alignment that every device is content with.
 const ALIGNMENT: usize = 4096;
 
-/// Requests under way on one file, each with a slot and a buffer of its own.
+/// Requests under way on one file, each with its own slot and buffer.
 pub(super) struct Ring<'a> {
     context: libc::c_ulong,
     file: BorrowedFd<'a>,
@@ -86,6 +86,7 @@ impl<'a> Ring<'a> {
     }
 
     fn fill(&self) {
+        // Some devices compress or deduplicate: with zeros they would look faster than with real data.
         let mut state = 0x9E37_79B9_7F4A_7C15u64;
         // SAFETY: the allocation is as long as its layout and is nobody else's; nothing is under way yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.buffers, self.layout.size()) };
@@ -130,6 +131,7 @@ impl<'a> Ring<'a> {
             let error = io::Error::last_os_error();
             match error.kind() {
                 io::ErrorKind::Interrupted => {}
+                // EAGAIN: the kernel has no room for it at the moment (io_submit(2)).
                 io::ErrorKind::WouldBlock => std::thread::yield_now(),
                 _ => return Err(error),
             }

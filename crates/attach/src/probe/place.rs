@@ -20,7 +20,7 @@ use crate::registry::{Note, Registry, Resource};
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub path: PathBuf,
-    /// Of a device or file the first so many bytes; in a directory the size of the test file.
+    /// Of a device or file this many bytes from its start; in a directory the size of the test file.
     pub size_bytes: Option<u64>,
     /// What is on the device or in the file may be overwritten.
     pub destroy: bool,
@@ -95,7 +95,7 @@ fn refused(path: &Path, problem: impl std::fmt::Display) -> PlaceError {
 }
 
 impl Place {
-    /// Finds and opens it. In a directory a test file is made and laid out, which `progress` is told.
+    /// Finds and opens it. In a directory a test file is made and laid out, which is reported to `progress`.
     ///
     /// # Errors
     /// When it is not there, can't be opened, is in use, or holds something that would be overwritten.

@@ -64,10 +64,10 @@ impl OwnFolder {
         &self.path
     }
 
-    /// Removes a folder of ours that no registry knows any more: the registry is in memory on most machines, and gone after a
-    /// restart. Returns whether it is gone. One that is noted, or that something is mounted in, stays for
-    /// [`crate::cleanup::clean`], and so does what is no folder: a link leads to somebody else's. Only who has locked what the folder is
-    /// for may ask.
+    /// Removes a folder of ours that no registry knows any more: the registry is in memory on most machines,
+    /// and gone after a restart. Returns whether it is gone. One that is noted, or that something is mounted
+    /// in, stays for [`crate::cleanup::clean`], and so does what is no folder: a link leads to somebody
+    /// else's. Only the holder of the lock on what the folder is for may ask.
     ///
     /// # Errors
     /// When it can't be removed.

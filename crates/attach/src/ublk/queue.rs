@@ -39,6 +39,7 @@ pub(super) struct Answer {
 /// The descriptors of a device's first queue, which the kernel writes.
 fn descriptors_of(device: &File) -> io::Result<Mapping> {
     const PAGE_BYTES: usize = 4096;
+    // The descriptors of queue 0 begin at offset 0 of the device file (UBLKSRV_CMD_BUF_OFFSET).
     Mapping::of_kernel(device, (SLOTS * DESCRIPTOR_BYTES).next_multiple_of(PAGE_BYTES))
 }
 
@@ -51,6 +52,7 @@ struct Reply {
 
 impl Reply {
     fn done(mut self, bytes: usize) {
+        // Fits: no request is longer than MAX_REQUEST_BYTES.
         self.give(bytes as i32);
     }
 
@@ -176,7 +178,7 @@ impl Slots for Worker {
             Some(Call::Read { offset_bytes, length_bytes }) => self.read(offset_bytes, length_bytes, reply),
             Some(Call::Write { offset_bytes, length_bytes, fua }) => {
                 let payload = self.shared.payload(slot);
-                // SAFETY: the kernel has filled so much of the slot's payload, and the slot is ours.
+                // SAFETY: the kernel has filled this much of the slot's payload, and the slot is ours.
                 let data = unsafe { std::slice::from_raw_parts(payload, length_bytes) }.to_vec();
                 self.submit(Request::Write { offset_bytes, data, fua }, length_bytes, reply);
             }

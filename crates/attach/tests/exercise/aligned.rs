@@ -18,7 +18,7 @@ impl Aligned {
     }
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: so many initialised bytes belong to this value alone.
+        // SAFETY: these initialised bytes belong to this value alone.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
     }
 }

@@ -22,7 +22,7 @@ use device::Range;
 use files::Files;
 use fixture::{Fixture, MIB};
 
-/// So many at once, each in a part of its own, that requests overtake each other.
+/// Enough at once, each in its own part, that requests overtake each other.
 const WORKERS: u64 = 4;
 const DEFAULT_OPERATIONS: u64 = 20_000;
 const DEFAULT_SEED: u64 = 18_572;
@@ -47,7 +47,7 @@ fn is_wanted(attachment: &str, stack: &str) -> bool {
     format!("{attachment} {stack}").contains(&only)
 }
 
-/// Runs `work` on so many threads, each with its number, and fails when one does.
+/// Runs `work` on a number of threads, each with its number, and fails when one does.
 fn concurrently<T: Send + 'static>(workers: Vec<T>, work: impl Fn(T) + Send + Sync + Clone + 'static) {
     let threads: Vec<_> = workers
         .into_iter()

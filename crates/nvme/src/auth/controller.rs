@@ -104,6 +104,7 @@ impl ControllerSession {
     /// Takes a message of Authentication Send. The command itself succeeds in any case: a failure is told by the next
     /// message, or by the end of the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> &Progress {
+        // Over, unless a step sets the next state: after any mistake the host has to begin again.
         let state = std::mem::replace(&mut self.state, State::Over);
         let outcome = match Message::decode(bytes) {
             Err(error) => Err((FailureCode::IncorrectPayload, error.into())),

@@ -25,7 +25,7 @@ const AUTHENTICATION_FAILED: u8 = 0x01;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiate {
     pub transaction: u16,
-    /// Whether a secure channel (TLS) shall be built upon the authentication.
+    /// Whether a secure channel (TLS) is to be set up after authentication.
     pub wants_secure_channel: bool,
     /// Empty when the host offers other protocols only.
     pub hashes: Vec<Hash>,

@@ -37,7 +37,7 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// From bytes; 32, 48 or 64, and as many as the hash has, where there is one.
+    /// From 32, 48 or 64 bytes: as many as the hash has, where there is one.
     ///
     /// # Errors
     /// For another length.

@@ -22,7 +22,7 @@ use crate::features::{
 use crate::identify::{ControllerData, IDENTIFY_BYTES, Identify, MODEL_NUMBER, NvmControllerData, cns};
 use crate::status::Status;
 
-/// As in the kernel's initiator: an admin queue over fabrics has at least so many entries.
+/// The smallest admin queue that fabrics allow; the kernel's initiator takes the same.
 const ADMIN_DEPTH: u16 = 32;
 /// Bits 18:17 of a Connect's answer ask for authentication, with or without a secure channel upon it (base 6.3).
 const AUTHENTICATION_BITS: u64 = 3 << 17;
@@ -50,7 +50,7 @@ pub(super) struct Association {
     admin: Arc<Queue>,
     io: Vec<Arc<Queue>>,
     pub limits: Limits,
-    /// Stands for who else wrote to the subsystem last; 0 if nobody did, or where the target can't tell.
+    /// A number for the other host that wrote to the subsystem last; 0 if none did, or the target can't tell.
     pub last_writer: u64,
     next: AtomicUsize,
 }
@@ -83,6 +83,9 @@ impl Association {
         let limits = identify(options, &admin)?;
         let mut last_writer = 0;
         if io_queues && limits.identify.model_number.trim() == MODEL_NUMBER {
+            // Before any I/O queue exists: what we send must not be overtaken by commands of the former
+            // association. A vendor command, so only to our own target: with another maker its opcode could
+            // mean anything.
             last_writer = replace_former(options, &admin, instance, number)?;
         }
         let mut io = Vec::new();
@@ -193,6 +196,7 @@ fn connect_queue(
         queue_id: queue.id(),
         sq_size: entries - 1,
         attributes: CATTR_NO_FLOW_CONTROL,
+        // One timer for the whole controller: the admin queue sets it.
         kato_ms: if is_admin { kato_ms } else { 0 },
     };
     let data = ConnectData {

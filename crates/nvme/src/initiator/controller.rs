@@ -55,7 +55,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     namespaces: Mutex<BTreeMap<u32, Weak<Namespace>>>,
-    /// Who had written last when this initiator came. As long as no write of its own was answered, that is no news.
+    /// The last writer when this initiator came. As long as none of our writes was answered, finding it again
+    /// is no change.
     first_writer: OnceLock<u64>,
 }
 
@@ -235,6 +236,8 @@ impl Shared {
             None => exchange,
         };
         let mut state = self.lock();
+        // Under the lock that guards the phase: `abandon` runs after the phase has changed, and so finds
+        // what is pushed here.
         if state.phase == Phase::Gone || state.phase == Phase::Closed {
             drop(state);
             return (refused.done)(Err(Lost::Gone));
@@ -338,7 +341,7 @@ impl Shared {
         };
         let command = Command::new(admin::ASYNC_EVENT_REQUEST, 0, 0, Sgl::none());
         let exchange = Exchange::new(command, Payload::None, false, Box::new(done));
-        // A connection that has ended is found again, and then it listens anew.
+        // A connection that has ended is made again, and then asks for events again.
         let _ = association.admin().submit(exchange);
     }
 
@@ -419,6 +422,7 @@ impl Shared {
                     return;
                 }
                 state.number += 1;
+                // Of the former connection: left set, it would have the new one closed.
                 state.keep_alive_sent = None;
                 state.number
             };
@@ -438,7 +442,7 @@ impl Shared {
         }
     }
 
-    /// For good: everything is answered by an error from now on.
+    /// For good: from now on everything is answered with an error.
     fn give_up(&self, reason: String) {
         let mut state = self.lock();
         if state.phase != Phase::Closed {
@@ -488,6 +492,7 @@ impl Shared {
             let (Ok(_), Some(shared)) = (outcome, weak.upgrade()) else { return };
             shared.stats.record_network(now.elapsed());
             let mut state = shared.lock();
+            // An answer from a former association must not stop the clock of the present one.
             if state.number == number {
                 state.keep_alive_sent = None;
             }

@@ -74,6 +74,7 @@ fn read_log(options: &Options, association: &Association) -> Result<Vec<Discover
             entries.extend(page.first_chunk().map(DiscoveryEntry::decode));
         }
         let after = head()?;
+        // The same generation before and after: the entries belong together.
         if after == before {
             return Ok(entries);
         }

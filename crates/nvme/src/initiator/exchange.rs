@@ -28,7 +28,7 @@ impl Data {
         Some(Data { bytes: Arc::clone(&self.bytes), range: start..end })
     }
 
-    /// As [`Data::part`], in a buffer of its own where it would hold on to a much larger one.
+    /// As [`Data::part`], copied where it would keep a much larger buffer alive.
     pub(super) fn remainder(&self, offset: usize, length: usize) -> Option<Data> {
         let part = self.part(offset, length)?;
         let is_small = part.len() < part.bytes.len() / 2;
@@ -94,7 +94,7 @@ impl Exchange {
         Exchange { command, payload, resend, began: Instant::now(), done }
     }
 
-    /// Tells the target that this host is there. Not sent again: the next connection begins anew.
+    /// Tells the target that this host is there. Not sent again: the next connection sends its own.
     pub(super) fn keep_alive(done: Answered) -> Exchange {
         Exchange::new(Command::new(admin::KEEP_ALIVE, 0, 0, Sgl::none()), Payload::None, false, done)
     }

@@ -1,4 +1,4 @@
-//! By what a namespace is known again. Names and numbers are given anew: another volume may have them tomorrow.
+//! How a namespace is recognised. Names and numbers are used again: another volume may have them tomorrow.
 
 use crate::identify::{ControllerData, NamespaceData, NamespaceDescriptors};
 

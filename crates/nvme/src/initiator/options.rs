@@ -46,11 +46,12 @@ pub struct Options {
     pub queue_depth: u16,
     /// Asked for; the controller may not have them.
     pub digests: Digests,
-    /// After so long without a sign of the host the controller lets go of it, and the other way round. Zero is never.
+    /// After this long without a sign of the host the controller gives it up, and the other way round. Zero
+    /// is never.
     pub keep_alive_timeout: Duration,
     /// How long a connection, or the answer to a command that makes one, is waited for.
     pub connect_timeout: Duration,
-    /// How long a lost connection is looked for before requests fail; zero is not at all.
+    /// How long to try to reconnect before requests fail; with zero they fail at once.
     pub loss_timeout: Duration,
     pub unflushed: UnflushedLimits,
     /// For DH-HMAC-CHAP, where the subsystem asks for it.

@@ -1,7 +1,7 @@
-//! What a connection still has to send. Nobody who puts something in ever waits for the other side.
+//! What a connection still has to send. Putting something in never waits for the other side.
 //!
-//! Whoever finds nobody sending does it himself, with what others put in meanwhile, as long as the socket takes it at
-//! once. What it does not take is left to a thread that waits for the socket.
+//! A thread that finds nobody sending does it itself, with what others put in meanwhile, as long as the
+//! socket takes it at once. What it does not take is left to a thread that waits for the socket.
 //!
 //! The thread that receives is the exception: what it puts in while it deals with many answers that came together goes out
 //! together, before it waits for more.
@@ -56,7 +56,7 @@ struct State {
     frames: VecDeque<Frame>,
     /// Of the first frame.
     sent_bytes: usize,
-    /// Someone is sending; the first frames may be out with him.
+    /// A thread is sending, and may have taken the first frames out.
     is_sending: bool,
     /// The socket takes nothing now.
     is_stuck: bool,

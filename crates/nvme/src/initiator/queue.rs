@@ -22,7 +22,7 @@ use crate::pdu::{
 use crate::status::Status;
 use crate::stream::ByteStream;
 
-/// Commands of the admin queue and those that make a queue carry up to so much.
+/// The most in-capsule data of admin commands, and of the Connect of any queue.
 const ADMIN_CAPSULE_DATA_BYTES: usize = 8192;
 const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
 /// R2Ts that the controller may have outstanding for a command. Each is answered at once, so more would not help.
@@ -75,7 +75,7 @@ impl Inlet {
         // A wait may end early without a reason.
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            // Not waiting for no time at all: a simulation's clock stands still until somebody waits.
+            // Never a wait of zero: the clock of a simulation only moves while somebody waits.
             if left.is_zero() {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the other side says nothing"));
             }
@@ -129,6 +129,7 @@ impl Queue {
             digests: Default::default(),
             data_alignment_bytes: 4,
             max_capsule_data_bytes: 0,
+            // No limit per PDU: `fill` checks the data against the buffer of its command.
             max_data_bytes: u32::MAX,
         };
         let outbox = Arc::new(Outbox::new(Arc::clone(&stream)));
@@ -179,6 +180,8 @@ impl Queue {
                         error.to_string()
                     }
                 };
+                // Closed before the commands are given up: none may still go out here once another
+                // connection has it.
                 queue.outbox.close();
                 let exchanges = queue.give_up();
                 let Membership { association, owner } = &queue.member;
@@ -231,10 +234,12 @@ impl Queue {
             }
             Payload::Send(bytes) => Sgl::transport(bytes.len() as u32),
         };
+        // The identifier and the SGL belong to this connection; the rest may be sent again on another one.
         let command = Command { cid, sgl, ..exchange.command };
         let length = data.as_ref().map_or(0, |data| data.len());
         let head = self.framing.head(&Pdu::CapsuleCmd(command.encode()), length);
         let entry = Entry { exchange, sent: Instant::now(), received_bytes: 0, is_damaged: false };
+        // In the table before it is sent: the answer may arrive before `send` returns.
         table.entries[usize::from(cid)] = Some(entry);
         self.under_way.fetch_add(1, Ordering::Relaxed);
         Frame { head, data, digest: None }
@@ -374,6 +379,7 @@ impl Queue {
 
     fn give_up(&self) -> Vec<Exchange> {
         let mut table = self.lock();
+        // Under the table's lock: a command that is submitted is either collected below or sees this.
         table.is_over = true;
         self.under_way.store(0, Ordering::Relaxed);
         let mut exchanges: Vec<Exchange> =
@@ -430,6 +436,7 @@ fn fill(
     let Payload::Receive(buffer) = &mut entry.exchange.payload else { return Err(out_of_range().into()) };
     let (start, length) = (transfer.offset_bytes as usize, transfer.length_bytes as usize);
     // In order and each once, so that nothing is left out unnoticed.
+    // No underflow: `received_bytes` is never more than the buffer's length.
     if start != entry.received_bytes || length > buffer.len() - start {
         return Err(out_of_range().into());
     }

@@ -11,10 +11,10 @@ use super::options::UnflushedLimits;
 use super::unflushed::{Blocks, Kept, Unflushed};
 use crate::status::Status;
 
-/// With so many times as much as the limits, kept or under way, further writes wait for the flush.
+/// At this many times the limits, kept or under way, further writes wait for the flush.
 const WAITING_FACTOR: usize = 2;
 
-/// `W` is what waits: a write with whom to answer.
+/// `W` is what waits: a write, and where its answer goes.
 pub(super) struct WriteRecord<W> {
     /// A completed write is not durable, so it has to be kept.
     keeps: bool,
@@ -50,11 +50,13 @@ impl<W> WriteRecord<W> {
 
     /// Whether a write may be sent, which then is under way.
     pub(super) fn begin(&mut self, blocks: Blocks, bytes: usize) -> bool {
+        // No overtaking, or a stream of small writes could keep a large one waiting for ever.
         self.waiting.is_empty() && self.begin_waited(blocks, bytes)
     }
 
     fn begin_waited(&mut self, blocks: Blocks, bytes: usize) -> bool {
         let (start, end) = blocks;
+        // Those under way don't overlap: of those that begin before `end`, the last one ends last.
         let is_alone =
             self.under_way.range(..end).next_back().is_none_or(|(_, other_end)| *other_end <= start);
         let may_begin = is_alone && self.has_room(bytes);
@@ -120,7 +122,7 @@ impl<W> WriteRecord<W> {
         (self.keeps_too_much() || is_in_the_way) && !std::mem::replace(&mut self.is_flushing, true)
     }
 
-    /// What waited for a flush that failed, and has to be told so.
+    /// The writes that waited for a flush that failed, and fail with it.
     pub(super) fn own_flush_ended(&mut self, succeeded: bool) -> Vec<W> {
         self.is_flushing = false;
         if succeeded {

@@ -54,6 +54,7 @@ pub(super) fn repeat(
 ) -> Result<usize, InitiatorError> {
     const WHAT: &str = "repeating what was not flushed";
     let mut under_way = Vec::new();
+    // All at once: no two touch the same block, so their order does not matter.
     for write in namespace.unflushed() {
         let payload = write.data.clone().map_or(Payload::None, Payload::Send);
         let (exchange, waiting) = Exchange::awaited(write.command, payload);

@@ -104,6 +104,7 @@ fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
             has_data_digest: false,
         });
     }
+    // In a TermReq PDO is reserved: its data follows the header at once.
     let head_bytes = if kind_has_digests(kind) {
         let alignment = usize::from(arriving.data_alignment_bytes.max(1));
         if data_at < headed || !data_at.is_multiple_of(alignment) || data_at > MAX_HEAD_BYTES {
@@ -170,6 +171,7 @@ fn specific(header: &[u8], common: &Common) -> Result<Pdu, ProtocolError> {
             format_version: u16_at(header, AT),
             data_alignment_bytes: alignment(header)?,
             digests: digests(header[AT + 3]),
+            // MAXR2T is 0's based; its largest value must not wrap.
             max_r2t: u32_at(header, AT + 4).saturating_add(1),
         }),
         pdu_type::IC_RESP => Pdu::IcResp(IcResp {
@@ -215,6 +217,7 @@ fn transfer(header: &[u8], common: &Common) -> Result<DataTransfer, ProtocolErro
 fn alignment(header: &[u8]) -> Result<u8, ProtocolError> {
     const FIELD_AT: usize = COMMON_HEADER_BYTES + 2;
     const MAX: u8 = 31;
+    // HPDA and CPDA: 0's based, in dwords, 31 at most.
     let dwords = header[FIELD_AT];
     if dwords > MAX {
         let (status, at) = (FatalStatus::InvalidHeaderField, FIELD_AT as u32);

@@ -69,7 +69,7 @@ impl<S: Read> Receiver<S> {
         &mut self.stream
     }
 
-    /// From now on with a buffer of so many bytes, if it is larger than before.
+    /// From now on with a buffer of this size, if it is larger than before.
     pub fn grow(&mut self, buffer_bytes: usize) {
         if buffer_bytes > self.buffer.len() {
             let mut larger = vec![0; buffer_bytes].into_boxed_slice();
@@ -82,6 +82,7 @@ impl<S: Read> Receiver<S> {
     /// What is taken from now on, as the two sides agreed.
     pub fn set_arriving(&mut self, arriving: Arriving) {
         self.arriving = arriving;
+        // It was decoded by the former rules.
         self.ahead = None;
     }
 
@@ -232,6 +233,7 @@ impl<S: Read> Receiver<S> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buffer.len() - self.end < MAX_HEAD_BYTES {
+            // A whole header must fit behind `start`. Only where it might not, so that little is moved.
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }

@@ -2,7 +2,7 @@
 
 use underlay_sync::Mutex;
 
-/// Keeps buffers of one connection, by powers of two of their size, and no more than so many bytes in all.
+/// Keeps buffers of one connection by powers of two of their size, up to a number of bytes in all.
 pub(super) struct Buffers {
     kept: Mutex<Kept>,
     limit_bytes: usize,

@@ -40,7 +40,7 @@ pub(super) const MDTS: u8 = 8;
 const MAX_H2C_DATA_BYTES: u32 = MAX_TRANSFER_BYTES;
 /// Answers that wait to be sent while more commands are taken.
 const MAX_OWED_ENTRIES: usize = 1024;
-/// How long a host that is told of its mistake has to end the connection.
+/// How long a host has to close the connection after a C2HTermReq.
 const TERMINATION_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a thread waits for what may never happen before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -55,6 +55,8 @@ impl Inlet {
     fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.queue.hold_back(false);
         while self.queue.send(true) == Sent::Left {
+            // For either direction: a host that sends more before it reads what it is owed would otherwise
+            // wait for us while we wait for it.
             if self.queue.stream.wait(true, true, None)?.can_receive {
                 break;
             }
@@ -64,6 +66,7 @@ impl Inlet {
         let received = received?;
         self.queue.received_bytes.fetch_add(received as u64, std::sync::atomic::Ordering::Relaxed);
         if let Some(association) = self.queue.association() {
+            // All traffic counts as a sign of life (CTRATT.TBKAS), not Keep Alive alone.
             association.controller.heard();
         }
         Ok(received)
@@ -94,7 +97,7 @@ pub(super) struct Connection {
     transfers: Transfers,
     waiting: VecDeque<Waiting>,
     pub authenticating: Authenticating,
-    /// It has what only hosts get that have proven who they are.
+    /// The receive buffer has grown, as for every admitted host.
     is_at_home: bool,
     /// The namespace that was used last, and the generation of its subsystem then.
     pub last_namespace: Option<(u64, Arc<Namespace>)>,
@@ -106,7 +109,7 @@ pub(super) struct Connection {
 pub(super) enum End {
     /// The host ended it, or it may not go on.
     Over,
-    /// The host broke the protocol and is told so.
+    /// The host broke the protocol, and gets a C2HTermReq.
     Broken(ProtocolError),
 }
 
@@ -179,6 +182,8 @@ impl Connection {
         loop {
             self.start_waiting()?;
             if !self.is_at_home && !self.queue.is_stranger() {
+                // Only now: anyone who reaches the port can open connections, and each would cost the full
+                // buffer.
                 self.receiver.grow(RECEIVE_BUFFER_BYTES);
                 self.is_at_home = true;
             }
@@ -220,6 +225,7 @@ impl Connection {
         match self.queue.open(command.cid) {
             Opened::Yes => {}
             Opened::Conflict => {
+                // The data is on the stream all the same: unread, it would be taken for the next PDU.
                 let _ = self.receiver.skip_data()?;
                 self.queue.refuse(command.cid, Status::COMMAND_ID_CONFLICT.do_not_retry());
                 return Ok(());
@@ -245,6 +251,8 @@ impl Connection {
             self.refuse(&command, Status::DATA_LENGTH_INVALID.do_not_retry());
         } else {
             let budget = self.budget_of(&command, length_bytes);
+            // First come, first served, or small commands would starve a large one. What needs no budget
+            // may pass.
             let is_turn = self.waiting.is_empty() || budget == 0;
             if is_turn && self.queue.reserve(budget) {
                 return self.start(&command, length_bytes, budget);
@@ -272,6 +280,8 @@ impl Connection {
         }
         let mut data = Vec::new();
         let state = self.receiver.append_data(&mut data, data_bytes)?;
+        // A wrong data digest is not fatal: only this command fails, in a way that lets the host send it
+        // again.
         if state == DataState::Damaged {
             self.refuse(command, Status::TRANSIENT_TRANSPORT_ERROR);
             return Ok(());
@@ -290,7 +300,7 @@ impl Connection {
         if length_bytes == 0 {
             return Ok(());
         }
-        // Whoever has not said who it is gets no more memory than a Connect takes.
+        // Before Connect we know nothing of the host: it gets no more memory than a Connect takes.
         if self.queue.association().is_none() && length_bytes > CAPSULE_DATA_BYTES as usize {
             return Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
@@ -300,7 +310,7 @@ impl Connection {
         if self.queue.is_stranger() && !is_list && length_bytes > STRANGER_BUDGET_BYTES {
             return Err(Status::AUTHENTICATION_REQUIRED.do_not_retry());
         }
-        // SGLs it is over fabrics, with or without metadata in one of its own.
+        // Fabrics allow SGLs only (PSDT 01b or 10b), with contiguous metadata or metadata in its own SGL.
         if command.flags & 0xc0 == 0 || command.flags & 0xc0 == 0xc0 {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
@@ -309,6 +319,7 @@ impl Connection {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
         let is_known = command.sgl.is_transport() || command.sgl.is_in_capsule();
+        // A capsule carries data only towards the controller; the other way it comes in C2HData PDUs.
         let goes_there = command.direction() == Direction::HostToController || command.sgl.is_transport();
         if is_known && goes_there { Ok(()) } else { Err(Status::SGL_TYPE_INVALID.do_not_retry()) }
     }

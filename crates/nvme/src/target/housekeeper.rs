@@ -34,6 +34,7 @@ impl Housekeeper {
     /// Sends what a connection owes once its socket has room.
     pub(super) fn await_room(&self, number: u64, descriptor: BorrowedFd<'_>) {
         let data = epoll::EventData::new_u64(number);
+        // One-shot: a socket mostly has room, and would otherwise wake this thread without end.
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
         if epoll::modify(&self.epoll, descriptor, data, flags).is_err() {
             // Not known yet. A socket leaves by itself when it is closed.
@@ -58,6 +59,7 @@ impl Housekeeper {
                 let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&interval));
             }
             for event in &events {
+                // By number: the connection may have ended since, and `STOP` finds none.
                 if let Some(queue) = shared.connection(event.data.u64()) {
                     queue.send(false);
                 }
@@ -71,7 +73,7 @@ fn end_silent(shared: &Shared) {
     for queue in shared.connections() {
         let association = queue.association();
         let is_discovery = association.is_some_and(|association| association.controller.is_discovery());
-        // Whoever connects has to say who it is soon, unless it asks for the list of subsystems alone.
+        // A host has to connect and authenticate soon, unless it only asks for the list of subsystems.
         if !is_discovery && !queue.is_admitted.load(Ordering::Relaxed) {
             if queue.began.elapsed() > shared.config.handshake_timeout {
                 queue.kill();

@@ -1,8 +1,9 @@
 //! Which host may write to a namespace.
 //!
-//! Two hosts that write to one volume, each with a file system of its own on it, destroy what the other has flushed. So the
-//! first host that writes takes a lease, and writes of others are refused. It ends when its holder takes leave, or
-//! some time after the last controller of it is gone: until then it may come back and write again what it has kept.
+//! Two hosts that write to one volume, each with its own file system on it, destroy what the other has
+//! flushed. So the first host that writes takes a lease, and writes of others are refused. It ends when its
+//! holder takes leave, or some time after the last controller of it is gone: until then it may come back and
+//! write again what it has kept.
 //!
 //! Two initiators of one host are two writers as well, since what one has sent may arrive after the other has written. But mostly the
 //! second one is the first one's successor, whose process has died: it gets the lease as soon as the first one is gone.
@@ -35,12 +36,12 @@ impl HostIdentity {
     }
 }
 
-/// Keeps over a restart of the target who writes to a namespace.
+/// Keeps the writer of a namespace over restarts of the target.
 pub trait LeaseStore: Send + Sync {
     /// The host that was stored last, and whether it holds the lease.
     fn load(&self) -> Option<(HostIdentity, bool)>;
 
-    /// Durable once it returns. A host that holds the lease no more is still the one that wrote last.
+    /// Durable once it returns. A host that no longer holds the lease is still the one that wrote last.
     ///
     /// # Errors
     /// When it can't be stored: then the host does not become the holder.
@@ -102,7 +103,7 @@ pub(super) struct Lease {
     state: RwLock<State>,
     /// One more with each change of the state, before it.
     generation: AtomicU64,
-    /// Held by the one who becomes the holder.
+    /// Held while a host becomes the holder.
     changing: Mutex<()>,
 }
 
@@ -144,8 +145,8 @@ impl Lease {
 
     /// As [`Lease::admit`], for a connection that remembers the `last` time: mostly nothing has changed since, and one look tells.
     ///
-    /// The command was counted before that look, and who takes the lease looks at the count after the change. So either this sees the
-    /// change, or the other one the command.
+    /// The command was counted before that look, and a host that takes the lease looks at the count after its
+    /// change. So either we see the change, or the other host sees the command.
     pub(super) fn admit_again(
         &self,
         last: &mut Option<Admission>,
@@ -193,6 +194,7 @@ impl Lease {
             if state.is_settled && state.holder.as_ref() == Some(host) {
                 return Ok(());
             }
+            // Checked again: between the two locks another host may have taken the lease.
             deny(&state, host, surroundings)?;
             // From here on the former holder is refused; what passed before is counted, and waited for.
             let previous_writer = state.holder.clone().or(state.previous_writer.clone());
@@ -200,6 +202,8 @@ impl Lease {
                 State { holder: Some(host.clone()), previous_writer, absent_since: None, is_settled: false };
             std::mem::replace(&mut *state, next)
         };
+        // Without the lock on the state: this waits for devices and the disk, and others are told Busy
+        // meanwhile.
         let settled = self.settle(host, &before, surroundings);
         let mut state = self.change();
         if state.holder.as_ref() != Some(host) {
@@ -209,7 +213,8 @@ impl Lease {
         }
         match settled {
             Ok(()) => (state.is_settled, state.previous_writer) = (true, None),
-            // The stored holder may be either one by now: it is nobody's, and whoever is next stores anew.
+            // The stored holder may be either one by now: it counts for nobody, and the next holder is stored
+            // again.
             Err(Denied::NotStored) => {
                 let previous_writer = before.holder.or(before.previous_writer);
                 *state = State { previous_writer, is_settled: true, ..State::default() };
@@ -281,7 +286,7 @@ impl Lease {
                 self.store_last_writer(&host);
                 Some(host)
             }
-            // It has not written yet; whoever has it settled stores who did.
+            // It has not written yet: the one before it is still the last writer.
             false => state.previous_writer.take(),
         };
         *state = State { previous_writer, is_settled: true, ..State::default() };
@@ -290,7 +295,7 @@ impl Lease {
     /// Nobody holds the lease.
     fn store_last_writer(&self, host: &HostIdentity) {
         if let Writers::OneStored(store) = &self.writers {
-            // At worst a restarted target keeps the lease for a host that needs it no more.
+            // At worst a restarted target keeps the lease for a host that no longer needs it.
             let _ = store.store(host, false);
         }
     }
@@ -566,7 +571,7 @@ mod tests {
             assert_eq!(store.load(), Some((b.clone(), true)));
             lease.controller_left(&b, true, &around);
             assert_eq!(store.load(), Some((b.clone(), false)));
-            // Free for anybody, and yet it is known who wrote last.
+            // Free for anybody, and the last writer is still known.
             let lease = start();
             assert!(lease.last_writer_but(&a).is_some() && lease.last_writer_but(&b).is_none());
             lease.admit(&a.nqn, &a.id, a.instance, &around).unwrap();

@@ -1,9 +1,10 @@
 //! What a connection owes its host, and the sending of it.
 //!
-//! Answers come from any thread: the connection's own while it handles commands, and those of the devices. The connection's own
-//! thread holds sending back while it handles what it received at once, so that all answers to that go out in one system call. Any
-//! other sends at once, as far as the socket takes it without waiting; who waits for room is the connection's own
-//! thread if it is awake, else the target's housekeeper.
+//! Answers come from any thread: the connection's own while it handles commands, and those of the devices.
+//! The connection's own thread holds sending back while it handles what it received at once, so that all
+//! answers to that go out in one system call. Any other thread sends at once, as far as the socket takes it
+//! without waiting; the connection's own thread waits for room if it is awake, else the target's housekeeper
+//! does.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -143,6 +144,8 @@ impl Outbox {
         if state.is_dead {
             return Sent::Dead;
         }
+        // One sender at a time, or the bytes of two PDUs would mix. It looks at `owed` again before it
+        // stops.
         if state.is_sending || (state.is_held_back && !by_owner) {
             return Sent::ByOthers;
         }
@@ -164,7 +167,8 @@ impl Outbox {
             }
             std::mem::swap(&mut state.owed, &mut batch);
             if state.is_dead {
-                // It was killed meanwhile.
+                // Killed meanwhile: `kill` gave back what was in `owed` then; the batch that was out here is
+                // ours to give back.
                 let owed = std::mem::take(&mut state.owed);
                 drop(state);
                 owed.into_iter().for_each(&mut over);

@@ -132,7 +132,7 @@ impl Namespace {
     }
 }
 
-/// What discovery tells hosts has a number that changes with it, and hosts that want to know.
+/// The generation of what discovery reports, and the hosts that want to hear of changes.
 #[derive(Default)]
 struct Discovery {
     generation: AtomicU64,
@@ -181,7 +181,7 @@ impl EndedQueue {
 struct Controllers {
     by_id: BTreeMap<u16, Arc<Controller>>,
     last_id: u16,
-    /// The subsystem was removed: no more may come.
+    /// The subsystem was removed: no controller is added any more.
     is_closed: bool,
 }
 
@@ -303,7 +303,7 @@ impl Subsystem {
                 .collect()
         };
         refused.iter().for_each(|controller| controller.end());
-        // The list of who may connect is what discovery shows to each host.
+        // Discovery shows each host the subsystems that it may connect to.
         self.discovery.changed();
     }
 
@@ -332,6 +332,8 @@ impl Subsystem {
     }
 
     fn changed(&self, nsid: u32) {
+        // After the set has changed: whoever sees the new number (Acquire in `generation`) looks up the
+        // namespace again.
         self.generation.fetch_add(1, Ordering::Release);
         // Not under the lock: telling sends.
         let controllers: Vec<_> = self.controllers().by_id.values().cloned().collect();
@@ -424,7 +426,7 @@ impl Subsystem {
         if has_newer {
             return Err(Replaced::ByNewer);
         }
-        // When it connected it had not said yet who it is.
+        // At Connect its instance was not known yet.
         let host = controller.host();
         self.namespaces().iter().for_each(|namespace| namespace.lease.controller_came(&host));
         if !is_planted(Bug::LateWriteLands) {
@@ -433,7 +435,8 @@ impl Subsystem {
         if self.await_former(nqn, id) { Ok(()) } else { Err(Replaced::NotYet) }
     }
 
-    /// A number that stands for who wrote last to the namespaces, over restarts of the target as well; 0 if it was only this one.
+    /// A number for the last writer to the namespaces, the same after a restart of the target; 0 if there was
+    /// no other.
     pub(super) fn last_writer_but(&self, host: &HostIdentity) -> u64 {
         let number = |namespace: &Arc<Namespace>| {
             let writer = namespace.lease.last_writer_but(host)?;

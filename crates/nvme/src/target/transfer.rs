@@ -61,6 +61,8 @@ impl Transfers {
             return error(FatalStatus::InvalidHeaderField, 8, "the tag is of another command");
         }
         let (offset, length) = (data.offset_bytes as usize, data.length_bytes as usize);
+        // No underflow: `received_bytes` never exceeds the length, and the first test has made `offset`
+        // equal to it.
         if offset != transfer.received_bytes || length > transfer.length_bytes - offset {
             return error(FatalStatus::DataOutOfRange, 12, "other data was asked for");
         }

@@ -144,7 +144,7 @@ fn what_is_kept_is_bounded_while_the_initiators_own_flush_runs() {
             device.submit(Request::Write { offset_bytes, data, fua: false }, done);
             assert!(device.kept_bytes() <= 128 << 20, "{} bytes", device.kept_bytes());
         }
-        // As many as are let through, and no more.
+        // Exactly as many as are let through.
         for _ in 0..128 {
             receiver.recv().unwrap().unwrap();
         }
@@ -225,7 +225,7 @@ fn who_was_away_while_another_host_wrote_writes_no_more() {
     });
 }
 
-/// Its first write has not been answered when the connection is lost: who wrote before it came is no news then.
+/// Its first write has not been answered when the connection is lost: an earlier writer is no change then.
 #[test]
 fn who_wrote_before_it_came_keeps_nobody_from_coming_back() {
     within(60, || {

@@ -31,7 +31,7 @@ fn strangers_take_each_other_s_places_and_no_host_s() {
     strangers.last().unwrap().set_nonblocking(true).unwrap();
     let waits = strangers.last_mut().unwrap().read(&mut [0; 1]).unwrap_err();
     assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock);
-    // Who is at home was not disturbed, and who has something to say gets in.
+    // Admitted hosts were not disturbed, and one that has something to say gets in.
     admin.keep_alive().expect_success();
     fixture.admin().keep_alive().expect_success();
 }

@@ -14,7 +14,7 @@ use crate::content::block;
 use crate::network::Network;
 use crate::slot::Slot;
 
-/// A lost server is looked for so long, in virtual time.
+/// How long a host tries to reach a lost server, in virtual time.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Few enough that a script reaches them.
 const UNFLUSHED: UnflushedLimits = UnflushedLimits { bytes: 256 << 10, commands: 64 };

@@ -148,8 +148,9 @@ impl Allocator {
         Ok(())
     }
 
-    /// Where a new directory's files shall begin: near its parent, or for one at the top, and where the parent's group
-    /// is nearly full, in the emptiest group; of several in the one that the fewest directories have.
+    /// Where a new directory's files should begin: near its parent, or for one at the top, and where the
+    /// parent's group is nearly full, in the emptiest group; of several in the one that the fewest
+    /// directories have.
     pub(super) fn home(&mut self, parent_home: u64, at_the_top: bool) -> u64 {
         let group = self.group(parent_home);
         let crowded = self.free_in_group.get(group).is_none_or(|free| *free < self.group_blocks / 8);

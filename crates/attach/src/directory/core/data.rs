@@ -167,6 +167,7 @@ impl Core {
         let gap = size < write.bytes.start && size / BLOCK_BYTES < cover.start;
         if gap && !self.state().is_tail_clean(write.inode) {
             if held.region().start > size / BLOCK_BYTES {
+                // Before the larger range is claimed: that would wait for this claim.
                 drop(held);
                 return self.begin_write(size / BLOCK_BYTES..cover.end, write, data, done);
             }
@@ -254,6 +255,7 @@ impl Core {
             Ok(plan) => plan,
             Err(Errno::NOSPC) if write.may_reclaim && self.state().has_blocks_waiting() => {
                 let core = Arc::clone(self);
+                // Once only, or a full device would have it commit for ever.
                 let write = Write { may_reclaim: false, ..write };
                 return self.send(Job::Reclaim(Box::new(move || core.write_blocks(write, data, held, done))));
             }
@@ -319,6 +321,7 @@ impl Core {
     fn written(&self, write: &Write, plan: Plan, outcome: Outcome) -> Outcome {
         let mut state = self.state();
         if outcome.is_err() || state.tree.get(write.inode).is_none() {
+            // No record names these blocks, so they are free at once: nothing to discard or to commit.
             state.give_back(&plan.fresh);
             return outcome.and(Err(Errno::IO));
         }

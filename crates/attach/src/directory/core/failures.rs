@@ -1,9 +1,10 @@
-//! Flushes and commits that failed, and who has to hear of it.
+//! Flushes and commits that failed, and which files report it.
 //!
-//! A commit is shared by all who ask for it, and every five seconds nobody does. What fails then concerns every file with
-//! data or attributes that the last good one had not covered: the device may have lost them, and nothing here keeps
-//! them to be written again. So each of these files answers each fsync by the error, until it was heard and nobody has the
-//! file open any more: a second program that has it open hears as well, and none is told that all is well.
+//! A commit is shared by all who ask for it, and nobody asks for the one every five seconds. When it
+//! fails, that concerns every file with data or attributes that the last good one had not covered: the device
+//! may have lost them, and nothing here keeps them to be written again. So each of these files answers every
+//! fsync with the error until it was reported once and nobody has the file open any more: a second program
+//! that has it open gets the error as well.
 //!
 //! A device may have lost what a failed flush was to write, and let the next one succeed. So places whose content no flush
 //! has covered become doubtful then: the journal does not call them written before they were written anew. After a power
@@ -107,7 +108,8 @@ impl State {
         self.volatile.values_mut().filter(|volatile| is_concerned(volatile)).for_each(|one| one.fail(errno));
     }
 
-    /// A write has ended that began when so many flushes had failed: one that did so meanwhile may have lost a part of it.
+    /// A write has ended that began when `failures` flushes had failed: one that failed meanwhile may have
+    /// lost part of it.
     pub(super) fn written_across_failures(&mut self, inode: u64, failures: u64) {
         if self.failures != failures {
             let number = self.written;

@@ -135,7 +135,7 @@ fn check_name(name: &[u8]) -> Result<(), Errno> {
 }
 
 impl Core {
-    /// Whether the metadata may grow by so much.
+    /// Whether the metadata may grow by this much.
     pub(super) fn check_metadata(&self, state: &State, growth_bytes: usize) -> Result<(), Errno> {
         let wanted = state.tree.metadata_bytes() + growth_bytes as u64;
         if wanted > self.metadata_limit_bytes { Err(Errno::NOSPC) } else { Ok(()) }
@@ -185,6 +185,7 @@ impl Core {
             mtime: time,
             ctime: time,
         };
+        // Such a directory hands on its group, and to directories the bit as well (inode(7)).
         if directory_mode & SET_GID != 0 {
             attributes.gid = directory_gid;
             if node.kind == Kind::Directory {
@@ -298,6 +299,7 @@ impl Core {
                 return Err(Errno::INVAL);
             }
             self.check_metadata(&state, to.1.len() + 64)?;
+            // Both names are removed first: the tree refuses to link a name that is taken.
             let (parent, name) = (from.0, from.1.to_vec());
             state.perform(Operation::Unlink { parent, name: name.clone() })?;
             if target.is_some() {
@@ -419,6 +421,7 @@ impl Core {
         let waiting: u64 =
             state.transaction.freed.iter().chain(&state.sealed_runs).map(|run| run.count).sum();
         let reserved: u64 = state.volatile.values().map(|volatile| volatile.reserved.blocks()).sum();
+        // Blocks on their way back count as free: a write that finds no others waits for them.
         let free_blocks = state.allocator.free_blocks() + waiting + state.discarding_blocks + reserved;
         let room_bytes = self.metadata_limit_bytes.saturating_sub(state.tree.metadata_bytes());
         Space {

@@ -51,7 +51,7 @@ pub enum Operation {
     Make {
         inode: u64,
         kind: Kind,
-        /// Where its blocks shall begin, on the device.
+        /// Where its blocks should begin, on the device.
         home: u64,
         device_number: u32,
         /// Of a symbolic link.

@@ -34,6 +34,7 @@ impl State {
     /// Blocks for a hole, in as few runs as there are. `None` without a trace when there are not enough.
     pub(super) fn allocate(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<Fresh> {
         self.try_allocate(inode, hole.clone(), grows).or_else(|| {
+            // Only what growing files have reserved ahead is left, and they can do without.
             let reserving: Vec<u64> = self
                 .volatile
                 .iter()
@@ -143,6 +144,7 @@ impl Core {
             Err(error) => return done(Err(error)),
         };
         let core = Arc::clone(self);
+        // Up to the end of any file, so that no write behind the new end runs at the same time.
         self.ranges.claim(inode, from..u64::MAX, Access::Exclusive, move |held| {
             match core.file_size(inode) {
                 // It shrank while we waited, and its old end needs to be held as well.

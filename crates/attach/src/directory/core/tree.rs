@@ -219,6 +219,7 @@ impl Tree {
         let mut out = Vec::with_capacity(self.metadata_bytes as usize);
         Operation::NextInode { inode: self.next_inode }.encode(&mut out);
         let mut numbers: Vec<u64> = self.inodes.keys().copied().collect();
+        // The order of a hash map differs from run to run; the snapshot of a tree must not.
         numbers.sort_unstable();
         for &number in &numbers {
             let inode = &self.inodes[&number];
@@ -243,6 +244,7 @@ impl Tree {
                 map.encode(&mut out);
             }
         }
+        // After all inodes: a directory may have a higher number than what it names, or a lower one.
         for number in numbers {
             for (name, inode) in self.inodes[&number].entries.iter() {
                 Operation::Link { parent: number, name: name.to_vec(), inode }.encode(&mut out);

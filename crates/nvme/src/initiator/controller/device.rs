@@ -150,7 +150,7 @@ impl Namespace {
             tracing::error!(namespace = self.nsid, "{}", lost_writes(Some(status)));
         }
         record.lose(write.blocks, status);
-        // Last: who finds the new count finds the lost blocks as well.
+        // Last: whoever sees the new count sees the lost blocks as well.
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -168,6 +168,7 @@ impl Namespace {
 
     /// Has the target flush, and forgets what that covers.
     fn flush_target(self: &Arc<Namespace>, then: impl FnOnce(Result<(), DeviceError>) + Send + 'static) {
+        // Before the flush goes out: it covers only what was answered by now.
         let mark = self.record().mark();
         let namespace = Arc::clone(self);
         let flushed = move |outcome: Result<Answer, Lost>| {
@@ -185,6 +186,7 @@ impl Namespace {
     /// A flush that succeeds says that everything answered before it is durable: not as long as something of that is
     /// lost, nor when it was lost in the meantime.
     fn flush(self: &Arc<Namespace>, done: Done) {
+        // Before the flush goes out: a loss found while it is under way has to fail it.
         let losses = self.losses.load(Ordering::SeqCst);
         let had_lost = self.record().has_lost();
         let namespace = Arc::clone(self);
@@ -323,6 +325,8 @@ impl Namespace {
                 set(&namespace.was_answered);
             }
             let kept = completion.is_ok().then_some(Kept { command, data, blocks, fua });
+            // Kept before it is answered: the caller counts on it from then on, and so it must be repeated
+            // after a loss.
             let is_more_due = namespace.record().end(blocks, bytes, kept);
             done(completion);
             if is_more_due {

@@ -31,6 +31,7 @@ impl Shared {
         let counters = &self.stats.counters;
         counters.reconnects.fetch_add(1, Ordering::Relaxed);
         counters.resent.fetch_add(orphans, Ordering::Relaxed);
+        // From here on others can send. Earlier, a repeated write could overwrite a newer one.
         self.install(association);
         let mut state = self.lock();
         if state.phase == Phase::Reconnecting {
@@ -116,7 +117,7 @@ impl Shared {
         let answered = move |outcome: Result<Answer, Lost>| {
             done(outcome);
             let shared = shared.upgrade();
-            // Under the lock: who waits has not seen the old count after this.
+            // Under the lock: the waiting thread can't read the old count and then miss the notification.
             let state = shared.as_ref().map(|shared| shared.lock());
             unanswered.fetch_sub(1, Ordering::SeqCst);
             drop(state);

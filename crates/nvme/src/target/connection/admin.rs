@@ -146,6 +146,7 @@ fn identify(controller: &Controller, command: &Command) -> Result<Vec<u8>, Statu
             Ok(namespace.map_or_else(empty, |namespace| namespace_data(&namespace).encode()))
         }
         cns::ACTIVE_NAMESPACES | cns::COMMAND_SET_ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => {
+            // FFFFFFFEh and FFFFFFFFh are no place for a list to begin behind.
             if identify.nsid >= ALL_NAMESPACES - 1 {
                 return Err(INVALID_NAMESPACE);
             }
@@ -216,6 +217,7 @@ fn controller_data(controller: &Controller) -> ControllerData {
         kind: ControllerKind::Discovery,
         shutdown_latency_us: SHUTDOWN_LATENCY_US,
         abort_limit: ABORTS,
+        // 0's based, and so is ELPE below.
         event_request_limit: EVENT_REQUESTS as u8 - 1,
         firmware_updates: FIRMWARE_SLOTS,
         log_page_attributes: LOG_PAGE_OFFSETS,
@@ -234,6 +236,7 @@ fn controller_data(controller: &Controller) -> ControllerData {
         data.namespaces = MAX_NSID;
         data.oncs = oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES;
         data.volatile_write_cache = WRITE_CACHE;
+        // In units of 16 bytes: the 64 of the command itself, and its data.
         data.io_command_capsule_units = (64 + CAPSULE_DATA_BYTES) / 16;
         data.io_response_capsule_units = 1;
         data.max_sgl_descriptors = 1;
@@ -294,6 +297,7 @@ fn get_log_page(
         }
         (log_page::DISCOVERY, None) => {
             if !wanted.retain_event {
+                // Before the page is made: a change meanwhile is then reported as a new event.
                 controller.page_was_read(Event::DiscoveryChanged);
             }
             discovery_page(shared, controller, local)
@@ -348,6 +352,7 @@ fn smart(controller: &Controller, subsystem: &Subsystem) -> Smart {
         read_bytes += u128::from(counters.read_bytes);
         written_bytes += u128::from(counters.written_bytes);
     }
+    // A data unit is a thousand times 512 bytes, rounded up.
     smart.data_units_read = read_bytes.div_ceil(UNIT_BYTES);
     smart.data_units_written = written_bytes.div_ceil(UNIT_BYTES);
     smart
@@ -451,6 +456,7 @@ fn set_features(controller: &Controller, command: &Command) -> Result<u32, Statu
     let is_io = controller.subsystem().is_some();
     match set.feature {
         features::NUMBER_OF_QUEUES if is_io => {
+            // FFFFh in a 0's based field, which the specification does not allow.
             const NONE_ALLOWED: u32 = 65_536;
             let wanted = QueueCount::from_value(set.dword11);
             if wanted.submission == NONE_ALLOWED || wanted.completion == NONE_ALLOWED {

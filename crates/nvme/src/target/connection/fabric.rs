@@ -148,7 +148,8 @@ impl Connection {
         }
     }
 
-    /// The host is who it says. Whoever asks for the list of subsystems has not said that: it stays a stranger.
+    /// The host has authenticated, or need not. One that only asks for the list of subsystems stays a
+    /// stranger.
     fn admitted(&self) {
         if self.queue.association().is_some_and(|association| association.controller.is_discovery()) {
             return;
@@ -198,6 +199,7 @@ impl Connection {
         let association = Association {
             controller,
             queue_id: connect.queue_id,
+            // SQSIZE is 0's based (base 6.3).
             entries: u32::from(connect.sq_size) + 1,
             has_flow_control: connect.attributes & CATTR_NO_FLOW_CONTROL == 0,
         };
@@ -238,6 +240,7 @@ impl Connection {
             let served = Served::Subsystem(Arc::clone(subsystem));
             Controller::new(id, served, data.host_nqn.clone(), data.host_id, connect.kato_ms, max_io_queues)
         });
+        // Without Do Not Retry: another host may leave.
         made.ok_or_else(|| refused(Status::CONNECT_CONTROLLER_BUSY))
     }
 
@@ -257,6 +260,7 @@ impl Connection {
             reply.status(Status::INVALID_FIELD.do_not_retry());
             return Ok(());
         }
+        // A host may authenticate again on the same queue; each run needs fresh entropy.
         let is_over = |session: &ControllerSession| *session.progress() != Progress::UnderWay;
         if self.authenticating.session.as_ref().is_none_or(is_over) {
             let Ok(entropy) = Entropy::draw() else {
@@ -268,6 +272,8 @@ impl Connection {
             let session = ControllerSession::new(secrets.clone(), policy, host_nqn, nqn, entropy);
             self.authenticating.session = Some(session);
         }
+        // Authentication Send succeeds even if its message is refused: the next Authentication Receive says
+        // so.
         let progress = self.authenticating.session.as_mut().map(|session| session.receive(data).clone());
         reply.success();
         match progress {
@@ -277,7 +283,7 @@ impl Connection {
                 Ok(())
             }
             Some(Progress::Failed(_)) => {
-                // Whoever fails to prove it anew isn't who it was either.
+                // A host that fails to authenticate again loses what it had proven before.
                 self.authenticating.is_done = false;
                 self.authenticating.has_failed = true;
                 if let Some(count) = self.shared.log.unproven.count() {
@@ -341,6 +347,7 @@ fn await_former(subsystem: &Subsystem, data: &ConnectData) -> Result<(), Refused
     if subsystem.await_former(&data.host_nqn, &data.host_id) {
         Ok(())
     } else {
+        // Without Do Not Retry: devices only need more time.
         Err(refused(Status::CONNECT_CONTROLLER_BUSY))
     }
 }

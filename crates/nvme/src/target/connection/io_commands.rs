@@ -94,6 +94,7 @@ fn writes(command: &Command) -> bool {
 
 /// The namespace, which mostly is the one that the queue used last.
 fn find(connection: &mut Connection, subsystem: &Arc<Subsystem>, nsid: u32) -> Option<Arc<Namespace>> {
+    // Read before the look-up: if the set changes in between, the next command finds a newer number.
     let generation = subsystem.generation();
     if let Some((then, last)) = &connection.last_namespace
         && *then == generation
@@ -103,6 +104,7 @@ fn find(connection: &mut Connection, subsystem: &Arc<Subsystem>, nsid: u32) -> O
     }
     let namespace = subsystem.namespace(nsid)?;
     connection.last_namespace = Some((generation, Arc::clone(&namespace)));
+    // The lease is per namespace: an admission to the former one says nothing about this one.
     connection.last_admission = None;
     Some(namespace)
 }
@@ -269,6 +271,7 @@ fn write_zeroes(device_command: DeviceCommand, command: &Command) -> Result<(), 
     if command.dwords[2] & DEALLOCATE != 0 {
         count_discard(&device_command.namespace, length_bytes);
         let request = Request::Discard { offset_bytes, length_bytes };
+        // A discard has no FUA of its own; a flush behind it does the same.
         discard_all(device_command, vec![request], fua);
         return Ok(());
     }
@@ -298,6 +301,7 @@ fn manage_dataset(device_command: DeviceCommand, command: &Command, data: &[u8])
         return Ok(());
     }
     let ranges = DatasetRange::decode_all(data).take(count_of_ranges);
+    // All ranges are checked before the first is discarded: a command refused for one has changed nothing.
     let extents: Result<Vec<_>, Status> =
         ranges.map(|range| extent(&device_command.namespace, range.lba, u64::from(range.blocks))).collect();
     let extents = match extents {
@@ -329,6 +333,8 @@ fn discard_all(device_command: DeviceCommand, requests: Vec<Request>, flush_behi
         let all = Arc::clone(&all);
         namespace.device.submit(request, Box::new(move |completion| all.one_is_done(completion.map(drop))));
     }
+    // The extra count of `Together::new`: without it a device that answers at once would end the command
+    // before the last request is submitted, and a command without requests would never end.
     all.one_is_done(Ok(()));
 }
 
@@ -361,7 +367,7 @@ struct Together {
 }
 
 impl Together {
-    /// For so many requests, and one call of [`Together::one_is_done`] when all were submitted.
+    /// For this many requests, plus one call of [`Together::one_is_done`] once all are submitted.
     fn new(requests: usize, over: impl FnOnce(Result<(), DeviceError>) + Send + 'static) -> Arc<Together> {
         Arc::new(Together {
             left: AtomicUsize::new(requests + 1),
@@ -375,6 +381,7 @@ impl Together {
             let mut first = self.first_error.lock();
             first.get_or_insert(error);
         }
+        // After the error is stored: whoever counts down to zero sees it.
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             let error = self.first_error.lock().take();
             let over = self.over.lock().take();

@@ -216,6 +216,7 @@ impl Controller {
     pub(in crate::target) fn remove_queue(&self, queue_id: u16, queue: &Arc<Queue>) {
         let is_there = {
             let mut state = self.state();
+            // Another connection may have this number by now.
             let is_there = state.queues.get(&queue_id).is_some_and(|found| Arc::ptr_eq(found, queue));
             if is_there {
                 self.remember(queue);
@@ -270,6 +271,7 @@ impl Controller {
             (std::mem::take(&mut state.queues), std::mem::take(&mut state.event_requests))
         };
         queues.values().for_each(|queue| queue.kill());
+        // Without the lock and after the queues: a dropped reply answers, which reaches nobody by now.
         drop(requests);
     }
 
@@ -345,6 +347,8 @@ impl Controller {
     /// What is in volatile caches is written out; the host sees in the status when that is done (base 3.6).
     fn shut_down(self: &Arc<Self>) {
         let namespaces = self.subsystem().map(|subsystem| subsystem.namespaces()).unwrap_or_default();
+        // One more, for this function: a device that answers at once must not complete the shutdown before
+        // every flush is submitted.
         let left = Arc::new(AtomicUsize::new(namespaces.len() + 1));
         let flushed = {
             let controller = Arc::clone(self);
@@ -480,6 +484,7 @@ fn tell(mut state: MutexGuard<'_, State>, event: Event, wanted: bool) {
         Some(request) => {
             state.told.push(event);
             drop(state);
+            // Without the lock: answering sends.
             request.result(Status::SUCCESS, event.to_result());
         }
         None => state.untold.push(event),

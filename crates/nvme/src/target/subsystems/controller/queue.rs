@@ -19,7 +19,7 @@ use crate::target::subsystems::controller::Controller;
 const KEPT_BYTES: usize = 4 << 20;
 /// Command identifiers are 16 bits.
 const CID_WORDS: usize = 65_536 / 64;
-/// Of data of commands under way, as long as the host has not proven who it is: a message of authentication.
+/// Data of commands under way until the host is admitted: room for one authentication message.
 pub(in crate::target) const STRANGER_BUDGET_BYTES: usize = 64 << 10;
 /// What the submission queue's head says when there is no flow control (base 3.3.3.2).
 const NO_HEAD: u16 = 0xffff;
@@ -155,6 +155,7 @@ impl Queue {
     pub(in crate::target) fn open(&self, cid: u16) -> Opened {
         count(&self.commands, 1);
         let entries = self.association().map_or(1, |association| association.entries as usize);
+        // Only the connection's thread opens commands, so nobody adds one between this look and the count.
         if self.open.load(Ordering::SeqCst) >= entries {
             return Opened::Overflow;
         }
@@ -168,6 +169,8 @@ impl Queue {
 
     /// Takes from the connection's budget, unless others have it. One command always gets what it needs.
     pub(in crate::target) fn reserve(&self, bytes: usize) -> bool {
+        // Only the connection's thread reserves: between the look and the addition the budget can only
+        // grow.
         let take = || {
             let used = self.budget_used_bytes.load(Ordering::SeqCst);
             let budget_bytes = match self.is_admitted.load(Ordering::Relaxed) {
@@ -198,6 +201,7 @@ impl Queue {
             return;
         }
         self.budget_used_bytes.fetch_sub(bytes, Ordering::SeqCst);
+        // The plain load spares the common case, in which nobody waits, the exchange.
         if self.wants_budget.load(Ordering::Relaxed) && self.wants_budget.swap(false, Ordering::SeqCst) {
             self.stream.wake();
         }
@@ -254,6 +258,7 @@ impl Queue {
                 is_success: is_success_in_data,
             })
         });
+        // Outside the outbox's lock: a digest over a megabyte takes long.
         let data_digest = match (&data_pdu, &data) {
             (Some(pdu), Some(data)) if framing.has_data_digest(pdu, data.len()) => {
                 Some(Framing::data_digest(data))
@@ -265,6 +270,7 @@ impl Queue {
             if has_flow_control {
                 completion.sq_head = self.advance_head(entries);
             }
+            // Before the answer can go out: once the host has it, it may use the identifier again.
             self.close(cid);
             let capsule = framing.head(&Pdu::CapsuleResp(completion.encode()), 0);
             match (data_pdu, data) {
@@ -350,6 +356,7 @@ impl Queue {
 
     /// Nothing is sent or received any more, and no device gets anything more of it.
     pub(in crate::target) fn kill(&self) {
+        // The flag first: `Reply::at_device` counts and then looks at it, so no command slips past both.
         self.is_killed.store(true, Ordering::SeqCst);
         self.outbox.kill(|entry| self.recycle(entry));
         self.stream.close();
