@@ -24,7 +24,9 @@ use arguments::{
 use exit_codes::{BUG, FAILED, MISTAKE};
 
 pub fn main() -> ExitCode {
+    // First of all: it is only safe before there is a second thread.
     umask::set();
+    // YCSB's command line has words that clap cannot take as they are.
     let words = commands::ycsb::words::translated(std::env::args_os());
     let arguments = match parsed(words) {
         Ok(arguments) => arguments,

@@ -96,14 +96,14 @@ impl Default for Burst {
 }
 
 impl Burst {
-    /// So many at most.
+    /// The most operations in a burst.
     pub(crate) const MAX: usize = 64;
 
     pub(crate) fn is_full(&self) -> bool {
         self.count == Burst::MAX
     }
 
-    /// One more, as long as it [`Self::is_full`] not.
+    /// Adds one; the burst must not be full ([`Self::is_full`]).
     #[inline]
     pub(crate) fn add(&mut self, kind: OperationKind, end_ns: u64) {
         self.kinds[self.count] = kind;
@@ -193,6 +193,7 @@ impl<'a> Recorder<'a> {
         let intended_ns = self.modelled_at(times.intended_ns);
         let end_ns = intended_ns.saturating_add_unsigned(self.span_ns(times.intended_ns, times.end_ns));
         let start_ns = match answer {
+            // It never started: the window's end, where its wait is cut off, stands for its start.
             RawAnswer::Unstarted => end_ns,
             _ => end_ns.saturating_sub_unsigned(self.span_ns(times.start_ns, times.end_ns)),
         };
@@ -236,6 +237,7 @@ impl<'a> Recorder<'a> {
         times: Times,
         answer: &Result<Outcome, ClientError>,
     ) -> bool {
+        // Due no later than sent, sent no later than answered: if both ends are inside, so is the start.
         let is_inside = times.intended_ns >= self.window.begin_ns && times.end_ns < self.window.end_ns;
         match answer {
             Ok(outcome @ (Outcome::Found | Outcome::Missing)) if is_inside => {
@@ -340,6 +342,7 @@ impl<'a> Recorder<'a> {
         answers.is_there = true;
         let outcome = match answer {
             Ok(Outcome::Throttled) => {
+                // A refusal is fast: as a throughput or a latency it would flatter the system.
                 answers.throttled += 1;
                 return;
             }
@@ -347,6 +350,7 @@ impl<'a> Recorder<'a> {
             Err(error) => {
                 answers.errors += 1;
                 self.samples.add_error(format!("{kind}: {error}"));
+                // An error says nothing of how long an answer takes. A timeout does: at least that long.
                 if !matches!(error, ClientError::Timeout(_)) {
                     return;
                 }

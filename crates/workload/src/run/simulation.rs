@@ -84,7 +84,7 @@ pub(crate) struct Simulation {
     pub operation_limit: Option<u64>,
     pub threads: u32,
     pub rate_per_wall_s: Option<f64>,
-    /// In place of a rate that stays.
+    /// Instead of a constant rate.
     pub profile: Option<RateProfile>,
     pub arrivals: Arrivals,
     pub warmup_ns: u64,

@@ -28,7 +28,7 @@ pub struct SearchSpec {
     pub extensions: u32,
     /// How often the rate that was found is tried again, on fresh steps of which most have to hold.
     pub confirmations: u32,
-    /// The search ends after so many steps, with what it has.
+    /// The search ends after this many steps, with what it has.
     pub most_steps: u32,
 }
 
