@@ -172,7 +172,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether each record has a file of its own right in `cells/`: a plan that was written by somebody else may name others.
+    /// Whether each record has its own file right in `cells/`: a plan from elsewhere may name other places.
     ///
     /// # Errors
     /// The first entry that has none.

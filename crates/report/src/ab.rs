@@ -147,7 +147,7 @@ pub struct AbComparison {
 }
 
 impl AbComparison {
-    /// Compares cells of the same id. Each run comes with what it shall be called.
+    /// Compares cells of the same id. Each run comes with the name to show for it.
     pub fn of(a: (&str, &LoadedRun), b: (&str, &LoadedRun)) -> AbComparison {
         let comparisons = [Comparison::of(a.1), Comparison::of(b.1)];
         let mut left_out = Vec::new();

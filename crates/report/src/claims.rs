@@ -127,6 +127,7 @@ fn beside_published(groups: &[(&ClaimCheck, Vec<Found>)]) -> ClaimVerdict {
         // The furthest of ours stands against the most that was published, and their mean against what is no bound.
         let ours = if check.up_to { furthest(each).map(|one| one.ratio) } else { mean(each) };
         let Some(ours) = ours else { continue };
+        // One smaller effect decides: it says the least for the claim.
         verdict = match Reading::of(published, &ours) {
             Reading::SameDirectionSmaller => return ClaimVerdict::AgreesSmaller,
             Reading::SameDirectionLarger => ClaimVerdict::AgreesLarger,

@@ -183,6 +183,7 @@ pub fn in_words(groups: &[DirectoryGroup], role: &str) -> Option<String> {
         .map(|one| {
             let share = one.directories as f64 / directories as f64;
             let expected = share * files;
+            // Twice the standard deviation of a binomial count over its mean: √((1 − p) / np).
             (one.files / expected, 2.0 * ((1.0 - share) / expected).sqrt())
         })
         .collect();

@@ -68,6 +68,7 @@ impl WarmUp {
             Settling::NeverSettles => (samples.len(), None),
         };
         let end_s = measured.series.get(count.checked_sub(1)?)?.t_s;
+        // The series counts modelled seconds; a study sets its warm-up on the wall clock.
         Some(WarmUp { lacking_wall_s: end_s * time, difference, figure })
     }
 }

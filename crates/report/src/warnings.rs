@@ -230,6 +230,7 @@ fn longer(loaded: &LoadedRun, comparison: &Comparison, quantile: f64) -> String 
     let counts = comparison.cells().filter_map(|result| result.figures()).map(|one| one.latency.count());
     let fewest = counts.filter(|count| *count > 0 && !is_measurable(*count, quantile)).min();
     let factor = fewest.map(|count| FEWEST_BEYOND / (1.0 - quantile) / count as f64);
+    // Rounding must not turn a whole number of seconds into one more.
     match factor.map(|factor| (loaded.run.duration_wall_s * factor - 1e-6).ceil()) {
         Some(seconds) if seconds <= MAX_ADVISED_S => {
             format!("set `duration` to {} or more", quantity::duration(seconds))

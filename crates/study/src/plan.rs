@@ -61,6 +61,7 @@ pub fn order(study: &Study) -> Vec<PlannedCell> {
     let mut planned = Vec::new();
     for repetition in 1..=study.run.repetitions {
         // A stream for each round: adding repetitions leaves the order of the earlier ones as it was.
+        // 2^64 over the golden ratio spreads neighbouring numbers over all bits.
         let seed = study.run.seed ^ u64::from(repetition).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut round = units.clone();
         round.shuffle(&mut Pcg64::seed_from_u64(seed));

@@ -145,6 +145,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let intervals = control.intervals();
     let began = began.get().copied().unwrap_or_else(SystemTime::now);
     if !system.capabilities().keeps_nothing {
+        // After the session's end: a system that still works would take cores from the generator.
         measured.generator.ceiling_per_s = underlay_workload::null_ceiling(&spec).ok();
     }
     let mut printed = Ok(());

@@ -1,5 +1,5 @@
 //! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell with a
-//! record of its own.
+//! separate record.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -23,9 +23,9 @@ use super::{CellError, Live, Observer, check_stop, faults, storage};
 use crate::session::Session;
 use crate::spec::{Cache, JobSpec};
 
-/// What devices do is sampled so often, on this machine's clock; nobody knows how long a job will take.
+/// How often devices are sampled, on this machine's clock: nobody knows how long a job will take.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// A long job's samples are put together until no more than this many are left.
+/// A long job's samples are merged until at most this many are left.
 const SAMPLES_MAX: usize = 240;
 
 /// Takes a job's record as soon as the job is over.

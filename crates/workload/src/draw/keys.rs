@@ -126,7 +126,7 @@ impl KeyNaming {
     }
 }
 
-/// The names of some records, each in a place of its own, where they are made over and over without moving a byte.
+/// The names of some records, each in its own place, where they are made over and over without moving a byte.
 #[derive(Clone, Debug)]
 pub struct Names {
     naming: KeyNaming,

@@ -168,7 +168,7 @@ mod tests {
         let profile = RateProfile::of(&[steady(10.0, 2.0), steady(100.0, 1.0)]).unwrap();
         assert_eq!([0.0, 1.999, 2.0, 50.0].map(|t_s| profile.rate_at(t_s)), [10.0, 10.0, 100.0, 100.0]);
         assert_eq!([1.0, 2.0, 3.0, 4.0].map(|t_s| profile.due_before(t_s)), [10.0, 20.0, 120.0, 220.0]);
-        // The first of a step is due as it begins, and not one of its own distances later.
+        // The first of a step is due as it begins, and not one distance later.
         assert_eq!([19.0, 20.0, 21.0, 120.0, 121.0].map(|n| profile.due_s(n)), [1.9, 2.0, 2.01, 3.0, 3.01]);
         assert_eq!(profile.length_s(), 3.0);
     }

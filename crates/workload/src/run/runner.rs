@@ -30,6 +30,7 @@ pub const MAX_THREADS: u32 = 4096;
 /// Between all threads being connected and the first operation: time for them to wake up.
 const START_DELAY_NS: u64 = 2_000_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+// Far enough below `u64::MAX` that a start and a warm-up can be added.
 const MAX_WINDOW_NS: u64 = 1 << 62;
 /// What to run, and how it is measured.
 #[derive(Clone, Debug)]
@@ -294,6 +295,7 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
                 }
             }
         }
+        // The loop below ends with the last sender: each thread has its own, and this one would keep it waiting.
         drop(connected);
         let mut failure = None;
         for (thread, result) in &connections {

@@ -9,7 +9,7 @@ const GROWTH: f64 = 2.0;
 const BRACKET_PART: f64 = 0.5;
 /// A system that fails at this part of the first rate holds nothing worth looking for, unless the specification says otherwise.
 const MIN_PART: f64 = 1.0 / 4096.0;
-/// So many times the operations that would do are to be due at the lowest rate that is tried: their number scatters.
+/// At the lowest rate tried, this many times the operations needed must be due: their number scatters.
 const SPARE: f64 = 1.25;
 
 /// What is looked for, and how thoroughly.
@@ -47,7 +47,7 @@ impl SearchSpec {
         }
     }
 
-    /// Leaves out rates of which steps of `step_s` modelled seconds show nothing, however often they are lengthened.
+    /// Leaves out rates too low to judge by steps of `step_s` modelled seconds, however often lengthened.
     pub fn with_steps_of(self, step_s: f64) -> Self {
         let lowest_per_s = SPARE * self.lowest_per_s(step_s);
         SearchSpec { least_per_s: self.least_per_s.max(lowest_per_s).min(self.from_per_s), ..self }
@@ -64,8 +64,8 @@ impl SearchSpec {
         fewest as f64 / (step_s * f64::from(self.extensions + 1))
     }
 
-    /// So many steps it takes at least: two to have the rate between them or one for each doubling up to the highest, those
-    /// that halve what lies between, and those that try again.
+    /// The fewest steps a search takes: two to bracket the rate or one for each doubling up to the highest,
+    /// those that halve what lies between, and those that try again.
     pub fn fewest_steps(&self) -> u32 {
         let whole = |steps: f64| steps.max(0.0).ceil() as u32;
         let up_to_most = 1 + whole((self.most_per_s / self.from_per_s).log2());
@@ -285,6 +285,7 @@ impl RateSearch {
         if self.failed.as_ref().is_none_or(|(lowest, _)| rate < *lowest) {
             self.failed = Some((rate, reason));
         }
+        // Rates above one that fails only seemed to hold.
         self.held.retain(|&held| held < rate);
     }
 
@@ -312,6 +313,7 @@ impl RateSearch {
             (Some(held), Some(failed)) if failed / held <= 1.0 + self.spec.within * BRACKET_PART => {
                 (Purpose::Confirming, held)
             }
+            // The geometric mean, because what counts is how many times one rate is the other.
             (Some(held), Some(failed)) => (Purpose::Narrowing, (held * failed).sqrt()),
             (None, Some(failed)) => {
                 (Purpose::Bracketing, (failed / (GROWTH * GROWTH)).max(self.spec.least_per_s))

@@ -13,7 +13,7 @@ use crate::exit_codes::Failure;
 
 const DIRECTORY: &str = directory::NAME;
 const SCHEME: &str = "nvme-tcp://";
-/// Each volume is the first namespace of a subsystem of its own.
+/// Each volume is the first namespace of its own subsystem.
 const NSID: u32 = 1;
 const XFS_MAGIC: &[u8] = b"XFSB";
 const EXT4_MAGIC: [u8; 2] = [0x53, 0xef];

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-/// Words of several letters behind one dash that have a value, and ours.
+/// Options of several letters after one dash that take a value, and ours.
 const WORDS: [(&str, &str); 2] = [("-threads", "--threads"), ("-l", "--label")];
-/// Those that change nothing here, as properties: of these it is said.
+/// Those that change nothing here, passed on as properties so that the user is told.
 const PROPERTIES: [(&str, &str); 3] = [("-db", "db"), ("-cp", "classpath"), ("-jvm-args", "jvm-args")];
 /// Those without a value that repeat the phase.
 const PHASES: [(&str, &str); 2] = [("-load", "load"), ("-t", "run")];
