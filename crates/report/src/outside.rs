@@ -1,4 +1,4 @@
-//! Bytes of a run that may be anybody's: so long and no longer, and with nothing in them that a terminal obeys.
+//! Untrusted files of a run: limits on what they may hold, and nothing in them that a terminal obeys.
 
 /// Of the head of a run. A plan of ten thousand cells has five.
 pub(crate) const MAX_HEAD_BYTES: u64 = 64 << 20;

@@ -34,7 +34,7 @@ pub struct Evidence<'a> {
     /// The highest throughput that the generator can reach here, in modelled operations per second.
     pub ceiling_per_s: Option<f64>,
     pub open_loop: bool,
-    /// Some readers are to find nothing, for want of an authorisation.
+    /// Some readers must find nothing, because they lack an authorisation.
     pub hides_records: bool,
     pub time_scale: f64,
 }

@@ -103,7 +103,7 @@ impl RunDirectory {
     /// A file that is no whole record is no finished cell either, and `damaged` is told of it.
     ///
     /// # Errors
-    /// When a record is there and can't be read, so that nobody knows what it holds; so it is with one of a later version.
+    /// When a record exists but can't be read, so that nobody knows what it holds, or is of a later version.
     pub fn is_finished(
         &self,
         planned: &PlannedCell,

@@ -126,6 +126,7 @@ impl LiveMeter {
 }
 
 fn p99_us(before: &[u64], after: &[u64]) -> f64 {
+    // Counters only grow, so no difference is negative.
     let counts = || after.iter().zip(before).map(|(after, before)| after - before);
     let total: u64 = counts().sum();
     let wanted = total - total / 100;

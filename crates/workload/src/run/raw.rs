@@ -145,7 +145,7 @@ impl RawThread {
         is_full
     }
 
-    /// Passes on what there is. A reader that is gone wants no more.
+    /// Passes on what there is; without a reader it is dropped.
     pub(crate) fn flush(&mut self) {
         if !self.operations.is_empty() {
             let full = std::mem::replace(&mut self.operations, Vec::with_capacity(self.most));

@@ -295,7 +295,7 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
                 }
             }
         }
-        // The loop below ends with the last sender: each thread has its own, and this one would keep it waiting.
+        // The loop below ends with the last sender: threads have their own, this one would keep it waiting.
         drop(connected);
         let mut failure = None;
         for (thread, result) in &connections {

@@ -52,7 +52,7 @@ pub struct FoundRate {
 }
 
 /// Searches for the highest rate that the system sustains. `spec` says what is asked for; its rate, times and limits are
-/// the search's. `stepped` is told of each step, with the one that it was.
+/// the search's. `stepped` is called after each step.
 ///
 /// # Errors
 /// When nothing can be searched, or a step's run fails.
