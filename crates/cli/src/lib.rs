@@ -68,7 +68,7 @@ fn parsed(words: Vec<std::ffi::OsString>) -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches_mut(&mut matches)
 }
 
-/// Nothing is done as long as whoever asked for it has not got the answer.
+/// The work is not done until the user has the answer.
 fn concluded(code: ExitCode) -> ExitCode {
     match output::broken() {
         None => code,

@@ -76,7 +76,7 @@ fn a_password_goes_only_where_the_worker_s_host_says() {
             assert!(!said.contains("not for everybody"), "{said}");
             assert_eq!(came(), 0, "{system}, {list:?}");
         }
-        // Accumulo would ask for so long whether its ZooKeeper has come up that it is left out here.
+        // Accumulo is left out here: it would wait too long for its ZooKeeper.
         if system == "cassandra" {
             let said = run(Some(&endpoint));
             assert!(said.contains(&format!("can't connect to {endpoint}")), "{said}");

@@ -90,7 +90,7 @@ fn column<T: DataType>(group: &dyn RowGroupReader, index: usize) -> Result<Vec<T
     let mut values = Vec::with_capacity(rows);
     while values.len() < rows {
         let (records, _, _) = reader.read_records(rows - values.len(), None, None, &mut values)?;
-        // Otherwise a file that promises more rows than it has would keep this loop going for ever.
+        // Otherwise a file that promises more rows than it has would keep this loop going forever.
         if records == 0 {
             return Err(ParquetError::General(format!("column {index} ends after {} rows", values.len())));
         }

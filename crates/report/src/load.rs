@@ -44,7 +44,7 @@ impl LoadedRun {
         self.records.len()
     }
 
-    /// Whether some of the plan has no record: the run was interrupted, is still going on, or a file is broken.
+    /// Whether some of the plan has no record: the run was interrupted, is under way, or a file is broken.
     pub fn is_partial(&self) -> bool {
         self.finished() < self.planned()
     }

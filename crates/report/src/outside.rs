@@ -76,7 +76,7 @@ fn end_of_number(bytes: &[u8], begin: usize) -> Result<usize, String> {
             let shown: String = text.chars().take(40).collect();
             Err(format!("it holds the number {shown}, and no record has one beyond {MAX_NUMBER:e}"))
         }
-        // What is no number at all is told by whoever reads it.
+        // What is no number at all is reported by the parser.
         _ => Ok(end),
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Warning {
     pub is_reason: bool,
 }
 
-/// Share of operations answered by an error from which a reader is told.
+/// Share of operations answered by an error above which the reader is warned.
 const TOLERATED_ERRORS: f64 = 0.001;
 
 /// `nvme under a`, with the system where the run has several.
@@ -191,7 +191,7 @@ fn about_figures(
     found: &mut Collector,
 ) {
     let Some(figures) = result.figures() else { return };
-    // A compaction that was forced midway is meant to change it, and so is a rate; what warms up is told as that.
+    // A compaction that was forced midway is meant to change it, and so is a rate; a warm-up has its own warning.
     let is_meant = result.cell.compacts_at().is_some() || !result.cell.rate_parts().is_empty();
     let is_told = figures.warm_up.is_some_and(|warm_up| warm_up.difference.is_some());
     if let Some(change) = figures.trend.filter(|_| !is_meant && !is_told) {
@@ -254,7 +254,7 @@ fn about_warm_up(
     let Some(warm_up) = of(result) else { return };
     let figure = warm_up.figure.in_words();
     let Some(difference) = warm_up.difference else {
-        // A change over the whole is told already.
+        // A change over the whole has its own warning.
         if result.figures().is_some_and(|figures| figures.trend.is_none()) {
             let text = format!("Not steady: {figure} still changed in the second half of what was measured");
             let remedy = "lengthen `warmup`, and `duration` where it changes for ever".to_owned();
@@ -298,7 +298,7 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
 /// A rate that was not found as surely as it was looked for.
 fn about_search(result: &CellResult, name: &str, found: &mut Collector) {
     for (_, record) in crate::search::of(result) {
-        // That none holds is why there are no figures, and told as that.
+        // That none holds is the reason for the missing figures, and reported there.
         if record.holds_per_s.is_none() {
             continue;
         }

@@ -30,7 +30,7 @@ const MAX_RUN_US: u64 = 60_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     Before,
-    /// It is told, and nobody waits for the answer.
+    /// It is sent, and nobody waits for the answer.
     At,
     /// From the first request of the next server on.
     Opening,

@@ -1,4 +1,4 @@
-//! Where a series settles: how much of its begin still warms up.
+//! Where a series settles: how much of its beginning still warms up.
 
 use super::distributions::student_t_quantile;
 use super::series::{FEWEST_SAMPLES, SeriesError, mean_error};

@@ -79,7 +79,7 @@ impl Bench {
             }
         }
         let Started { session, storages, .. } = started;
-        // The figures are written down: what goes wrong from here on is told, and no finding.
+        // The figures are on record: what goes wrong from here on is reported, but is no finding.
         let cleared = session.finish().map(drop).map_err(CellError::from);
         if let Err(CellError::Failed(problem)) = cleared.and(storages.detach()) {
             observer.preparing(&format!("after the jobs of {}: {problem}", first.system.name));

@@ -56,7 +56,7 @@ pub fn start(
         plan: order,
         reference: study.reference.clone(),
     };
-    // Before the first cell: a run that is killed can then be resumed from what it was begun with.
+    // Before the first cell: a run that is killed can then be resumed with the study it began with.
     directory.write_run(&run)?;
     run_what_is_left(study, &run, &directory, elsewhere, registry, observer, stop)
 }
@@ -91,7 +91,7 @@ fn registry() -> Result<Registry, RunError> {
     Registry::open().map_err(|error| RunError::Failed(error.to_string()))
 }
 
-/// The text of the study that a run was begun with.
+/// The text of the study that a run began with.
 ///
 /// # Errors
 /// When there is no run in `directory`.
@@ -209,7 +209,7 @@ fn run_what_is_left(
     Ok(outcome)
 }
 
-/// Writes down each cell as it ends.
+/// Records each cell as it ends.
 struct CellRecorder<'a> {
     directory: &'a RunDirectory,
     observer: &'a dyn Observer,
@@ -218,7 +218,7 @@ struct CellRecorder<'a> {
     pace: Pace,
     /// When the cell that runs began.
     begun: Instant,
-    /// Why nothing more can be written down.
+    /// Why nothing more can be recorded.
     broken: Option<RunError>,
 }
 

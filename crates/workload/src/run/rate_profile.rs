@@ -40,7 +40,7 @@ pub enum RatePart {
 }
 
 impl RateProfile {
-    /// One rate for ever, above 0.
+    /// One rate forever, above 0.
     pub fn constant(rate_per_s: f64) -> Self {
         let piece = Piece {
             begin_s: 0.0,

@@ -204,7 +204,7 @@ impl<'a> Recorder<'a> {
         self.raw.as_mut().is_some_and(|raw| raw.push(kind, times, read_end_ns, answer))
     }
 
-    /// An instant in modelled time from the window's begin on, and below zero before it.
+    /// An instant in modelled time from the window's start, below zero before it.
     fn modelled_at(&self, instant_ns: u64) -> i64 {
         let wall_ns = instant_ns.wrapping_sub(self.window.begin_ns) as i64;
         if self.is_undilated { wall_ns } else { (wall_ns as f64 * self.modelled_per_wall).floor() as i64 }
@@ -229,7 +229,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// An operation was answered, or failed. True when writing that down took time, so that the end of the operation is
-    /// no good reading of the present time any more.
+    /// no longer a good reading of the present time.
     #[inline]
     pub(crate) fn record(
         &mut self,
@@ -269,8 +269,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Until when operations that begin at `begin_ns`, one after the other, may be written down together; zero where each is
-    /// to be written down by itself.
+    /// Until when operations that begin at `begin_ns`, one after the other, may be recorded together; zero where each is
+    /// to be recorded by itself.
     pub(crate) fn burst_end_ns(&self, begin_ns: u64) -> u64 {
         if self.open_loop || self.raw.is_some() || begin_ns < self.window.begin_ns {
             return 0;
@@ -451,7 +451,7 @@ impl<'a> Recorder<'a> {
         counts.add_part(OperationKind::Read, read_answer, timed(intended_ns, start_ns, read_end_ns));
     }
 
-    /// The records that an answer gave were checked, which took so long. Wrong values are counted apart from errors, and
+    /// The records of an answer were checked, which took `took_ns`. Wrong values are counted apart from errors, and
     /// whenever they come: the answer stays counted.
     pub(crate) fn record_check(&mut self, kind: OperationKind, checked: &Checked, took_ns: u64) {
         self.checked += u64::from(checked.records);

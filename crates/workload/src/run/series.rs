@@ -93,7 +93,7 @@ pub(crate) struct KindLatencies {
 /// One interval as it is handed out: operations answered in it.
 #[derive(Clone, Debug)]
 pub struct IntervalLatencies {
-    /// Wall time from the window's begin.
+    /// Wall time from the window's start.
     pub begin_ns: u64,
     pub length_ns: u64,
     pub kind: OperationKind,
@@ -237,7 +237,7 @@ impl Series {
     }
 }
 
-/// One interval of the series, with what falls into it. Times are from the window's begin.
+/// One interval of the series, with what falls into it. Times count from the window's start.
 struct Span<'a> {
     begin_ns: u64,
     end_ns: u64,

@@ -91,7 +91,7 @@ pub(crate) struct Simulation {
     pub duration_ns: u64,
     pub dilation: f64,
     pub wakes_late_ns: u64,
-    /// Every operation is logged, and so written down by itself.
+    /// Every operation is logged, and so recorded one by one.
     pub keeps_raw: bool,
     /// How many connections can be made after the first.
     pub reconnections: u64,

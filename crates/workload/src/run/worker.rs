@@ -45,7 +45,7 @@ pub(crate) struct Worker<'a, C: Clock> {
     pub stop: &'a AtomicBool,
     /// Slow motion stretches the pauses too.
     pub dilation: f64,
-    /// Room for what is written down together.
+    /// Room for what is recorded together.
     pub burst: Burst,
 }
 
@@ -99,7 +99,7 @@ impl<C: Clock> Worker<'_, C> {
             }
             let due_ns = self.schedule.as_ref().map(Schedule::peek_ns);
             if free_ns.max(due_ns.unwrap_or(0)) >= self.window.end_ns {
-                // Nothing more is due, but the window is not over: whoever watches must not see the thread end early.
+                // Nothing more is due, but the window is not over: the thread must not seem to end early.
                 let now_ns = self.clock.wait_until_ns(self.window.end_ns, self.stop);
                 return if now_ns < self.window.end_ns { Ending::Stopped } else { Ending::WindowClosed };
             }
@@ -197,7 +197,7 @@ impl<C: Clock> Worker<'_, C> {
 
     /// In a closed loop, sends what is at hand back to back and writes it down together: that takes less time than one by
     /// one, and operations of a system in memory take little more. Says when the last of them ended. One that ended otherwise, or
-    /// too late to be written down with the others, is left to whoever asked.
+    /// too late to be recorded with the others, is left to the caller.
     #[inline]
     fn send_burst(&mut self) -> (u64, Option<Answered>) {
         let begin_ns = self.clock.now_ns();

@@ -158,7 +158,7 @@ enum Purpose {
     Confirming,
 }
 
-/// The search itself. It measures nothing and knows no clock: it says what to measure, and is told what came of it.
+/// The search itself. It measures nothing and knows no clock: it says what to measure, and takes the results.
 #[derive(Clone, Debug)]
 pub struct RateSearch {
     spec: SearchSpec,

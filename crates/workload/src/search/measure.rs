@@ -47,7 +47,7 @@ pub struct FoundRate {
     pub steps: Vec<Tried>,
     /// The last step at the rate that was found.
     pub measured: Option<Measured>,
-    /// The workload with the records that the steps added, for whoever goes on.
+    /// The workload with the records that the steps added, for later runs.
     pub workload: Arc<Workload>,
 }
 

@@ -9,7 +9,7 @@ use underlay_storage::predict;
 use crate::commands::media;
 use crate::exit_codes::Failure;
 
-/// The usual device of each kind, for whoever knows the kind and not the product.
+/// The usual device of each kind, for users who know the kind and not the product.
 const ALIASES: [(&str, &str); 8] = [
     ("hdd", "hdd-7200-sata"),
     ("ssd", "ssd-sata"),

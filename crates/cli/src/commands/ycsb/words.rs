@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(translate("underlay ycsb run null -t"), "underlay ycsb run null");
         assert_eq!(translate("underlay ycsb run null -target 0 -s"), "underlay ycsb run null -p target=0 -s");
         assert_eq!(translate("underlay ycsb run null -target"), "underlay ycsb run null --rate");
-        // One that says something else stays, for whoever reads arguments to refuse.
+        // One that says something else stays, for the parser to refuse.
         assert_eq!(translate("underlay ycsb run null -load"), "underlay ycsb run null -load");
         assert_eq!(translate("underlay ycsb run null --threads 2"), "underlay ycsb run null --threads 2");
         assert_eq!(translate("underlay ycsb run null -- -t"), "underlay ycsb run null -- -t");

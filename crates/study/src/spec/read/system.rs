@@ -197,7 +197,7 @@ fn read_settings(
     settings
 }
 
-/// What the system itself says of values; `span` is for a setting that is not written down.
+/// What the system itself says of values; `span` is for a setting that the study does not have.
 pub(in crate::spec) fn check_settings(
     system: &dyn System,
     settings: &SettingsSite,
