@@ -35,7 +35,7 @@ pub(crate) fn report(text: &str, reported: (Range<usize>, String), findings: &mu
         places.push(reported);
     }
     places.sort_by_key(|(span, _)| span.start);
-    // Both readers report most mistakes, in different words.
+    // Both readers find most mistakes: each is shown once.
     places.dedup_by_key(|(span, _)| span.start);
     // Behind an array or table that was not closed everything looks wrong.
     let unclosed =

@@ -419,7 +419,7 @@ mod tests {
         use Expectation::{Less, More, Same};
         let table = [
             (Same, ratio(1.01, 0.95, 1.07), Holds::Yes),
-            // A difference so small that it is surely none to speak of.
+            // A difference that is surely too small to matter.
             (Same, ratio(1.08, 1.02, 1.14), Holds::Yes),
             (Same, ratio(1.1, 0.5, 2.4), Holds::Unclear),
             (Same, ratio(1.6, 1.4, 1.8), Holds::No),

@@ -1,7 +1,7 @@
 //! How a system spread what it wrote over its directories.
 //!
-//! Systems of several directories fill them in turn, whatever is below them: one on a fast device then gets no more
-//! than one on a slow device. The figures here show whether they did.
+//! Systems of several directories fill them in turn, whatever is below them: one on a fast device then gets
+//! no more than one on a slow device. The figures here show whether they did.
 
 use underlay_record::{DeviceId, RunRecord};
 

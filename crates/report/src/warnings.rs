@@ -191,7 +191,7 @@ fn about_figures(
     found: &mut Collector,
 ) {
     let Some(figures) = result.figures() else { return };
-    // A compaction that was forced midway is meant to change it, and so is a rate; a warm-up has its own warning.
+    // A forced compaction is meant to change it, and so is a changing rate; a warm-up has its own warning.
     let is_meant = result.cell.compacts_at().is_some() || !result.cell.rate_parts().is_empty();
     let is_told = figures.warm_up.is_some_and(|warm_up| warm_up.difference.is_some());
     if let Some(change) = figures.trend.filter(|_| !is_meant && !is_told) {
@@ -225,7 +225,7 @@ fn about_figures(
     }
 }
 
-/// How long every cell would have had to be measured for so many operations beyond a quantile.
+/// How long cells must be measured for enough operations to lie beyond a quantile.
 fn longer(loaded: &LoadedRun, comparison: &Comparison, quantile: f64) -> String {
     let counts = comparison.cells().filter_map(|result| result.figures()).map(|one| one.latency.count());
     let fewest = counts.filter(|count| *count > 0 && !is_measurable(*count, quantile)).min();

@@ -53,7 +53,7 @@ pub fn measuring_wall(study: &Study) -> Duration {
     once * u32::try_from(times).unwrap_or(u32::MAX)
 }
 
-/// What runs, in order: each repetition is a round over all cells in a shuffle of its own, so that a run
+/// What runs, in order: each repetition is a round over all cells in its own shuffle, so that a run
 /// that is cut short has measured every cell about equally often. Batch jobs that [run together](groups) stay together, in
 /// their system's own order. The same study gives the same order.
 pub fn order(study: &Study) -> Vec<PlannedCell> {

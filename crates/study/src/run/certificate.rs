@@ -230,7 +230,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
         && let Some(lateness_us) = measured.generator.lateness_p99_us
     {
         let p99_us = measured.latency.us.p99;
-        // The bounds of `underlay ycsb` too, where cautions name them.
+        // `underlay ycsb` cautions by the same bounds.
         let passed = lateness_us <= (0.1 * p99_us).max(100.0);
         checks.push(Check {
             name: "schedule lateness".into(),

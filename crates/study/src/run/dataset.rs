@@ -151,8 +151,8 @@ impl Datasets {
                 outcome.operations, plan.records_here
             )));
         }
-        // Otherwise each cell would begin with the compaction that loading left over.
         observer.live(&Live { phase: "compacting".into(), ..Live::default() });
+        // Otherwise each cell would begin with the compaction that loading left over.
         session.settle(SETTLE_LIMIT, stop)?;
         session.finish()?;
         Ok(())

@@ -1,5 +1,5 @@
-//! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell with a
-//! separate record.
+//! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell with
+//! its own record.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -223,7 +223,7 @@ fn in_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     let roles = plan.roles();
     for directory in &mut job.directories {
         let index = directory.directory as usize;
-        // What a role keeps on a storage of its own lies below none of the compared devices.
+        // What a role keeps on a separate storage is on none of the compared devices.
         directory.device = match roles.iter().find(|(role, _)| *role == directory.role) {
             Some((role, own)) => {
                 let device = storage::devices_of_directories(own).get(index).cloned().flatten();

@@ -1,5 +1,5 @@
 //! The volume server of a cell: `underlay volume serve` as a separate process, outside of the cell's memory
-//! budget because it stands for another machine.
+//! budget, because it stands for another machine.
 
 use std::fs;
 use std::net::SocketAddr;

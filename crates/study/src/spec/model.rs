@@ -193,7 +193,7 @@ pub enum Layout {
     Jbod,
     /// One volume that every device holds all of.
     Mirror,
-    /// One volume, striped where there are several devices, shown as so many directories.
+    /// One volume, striped where there are several devices, shown as this many directories.
     Split { chunk_bytes: u64, directories: u32 },
 }
 

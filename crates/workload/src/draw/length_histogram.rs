@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// Bucket by bucket, as YCSB describes it.
+    /// Bucket by bucket, as YCSB does it.
     fn dealt(counts: &[i64], number: i64) -> u32 {
         let mut left = number;
         for (bucket, count) in counts[..counts.len() - 1].iter().enumerate() {

@@ -71,7 +71,7 @@ impl<C: Clock> Worker<'_, C> {
     pub(crate) fn run(mut self) -> WorkerReport {
         let mut reconnections = 0;
         let mut ending = self.send_operations(&mut reconnections);
-        // Only what was due in a window that went on to its end counts as never sent.
+        // What was due counts as never sent only if the run went on to the window's end.
         let leaves_arrivals = match ending {
             Ending::WindowClosed => true,
             // Where operations are numbered, other threads send those that this one does not get to.
@@ -209,7 +209,7 @@ impl<C: Clock> Worker<'_, C> {
             let clock = &self.clock;
             let answer = self.source.execute(self.client.as_mut(), || clock.now_ns());
             let now_ns = self.clock.now_ns();
-            // The burst's recorder knows only operations found inside one interval of the window.
+            // `record_burst` takes only operations that found their records before this time.
             if now_ns >= end_ns || answer != Ok(Outcome::Found) {
                 odd = Some(Answered { kind, due_ns: None, start_ns, end_ns: now_ns, answer });
                 break;

@@ -79,7 +79,7 @@ fn the_warm_up_is_not_measured() {
     }
     .run();
     let read = &simulated.merged.by_operation["read"];
-    // The operation that ends just at the window's end is outside, and the one that ends just at its start inside.
+    // An operation that ends just at the window's end is outside, one that ends just at its start inside.
     assert_eq!((read.count, read.latency.us.count), (100, 100));
     assert_near(read.latency.us.max, 100_000.0);
 }

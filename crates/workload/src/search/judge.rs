@@ -141,7 +141,7 @@ pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
     for (place, bound) in bounds.iter().enumerate() {
         let beyond = counts.beyond.get(place).copied().unwrap_or(0);
         let effect = design_effect(counts, place);
-        // Dividing both by the design effect leaves the share as it is, of the independent tries alone.
+        // Dividing both by the design effect keeps the share and counts only independent tries.
         let (low, high) = share_bounds(beyond as f64 / effect, counts.due as f64 / effect);
         let allowed = 1.0 - bound.quantile;
         if low > allowed {
@@ -153,7 +153,7 @@ pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
                 (allowed * 1e8).round() / 1e6
             ));
         }
-        // Not at once: a later bound may still be broken, which decides more.
+        // Not returned yet: a later bound may still fail, and a failure outranks this.
         if high > allowed {
             verdict = Verdict::Undecided;
         }
