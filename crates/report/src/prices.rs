@@ -137,7 +137,7 @@ pub fn performance(row: &Row, storage: usize, against: usize) -> Option<Ratio> {
     }
 }
 
-/// Dollars for the performance of the storage `against`, on another storage, by how many times as fast that is.
+/// Dollars for the same performance on a storage of this price, which is `performance` times as fast as another.
 pub fn usd_per_performance(price: &StoragePrice, performance: &Ratio) -> Ratio {
     let interval = performance
         .interval

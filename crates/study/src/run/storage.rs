@@ -195,8 +195,8 @@ pub fn attach_paths(storage: &StorageSpec, registry: &Registry) -> Result<Attach
     RealPaths::new(paths.clone()).attach(&spec, registry)
 }
 
-/// What the record says of a storage under `servers` servers: of each its own devices, or those of the pool that they
-/// share; then those of the storages that roles of the system have, server by server.
+/// What the record says of a storage under `servers` servers: of each its own devices, or those of the pool
+/// that they share; then those of the storages that roles of the system have, server by server.
 pub fn describe(
     storage: &StorageSpec,
     roles: &[(&str, &StorageSpec)],

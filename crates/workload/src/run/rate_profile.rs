@@ -88,6 +88,7 @@ impl RateProfile {
         if last <= 0.0 {
             return Err("a rate that ends at 0: expected its last part to end above 0".to_owned());
         }
+        // Every piece search ends here at the latest, however long the run lasts.
         pieces.push(Piece { begin_s, length_s: f64::INFINITY, from_per_s: last, to_per_s: last, before });
         Ok(RateProfile { pieces })
     }
@@ -126,6 +127,7 @@ impl RateProfile {
     pub fn due_s(&self, number: f64) -> f64 {
         let piece = self.piece(|piece| piece.before < number);
         let rest = (number - piece.before).max(0.0);
+        // For a ramp from 0 the quotient below would be 0 / 0.
         if rest == 0.0 {
             return piece.begin_s;
         }

@@ -77,7 +77,7 @@ fn read_word(word: &str, beside: &Path) -> Result<Storage, Failure> {
     if let Some(medium) = find(word) {
         return Ok(devices(word, medium, 1));
     }
-    // `hddx6`: six of them.
+    // `hddx6`: six of them. Whole names come first, since some hold an x themselves: optane-p5800x.
     let several = word.rsplit_once('x').and_then(|(of, count)| Some((of, find(of)?, count.parse().ok()?)));
     match several {
         Some((of, medium, count)) if (1..=DEVICES_MAX).contains(&count) => Ok(devices(of, medium, count)),
