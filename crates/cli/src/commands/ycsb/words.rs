@@ -34,7 +34,7 @@ pub(crate) fn translated(arguments: impl Iterator<Item = OsString>) -> Vec<OsStr
             given.push(value.unwrap_or_default());
             ours.extend([OsString::from("-p"), given]);
         } else if word == "-target" {
-            // No rate is 0: that is no limit.
+            // YCSB takes 0 for no limit; no rate of ours is 0.
             let rate = arguments.next();
             match rate.as_ref().is_some_and(|rate| rate == "0") {
                 true => ours.extend(["-p", "target=0"].map(OsString::from)),
