@@ -137,7 +137,7 @@ pub fn performance(row: &Row, storage: usize, against: usize) -> Option<Ratio> {
     }
 }
 
-/// Dollars for the same performance on a storage of this price, which is `performance` times as fast as another.
+/// Dollars for another storage's performance on one of this price, which is `performance` times as fast.
 pub fn usd_per_performance(price: &StoragePrice, performance: &Ratio) -> Ratio {
     let interval = performance
         .interval

@@ -1,5 +1,5 @@
-//! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell with
-//! its own record.
+//! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell
+//! with its own record.
 
 use std::fs::File;
 use std::path::PathBuf;

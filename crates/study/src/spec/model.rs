@@ -97,7 +97,7 @@ pub struct SystemSpec {
     pub nodes: u32,
     /// Independent servers, each with its own storage and its share of data and load.
     pub servers: u32,
-    /// What it keeps on a separate storage: the system's role, and the name of one of [`Study::role_storages`].
+    /// What it keeps on a separate storage: its role, and the name of one of [`Study::role_storages`].
     pub roles: BTreeMap<String, String>,
     /// The system's own settings, accepted by its `check_settings`.
     pub settings: BTreeMap<String, String>,

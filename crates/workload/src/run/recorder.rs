@@ -269,8 +269,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Until when operations that begin at `begin_ns`, one after the other, may be recorded together; zero where
-    /// each is to be recorded by itself.
+    /// Until when operations that begin at `begin_ns`, one after the other, may be recorded together; zero
+    /// where each is to be recorded by itself.
     pub(crate) fn burst_end_ns(&self, begin_ns: u64) -> u64 {
         if self.open_loop || self.raw.is_some() || begin_ns < self.window.begin_ns {
             return 0;
@@ -451,8 +451,8 @@ impl<'a> Recorder<'a> {
         counts.add_part(OperationKind::Read, read_answer, timed(intended_ns, start_ns, read_end_ns));
     }
 
-    /// The records of an answer were checked, which took `took_ns`. Wrong values are counted apart from errors,
-    /// and whenever they come: the answer stays counted.
+    /// The records of an answer were checked, which took `took_ns`. Wrong values are counted apart from
+    /// errors, and whenever they come: the answer stays counted.
     pub(crate) fn record_check(&mut self, kind: OperationKind, checked: &Checked, took_ns: u64) {
         self.checked += u64::from(checked.records);
         if let Some(place) = self.particulars {

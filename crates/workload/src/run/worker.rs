@@ -163,8 +163,8 @@ impl<C: Clock> Worker<'_, C> {
                     return Err(Ending::Stopped);
                 }
                 self.source.launch();
-                // From when the thread was free: waiting for the answer before is the system's doing, and part of
-                // the latency; lateness is what the generator itself adds.
+                // From when the thread was free: waiting for the answer before is the system's doing, and
+                // part of the latency; lateness is what the generator itself adds.
                 self.recorder.record_lateness(due_ns, start_ns.saturating_sub(due_ns.max(free_ns)));
                 start_ns
             }

@@ -470,8 +470,8 @@ mod tests {
         }
     }
 
-    /// Of a hundred searches against systems of the same highest rate, each from another first rate, how many find it
-    /// within the 5 % asked for, and how many find a higher one.
+    /// Of a hundred searches against systems of the same highest rate, each from another first rate, how many
+    /// find it within the 5 % asked for, and how many find a higher one.
     fn hundred_searches<S: FnMut(f64) -> StepCounts>(exact: f64, system: impl Fn(u64) -> S) -> (u32, u32) {
         let (mut near, mut above) = (0, 0);
         for seed in 0..100 {
