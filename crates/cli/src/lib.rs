@@ -24,7 +24,9 @@ use arguments::{
 use exit_codes::{BUG, FAILED, MISTAKE};
 
 pub fn main() -> ExitCode {
+    // First of all: it is only safe before there is a second thread.
     umask::set();
+    // YCSB's command line has words that clap cannot take as they are.
     let words = commands::ycsb::words::translated(std::env::args_os());
     let arguments = match parsed(words) {
         Ok(arguments) => arguments,
@@ -66,7 +68,7 @@ fn parsed(words: Vec<std::ffi::OsString>) -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches_mut(&mut matches)
 }
 
-/// Nothing is done as long as whoever asked for it has not got the answer.
+/// The work is not done until the user has the answer.
 fn concluded(code: ExitCode) -> ExitCode {
     match output::broken() {
         None => code,

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use crate::harmless::harmless;
 
-/// What kept standard output from being written; later writes are then in vain.
+/// What kept standard output from being written; later writes are then pointless.
 static BROKEN: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Prints text and ends it with a line break if it has none.
@@ -37,7 +37,7 @@ pub(crate) fn broken() -> Option<io::Error> {
     BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
 }
 
-/// Says a line to whoever watches, if anyone does.
+/// Says a line on standard error, where anyone may watch.
 pub(crate) fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", harmless(&line.to_string()));
 }

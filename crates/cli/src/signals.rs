@@ -16,6 +16,7 @@ const ONE_WISH: Duration = Duration::from_millis(500);
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
+    // SIGHUP too: a terminal that is closed must not leave devices and mounts behind.
     Signals::new([SIGINT, SIGTERM, SIGHUP])
         .and_then(|signals| {
             std::thread::Builder::new().name("signals".to_owned()).spawn(move || obey(signals, &flag))

@@ -9,6 +9,7 @@ static FORMER: AtomicU32 = AtomicU32::new(0o022);
 pub(crate) fn set() {
     // SAFETY: it changes a number of this process.
     unsafe {
+        // A umask can only be read by setting another: until the next call, one that gives others nothing.
         let mask = libc::umask(0o077);
         FORMER.store(mask, Ordering::Relaxed);
         libc::umask((mask | 0o022) & 0o077);

@@ -174,7 +174,7 @@ vanish = true
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
-/// RocksDB has checksums of its own; without them nobody but the generator can see a wrong bit.
+/// RocksDB has its own checksums; without them only the generator can see a wrong bit.
 #[test]
 fn what_a_disk_corrupts_is_noticed() {
     if !can_mount() {

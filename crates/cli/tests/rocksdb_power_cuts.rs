@@ -25,7 +25,7 @@ const WRITERS: u64 = 4;
 const MAX_RUN_US: u64 = 120_000;
 /// Large enough that memtables fill up and compaction is under way when the lights go out.
 const VALUE_BYTES: usize = 2000;
-/// Of the older records so many are looked at after each cut; those of the last round all are.
+/// How many of the older records are checked after each cut; those of the last round all are.
 const SAMPLE: u64 = 500;
 
 /// SplitMix64 (Steele, Lea and Flood 2014).

@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 
 use support::{Playground, finished_run, records, stdout};
 
-/// In a terminal of so many columns; what it was sent is on standard output.
+/// In a terminal of this many columns; what it was sent is on standard output.
 fn in_terminal(playground: &Playground, columns: u32, arguments: &str) -> Output {
     let program = env!("CARGO_BIN_EXE_underlay");
     let inside = format!("stty cols {columns} rows 24; exec '{program}' {arguments}");

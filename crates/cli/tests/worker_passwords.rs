@@ -76,7 +76,7 @@ fn a_password_goes_only_where_the_worker_s_host_says() {
             assert!(!said.contains("not for everybody"), "{said}");
             assert_eq!(came(), 0, "{system}, {list:?}");
         }
-        // Accumulo would ask for so long whether its ZooKeeper has come up that it is left out here.
+        // Accumulo is left out here: it would wait too long for its ZooKeeper.
         if system == "cassandra" {
             let said = run(Some(&endpoint));
             assert!(said.contains(&format!("can't connect to {endpoint}")), "{said}");
@@ -85,7 +85,7 @@ fn a_password_goes_only_where_the_worker_s_host_says() {
     }
 }
 
-/// As somebody starts it who has it listen, with the option in place of the variable.
+/// As a user starts it to listen, with the option instead of the variable.
 #[test]
 fn a_worker_that_listens_connects_to_its_list_with_and_without_a_password() {
     let playground = Playground::new();

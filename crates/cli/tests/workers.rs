@@ -35,7 +35,7 @@ fn can_lay_cables() -> bool {
     able
 }
 
-/// Hosts, each in a namespace of its own, and the one that coordinates.
+/// Hosts, each in its own namespace, and the one that coordinates.
 struct Hosts {
     playground: Playground,
     coordinator: Arc<NetworkNamespace>,
@@ -368,7 +368,7 @@ fn whoever_holds_no_certificate_is_refused() {
         assert_eq!(output.status.code(), Some(4), "{trust}: {}", stderr(&output));
     }
     wait_for("the worker to say so", Duration::from_secs(20), || {
-        // Both times; of the second no line of its own.
+        // Both times; the second has no separate line.
         worker.said().contains("was refused")
     });
     assert!(!worker.said().contains("coordinates"), "{}", worker.said());

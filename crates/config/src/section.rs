@@ -15,7 +15,7 @@ pub struct Section<'a> {
     /// Where it begins: its header, or the key that holds it.
     pub span: Range<usize>,
     table: &'a dyn TableLike,
-    /// Keys that somebody asked for, in that order: what a message offers in place of an unknown one.
+    /// Keys that were asked for, in that order: what a message offers instead of an unknown one.
     known: Vec<&'static str>,
     taken: Vec<String>,
 }
@@ -37,7 +37,7 @@ impl<'a> Section<'a> {
         self.field(key)
     }
 
-    /// Whether the key stands there; it is no more known for that.
+    /// Whether the key is there; asking does not make it a known key.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }

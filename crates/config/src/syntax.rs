@@ -24,6 +24,7 @@ pub(crate) fn report(text: &str, reported: (Range<usize>, String), findings: &mu
         let mut receiver = RecursionGuard::new(&mut receiver, MAX_DEPTH);
         parse_document(&source.lex().into_vec(), &mut receiver, &mut errors);
     }
+    // The parser only finds where strings and numbers end; decoding finds bad escapes and digits.
     for event in events.iter().filter(|event| event.kind() == EventKind::Scalar) {
         if let Some(raw) = source.get(event) {
             let _ = raw.decode_scalar(&mut Cow::Borrowed(""), &mut errors);
@@ -34,6 +35,7 @@ pub(crate) fn report(text: &str, reported: (Range<usize>, String), findings: &mu
         places.push(reported);
     }
     places.sort_by_key(|(span, _)| span.start);
+    // Both readers find most mistakes: each is shown once.
     places.dedup_by_key(|(span, _)| span.start);
     // Behind an array or table that was not closed everything looks wrong.
     let unclosed =

@@ -130,6 +130,7 @@ fn parse_quantity(
     let part: u128 =
         if fraction.is_empty() { 0 } else { fraction.parse::<u64>().map_err(|_| range())?.into() };
     let factor = u128::from(factor);
+    // Below 2^64 * 2^50 plus a smaller fraction: 128 bits are enough.
     let total = whole * factor + (part * factor + scale / 2) / scale;
     u64::try_from(total).map_err(|_| range())
 }
@@ -140,6 +141,7 @@ fn format_quantity(amount: u64, units: &[(&str, u64)]) -> String {
         .iter()
         .filter(|&&(_, factor)| amount > 0 && amount.is_multiple_of(factor))
         .map(|&(name, factor)| format!("{} {name}", amount / factor))
+        // Of forms of one length the first wins, which has the larger unit.
         .min_by_key(String::len)
         .unwrap_or_else(|| format!("{amount} {base}"))
 }

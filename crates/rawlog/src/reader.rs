@@ -65,6 +65,7 @@ impl Columns {
     }
 
     fn operation(&self, row: usize) -> std::result::Result<RawOperation, String> {
+        // In bounds: `column` fails unless it finds a value for every row of the group.
         let [kind, answer] = [&self.words[0][row], &self.words[1][row]].map(|word| word.as_utf8());
         let kind = kind.ok().and_then(|name| OperationKind::ALL.into_iter().find(|kind| kind.name() == name));
         let answer = answer.ok().and_then(|name| RawAnswer::ALL.into_iter().find(|one| one.name() == name));
@@ -89,6 +90,7 @@ fn column<T: DataType>(group: &dyn RowGroupReader, index: usize) -> Result<Vec<T
     let mut values = Vec::with_capacity(rows);
     while values.len() < rows {
         let (records, _, _) = reader.read_records(rows - values.len(), None, None, &mut values)?;
+        // Otherwise a file that promises more rows than it has would keep this loop going forever.
         if records == 0 {
             return Err(ParquetError::General(format!("column {index} ends after {} rows", values.len())));
         }

@@ -69,6 +69,7 @@ fn write_group(writer: &mut SerializedFileWriter<File>, group: &[RawOperation]) 
     };
     write_column::<ByteArrayType>(&mut columns, &words(|one| one.kind.name()))?;
     write_column::<ByteArrayType>(&mut columns, &words(|one| one.answer.name()))?;
+    // Cannot overflow: a run has some thousand threads at most.
     let threads: Vec<i32> = group.iter().map(|one| one.thread as i32).collect();
     write_column::<Int32Type>(&mut columns, &threads)?;
     let times = |time: fn(&RawOperation) -> i64| -> Vec<i64> { group.iter().map(time).collect() };

@@ -30,8 +30,8 @@ thread_local! {
     static DECODED_BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How much memory all distributions together took that this thread has decoded so far, for who reads many that are not to be
-/// trusted.
+/// How much memory all distributions that this thread has decoded took together: a bound for readers of many
+/// untrusted ones.
 pub fn decoded_bytes() -> u64 {
     DECODED_BYTES.get()
 }
@@ -51,7 +51,7 @@ enum Counts {
     Packed(Box<[(u64, u64)]>),
 }
 
-/// Equal when the same values were recorded equally often, whatever road they came.
+/// Equal when the same values were recorded equally often, however each is stored.
 impl PartialEq for Histogram {
     fn eq(&self, other: &Self) -> bool {
         self.values_ns().eq(other.values_ns())
@@ -121,6 +121,7 @@ impl Histogram {
     pub fn merge(&mut self, other: &Histogram) {
         match &other.counts {
             _ if other.is_empty() => {}
+            // All dense counts are made by `empty`, also those that were decoded.
             Counts::Dense(others) => self.dense_mut().add(others).expect("equal bounds by construction"),
             Counts::Packed(values) => values.iter().for_each(|&(ns, count)| self.record_n_ns(ns, count)),
         }
@@ -131,6 +132,7 @@ impl Histogram {
         if other.is_empty() {
             return;
         }
+        // The library's own subtraction fails when there is less than is taken.
         let mut left = Histogram::default();
         let mut others = other.values_ns().peekable();
         for (ns, count) in self.values_ns() {
@@ -224,6 +226,7 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
             // Behind a length, which the stream has itself.
             let packed = rest.get(4..).ok_or_else(|| wrong("it is cut short"))?;
             let mut plain = Vec::new();
+            // One more than is allowed tells a stream that is too long from one that just fits.
             let most = MAX_BYTES as u64 + 1;
             flate2::read::ZlibDecoder::new(packed)
                 .take(most)
@@ -236,12 +239,14 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
     if plain.len() > MAX_BYTES {
         return Err(wrong("it is longer than any of three digits"));
     }
+    // The head: cookie, length, offset and digits of 4 bytes each, then bounds and ratio of 8 each.
     let word =
         |at: usize| plain.get(at..at + 4).map(|word| u32::from_be_bytes(word.try_into().unwrap_or_default()));
     let (Some(length), Some(digits)) = (word(4), word(12)) else { return Err(wrong("it is cut short")) };
     if length as usize > plain.len().saturating_sub(HEAD_BYTES) {
         return Err(wrong("it says that it is longer than it is"));
     }
+    // Memory grows tenfold with each digit.
     if digits > u32::from(DIGITS) {
         return Err(wrong("it has more than three digits"));
     }

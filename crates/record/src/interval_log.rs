@@ -11,7 +11,7 @@ const FORMAT_VERSION: &str = "1.3";
 /// A line also shows its interval's largest latency, in milliseconds.
 const US_PER_MS: f64 = 1e3;
 
-/// Writes a log. Intervals are to be written in the order of their begins.
+/// Writes a log. Write intervals in the order in which they begin.
 #[derive(Debug)]
 pub struct IntervalLog<W> {
     writer: W,
@@ -50,6 +50,7 @@ impl<W: Write> IntervalLog<W> {
         latencies: &Histogram,
     ) -> io::Result<()> {
         let tag =
+            // The format separates fields by commas and lines by newlines, and has no quoting for tags.
             tag.map_or_else(String::new, |tag| format!("Tag={},", tag.replace([',', ' ', '\n', '\r'], "-")));
         let max_ms = latencies.summary_us().max / US_PER_MS;
         writeln!(

@@ -175,7 +175,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether each record has a file of its own right in `cells/`: a plan that was written by somebody else may name others.
+    /// Whether each record has its own file right in `cells/`: a plan from elsewhere may name other places.
     ///
     /// # Errors
     /// The first entry that has none.
@@ -187,10 +187,12 @@ impl Run {
 fn check_names<'a>(files: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
     let mut names = std::collections::BTreeSet::new();
     for (index, file) in files.into_iter().enumerate() {
+        // The name is joined to a path: one with a slash could lead out of the run's directory.
         let is_plain = file.ends_with(".json") && !file.starts_with('.') && !file.contains(['/', '\0']);
         if !is_plain {
             return Err(format!("plan[{index}].file is {file:?}: expected the name of a file in cells/"));
         }
+        // Otherwise one record would count as the result of two cells.
         if !names.insert(file) {
             return Err(format!("plan[{index}].file is {file:?}, as another one's is"));
         }

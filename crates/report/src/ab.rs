@@ -104,6 +104,7 @@ impl Figure {
     fn of(metric: Metric, estimates: [Option<Estimate>; 2], repetitions: [usize; 2]) -> Option<Figure> {
         let [a, b] = estimates;
         let (a, b) = (a?, b?);
+        // Compared by repetitions, but shown as each run's own report shows them.
         let tested = [a.by_repetitions(repetitions[0]), b.by_repetitions(repetitions[1])];
         let ratio = Ratio::of(&tested[1], &tested[0])?;
         let p_value = Ratio::p_value(&tested[1], &tested[0]);
@@ -147,7 +148,7 @@ pub struct AbComparison {
 }
 
 impl AbComparison {
-    /// Compares cells of the same id. Each run comes with what it shall be called.
+    /// Compares cells of the same id. Each run comes with the name to show for it.
     pub fn of(a: (&str, &LoadedRun), b: (&str, &LoadedRun)) -> AbComparison {
         let comparisons = [Comparison::of(a.1), Comparison::of(b.1)];
         let mut left_out = Vec::new();

@@ -51,6 +51,7 @@ impl Activity {
         }
         let count = devices.len() as f64 / repetitions as f64;
         let sum = |pick: fn(&DeviceActivity) -> f64| devices.iter().map(|device| pick(device)).sum::<f64>();
+        // Of one device in a second, times the devices of one repetition.
         let rate = |pick: fn(&DeviceActivity) -> f64| sum(pick) / device_s * count;
         let reads = sum(|device| device.totals.reads as f64);
         let writes = sum(|device| device.totals.writes as f64);

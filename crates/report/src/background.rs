@@ -85,6 +85,7 @@ impl Compactions {
         let relative = |one: Estimate| Some((one.standard_error? / one.value, one.degrees_of_freedom));
         let error = relative(during).zip(relative(without)).map(|((a, a_degrees), (b, b_degrees))| {
             let (a, b) = (a.powi(2), b.powi(2));
+            // By the delta method, with Welch's degrees of freedom, as in `Ratio::of`.
             let spread = a.powi(2) / a_degrees + b.powi(2) / b_degrees;
             let degrees_of_freedom = if spread > 0.0 { (a + b).powi(2) / spread } else { f64::INFINITY };
             StandardError { value: value * (a + b).sqrt(), degrees_of_freedom }
@@ -129,6 +130,7 @@ impl Parts {
             if length_s.is_nan() || length_s <= 0.0 || to_s < first_s {
                 continue;
             }
+            // Any overlap counts: the window without a compaction must hold nothing of one.
             let touches = spans.iter().any(|(begin, end)| *begin < to_s && *end > from_s);
             if touches {
                 parts.during.push(*point);

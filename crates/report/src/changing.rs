@@ -11,7 +11,7 @@ const STRETCHES_OF_A_RAMP: usize = 8;
 /// A stretch of the measured time, over all repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Stretch {
-    /// From the begin of the measurement, in modelled time.
+    /// From the start of the measurement, in modelled time.
     pub from_s: f64,
     pub to_s: f64,
     pub offered_from_per_s: f64,

@@ -127,6 +127,7 @@ fn beside_published(groups: &[(&ClaimCheck, Vec<Found>)]) -> ClaimVerdict {
         // The furthest of ours stands against the most that was published, and their mean against what is no bound.
         let ours = if check.up_to { furthest(each).map(|one| one.ratio) } else { mean(each) };
         let Some(ours) = ours else { continue };
+        // One smaller effect decides: it says the least for the claim.
         verdict = match Reading::of(published, &ours) {
             Reading::SameDirectionSmaller => return ClaimVerdict::AgreesSmaller,
             Reading::SameDirectionLarger => ClaimVerdict::AgreesLarger,
@@ -418,7 +419,7 @@ mod tests {
         use Expectation::{Less, More, Same};
         let table = [
             (Same, ratio(1.01, 0.95, 1.07), Holds::Yes),
-            // A difference so small that it is surely none to speak of.
+            // A difference that is surely too small to matter.
             (Same, ratio(1.08, 1.02, 1.14), Holds::Yes),
             (Same, ratio(1.1, 0.5, 2.4), Holds::Unclear),
             (Same, ratio(1.6, 1.4, 1.8), Holds::No),

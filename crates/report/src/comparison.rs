@@ -262,7 +262,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The rows whose throughput tells what a storage can give: an offered rate caps it, so where a system has closed
-    /// loops it is those, and every row of it where not. A compaction that was forced takes from it what no user meets so often.
+    /// loops it is those, and every row of it where not. A forced compaction costs more than users see.
     pub fn unthrottled(&self) -> impl Iterator<Item = &Row<'a>> {
         let has_closed =
             |system: &str| self.rows.iter().any(|row| row.system == system && row.cell.is_unthrottled());

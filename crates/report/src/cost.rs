@@ -58,7 +58,7 @@ pub(crate) fn devices_in_words(storage: &StorageRecord) -> String {
 }
 
 /// What roles have for themselves beside a storage, each with its list price: `metadata on nvme-p3700 ($2,400)`. None where no
-/// role has a device of its own.
+/// role has its own device.
 pub(crate) fn roles_in_words(storage: &StorageRecord) -> Option<String> {
     let mut roles: Vec<(&str, Vec<&DeviceDescription>)> = Vec::new();
     for device in &storage.devices {

@@ -1,7 +1,7 @@
 //! How a system spread what it wrote over its directories.
 //!
-//! Systems of several directories fill them in turn, whatever stands below: a directory on a fast device then gets no more
-//! than one on a slow device. The figures here show whether they did.
+//! Systems of several directories fill them in turn, whatever is below them: one on a fast device then gets
+//! no more than one on a slow device. The figures here show whether they did.
 
 use underlay_record::{DeviceId, RunRecord};
 
@@ -183,6 +183,7 @@ pub fn in_words(groups: &[DirectoryGroup], role: &str) -> Option<String> {
         .map(|one| {
             let share = one.directories as f64 / directories as f64;
             let expected = share * files;
+            // Twice the standard deviation of a binomial count over its mean: √((1 − p) / np).
             (one.files / expected, 2.0 * ((1.0 - share) / expected).sqrt())
         })
         .collect();

@@ -84,6 +84,7 @@ impl JobFigures {
 
 fn mean_of(values: &[f64]) -> Option<Estimate> {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    // A job has one duration: only the spread of repetitions tells how sure it is.
     (!values.is_empty()).then(|| Estimate::combine(mean, None, StandardError::between(values)))
 }
 

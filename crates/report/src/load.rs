@@ -44,7 +44,7 @@ impl LoadedRun {
         self.records.len()
     }
 
-    /// Whether some of the plan has no record: the run was interrupted, goes on still, or a file is broken.
+    /// Whether some of the plan has no record: the run was interrupted, is under way, or a file is broken.
     pub fn is_partial(&self) -> bool {
         self.finished() < self.planned()
     }
@@ -74,6 +74,7 @@ impl RunDirectory {
         let head = directory.join("run.json");
         let (run, _) =
             read(&folder, "run.json", &head, MAX_HEAD_BYTES, record::run)?.ok_or_else(not_a_run)?;
+        // Before any of its names is joined to a path.
         run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
         let cells_path = directory.join("cells");
         let cells =

@@ -1,4 +1,4 @@
-//! Bytes of a run that may be anybody's: so long and no longer, and with nothing in them that a terminal obeys.
+//! Untrusted files of a run: limits on what they may hold, and nothing in them that a terminal obeys.
 
 /// Of the head of a run. A plan of ten thousand cells has five.
 pub(crate) const MAX_HEAD_BYTES: u64 = 64 << 20;
@@ -76,7 +76,7 @@ fn end_of_number(bytes: &[u8], begin: usize) -> Result<usize, String> {
             let shown: String = text.chars().take(40).collect();
             Err(format!("it holds the number {shown}, and no record has one beyond {MAX_NUMBER:e}"))
         }
-        // What is no number at all is told by whoever reads it.
+        // What is no number at all is reported by the parser.
         _ => Ok(end),
     }
 }

@@ -131,16 +131,18 @@ fn on_record(comparison: &Comparison) -> PriceList {
 /// How many times as fast one storage is as another under a row's workload: by the durations of a job, or by throughput.
 pub fn performance(row: &Row, storage: usize, against: usize) -> Option<Ratio> {
     match (row.job(storage), row.job(against)) {
+        // The shorter job is the faster one, so the ratio is turned over.
         (Some(ours), Some(theirs)) => Ratio::of(&theirs.duration_s, &ours.duration_s),
         _ => Ratio::of(&row.figures(storage)?.throughput_per_s, &row.figures(against)?.throughput_per_s),
     }
 }
 
-/// Dollars for the performance of the storage `against`, on another storage that is so many times as fast.
+/// Dollars for another storage's performance on one of this price, which is `performance` times as fast.
 pub fn usd_per_performance(price: &StoragePrice, performance: &Ratio) -> Ratio {
     let interval = performance
         .interval
         .filter(|one| one.low > 0.0)
+        // The ends change places: the highest performance makes the lowest price.
         .map(|one| Interval { low: price.usd / one.high, high: price.usd / one.low });
     Ratio { value: price.usd / performance.value, interval }
 }

@@ -158,6 +158,7 @@ fn mean(each: &[Estimate]) -> Option<Estimate> {
         .iter()
         .map(|one| Some(((one.standard_error? / count).powi(2), one.degrees_of_freedom)))
         .collect();
+    // Variances of independent estimates add up; the degrees of freedom are Satterthwaite's.
     let error = errors.map(|parts| {
         let variance: f64 = parts.iter().map(|part| part.0).sum();
         let spread: f64 = parts.iter().map(|(variance, degrees)| variance.powi(2) / degrees).sum();

@@ -37,7 +37,7 @@ impl WarmUp {
     /// The longest of a cell's repetitions, where most of them show one: a system that warms up does it each time. None where
     /// they are too short to tell.
     ///
-    /// Nothing is said of what is meant to change: a rate that does, a compaction on command, a fault, a data set that
+    /// Silent about what is meant to change: such a rate, a compaction on command, a fault, a data set that
     /// grows or shrinks.
     pub fn longest(records: &[&RunRecord]) -> Option<WarmUp> {
         let measured = records.iter().filter(|record| record.measured.is_some()).count();
@@ -68,6 +68,7 @@ impl WarmUp {
             Settling::NeverSettles => (samples.len(), None),
         };
         let end_s = measured.series.get(count.checked_sub(1)?)?.t_s;
+        // The series counts modelled seconds; a study sets its warm-up on the wall clock.
         Some(WarmUp { lacking_wall_s: end_s * time, difference, figure })
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Warning {
     pub is_reason: bool,
 }
 
-/// Share of operations answered by an error from which a reader is told.
+/// Share of operations answered by an error above which the reader is warned.
 const TOLERATED_ERRORS: f64 = 0.001;
 
 /// `nvme under a`, with the system where the run has several.
@@ -191,7 +191,7 @@ fn about_figures(
     found: &mut Collector,
 ) {
     let Some(figures) = result.figures() else { return };
-    // A compaction that was forced midway is meant to change it, and so is a rate; what warms up is told as that.
+    // A forced compaction is meant to change it, and so is a changing rate; a warm-up has its own warning.
     let is_meant = result.cell.compacts_at().is_some() || !result.cell.rate_parts().is_empty();
     let is_told = figures.warm_up.is_some_and(|warm_up| warm_up.difference.is_some());
     if let Some(change) = figures.trend.filter(|_| !is_meant && !is_told) {
@@ -225,11 +225,12 @@ fn about_figures(
     }
 }
 
-/// How long every cell would have had to be measured for so many operations beyond a quantile.
+/// How long cells must be measured for enough operations to lie beyond a quantile.
 fn longer(loaded: &LoadedRun, comparison: &Comparison, quantile: f64) -> String {
     let counts = comparison.cells().filter_map(|result| result.figures()).map(|one| one.latency.count());
     let fewest = counts.filter(|count| *count > 0 && !is_measurable(*count, quantile)).min();
     let factor = fewest.map(|count| FEWEST_BEYOND / (1.0 - quantile) / count as f64);
+    // Rounding must not turn a whole number of seconds into one more.
     match factor.map(|factor| (loaded.run.duration_wall_s * factor - 1e-6).ceil()) {
         Some(seconds) if seconds <= MAX_ADVISED_S => {
             format!("set `duration` to {} or more", quantity::duration(seconds))
@@ -253,7 +254,7 @@ fn about_warm_up(
     let Some(warm_up) = of(result) else { return };
     let figure = warm_up.figure.in_words();
     let Some(difference) = warm_up.difference else {
-        // A change over the whole is told already.
+        // A change over the whole has its own warning.
         if result.figures().is_some_and(|figures| figures.trend.is_none()) {
             let text = format!("Not steady: {figure} still changed in the second half of what was measured");
             let remedy = "lengthen `warmup`, and `duration` where it changes for ever".to_owned();
@@ -297,7 +298,7 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
 /// A rate that was not found as surely as it was looked for.
 fn about_search(result: &CellResult, name: &str, found: &mut Collector) {
     for (_, record) in crate::search::of(result) {
-        // That none holds is why there are no figures, and told as that.
+        // That none holds is the reason for the missing figures, and reported there.
         if record.holds_per_s.is_none() {
             continue;
         }

@@ -298,7 +298,7 @@ fn wear_is_told_where_there_is_any() {
         programmed_bytes: 2_500_000,
         erased_blocks: 3,
         write_amplification: Some(2.5),
-        // A thousand times what was written now: so many days of this.
+        // A thousand times what was written now: this many days of it.
         rated_write_bytes: Some(1_000_000_000),
         life_days: None,
     });

@@ -128,7 +128,7 @@ pub fn split(devices: &[Devices]) -> Result<Split, AdviceError> {
     let whole: f64 = devices.iter().map(|one| one.bandwidth() * f64::from(one.count)).sum();
     let ones = vec![1; devices.len()];
     let before = aggregate(devices, &ones);
-    // The candidate is the slowest device's directories; the others have so many more as they are faster.
+    // The candidate is the slowest device's directories; the others have more in proportion to their speed.
     let mut best = (ones.clone(), before);
     for of_slowest in 1..=MAX_OF_THE_SLOWEST {
         if best.1 >= ENOUGH * whole {

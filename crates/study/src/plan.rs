@@ -53,7 +53,7 @@ pub fn measuring_wall(study: &Study) -> Duration {
     once * u32::try_from(times).unwrap_or(u32::MAX)
 }
 
-/// What runs, in order: each repetition is a round over all cells in a shuffle of its own, so that a run
+/// What runs, in order: each repetition is a round over all cells in its own shuffle, so that a run
 /// that is cut short has measured every cell about equally often. Batch jobs that [run together](groups) stay together, in
 /// their system's own order. The same study gives the same order.
 pub fn order(study: &Study) -> Vec<PlannedCell> {
@@ -61,6 +61,7 @@ pub fn order(study: &Study) -> Vec<PlannedCell> {
     let mut planned = Vec::new();
     for repetition in 1..=study.run.repetitions {
         // A stream for each round: adding repetitions leaves the order of the earlier ones as it was.
+        // 2^64 over the golden ratio spreads neighbouring numbers over all bits.
         let seed = study.run.seed ^ u64::from(repetition).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut round = units.clone();
         round.shuffle(&mut Pcg64::seed_from_u64(seed));

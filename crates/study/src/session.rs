@@ -122,6 +122,7 @@ impl Session {
             let writer = operations
                 .map(|(operations, file)| scope.spawn(move || underlay_rawlog::write(operations, file)));
             let measured = underlay_workload::run(spec, &|thread| self.connect(thread), control);
+            // It ends by itself: the generator has let go of its end of the log.
             let written = writer.map(|writer| match writer.join() {
                 Ok(written) => written.map(drop).map_err(|error| error.to_string()),
                 Err(_) => Err("the raw log's writer panicked".to_owned()),
@@ -178,6 +179,7 @@ impl Session {
     pub fn finish(self) -> Result<Finished, SessionError> {
         let Session { servers, mut budgets, .. } = self;
         let mut cleared = servers.stop().map_err(SessionError::from);
+        // Before the groups are removed, which know the peaks.
         let finished = Finished {
             memory_enforced_by: budgets.first().map(MemoryBudget::enforced_by),
             memory_peak_bytes: budgets.iter().filter_map(MemoryBudget::peak_bytes).max(),

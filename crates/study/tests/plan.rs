@@ -67,7 +67,7 @@ impl Lists {
     }
 }
 
-/// Each is a cell of its own, also where the rates of two are the same.
+/// Each is a separate cell, also where the rates of two are the same.
 const RATES: [&str; 7] = [
     "\"max\"",
     "20_000",

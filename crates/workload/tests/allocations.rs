@@ -55,7 +55,7 @@ fn operations_allocate_nothing() {
                 rate_per_s,
                 duration: Duration::MAX,
                 operation_limit: Some(operations),
-                // Few intervals, however long this takes: each has tables of its own.
+                // Few intervals, however long this takes: each has its own tables.
                 series_intervals: 1,
                 ..RunSpec::new(Arc::clone(&workload), mix)
             };

@@ -12,7 +12,7 @@ use underlay_workload::{Control, Mix, RawLog, RawOperation, RunSpec, Workload, r
 
 const STALL: Duration = Duration::from_secs(1);
 
-/// Answers at once, but for one read, after so many others.
+/// Answers at once, but for one read after a number of others.
 fn stalling(mut reads_before: u32) -> impl Client {
     Reading(move || {
         if reads_before == 0 {

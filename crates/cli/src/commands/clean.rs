@@ -21,7 +21,7 @@ pub(crate) fn clean() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Before something new is begun: what a killed run left takes memory and disk.
+/// Before something new begins: what a killed run left takes memory and disk.
 pub(crate) fn mention_leftovers() {
     if let Ok(registry) = Registry::open()
         && !registry.leftovers().is_empty()

@@ -43,6 +43,7 @@ fn tell_attachments() {
     let mut chosen = None;
     for way in choice::ATTACHMENTS {
         let found = way.probe();
+        // The best ways come first, and the first that works is chosen.
         let is_chosen = found.is_ok() && *chosen.get_or_insert(way.name) == way.name;
         let mark = match (&found, is_chosen) {
             (Ok(()), true) => "chosen",

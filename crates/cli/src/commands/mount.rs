@@ -370,6 +370,7 @@ fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode
             child.try_wait().map_err(|error| Failure::Failed(format!("waiting for the command: {error}")))?;
         if let Some(status) = ended {
             use std::os::unix::process::ExitStatusExt as _;
+            // As shells have it for a program that a signal ended.
             let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
             return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
         }

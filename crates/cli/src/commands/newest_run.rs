@@ -6,7 +6,7 @@ use underlay_files::Folder;
 
 use crate::exit_codes::Failure;
 
-/// The run of this user below `runs/` that was begun last. What another user put there is none.
+/// The run of this user below `runs/` that began last. What another user put there does not count.
 pub(super) fn newest_run() -> Result<PathBuf, Failure> {
     let entries = std::fs::read_dir("runs").map_err(|error| {
         Failure::Mistake(format!("there is no run below runs/ ({error}): name its directory"))

@@ -29,7 +29,7 @@ pub(super) fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
     study_of_text(path, &read(path)?, short)
 }
 
-/// As [`read_study`], of what the file holds or shall hold.
+/// As [`read_study`], of what the file holds or will hold.
 pub(super) fn study_of_text(path: &Path, text: &str, short: bool) -> Result<Study, Failure> {
     // A study names files as seen from its own directory.
     let beside = path.parent().unwrap_or(Path::new(""));

@@ -77,7 +77,7 @@ pub(crate) fn write_page(loaded: &LoadedRun, run: &Path) -> Result<PathBuf, Fail
     write_into(run, "report.html", &underlay_report::html::render(loaded))
 }
 
-/// Only into a directory of this user's: in another one links may wait for whoever writes.
+/// Only into a directory of this user's: another one may hold links set as a trap.
 fn write_into(run: &Path, name: &str, page: &str) -> Result<PathBuf, Failure> {
     let written =
         Folder::open(run).and_then(|folder| folder.replace(name, Access::Readable, page.as_bytes()));

@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         let options = RunOptions { directory, work: arguments.work.clone() };
         underlay_study::run::start(&study, &options, &terminal, &stop)
     };
+    // Before anything is printed, an error too: live lines would be drawn over it.
     terminal.finish();
     let outcome = outcome?;
     conclude(&outcome)

@@ -145,6 +145,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let intervals = control.intervals();
     let began = began.get().copied().unwrap_or_else(SystemTime::now);
     if !system.capabilities().keeps_nothing {
+        // After the session's end: a system that still works would take cores from the generator.
         measured.generator.ceiling_per_s = underlay_workload::null_ceiling(&spec).ok();
     }
     let mut printed = Ok(());
@@ -158,7 +159,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     }
     let unstarted = control.aftermath().unstarted;
     caution(&measured, &Circumstances { budget_bytes: budget_of_data, unstarted, ..asked(&spec, &options) });
-    // What was measured is not lost with a file: all are tried, and the first error is told last.
+    // A file that fails must not lose the measurement: all are tried, and the first error comes last.
     let logged = results::write_logs(&intervals, began, &options, arguments.hlog.as_deref());
     let written = raw_problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)));
     printed.and(logged).and(written).and(finished)?;

@@ -1,4 +1,4 @@
-//! Running the real program in a folder of its own, and looking for what it leaves.
+//! Runs the real program in its own folder, and looks for what it leaves.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -63,7 +63,7 @@ impl Playground {
         path
     }
 
-    /// The program, with a registry of its own so that tests do not clean each other's things away.
+    /// The program, with its own registry so that tests do not remove each other's things.
     pub(crate) fn underlay(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_underlay"));
         command
@@ -113,7 +113,7 @@ pub(crate) fn finished_run(playground: &Playground) {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// Needs no root, no file system of its own and hardly any time.
+/// Needs no root, no separate file system and hardly any time.
 pub(crate) const NULL_STUDY: &str = r#"
 name = "null"
 title = "A study whose title is longer than a line of a narrow terminal"
@@ -231,7 +231,7 @@ pub(crate) fn secret(playground: &Playground, name: &str, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// A program in place of ssh that runs the command right here.
+/// A program instead of ssh that runs the command right here.
 pub(crate) fn fake_ssh(playground: &Playground, script: &str) -> String {
     let folder = playground.path("bin");
     std::fs::create_dir_all(&folder).unwrap();

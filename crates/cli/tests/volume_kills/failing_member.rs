@@ -17,7 +17,7 @@ use crate::support::{Playground, stderr, stdout};
 use crate::volumes::VolumeServer;
 use crate::{POOL, VOLUMES, all_parts, forget_unflushed, kills, playground};
 
-/// Of the kills that are asked for, one in so many meets a failing member.
+/// Of the kills that are asked for, one in this many meets a failing member.
 const SHARE: u64 = 3;
 const MEMBERS: u64 = 3;
 /// Of `VOLUMES`.
@@ -30,7 +30,7 @@ const MAX_RUN_US: u64 = 60_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     Before,
-    /// It is told, and nobody waits for the answer.
+    /// It is sent, and nobody waits for the answer.
     At,
     /// From the first request of the next server on.
     Opening,

@@ -12,7 +12,7 @@ use crate::support::stderr;
 use crate::volumes::VolumeServer;
 use crate::{forget_unflushed, kills, playground};
 
-/// Of the kills that are asked for, one in so many finds the pool full.
+/// Of the kills that are asked for, one in this many finds the pool full.
 const SHARE: u64 = 6;
 const SLAB: u64 = 256 << 10;
 /// So many slabs are written to and kept.

@@ -81,7 +81,7 @@ impl Groups<'_> {
     /// Bars side by side, each with its value on top and its interval as a whisker.
     pub(super) fn bars(&self) -> String {
         let (frame, axis) = (self.frame(), self.axis());
-        // A logarithmic bar needs a foot of its own below the smallest value.
+        // A logarithmic axis has no zero: bars begin below the smallest value.
         let axis = if self.is_log { Axis { low: axis.low / 2.0, ..axis } } else { axis };
         picture(frame, &self.words, |area| {
             y_title(area, &frame, self.y_title);
@@ -270,7 +270,7 @@ pub(super) struct Happening {
     pub to: Option<f64>,
 }
 
-/// While something went on in a storage: drawn above the picture, each storage in a lane of its own.
+/// While something went on in a storage: drawn above the picture, each storage in its own lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Strip {
     pub series: usize,
@@ -377,7 +377,7 @@ fn end_labels<'a>(lines: &'a [Line], frame: &Frame, y: &Axis) -> Vec<(&'a str, u
     labels
 }
 
-/// Every so many points averaged into one, so that `most` remain.
+/// Averages neighbouring points, so that at most `most` remain.
 pub(super) fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     let each = points.len().div_ceil(most.max(1)).max(1);
     points

@@ -85,6 +85,7 @@ impl Axis {
             let first = (self.low / step).ceil().clamp(-1e15, 1e15) as i64;
             return (first..first + 12)
                 .map(|index| index as f64 * step)
+                // A tick at the very end may be above it by rounding.
                 .filter(|tick| *tick <= self.high * (1.0 + 1e-9))
                 .collect();
         }

@@ -71,6 +71,7 @@ fn over_time(
             })
             .filter(|line| !line.points.is_empty())
             .collect();
+        // The first repetition comes last, so that it is drawn over the pale ones.
         drawn.reverse();
         lines.extend(drawn);
     }

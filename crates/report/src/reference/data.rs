@@ -76,7 +76,7 @@ pub fn note<'a>(
     ))
 }
 
-/// `a fifth`, `1/12`: the study stands for one of so many machines.
+/// `a fifth`, `1/12`: the study stands for one of this many machines.
 pub fn part_of(machines: u32) -> String {
     match machines {
         2 => "half".to_owned(),

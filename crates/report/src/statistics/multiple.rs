@@ -11,6 +11,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut highest = 0.0f64;
     for (rank, &index) in order.iter().enumerate() {
         let left = (p_values.len() - rank) as f64;
+        // Holm rejects step by step and stops at the first that stays: none may end up below one before it.
         highest = highest.max((left * p_values[index]).min(1.0));
         corrected[index] = highest;
     }

@@ -78,6 +78,7 @@ pub fn design_effect(repetitions: &[&Measured]) -> f64 {
         let mean = histogram.mean_us();
         let squares: f64 =
             histogram.values_ns().map(|(ns, times)| times as f64 * (ns as f64 / 1e3 - mean).powi(2)).sum();
+        // The variance of the mean of independent operations: theirs, divided once more by their number.
         let independent = squares / (count as f64).powi(2);
         if independent > 0.0 {
             worst = worst.max(error.value.powi(2) / independent);

@@ -44,6 +44,7 @@ impl Ratio {
         }
         let ratio = value.value / baseline.value;
         let interval = log_error(value, baseline).map(|error| {
+            // Symmetric on the logarithm's scale, so the interval of `baseline : value` is this one inverted.
             let half = error.half_width();
             Interval { low: ratio * (-half).exp(), high: ratio * half.exp() }
         });
@@ -55,6 +56,7 @@ impl Ratio {
     pub fn p_value(value: &Estimate, baseline: &Estimate) -> Option<f64> {
         let distance = (Ratio::of(value, baseline)?.value).ln().abs();
         let error = log_error(value, baseline)?;
+        // With an error of 0 the division below would be 0 / 0.
         if distance == 0.0 {
             return Some(1.0);
         }

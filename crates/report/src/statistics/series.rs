@@ -40,6 +40,7 @@ pub fn mean_error(samples: &[f64]) -> Option<SeriesError> {
     let mean = samples.iter().sum::<f64>() / n;
     let centred: Vec<f64> = samples.iter().map(|sample| sample - mean).collect();
     let variance = centred.iter().map(|x| x * x).sum::<f64>() / n;
+    // A constant series has no autocorrelation: it would be 0 / 0.
     if variance == 0.0 {
         return Some(SeriesError {
             mean,
@@ -48,12 +49,14 @@ pub fn mean_error(samples: &[f64]) -> Option<SeriesError> {
             error: StandardError { value: 0.0, degrees_of_freedom: n - 1.0 },
         });
     }
+    // Up to half the length: longer lags are averages of too few products to mean anything.
     let autocorrelation: Vec<f64> = (0..count / 2)
         .map(|lag| centred.iter().zip(&centred[lag..]).map(|(a, b)| a * b).sum::<f64>() / n / variance)
         .collect();
     // The correction depends on the time that it corrects: three rounds settle it.
     let mut time = integrated_time(&autocorrelation, 0.0);
     for _ in 0..3 {
+        // Capped so that the divisor `1 - time / n` below stays well above 0.
         time = integrated_time(&autocorrelation, time / n).min(n / 3.0);
     }
     let effective_samples = n / time;
@@ -71,6 +74,7 @@ fn integrated_time(autocorrelation: &[f64], raise: f64) -> f64 {
     let mut time = 0.0;
     let mut ceiling = f64::INFINITY;
     for (index, pair) in autocorrelation.chunks_exact(2).enumerate() {
+        // The lag of 0 is 1 by definition; only estimates are raised.
         let first = if index == 0 { 1.0 } else { pair[0] + raise };
         let sum = (first + pair[1] + raise).min(ceiling);
         if sum <= 0.0 {
@@ -79,5 +83,6 @@ fn integrated_time(autocorrelation: &[f64], raise: f64) -> f64 {
         ceiling = sum;
         time += 2.0 * sum;
     }
+    // The pairs hold ρ₀ = 1, so twice their sum is 1 more than `1 + 2 Σ ρₖ` over k from 1 on.
     (time - 1.0).max(1.0)
 }

@@ -1,4 +1,4 @@
-//! Where a series settles: how much of its begin still warms up.
+//! Where a series settles: how much of its beginning still warms up.
 
 use super::distributions::student_t_quantile;
 use super::series::{FEWEST_SAMPLES, SeriesError, mean_error};
@@ -54,11 +54,13 @@ pub fn settling(samples: &[f64]) -> Option<Settling> {
 /// How many samples to cut away, up to half of them, for the mean of the others to have the least error.
 fn least_error(samples: &[f64]) -> usize {
     let (mut best, mut cut) = (f64::INFINITY, 0);
+    // No further: the few samples that are then left may agree by chance.
     for first in 0..=samples.len() / 2 {
         let rest = &samples[first..];
         let count = rest.len() as f64;
         let mean = rest.iter().sum::<f64>() / count;
         let squares: f64 = rest.iter().map(|sample| (sample - mean).powi(2)).sum();
+        // The squared standard error, which is least at the same place.
         let error = squares / (count * count);
         if error < best {
             (best, cut) = (error, first);

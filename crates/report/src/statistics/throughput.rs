@@ -34,6 +34,7 @@ pub fn mean_latency_us(repetitions: &[&Measured]) -> Option<Estimate> {
     if count == 0 {
         return None;
     }
+    // Weighted by operations, the repetitions' means add up to the mean of all operations.
     let share = |one: &Measured| one.latency.histogram.count() as f64 / count as f64;
     let value = repetitions.iter().map(|one| share(one) * one.latency.histogram.mean_us()).sum();
     let means: Vec<f64> = repetitions
@@ -79,6 +80,7 @@ pub(crate) fn weighted(parts: &[(f64, Option<StandardError>)]) -> Option<Standar
     if parts.is_empty() {
         return None;
     }
+    // Satterthwaite's, as in `StandardError::larger`.
     let degrees_of_freedom = if spread > 0.0 { variance.powi(2) / spread } else { f64::INFINITY };
     Some(StandardError { value: variance.sqrt(), degrees_of_freedom })
 }

@@ -27,6 +27,7 @@ pub fn change(samples: &[f64]) -> Option<f64> {
     }
     // error² is variance / effective samples: times n it is the variance that one sample contributes.
     let slope_error = error.value * (n / spread).sqrt();
+    // A line takes one degree of freedom more than a mean.
     let degrees = (error.degrees_of_freedom - 1.0).max(1.0);
     let change = slope * n / mean;
     let is_certain = slope.abs() > student_t_quantile(0.5 + SIGNIFICANCE / 2.0, degrees) * slope_error;

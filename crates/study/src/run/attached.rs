@@ -268,6 +268,7 @@ impl Storages {
         for role in &mut self.roles {
             role.attached.detach()?;
         }
+        // Before the pool's server: requests to one that is gone end only by their timeout.
         self.servers.clear();
         self.pool.take().map_or(Ok(()), |pool| pool.server.stop())
     }

@@ -120,6 +120,7 @@ impl Bench {
         prepare(system, observer)?;
         self.measure_path(plan, observer)?;
         let modelled = plan.storage.is_modelled();
+        // Before the cell's clock starts: a data set serves many cells, and no single one pays for it.
         let source = if plan.begins_empty() {
             None
         } else if plan.storage.is_elsewhere() {
@@ -191,6 +192,7 @@ impl Bench {
     /// The path's own cost in modelled microseconds, where something is modelled.
     pub(super) fn floor_us(&self, plan: &CellPlan<'_>) -> Option<f64> {
         match self.floor {
+            // The path costs the same wall time at any scale, so the slower the motion, the less it weighs.
             Floor::WallUs(us) if plan.storage.is_modelled() => Some(us / plan.scale.time),
             _ => None,
         }
@@ -251,6 +253,7 @@ impl Bench {
         {
             warnings.push(why.clone());
         }
+        // Starting and filling caches are not measured and need not take modelled time.
         storages.set_pace(Pace::Immediate)?;
         let session = self.start(plan, system, &storages, folder, &mut warnings)?;
         warnings.extend(self.fill_caches(plan, &session, &storages, observer, stop)?);
@@ -285,6 +288,7 @@ impl Bench {
             }
             other => other?,
         };
+        // A process that died or a device that failed during the window voids its figures.
         session.servers().health()?;
         storages.health()?;
         warnings.extend(driven.raw_problem);
@@ -303,6 +307,7 @@ impl Bench {
             ));
         }
         let observed_settings = session.servers().applied_settings();
+        // Before the storages: a file system with open files cannot be unmounted.
         let finished = session.finish()?;
         let attachment = storages.name();
         let dirty_limits = storages.dirty_limits().to_vec();
@@ -369,6 +374,7 @@ impl Bench {
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<Option<String>, CellError> {
+        // Load and delete change the data set: doing them to fill caches would use up what is measured.
         if plan.study.run.cache == Cache::Warm && !plan.cell().visits_every_record() {
             // No more than there is to read: a budget that holds everything is full after once through it.
             let cached_bytes = plan.budget_bytes.min(plan.data_bytes_here);
@@ -376,7 +382,8 @@ impl Bench {
             let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
             let filled = drive::drive(&spec, session, &(), observer, stop, "filling caches", None)?;
-            // What the fill wrote was written faster than the device could: no storage shall begin with that debt.
+            // What the fill wrote was written faster than the device could: no storage may begin with
+            // that debt.
             session.settle(SETTLE_LIMIT, stop)?;
             if filled.measured.operations < operations {
                 return Ok(Some(format!(
@@ -393,6 +400,7 @@ impl Bench {
     /// The generator's own highest rate in modelled operations per second, measured once for a mix and threads.
     fn ceiling(&mut self, plan: &CellPlan<'_>) -> Result<f64, CellError> {
         let Requests { mix, distribution, threads, .. } = plan.requests()?;
+        // Storage and system are not part of it: the generator alone is measured, against nothing.
         let key = format!("{} {mix} {distribution} {threads}", plan.workload.name);
         if !self.ceilings.contains_key(&key) {
             let spec = drive::measuring_spec(plan)?;
@@ -423,6 +431,7 @@ pub(super) fn find_system(plan: &CellPlan<'_>) -> Result<&'static dyn System, Ce
 
 /// Gets what the system needs from outside this host, telling how far it is.
 pub(super) fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellError> {
+    // Progress is reported again and again; each step is shown once.
     let told = std::sync::Mutex::new(String::new());
     system.prepare(&|progress| {
         let mut told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

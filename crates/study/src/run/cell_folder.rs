@@ -11,6 +11,7 @@ pub(super) struct CellFolder(PathBuf);
 
 impl CellFolder {
     pub(super) fn make(path: &Path) -> Result<Self, CellError> {
+        // `make_new` refuses what an earlier cell may have left.
         let _ = underlay_files::remove_tree(path);
         Folder::make_new(path, Access::Private)?;
         Ok(CellFolder(path.to_path_buf()))

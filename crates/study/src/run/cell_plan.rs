@@ -21,7 +21,7 @@ pub(super) struct CellPlan<'a> {
     pub system: &'a SystemSpec,
     pub storage: &'a StorageSpec,
     pub workload: &'a WorkloadSpec,
-    /// A batch job in place of requests.
+    /// A batch job instead of requests.
     pub job: Option<&'a JobSpec>,
     pub scale: Scale,
     pub seed: u64,
@@ -77,7 +77,7 @@ impl<'a> CellPlan<'a> {
         self.system.roles.iter().filter_map(|(role, name)| Some((role.as_str(), found(name)?))).collect()
     }
 
-    /// Whether some readers shall find nothing, for want of an authorisation.
+    /// Whether some readers must find nothing, because they lack an authorisation.
     pub(super) fn hides_records(&self) -> bool {
         let visibility = self.workload.visibility.as_ref();
         visibility.is_some_and(|visibility| visibility.unauthorized_share > 0.0)
@@ -100,6 +100,7 @@ pub(super) fn settings(plan: &CellPlan<'_>) -> Settings {
         values,
         fields: plan.workload.fields,
         field_bytes: plan.workload.field_bytes,
+        // Answers take as many times longer as the motion is slower.
         timeout: CLIENT_TIMEOUT.mul_f64(plan.scale.time),
         slow_motion: plan.scale.time,
         visibility: plan.workload.visibility.clone(),

@@ -34,7 +34,7 @@ pub struct Evidence<'a> {
     /// The highest throughput that the generator can reach here, in modelled operations per second.
     pub ceiling_per_s: Option<f64>,
     pub open_loop: bool,
-    /// Some readers are to find nothing, for want of an authorisation.
+    /// Some readers must find nothing, because they lack an authorisation.
     pub hides_records: bool,
     pub time_scale: f64,
 }
@@ -230,6 +230,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
         && let Some(lateness_us) = measured.generator.lateness_p99_us
     {
         let p99_us = measured.latency.us.p99;
+        // `underlay ycsb` cautions by the same bounds.
         let passed = lateness_us <= (0.1 * p99_us).max(100.0);
         checks.push(Check {
             name: "schedule lateness".into(),

@@ -132,9 +132,11 @@ impl Datasets {
             }
         }
         let place = Place { paths, budget_bytes: plan.budget_bytes };
+        // No budget is enforced while loading: page cache makes it faster, and none of it is measured.
         let session = Session::start(system, vec![place], Enforcement::None, &settings)?;
         let spec = drive::loading_spec(plan)?;
         let outcome = drive::drive(&spec, &session, &(), observer, stop, "loading", None)?.measured;
+        // One missing record is too many: every cell on this data set would read around it.
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(
                 "{} of {} records could not be loaded: {}",
@@ -150,6 +152,7 @@ impl Datasets {
             )));
         }
         observer.live(&Live { phase: "compacting".into(), ..Live::default() });
+        // Otherwise each cell would begin with the compaction that loading left over.
         session.settle(SETTLE_LIMIT, stop)?;
         session.finish()?;
         Ok(())

@@ -50,7 +50,7 @@ impl RunDirectory {
         Self::lock(folder, cells)
     }
 
-    /// Opens a run that was begun before.
+    /// Opens an existing run.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let folder = open_run(path)?;
         let cells = folder.inner("cells").map_err(|error| cannot("open", &path.join("cells"), &error))?;
@@ -89,7 +89,7 @@ impl RunDirectory {
         read_head(&self.folder)
     }
 
-    /// What a run was begun with, whoever holds it.
+    /// What a run began with, whoever holds it.
     pub fn read(path: &Path) -> Result<Run, RunError> {
         read_head(&open_run(path)?)
     }
@@ -103,7 +103,7 @@ impl RunDirectory {
     /// A file that is no whole record is no finished cell either, and `damaged` is told of it.
     ///
     /// # Errors
-    /// When a record is there and can't be read, so that nobody knows what it holds; so it is with one of a later version.
+    /// When a record exists but can't be read, so that nobody knows what it holds, or is of a later version.
     pub fn is_finished(
         &self,
         planned: &PlannedCell,

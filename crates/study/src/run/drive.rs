@@ -49,6 +49,7 @@ fn workload(plan: &CellPlan<'_>) -> Result<Workload, CellError> {
     for (key, value) in &plan.workload.properties {
         set(key, value);
     }
+    // After the study's own properties: of several values the last one counts.
     set("recordcount", &plan.records_here.to_string());
     set("fieldcount", &plan.workload.fields.to_string());
     set("fieldlength", &plan.workload.field_bytes.to_string());
@@ -115,6 +116,7 @@ pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> 
         threads: requests.threads,
         share: None,
         rate_per_s: plan.cell().rate_per_s(),
+        // A warm-up is wall time, a profile modelled time.
         rate_profile: profile(plan.cell().rate_parts(), warmup.div_f64(plan.scale.time))
             .map_err(CellError::Failed)?,
         arrivals: plan.workload.arrivals,
@@ -172,6 +174,7 @@ pub(super) fn drive(
         // Operations of a cell that has no figures.
         let _ = std::fs::remove_file(file);
     }
+    // Before the outcome: what breaks while everything is being stopped is no finding.
     if stop.load(Ordering::Relaxed) {
         return Err(CellError::Interrupted);
     }

@@ -99,6 +99,7 @@ impl Schedule {
                 }
             }
         }
+        // One thread carries them out one after another, so the earliest must be first.
         events.sort_by_key(|event| event.at_wall);
         Ok(Schedule { served: Some(served), events })
     }
@@ -185,6 +186,7 @@ fn here(mut fault: Fault, of_cell: u64, data_scale: f64) -> Fault {
             let scaled = |bytes: u64| (bytes as f64 / data_scale) as u64;
             *extent = extent.map(|Extent { start_bytes, end_bytes }| {
                 let start_bytes = scaled(start_bytes);
+                // A small extent must not shrink to nothing.
                 Extent { start_bytes, end_bytes: scaled(end_bytes).max(start_bytes + 1) }
             });
         }

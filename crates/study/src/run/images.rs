@@ -22,6 +22,7 @@ pub(super) fn clone_image(from: &Path, to: &Path) -> io::Result<()> {
     while position < length {
         let start = match seek(&source, SeekFrom::Data(position)) {
             Ok(start) => start,
+            // No data from here on: the rest is a hole, which `ftruncate` has made.
             Err(Errno::NXIO) => break,
             Err(error) => return Err(error.into()),
         };
@@ -46,6 +47,7 @@ pub(super) fn clone_folder(from: &Path, to: &Path) -> io::Result<()> {
 fn copy_range(source: &File, target: &File, start: u64, end: u64) -> io::Result<()> {
     let (mut offset_in, mut offset_out) = (start, start);
     while offset_in < end {
+        // The kernel copies less than 2 GiB in one call.
         let length = usize::try_from(end - offset_in).unwrap_or(usize::MAX).min(1 << 30);
         let copied = copy_file_range(source, Some(&mut offset_in), target, Some(&mut offset_out), length)?;
         if copied == 0 {

@@ -1,5 +1,5 @@
-//! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell with a
-//! record of its own.
+//! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell
+//! with its own record.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -23,9 +23,9 @@ use super::{CellError, Live, Observer, check_stop, faults, storage};
 use crate::session::Session;
 use crate::spec::{Cache, JobSpec};
 
-/// What devices do is sampled so often, on this machine's clock; nobody knows how long a job will take.
+/// How often devices are sampled, on this machine's clock: nobody knows how long a job will take.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// A long job's samples are put together until no more than this many are left.
+/// A long job's samples are merged until at most this many are left.
 const SAMPLES_MAX: usize = 240;
 
 /// Takes a job's record as soon as the job is over.
@@ -79,7 +79,7 @@ impl Bench {
             }
         }
         let Started { session, storages, .. } = started;
-        // The figures are written down: what goes wrong from here on is told, and no finding.
+        // The figures are on record: what goes wrong from here on is reported, but is no finding.
         let cleared = session.finish().map(drop).map_err(CellError::from);
         if let Err(CellError::Failed(problem)) = cleared.and(storages.detach()) {
             observer.preparing(&format!("after the jobs of {}: {problem}", first.system.name));
@@ -223,7 +223,7 @@ fn in_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     let roles = plan.roles();
     for directory in &mut job.directories {
         let index = directory.directory as usize;
-        // What a role keeps on a storage of its own lies below none of the compared devices.
+        // What a role keeps on a separate storage is on none of the compared devices.
         directory.device = match roles.iter().find(|(role, _)| *role == directory.role) {
             Some((role, own)) => {
                 let device = storage::devices_of_directories(own).get(index).cloned().flatten();

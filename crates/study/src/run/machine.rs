@@ -12,6 +12,7 @@ pub fn describe() -> Machine {
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
         memory_bytes: value_of("/proc/meminfo", "MemTotal", ':')
             .and_then(|text| text.trim_end_matches("kB").trim().parse::<u64>().ok())
+            // The kernel writes kB and means KiB (proc(5)).
             .map_or(0, |kib| kib * 1024),
         cpu: value_of("/proc/cpuinfo", "model name", ':').unwrap_or_else(|| "unknown".into()),
         kernel: uname.release().to_string_lossy().into_owned(),
@@ -39,6 +40,7 @@ fn value_of(path: &str, key: &str, separator: char) -> Option<String> {
 
 fn virtualisation() -> Option<String> {
     let flags = value_of("/proc/cpuinfo", "flags", ':')?;
+    // Hypervisors set this flag for their guests, on x86.
     if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Running a study: cell by cell, each written down as it ends.
+//! Running a study: cell by cell, each recorded as it ends.
 
 mod attached;
 mod cell;

@@ -42,6 +42,7 @@ pub(super) fn copy_onto_paths(
             CellError::Failed(format!("copying the data set to {}: {error}", path.display()))
         })?;
     }
+    // Otherwise the cell would measure the copy being written out.
     rustix::fs::sync();
     Ok(())
 }

@@ -49,6 +49,7 @@ pub(super) fn search(
         });
     };
     let outcome = std::thread::scope(|scope| {
+        // Passes the user's stop on: the search shares its flag with every step's run.
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
                 if stop.load(Ordering::Relaxed) {

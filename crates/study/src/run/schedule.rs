@@ -56,6 +56,7 @@ pub fn start(
         plan: order,
         reference: study.reference.clone(),
     };
+    // Before the first cell: a run that is killed can then be resumed with the study it began with.
     directory.write_run(&run)?;
     run_what_is_left(study, &run, &directory, elsewhere, registry, observer, stop)
 }
@@ -68,6 +69,7 @@ pub fn resume(
 ) -> Result<RunOutcome, RunError> {
     let directory = RunDirectory::open(&options.directory)?;
     let mut run = directory.read_run()?;
+    // The run's own copies: the user's files may have changed since.
     let stored = |name: &str| run.media_files.get(name).cloned().ok_or_else(|| "not kept in run.json".into());
     let study = Study::parse_with_media("the study in run.json", &run.study_toml, run.short, &stored)
         .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
@@ -89,7 +91,7 @@ fn registry() -> Result<Registry, RunError> {
     Registry::open().map_err(|error| RunError::Failed(error.to_string()))
 }
 
-/// The text of the study that a run was begun with.
+/// The text of the study that a run began with.
 ///
 /// # Errors
 /// When there is no run in `directory`.
@@ -174,6 +176,7 @@ fn run_what_is_left(
         let mut searched = None;
         let status = match ended {
             Ok(()) => continue,
+            // Not recorded, so that a resumed run does this cell again.
             Err(CellError::Interrupted) => break,
             Err(CellError::Unavailable { missing, remedy }) => CellStatus::Unavailable { missing, remedy },
             // What breaks while the user stops everything is no finding about the system.
@@ -184,6 +187,7 @@ fn run_what_is_left(
                 CellStatus::Failed { reason }
             }
         };
+        // Jobs of the group that have a record keep it; the failure is that of the rest.
         let recorded = left_before - book.left;
         let kept = plans.iter().skip(recorded).try_for_each(|plan| {
             let mut record = bench.record(plan, status.clone(), book.begun.elapsed());
@@ -199,12 +203,13 @@ fn run_what_is_left(
         return Err(error);
     }
     outcome.left = left;
+    // The lock outlives the folder: another process must not take over while it is being removed.
     drop(work);
     directory.remove_lock();
     Ok(outcome)
 }
 
-/// Writes down each cell as it ends.
+/// Records each cell as it ends.
 struct CellRecorder<'a> {
     directory: &'a RunDirectory,
     observer: &'a dyn Observer,
@@ -213,7 +218,7 @@ struct CellRecorder<'a> {
     pace: Pace,
     /// When the cell that runs began.
     begun: Instant,
-    /// Why nothing more can be written down.
+    /// Why nothing more can be recorded.
     broken: Option<RunError>,
 }
 

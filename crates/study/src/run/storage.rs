@@ -91,7 +91,7 @@ pub fn stack(
     Some(StackSpec { volumes: volumes.into_iter().enumerate().map(over).collect(), dilation, seed })
 }
 
-/// A volume under the storage's layers, from the devices up. Each volume has a cache device of its own.
+/// A volume under the storage's layers, from the devices up. Each volume has its own cache device.
 fn with_layers(
     mut node: Node,
     layers: &Layers,
@@ -195,8 +195,8 @@ pub fn attach_paths(storage: &StorageSpec, registry: &Registry) -> Result<Attach
     RealPaths::new(paths.clone()).attach(&spec, registry)
 }
 
-/// What the record says of a storage under so many servers: of each its own devices, or those of the pool that they
-/// share; then those of the storages that roles of the system have, server by server.
+/// What the record says of a storage under `servers` servers: of each its own devices, or those of the pool
+/// that they share; then those of the storages that roles of the system have, server by server.
 pub fn describe(
     storage: &StorageSpec,
     roles: &[(&str, &StorageSpec)],

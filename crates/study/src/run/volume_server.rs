@@ -1,5 +1,5 @@
-//! The volume server of a cell: `underlay volume serve` as a process of its own, outside of the cell's memory budget,
-//! because it stands for another machine.
+//! The volume server of a cell: `underlay volume serve` as a separate process, outside of the cell's memory
+//! budget, because it stands for another machine.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ const HOST_SECRET: &str = "host.secret";
 const CONTROLLER_SECRET: &str = "controller.secret";
 /// Devices and volumes are whole multiples of this.
 const UNIT_BYTES: u64 = 1 << 20;
-/// Each volume is a subsystem of its own, with this one namespace.
+/// Each volume is a separate subsystem, with this one namespace.
 const NAMESPACE: u32 = 1;
 /// Opening a pool reads its map, and a steady flash is made so first.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -77,6 +77,7 @@ impl VolumeServer {
         }
         let file = folder.join("pool.toml");
         fs::write(&file, pool_file(plan, volume))?;
+        // This very program, also when its file has been replaced since it started.
         let mut command = Command::new("/proc/self/exe");
         // In a list of processes it is called what it is.
         std::os::unix::process::CommandExt::arg0(&mut command, "underlay");
@@ -328,6 +329,7 @@ fn cpu_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // What follows the program's name, which may hold anything but ends with the last parenthesis (proc(5)).
     let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
+    // Fields 14 and 15, utime and stime; the first here is field 3.
     let ticks: u64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     Duration::from_secs_f64(ticks as f64 / ticks_per_s as f64)
 }

@@ -107,6 +107,7 @@ impl<'a> Window<'a> {
     }
 
     fn sample(&self, time_scale: f64, ended: &AtomicBool) {
+        // The series counts modelled seconds; this thread sleeps on the wall clock.
         let interval = Duration::from_secs_f64(self.interval_s * time_scale).max(SAMPLE_INTERVAL_MIN);
         let mut next = None;
         while !ended.load(Ordering::Relaxed) {
@@ -122,6 +123,7 @@ impl<'a> Window<'a> {
             }
             let t_s = since.elapsed().as_secs_f64() / time_scale;
             let mut found = self.lock();
+            // The window may have ended while the system was asked.
             if found.since.is_some() {
                 found.series.push(SystemSample { t_s, figures });
             }
@@ -159,6 +161,7 @@ impl Hooks for Window<'_> {
 
     fn measuring_ended(&self) {
         self.note(|found| {
+            // The devices first, as at the beginning.
             found.since = None;
             (found.devices, found.network) = self.storages.end_measurement()?;
             found.layers = self.storages.layers()?;

@@ -35,6 +35,7 @@ impl Servers {
 
     /// A connection for a client thread, which has the same server for good.
     pub fn connect(&self, thread: u32) -> Result<Box<dyn Client>, SystemError> {
+        // In turn: the check of a study sees to it that threads divide evenly.
         self.each[thread as usize % self.each.len()].connect()
     }
 
@@ -49,6 +50,7 @@ impl Servers {
     }
 
     pub fn applied_settings(&self) -> BTreeMap<String, String> {
+        // All have the same settings, and `start` made sure that there is one.
         self.each[0].applied_settings()
     }
 

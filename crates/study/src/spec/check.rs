@@ -85,6 +85,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
 fn check_baseline(sites: &Sites, findings: &mut Diagnostics) {
     let names: Vec<&str> = sites.storage_names.iter().map(String::as_str).collect();
     match &sites.baseline {
+        // An empty span at the beginning: what is missing has no place to point at.
         None if names.len() > 1 => findings.push(
             Diagnostic::error(
                 0..0,

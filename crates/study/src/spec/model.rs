@@ -95,9 +95,9 @@ pub struct SystemSpec {
     pub fixed_memory_bytes: u64,
     /// Of each server, which are one system together.
     pub nodes: u32,
-    /// Servers that know nothing of each other, each with a storage of its own and its share of data and load.
+    /// Independent servers, each with its own storage and its share of data and load.
     pub servers: u32,
-    /// What it keeps on a storage of its own: a role of the system, and the name of one of [`Study::role_storages`].
+    /// What it keeps on a separate storage: its role, and the name of one of [`Study::role_storages`].
     pub roles: BTreeMap<String, String>,
     /// The system's own settings, accepted by its `check_settings`.
     pub settings: BTreeMap<String, String>,
@@ -108,7 +108,7 @@ pub struct SystemSpec {
 pub struct StorageSpec {
     pub name: String,
     pub source: StorageSource,
-    /// Settings of the system that hold on this storage, in place of the system's own.
+    /// Settings of the system on this storage, which replace the system's own.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -193,7 +193,7 @@ pub enum Layout {
     Jbod,
     /// One volume that every device holds all of.
     Mirror,
-    /// One volume, striped where there are several devices, shown as so many directories.
+    /// One volume, striped where there are several devices, shown as this many directories.
     Split { chunk_bytes: u64, directories: u32 },
 }
 
@@ -205,7 +205,7 @@ pub struct Layers {
     pub link: Option<LinkSpec>,
 }
 
-/// A cache on a faster device of its own.
+/// A cache on a separate, faster device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheSpec {
     pub medium: Medium,
@@ -243,17 +243,17 @@ impl Filesystem {
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadSpec {
     pub name: String,
-    /// Batch jobs in place of requests: everything below is empty, then. Empty where it is requests.
+    /// Batch jobs instead of requests: everything below is then empty. Empty where it is requests.
     pub jobs: Vec<JobSpec>,
     /// `load`, `a` to `f`, `delete`; never empty.
     pub mixes: Vec<String>,
-    /// Request distributions; empty when each mix shall have the one that YCSB gives it.
+    /// Request distributions; empty when each mix uses the one that YCSB gives it.
     pub distributions: Vec<String>,
     pub threads: Vec<u32>,
     pub rates: Vec<Rate>,
     /// How the operations of a rate follow one another.
     pub arrivals: Arrivals,
-    /// The rate is to be found in place of [`Rate::Max`], which `rates` is then.
+    /// The rate is to be found; `rates` is [`Rate::Max`] then.
     pub find_rate: Option<FindRate>,
     pub sizes: Vec<DataSize>,
     /// Fields of a record, and bytes of one field.
@@ -269,7 +269,7 @@ pub struct WorkloadSpec {
     pub compact_at: Option<f64>,
 }
 
-/// A batch job, which is a cell of its own.
+/// A batch job, which is a separate cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSpec {
     /// One of the system's jobs.

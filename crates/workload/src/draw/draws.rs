@@ -170,7 +170,8 @@ impl Draws {
         }
     }
 
-    /// Draws `count` operations in place of those before, on records up to `last_acknowledged`, or on the record `visited`.
+    /// Draws `count` new operations instead of those before, on records up to `last_acknowledged`, or on the
+    /// record `visited`.
     pub(crate) fn refill(&mut self, count: usize, visited: Option<u64>, last_acknowledged: u64) {
         lanes::widest(
             #[inline(always)]

@@ -36,6 +36,7 @@ impl InsertSequence {
         let pending = &self.pending[thread as usize].0;
         // A lower bound goes up before the number is taken: whoever sees the number taken sees the bound.
         pending.store(self.next.load(Ordering::SeqCst), Ordering::SeqCst);
+        // SeqCst throughout: threads that look at several of these counters must see one order of events.
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         pending.store(number, Ordering::SeqCst);
         number
@@ -44,6 +45,7 @@ impl InsertSequence {
     /// `thread`'s insert was answered.
     pub(crate) fn acknowledge(&self, thread: u32) {
         self.pending[thread as usize].0.store(IDLE, Ordering::SeqCst);
+        // Before the scan: an insert that begins after this has this number or a higher one.
         let taken = self.next.load(Ordering::SeqCst);
         let first_open = self
             .pending
@@ -52,6 +54,7 @@ impl InsertSequence {
             .min()
             .unwrap_or(IDLE)
             .min(taken);
+        // Another thread may have found a higher bound meanwhile.
         self.last_acknowledged.fetch_max(first_open.saturating_sub(1), Ordering::SeqCst);
     }
 

@@ -49,7 +49,7 @@ fn fill_version(
     values::fill(body, &mut WordStream::new(seed), compressibility);
 }
 
-/// The value that YCSB writes, in place of what `value` holds: the record's name, the field's, and over and over the hash
+/// Replaces `value` by what YCSB writes: the record's name, the field's, and over and over the hash
 /// of all that stands there already, cut to the length.
 fn fill_as_ycsb(value: &mut Vec<u8>, key: &[u8], field_name: &str, field: u32, length: usize) {
     value.clear();

@@ -20,6 +20,7 @@ fn fnv1a_of_bytes(number: u64, bytes: u32, power: u64) -> u64 {
         hash = (hash ^ (rest & 0xff)).wrapping_mul(FNV_PRIME);
         rest >>= 8;
     }
+    // Math.abs in YCSB, which leaves Long.MIN_VALUE as it is.
     (hash.wrapping_mul(power) as i64).wrapping_abs() as u64
 }
 
@@ -125,7 +126,7 @@ impl KeyNaming {
     }
 }
 
-/// The names of some records, each in a place of its own, where they are made over and over without moving a byte.
+/// The names of some records, each in its own place, where they are made over and over without moving a byte.
 #[derive(Clone, Debug)]
 pub struct Names {
     naming: KeyNaming,
@@ -143,7 +144,7 @@ pub struct Names {
 type Place = usize;
 
 impl Names {
-    /// Room for so many names. They are made fast for records up to the number `most`, and right for all.
+    /// Room for `places` names. Record numbers up to `most` are fast; any number is right.
     pub fn new(naming: KeyNaming, most: u64, places: usize) -> Self {
         let digits = decimal::WIDTH.max(naming.zero_padding as usize);
         let place_bytes = (KeyNaming::PREFIX.len() + digits).next_multiple_of(8);

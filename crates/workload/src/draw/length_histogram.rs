@@ -62,6 +62,7 @@ impl LengthHistogram {
                 counts.len()
             ));
         }
+        // Every number beyond the other buckets' ends is of the last one, so its count is not needed.
         counts.pop();
         let mut end = 0;
         let ends = counts.into_iter().map(|count| {
@@ -74,6 +75,7 @@ impl LengthHistogram {
     fn length(&self, number: u64) -> u32 {
         let bucket = self.ends.partition_point(|&end| end < number);
         let blocks = if bucket < self.ends.len() { bucket + 1 } else { bucket };
+        // Cannot overflow: `parse` refuses more blocks than fit 32 bits of bytes.
         blocks as u32 * self.block_bytes
     }
 
@@ -106,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// Bucket by bucket, as it is told.
+    /// Bucket by bucket, as YCSB does it.
     fn dealt(counts: &[i64], number: i64) -> u32 {
         let mut left = number;
         for (bucket, count) in counts[..counts.len() - 1].iter().enumerate() {

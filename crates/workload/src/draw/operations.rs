@@ -351,6 +351,7 @@ impl<'a> OperationSource<'a> {
     /// Whether the insert that was answered so is to be sent again.
     #[inline]
     pub(crate) fn may_try_again(&self, answer: &Result<Outcome, ClientError>) -> bool {
+        // Not after a lost connection: the worker makes a new one, and the insert counts as failed.
         let failed =
             matches!(answer, Err(ClientError::System(_) | ClientError::Timeout(_)) | Ok(Outcome::Throttled));
         failed && self.retries > 0 && self.current.kind == OperationKind::Insert
@@ -361,6 +362,7 @@ impl<'a> OperationSource<'a> {
     pub(crate) fn next_pause_ns(&mut self) -> u64 {
         self.retries = self.retries.saturating_sub(1);
         let interval_ns = self.shared.workload.insert_retry_interval.as_nanos() as f64;
+        // YCSB's range.
         (interval_ns * self.rng.random_range(0.8..1.2)) as u64
     }
 

@@ -30,6 +30,7 @@ pub fn null_ceiling(spec: &RunSpec) -> Result<f64, RunError> {
     workload.data_integrity = false;
     let spec = RunSpec {
         workload: Arc::new(workload),
+        // As fast as it goes, on the same time scale: the ceiling is compared with modelled throughput.
         rate_per_s: None,
         rate_profile: None,
         warmup: CEILING_WARMUP,

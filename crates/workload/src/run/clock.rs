@@ -202,6 +202,7 @@ fn paired_reading() -> Option<(u64, u64)> {
     for _ in 0..16 {
         let before = ticks();
         let kernel_ns = kernel_ns()?;
+        // A try that was interrupted has its readings far apart.
         let apart = ticks().saturating_sub(before);
         if closest.is_none_or(|(least, _, _)| apart < least) {
             closest = Some((apart, kernel_ns, before.wrapping_add(apart / 2)));
@@ -231,6 +232,7 @@ fn scale_of(readings: &[(u64, u64); 3]) -> Option<u64> {
     if difference.is_nan() || difference > TOLERATED_DIFFERENCE {
         return None;
     }
+    // Over both spans together, the error of a reading weighs half as much.
     let scale = rate(first, third)? * 4_294_967_296.0;
     // From 10 GHz down to 10 MHz: anything else is no counter of this kind.
     (4.2e8..4.3e11).contains(&scale).then_some(scale as u64)

@@ -11,7 +11,7 @@ const MAX_NS: u64 = 3_600_000_000_000;
 /// own.
 const BLOCK: usize = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 10;
-/// The highest value lies in the last block.
+/// An hour is below 2^42 ns: 42 - 10 blocks of one power of two each, and the first block.
 const BLOCKS: usize = 33;
 
 /// What counts: 64 bits, or 32 where a table is emptied before they overflow.
@@ -64,6 +64,7 @@ pub(crate) fn bucket_of(ns: u64) -> usize {
 
 /// The lowest value of a bucket.
 fn lowest_of(bucket: usize) -> u64 {
+    // Blocks 0 and 1 both have a bucket for every value, hence no shift.
     let shift = (bucket >> BLOCK_BITS).saturating_sub(1);
     ((bucket - (shift << BLOCK_BITS)) as u64) << shift
 }

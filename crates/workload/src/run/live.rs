@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const STEPS_PER_OCTAVE: usize = 8;
 const BUCKETS: usize = 62 * STEPS_PER_OCTAVE;
 
-/// One thread's counters. Only that thread writes: its increments are plain loads and stores.
+/// One thread's counters, in its own cache lines. Only that thread writes, so increments are plain loads and
+/// stores.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct LiveCounters {
@@ -125,6 +126,7 @@ impl LiveMeter {
 }
 
 fn p99_us(before: &[u64], after: &[u64]) -> f64 {
+    // Counters only grow, so no difference is negative.
     let counts = || after.iter().zip(before).map(|(after, before)| after - before);
     let total: u64 = counts().sum();
     let wanted = total - total / 100;

@@ -44,8 +44,8 @@ pub(crate) struct Schedule {
 enum Order {
     /// Operation `number` of all threads is next: threads take turns.
     Turns { number: u64, threads: u64 },
-    /// Each thread has a Poisson process of its own, of rate 1 in units of operations; a thread has one in `threads` of
-    /// those that the profile offers.
+    /// Each thread has its own Poisson process, of rate 1 in units of operations: independent ones add up to
+    /// a Poisson process again. A thread has one in `threads` of those that the profile offers.
     Independent { number: f64, threads: f64, rng: Box<Pcg64Mcg> },
 }
 
@@ -64,11 +64,13 @@ impl Schedule {
             Arrivals::Poisson => Order::Independent {
                 number: 0.0,
                 threads: f64::from(threads),
+                // A separate stream: arrival times must not depend on which operations are drawn.
                 rng: Box::new(Pcg64Mcg::seed_from_u64(seed ^ 0xa881_7a15)),
             },
         };
         let mut schedule = Schedule { start_ns, next_ns: 0, profile, order };
         match schedule.order {
+            // Thread 0's first operation is due at the start; a Poisson process begins with a distance.
             Order::Turns { .. } => schedule.set_next(),
             Order::Independent { .. } => schedule.advance(),
         }
@@ -83,6 +85,7 @@ impl Schedule {
     pub(crate) fn advance(&mut self) {
         match &mut self.order {
             Order::Turns { number, threads } => *number += *threads,
+            // -ln(1 - u) is exponential, and u < 1 keeps the logarithm finite.
             Order::Independent { number, rng, .. } => *number += -(-rng.random::<f64>()).ln_1p(),
         }
         self.set_next();

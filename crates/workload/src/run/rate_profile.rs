@@ -40,7 +40,7 @@ pub enum RatePart {
 }
 
 impl RateProfile {
-    /// One rate for ever, above 0.
+    /// One rate forever, above 0.
     pub fn constant(rate_per_s: f64) -> Self {
         let piece = Piece {
             begin_s: 0.0,
@@ -88,6 +88,7 @@ impl RateProfile {
         if last <= 0.0 {
             return Err("a rate that ends at 0: expected its last part to end above 0".to_owned());
         }
+        // Every piece search ends here at the latest, however long the run lasts.
         pieces.push(Piece { begin_s, length_s: f64::INFINITY, from_per_s: last, to_per_s: last, before });
         Ok(RateProfile { pieces })
     }
@@ -126,6 +127,7 @@ impl RateProfile {
     pub fn due_s(&self, number: f64) -> f64 {
         let piece = self.piece(|piece| piece.before < number);
         let rest = (number - piece.before).max(0.0);
+        // For a ramp from 0 the quotient below would be 0 / 0.
         if rest == 0.0 {
             return piece.begin_s;
         }
@@ -168,7 +170,7 @@ mod tests {
         let profile = RateProfile::of(&[steady(10.0, 2.0), steady(100.0, 1.0)]).unwrap();
         assert_eq!([0.0, 1.999, 2.0, 50.0].map(|t_s| profile.rate_at(t_s)), [10.0, 10.0, 100.0, 100.0]);
         assert_eq!([1.0, 2.0, 3.0, 4.0].map(|t_s| profile.due_before(t_s)), [10.0, 20.0, 120.0, 220.0]);
-        // The first of a step is due as it begins, and not one of its own distances later.
+        // The first of a step is due as it begins, and not one distance later.
         assert_eq!([19.0, 20.0, 21.0, 120.0, 121.0].map(|n| profile.due_s(n)), [1.9, 2.0, 2.01, 3.0, 3.01]);
         assert_eq!(profile.length_s(), 3.0);
     }

@@ -1,4 +1,4 @@
-//! Every operation of a run, one by one, for whoever wants to work out its figures anew.
+//! Every operation of a run, one by one, for computing its figures anew.
 //!
 //! Threads fill buffers of their own and pass them on when they are full. A reader that falls behind holds the threads up,
 //! which shows in their lateness: nothing is left out, and memory does not grow.
@@ -63,7 +63,7 @@ impl RawAnswer {
     }
 }
 
-/// One operation. Times are modelled nanoseconds from the begin of the measured time, and below zero before it.
+/// One operation. Times are modelled nanoseconds from the start of the measured time, below zero before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawOperation {
     pub kind: OperationKind,
@@ -145,7 +145,7 @@ impl RawThread {
         is_full
     }
 
-    /// Passes on what there is. A reader that is gone wants no more.
+    /// Passes on what there is; without a reader it is dropped.
     pub(crate) fn flush(&mut self) {
         if !self.operations.is_empty() {
             let full = std::mem::replace(&mut self.operations, Vec::with_capacity(self.most));

@@ -96,14 +96,14 @@ impl Default for Burst {
 }
 
 impl Burst {
-    /// So many at most.
+    /// The most operations in a burst.
     pub(crate) const MAX: usize = 64;
 
     pub(crate) fn is_full(&self) -> bool {
         self.count == Burst::MAX
     }
 
-    /// One more, as long as it [`Self::is_full`] not.
+    /// Adds one; the burst must not be full ([`Self::is_full`]).
     #[inline]
     pub(crate) fn add(&mut self, kind: OperationKind, end_ns: u64) {
         self.kinds[self.count] = kind;
@@ -193,6 +193,7 @@ impl<'a> Recorder<'a> {
         let intended_ns = self.modelled_at(times.intended_ns);
         let end_ns = intended_ns.saturating_add_unsigned(self.span_ns(times.intended_ns, times.end_ns));
         let start_ns = match answer {
+            // It never started: the window's end, where its wait is cut off, stands for its start.
             RawAnswer::Unstarted => end_ns,
             _ => end_ns.saturating_sub_unsigned(self.span_ns(times.start_ns, times.end_ns)),
         };
@@ -203,7 +204,7 @@ impl<'a> Recorder<'a> {
         self.raw.as_mut().is_some_and(|raw| raw.push(kind, times, read_end_ns, answer))
     }
 
-    /// An instant in modelled time from the window's begin on, and below zero before it.
+    /// An instant in modelled time from the window's start, below zero before it.
     fn modelled_at(&self, instant_ns: u64) -> i64 {
         let wall_ns = instant_ns.wrapping_sub(self.window.begin_ns) as i64;
         if self.is_undilated { wall_ns } else { (wall_ns as f64 * self.modelled_per_wall).floor() as i64 }
@@ -228,7 +229,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// An operation was answered, or failed. True when writing that down took time, so that the end of the operation is
-    /// no good reading of the present time any more.
+    /// no longer a good reading of the present time.
     #[inline]
     pub(crate) fn record(
         &mut self,
@@ -236,6 +237,7 @@ impl<'a> Recorder<'a> {
         times: Times,
         answer: &Result<Outcome, ClientError>,
     ) -> bool {
+        // Due no later than sent, sent no later than answered: if both ends are inside, so is the start.
         let is_inside = times.intended_ns >= self.window.begin_ns && times.end_ns < self.window.end_ns;
         match answer {
             Ok(outcome @ (Outcome::Found | Outcome::Missing)) if is_inside => {
@@ -267,8 +269,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Until when operations that begin at `begin_ns`, one after the other, may be written down together; zero where each is
-    /// to be written down by itself.
+    /// Until when operations that begin at `begin_ns`, one after the other, may be recorded together; zero
+    /// where each is to be recorded by itself.
     pub(crate) fn burst_end_ns(&self, begin_ns: u64) -> u64 {
         if self.open_loop || self.raw.is_some() || begin_ns < self.window.begin_ns {
             return 0;
@@ -340,6 +342,7 @@ impl<'a> Recorder<'a> {
         answers.is_there = true;
         let outcome = match answer {
             Ok(Outcome::Throttled) => {
+                // A refusal is fast: as a throughput or a latency it would flatter the system.
                 answers.throttled += 1;
                 return;
             }
@@ -347,6 +350,7 @@ impl<'a> Recorder<'a> {
             Err(error) => {
                 answers.errors += 1;
                 self.samples.add_error(format!("{kind}: {error}"));
+                // An error says nothing of how long an answer takes. A timeout does: at least that long.
                 if !matches!(error, ClientError::Timeout(_)) {
                     return;
                 }
@@ -447,8 +451,8 @@ impl<'a> Recorder<'a> {
         counts.add_part(OperationKind::Read, read_answer, timed(intended_ns, start_ns, read_end_ns));
     }
 
-    /// The records that an answer gave were checked, which took so long. Wrong values are counted apart from errors, and
-    /// whenever they come: the answer stays counted.
+    /// The records of an answer were checked, which took `took_ns`. Wrong values are counted apart from
+    /// errors, and whenever they come: the answer stays counted.
     pub(crate) fn record_check(&mut self, kind: OperationKind, checked: &Checked, took_ns: u64) {
         self.checked += u64::from(checked.records);
         if let Some(place) = self.particulars {

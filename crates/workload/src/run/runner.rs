@@ -30,6 +30,7 @@ pub const MAX_THREADS: u32 = 4096;
 /// Between all threads being connected and the first operation: time for them to wake up.
 const START_DELAY_NS: u64 = 2_000_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+// Far enough below `u64::MAX` that a start and a warm-up can be added.
 const MAX_WINDOW_NS: u64 = 1 << 62;
 /// What to run, and how it is measured.
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ pub struct RunSpec {
     pub share: Option<Share>,
     /// Operations per modelled second over all threads (open loop), or `None` for as many as the system answers.
     pub rate_per_s: Option<f64>,
-    /// A rate that changes over modelled time, in place of the one above; it counts from the begin of the warm-up.
+    /// A rate that changes over modelled time, instead of the one above; its time starts with the warm-up.
     pub rate_profile: Option<RateProfile>,
     pub arrivals: Arrivals,
     /// Wall time before the measured window.
@@ -294,6 +295,7 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
                 }
             }
         }
+        // The loop below ends with the last sender: threads have their own, this one would keep it waiting.
         drop(connected);
         let mut failure = None;
         for (thread, result) in &connections {
@@ -353,6 +355,7 @@ impl Stage<'_> {
         connected: Sender<(u32, Result<(), ClientError>)>,
         coordinator: Thread,
     ) -> Option<WorkerReport> {
+        // Dropped last, so the coordinator hears of every end, by return or by panic.
         let _end = EndSignal { active: &self.active, coordinator };
         make_sleeps_punctual();
         let connection = (self.connect)(thread);
@@ -374,6 +377,7 @@ impl Stage<'_> {
             let seed = values::mix(seed ^ u64::from(thread));
             let profile = profile.dilated(spec.dilation);
             let (number, all) = spec
+                // Every host takes its turns in one schedule over the threads of all hosts.
                 .share
                 .map_or((thread, spec.threads), |share| (share.first_thread + thread, share.all_threads));
             Schedule::new(spec.arrivals, profile, number, all, start_ns, seed)
@@ -421,6 +425,7 @@ impl Stage<'_> {
         let start_ns = self.clock.now_ns().saturating_add(delay_ns);
         let window = self.window(start_ns);
         let intervals = self.spec.series_intervals.max(1);
+        // Cannot underflow: the window's end is its begin plus a duration.
         let length_ns = window.end_ns - window.begin_ns;
         let cut = if self.spec.is_limited() {
             // Short enough for a run of a moment, and doubled for a longer one.
@@ -450,6 +455,7 @@ impl Stage<'_> {
         let before = MachineSnapshot::take();
         control.set_phase(Phase::Measuring);
         self.follow(Phase::Measuring, self.spec.duration, window.end_ns, &mut meter, control);
+        // Before the callback: what it does is not the generator's use of the machine in the window.
         let machine_use = before.until(&MachineSnapshot::take());
         announce(&control.on_measurement_ended);
         control.set_phase(Phase::Finishing);
@@ -472,6 +478,7 @@ impl Stage<'_> {
                 phase,
                 operations: reading.operations,
                 errors: reading.errors,
+                // A modelled second lasts `dilation` wall seconds.
                 throughput_per_s: reading.throughput_per_wall_s * self.spec.dilation,
                 p99_us: reading.p99_us,
                 phase_elapsed: Duration::from_nanos(now_ns - begin_ns),
@@ -519,6 +526,7 @@ impl Stage<'_> {
         }
         // A run whose operations ran out ends with its last answer.
         let last_end_ns = records.iter().map(|record| record.last_end_ns).max().unwrap_or(0);
+        // The minimum because the last answer may come after the window's end.
         let end_ns = if exhausted { last_end_ns.min(planned.end_ns) } else { planned.end_ns };
         let (Some(machine_use), Some(series)) = (machine_use, self.series.get()) else {
             return Err(RunError::NothingMeasured);

@@ -93,7 +93,7 @@ pub(crate) struct KindLatencies {
 /// One interval as it is handed out: operations answered in it.
 #[derive(Clone, Debug)]
 pub struct IntervalLatencies {
-    /// Wall time from the window's begin.
+    /// Wall time from the window's start.
     pub begin_ns: u64,
     pub length_ns: u64,
     pub kind: OperationKind,
@@ -237,7 +237,7 @@ impl Series {
     }
 }
 
-/// One interval of the series, with what falls into it. Times are from the window's begin.
+/// One interval of the series, with what falls into it. Times count from the window's start.
 struct Span<'a> {
     begin_ns: u64,
     end_ns: u64,
@@ -249,6 +249,7 @@ fn point(latencies: &Histogram, begin_ns: u64, end_ns: u64, dilation: f64) -> Se
     SeriesPoint {
         t_s: end_ns as f64 / 1e9 / dilation,
         operations: us.count,
+        // A modelled second lasts `dilation` wall seconds.
         throughput_per_s: us.count as f64 / ((end_ns - begin_ns) as f64 / 1e9) * dilation,
         mean_us: us.mean,
         p50_us: us.p50,
@@ -296,6 +297,7 @@ impl ThreadSeries<'_> {
             return false;
         }
         self.flush();
+        // Cannot underflow: only operations that were answered within the window come here.
         let offset_ns = end_ns - self.series.begin_ns;
         self.interval = offset_ns / self.width_ns;
         let interval_end_ns =

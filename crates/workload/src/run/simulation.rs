@@ -84,14 +84,14 @@ pub(crate) struct Simulation {
     pub operation_limit: Option<u64>,
     pub threads: u32,
     pub rate_per_wall_s: Option<f64>,
-    /// In place of a rate that stays.
+    /// Instead of a constant rate.
     pub profile: Option<RateProfile>,
     pub arrivals: Arrivals,
     pub warmup_ns: u64,
     pub duration_ns: u64,
     pub dilation: f64,
     pub wakes_late_ns: u64,
-    /// Every operation is logged, and so written down by itself.
+    /// Every operation is logged, and so recorded one by one.
     pub keeps_raw: bool,
     /// How many connections can be made after the first.
     pub reconnections: u64,

@@ -14,8 +14,8 @@ use crate::run::recorder::{Burst, Recorder, ThreadRecord, Times, Window};
 const RECONNECT_ATTEMPTS: u32 = 5;
 const FIRST_RECONNECT_PAUSE_NS: u64 = 100_000_000;
 
-/// Operations of a closed loop that follow one another within this time are written down together. Whoever watches sees them so
-/// much later.
+/// Operations of a closed loop that follow one another within this time are recorded together. Live progress
+/// lags by as much.
 const MAX_BURST_NS: u64 = 20_000;
 
 /// Why a thread ended.
@@ -45,7 +45,7 @@ pub(crate) struct Worker<'a, C: Clock> {
     pub stop: &'a AtomicBool,
     /// Slow motion stretches the pauses too.
     pub dilation: f64,
-    /// Room for what is written down together.
+    /// Room for what is recorded together.
     pub burst: Burst,
 }
 
@@ -71,6 +71,7 @@ impl<C: Clock> Worker<'_, C> {
     pub(crate) fn run(mut self) -> WorkerReport {
         let mut reconnections = 0;
         let mut ending = self.send_operations(&mut reconnections);
+        // What was due counts as never sent only if the run went on to the window's end.
         let leaves_arrivals = match ending {
             Ending::WindowClosed => true,
             // Where operations are numbered, other threads send those that this one does not get to.
@@ -98,7 +99,7 @@ impl<C: Clock> Worker<'_, C> {
             }
             let due_ns = self.schedule.as_ref().map(Schedule::peek_ns);
             if free_ns.max(due_ns.unwrap_or(0)) >= self.window.end_ns {
-                // Nothing more is due, but the window is not over: whoever watches must not see the thread end early.
+                // Nothing more is due, but the window is not over: the thread must not seem to end early.
                 let now_ns = self.clock.wait_until_ns(self.window.end_ns, self.stop);
                 return if now_ns < self.window.end_ns { Ending::Stopped } else { Ending::WindowClosed };
             }
@@ -162,6 +163,8 @@ impl<C: Clock> Worker<'_, C> {
                     return Err(Ending::Stopped);
                 }
                 self.source.launch();
+                // From when the thread was free: waiting for the answer before is the system's doing, and
+                // part of the latency; lateness is what the generator itself adds.
                 self.recorder.record_lateness(due_ns, start_ns.saturating_sub(due_ns.max(free_ns)));
                 start_ns
             }
@@ -173,12 +176,14 @@ impl<C: Clock> Worker<'_, C> {
             let times =
                 Times { intended_ns: due_ns.unwrap_or(start_ns), start_ns, end_ns, read_end_ns: None };
             self.recorder.record_repeated(preparation.kind, times, &answer);
+            // A pause is modelled time, the clock is wall time.
             let until_ns = end_ns.saturating_add((self.source.next_pause_ns() as f64 * self.dilation) as u64);
             if self.clock.wait_until_ns(until_ns, self.stop) < until_ns {
                 return Err(Ending::Stopped);
             }
             start_ns = self.clock.now_ns();
             let clock = &self.clock;
+            // `due_ns` stays: in an open loop the latency covers failed attempts and the pauses between them.
             answer = self.source.execute(self.client.as_mut(), || clock.now_ns());
             end_ns = self.clock.now_ns();
         }
@@ -192,7 +197,7 @@ impl<C: Clock> Worker<'_, C> {
 
     /// In a closed loop, sends what is at hand back to back and writes it down together: that takes less time than one by
     /// one, and operations of a system in memory take little more. Says when the last of them ended. One that ended otherwise, or
-    /// too late to be written down with the others, is left to whoever asked.
+    /// too late to be recorded with the others, is left to the caller.
     #[inline]
     fn send_burst(&mut self) -> (u64, Option<Answered>) {
         let begin_ns = self.clock.now_ns();
@@ -204,6 +209,7 @@ impl<C: Clock> Worker<'_, C> {
             let clock = &self.clock;
             let answer = self.source.execute(self.client.as_mut(), || clock.now_ns());
             let now_ns = self.clock.now_ns();
+            // `record_burst` takes only operations that found their records before this time.
             if now_ns >= end_ns || answer != Ok(Outcome::Found) {
                 odd = Some(Answered { kind, due_ns: None, start_ns, end_ns: now_ns, answer });
                 break;

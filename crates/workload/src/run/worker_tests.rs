@@ -79,7 +79,7 @@ fn the_warm_up_is_not_measured() {
     }
     .run();
     let read = &simulated.merged.by_operation["read"];
-    // The operation that ends just at the window's end is outside, and the one that ends just at its begin inside.
+    // An operation that ends just at the window's end is outside, one that ends just at its start inside.
     assert_eq!((read.count, read.latency.us.count), (100, 100));
     assert_near(read.latency.us.max, 100_000.0);
 }
@@ -200,7 +200,7 @@ fn schedule(
     Schedule::new(arrivals, RateProfile::constant(rate_per_s), thread, threads, start_ns, seed)
 }
 
-/// A second at 100, two rising to 500, and 500 for ever: 100, 600, then 500 a second.
+/// A second at 100, two rising to 500, and then 500 forever: 100, 600, then 500 a second.
 fn stepped(arrivals: Arrivals, threads: u32) -> Vec<u64> {
     let parts = [
         RatePart::Steady { rate_per_s: 100.0, length: Duration::from_secs(1) },

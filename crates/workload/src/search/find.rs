@@ -9,7 +9,7 @@ const GROWTH: f64 = 2.0;
 const BRACKET_PART: f64 = 0.5;
 /// A system that fails at this part of the first rate holds nothing worth looking for, unless the specification says otherwise.
 const MIN_PART: f64 = 1.0 / 4096.0;
-/// So many times the operations that would do are to be due at the lowest rate that is tried: their number scatters.
+/// At the lowest rate tried, this many times the operations needed must be due: their number scatters.
 const SPARE: f64 = 1.25;
 
 /// What is looked for, and how thoroughly.
@@ -28,7 +28,7 @@ pub struct SearchSpec {
     pub extensions: u32,
     /// How often the rate that was found is tried again, on fresh steps of which most have to hold.
     pub confirmations: u32,
-    /// The search ends after so many steps, with what it has.
+    /// The search ends after this many steps, with what it has.
     pub most_steps: u32,
 }
 
@@ -47,7 +47,7 @@ impl SearchSpec {
         }
     }
 
-    /// Leaves out rates of which steps of `step_s` modelled seconds show nothing, however often they are lengthened.
+    /// Leaves out rates too low to judge by steps of `step_s` modelled seconds, however often lengthened.
     pub fn with_steps_of(self, step_s: f64) -> Self {
         let lowest_per_s = SPARE * self.lowest_per_s(step_s);
         SearchSpec { least_per_s: self.least_per_s.max(lowest_per_s).min(self.from_per_s), ..self }
@@ -64,8 +64,8 @@ impl SearchSpec {
         fewest as f64 / (step_s * f64::from(self.extensions + 1))
     }
 
-    /// So many steps it takes at least: two to have the rate between them or one for each doubling up to the highest, those
-    /// that halve what lies between, and those that try again.
+    /// The fewest steps a search takes: two to bracket the rate or one for each doubling up to the highest,
+    /// those that halve what lies between, and those that try again.
     pub fn fewest_steps(&self) -> u32 {
         let whole = |steps: f64| steps.max(0.0).ceil() as u32;
         let up_to_most = 1 + whole((self.most_per_s / self.from_per_s).log2());
@@ -158,7 +158,7 @@ enum Purpose {
     Confirming,
 }
 
-/// The search itself. It measures nothing and knows no clock: it says what to measure, and is told what came of it.
+/// The search itself. It measures nothing and knows no clock: it says what to measure, and takes the results.
 #[derive(Clone, Debug)]
 pub struct RateSearch {
     spec: SearchSpec,
@@ -285,6 +285,7 @@ impl RateSearch {
         if self.failed.as_ref().is_none_or(|(lowest, _)| rate < *lowest) {
             self.failed = Some((rate, reason));
         }
+        // Rates above one that fails only seemed to hold.
         self.held.retain(|&held| held < rate);
     }
 
@@ -312,6 +313,7 @@ impl RateSearch {
             (Some(held), Some(failed)) if failed / held <= 1.0 + self.spec.within * BRACKET_PART => {
                 (Purpose::Confirming, held)
             }
+            // The geometric mean, because what counts is how many times one rate is the other.
             (Some(held), Some(failed)) => (Purpose::Narrowing, (held * failed).sqrt()),
             (None, Some(failed)) => {
                 (Purpose::Bracketing, (failed / (GROWTH * GROWTH)).max(self.spec.least_per_s))
@@ -468,8 +470,8 @@ mod tests {
         }
     }
 
-    /// Of a hundred searches against systems of the same highest rate, each from another first rate, so many find it within
-    /// the 5 % that they are to, and so many find a higher one.
+    /// Of a hundred searches against systems of the same highest rate, each from another first rate, how many
+    /// find it within the 5 % asked for, and how many find a higher one.
     fn hundred_searches<S: FnMut(f64) -> StepCounts>(exact: f64, system: impl Fn(u64) -> S) -> (u32, u32) {
         let (mut near, mut above) = (0, 0);
         for seed in 0..100 {

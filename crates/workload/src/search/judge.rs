@@ -34,8 +34,9 @@ impl Bound {
         Some(part).filter(|quantile| is_digits && *quantile > 0.0)
     }
 
-    /// So many operations have to be seen, none of them slow, for a step to hold.
+    /// How many operations a step needs to hold if none of them is slow.
     pub fn fewest_operations(&self) -> u64 {
+        // Wilson's upper bound for no hits in n tries is z² / (n + z²); this n makes it 1 - quantile.
         (Z * Z * self.quantile / (1.0 - self.quantile)).ceil() as u64
     }
 }
@@ -140,6 +141,7 @@ pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
     for (place, bound) in bounds.iter().enumerate() {
         let beyond = counts.beyond.get(place).copied().unwrap_or(0);
         let effect = design_effect(counts, place);
+        // Dividing both by the design effect keeps the share and counts only independent tries.
         let (low, high) = share_bounds(beyond as f64 / effect, counts.due as f64 / effect);
         let allowed = 1.0 - bound.quantile;
         if low > allowed {
@@ -151,6 +153,7 @@ pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
                 (allowed * 1e8).round() / 1e6
             ));
         }
+        // Not returned yet: a later bound may still fail, and a failure outranks this.
         if high > allowed {
             verdict = Verdict::Undecided;
         }
@@ -161,6 +164,7 @@ pub fn judge(counts: &StepCounts, bounds: &[Bound]) -> Verdict {
 /// Where the share lies of which `hits` in `tries` were seen: each bound holds with 95 % confidence (E. B. Wilson, "Probable
 /// Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927)).
 fn share_bounds(hits: f64, tries: f64) -> (f64, f64) {
+    // Not the share ± z standard errors: those vanish at no hits, where a step would always hold.
     let share = hits / tries;
     let squared = Z * Z;
     let centre = share + squared / (2.0 * tries);
@@ -185,6 +189,7 @@ fn design_effect(counts: &StepCounts, place: usize) -> f64 {
         .iter()
         .map(|interval| (of(interval) - share * interval.operations as f64).powi(2))
         .sum();
+    // The variance of a ratio estimator, from how far each interval is from the common share.
     let between = squares * parts / (parts - 1.0) / (operations * operations);
     (between / (share * (1.0 - share) / operations)).max(1.0)
 }

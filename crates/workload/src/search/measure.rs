@@ -1,4 +1,4 @@
-//! The search at work: each of its steps is a run of its own.
+//! The search at work: each step is a separate run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::workload::Workload;
 
 /// After an overload a system works off what has queued up, in itself and below it.
 const REST_AFTER_OVERLOAD: u32 = 3;
-/// Before each step is measured, this part of it passes.
+/// How long the system settles before each step, as a part of what is then measured.
 const SETTLE_PART: f64 = 0.25;
 
 /// How long the steps of a search are, in wall time.
@@ -29,7 +29,7 @@ pub struct StepTimes {
 }
 
 impl StepTimes {
-    /// Steps of which so much is measured.
+    /// Steps that measure for `measure`.
     pub fn of(measure: Duration) -> Self {
         StepTimes { settle: measure.mul_f64(SETTLE_PART), measure }
     }
@@ -47,12 +47,12 @@ pub struct FoundRate {
     pub steps: Vec<Tried>,
     /// The last step at the rate that was found.
     pub measured: Option<Measured>,
-    /// The workload with the records that the steps added, for whoever goes on.
+    /// The workload with the records that the steps added, for later runs.
     pub workload: Arc<Workload>,
 }
 
 /// Searches for the highest rate that the system sustains. `spec` says what is asked for; its rate, times and limits are
-/// the search's. `stepped` is told of each step, with the one that it was.
+/// the search's. `stepped` is called after each step.
 ///
 /// # Errors
 /// When nothing can be searched, or a step's run fails.
@@ -134,6 +134,7 @@ fn counts(measured: &Measured, intervals: &[IntervalLatencies], bounds: &[Bound]
         }
     }
     StepCounts {
+        // Errors and refusals were due too, but have no latency.
         due: measured.latency.histogram.count() + errors,
         answered: measured.operations,
         errors,
@@ -146,6 +147,7 @@ fn counts(measured: &Measured, intervals: &[IntervalLatencies], bounds: &[Bound]
 /// How many took longer than a bound allows. The buckets are those of three digits: one that the limit lies in counts as
 /// within.
 fn slower(latencies: &Histogram, bound: &Bound) -> u64 {
+    // An HdrHistogram of three digits: 2048 buckets of 1 ns, then 1024 for each power of two.
     let width = |ns: u64| -> u64 { if ns < 2048 { 1 } else { 1 << (ns.ilog2() - 10) } };
     let is_slower = |ns: u64| ns >= bound.limit_ns.saturating_add(width(bound.limit_ns));
     latencies.values_ns().filter(|&(ns, _)| is_slower(ns)).map(|(_, count)| count).sum()

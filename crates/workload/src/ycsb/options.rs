@@ -190,6 +190,7 @@ impl OutputOptions {
         });
         let mut by_status = false;
         reader.read("reportlatencyforeacherror", &mut by_status, boolean);
+        // YCSB looks at the list of statuses only without this.
         if by_status {
             self.failures = Failures::ByStatus;
         }
@@ -222,6 +223,7 @@ impl OutputOptions {
 }
 
 fn boolean(text: &str) -> Option<bool> {
+    // Java reads booleans in either case.
     text.to_ascii_lowercase().parse().ok()
 }
 

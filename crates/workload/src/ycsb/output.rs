@@ -234,6 +234,7 @@ impl Sheet<'_> {
         let sums = match self.points.and_then(|points| points.trace(name)) {
             Some(trace) => {
                 let sorted = trace.sorted_us();
+                // In bounds: every share is below 1, and a trace begins with its first operation.
                 let at = |share: f64| sorted[(sorted.len() as f64 * share) as usize];
                 let of = (trace.mean_us(), trace.min_us, trace.max_us);
                 (trace.operations, of, SHARES.map(|(_, share)| at(share)))
@@ -242,6 +243,7 @@ impl Sheet<'_> {
                 let us = latencies.summary_us();
                 let count = us.count.max(1) as f64;
                 let at = |share: f64| {
+                    // The same place as in a sorted list, counted from 1.
                     latencies.quantile_us(((count * share).floor() + 1.0) / count).round() as u64
                 };
                 let of = (us.mean, us.min.round() as u64, us.max.round() as u64);
@@ -251,6 +253,7 @@ impl Sheet<'_> {
         let (operations, (mean_us, min_us, max_us), values_us) = sums;
         self.whole(shown_as, "Total Operations", operations);
         if operations > 0 && !self.options.no_raw_summary {
+            // YCSB's exporter has only lines with a value, so its heading has this one.
             self.add(shown_as, "Below is a summary of latency in microseconds:", Value::Signed(-1));
             self.real(shown_as, "Average", mean_us);
             self.whole(shown_as, "Min", min_us);

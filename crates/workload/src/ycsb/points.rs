@@ -25,9 +25,9 @@ pub(super) struct Trace {
     pub sum_us: u64,
     pub min_us: u64,
     pub max_us: u64,
-    /// By the begin of each unit of time in milliseconds: sum and count.
+    /// By the start of each unit of time in milliseconds: sum and count.
     units: BTreeMap<u64, (u64, u64)>,
-    /// When each ended, in nanoseconds from the begin of the measured time, and how long it took.
+    /// When each ended, in nanoseconds from the start of the measured time, and how long it took.
     singles: Vec<(i64, u64)>,
 }
 
@@ -139,7 +139,7 @@ impl Trace {
         self.sum_us as f64 / self.operations.max(1) as f64
     }
 
-    /// The begin of each unit of time in milliseconds, and its mean.
+    /// The start of each unit of time in milliseconds, and its mean.
     pub(super) fn means_us(&self) -> impl Iterator<Item = (u64, f64)> {
         self.units.iter().map(|(&begin_ms, &(sum, count))| (begin_ms, sum as f64 / count as f64))
     }

@@ -173,7 +173,7 @@ impl Properties {
         })
     }
 
-    /// Those that are understood and change nothing, for whoever gave them to know.
+    /// Those that are understood and change nothing, so that the user can be told.
     pub fn without_effect(&self) -> Vec<PropertyWithoutEffect> {
         let found = self.iter().filter_map(|property| match known(&property.name)?.scope {
             Scope::Nothing(reason) => Some(PropertyWithoutEffect { property: property.clone(), reason }),

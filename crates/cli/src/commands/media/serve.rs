@@ -20,7 +20,7 @@ use crate::{output, signals};
 
 const ALIGNMENT: u64 = 1 << 20;
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
-/// Of the device's samples, which nobody asks for here.
+/// Between the device's samples, which nobody reads here.
 const SAMPLE_INTERVAL_S: f64 = 10.0;
 
 /// A bare device of one medium that keeps no data: for measuring times alone.
@@ -106,7 +106,8 @@ pub(super) fn factor_of(time: f64) -> Result<f64, Failure> {
     Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")))
 }
 
-/// What this machine delivers well: no fewer microseconds alone, no more requests a second.
+/// What this machine delivers well: latencies from this many microseconds up, and this many requests a second
+/// at most.
 const HONEST_US: f64 = 200.0;
 const HONEST_IOPS: f64 = 25_000.0;
 const SLOWEST: i32 = 14;
@@ -166,7 +167,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// Lines of the standard input, read on a thread of its own so that a signal is not kept waiting.
+/// Lines of the standard input, read on a separate thread so that a signal is not kept waiting.
 fn input_lines() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {

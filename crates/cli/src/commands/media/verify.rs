@@ -22,7 +22,7 @@ use crate::arguments::VerifyArguments;
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
 
-/// Delivered latency may lie so far from the modelled one.
+/// How far delivered latency may be from the modelled one.
 const MEAN_TOLERANCE: f64 = 0.05;
 const P99_TOLERANCE: f64 = 0.15;
 /// Where fewer requests were answered, chance alone moves a 99th percentile further than that.
@@ -231,6 +231,7 @@ fn open_direct(path: &Path) -> Result<std::fs::File, Failure> {
     std::fs::OpenOptions::new()
         .read(true)
         .write(true)
+        // Past the page cache, which would answer in the device's place.
         .custom_flags(libc::O_DIRECT)
         .open(path)
         .map_err(|error| Failure::Failed(format!("could not open {}: {error}", path.display())))
@@ -264,7 +265,7 @@ fn row(load: &Load, modelled: &Sample, delivered: &Sample, profile: Option<&Prof
     })
 }
 
-/// How far chance moves the mean of so many requests, as a share of it.
+/// How far chance moves the mean of a sample of this size, as a share of it.
 fn noise(sample: &Sample) -> f64 {
     let mean_us = sample.latency.mean_us();
     if sample.requests < 2 || mean_us == 0.0 {
@@ -276,6 +277,7 @@ fn noise(sample: &Sample) -> f64 {
         .values_ns()
         .map(|(ns, count)| (ns as f64 / 1e3 - mean_us).powi(2) * count as f64)
         .sum();
+    // Standard errors of the mean, over the mean.
     NOISE_SIGMAS * (squares / count).sqrt() / count.sqrt() / mean_us
 }
 

@@ -13,9 +13,10 @@ use crate::exit_codes::Failure;
 
 const DIRECTORY: &str = directory::NAME;
 const SCHEME: &str = "nvme-tcp://";
-/// Each volume is the first namespace of a subsystem of its own.
+/// Each volume is the first namespace of its own subsystem.
 const NSID: u32 = 1;
 const XFS_MAGIC: &[u8] = b"XFSB";
+// 0xEF53, little-endian, 56 bytes into the superblock, which begins at byte 1024.
 const EXT4_MAGIC: [u8; 2] = [0x53, 0xef];
 const EXT4_MAGIC_OFFSET: u64 = 1080;
 
@@ -121,7 +122,7 @@ fn parse(url: &str) -> Result<(&str, &str), Failure> {
 }
 
 fn options(arguments: &MountArguments, address: &str) -> Result<Options, Failure> {
-    // Overwritten before it counts: discovery has a subsystem of its own.
+    // Overwritten before it is used: discovery has its own subsystem.
     let mut options = Options::new(address, underlay_nvme::fabrics::DISCOVERY_NQN);
     if let Some(host_nqn) = &arguments.host_nqn {
         options = options.with_host_nqn(host_nqn);

@@ -9,7 +9,7 @@ use underlay_storage::predict;
 use crate::commands::media;
 use crate::exit_codes::Failure;
 
-/// The usual device of each kind, for whoever knows the kind and not the product.
+/// The usual device of each kind, for users who know the kind and not the product.
 const ALIASES: [(&str, &str); 8] = [
     ("hdd", "hdd-7200-sata"),
     ("ssd", "ssd-sata"),
@@ -77,7 +77,7 @@ fn read_word(word: &str, beside: &Path) -> Result<Storage, Failure> {
     if let Some(medium) = find(word) {
         return Ok(devices(word, medium, 1));
     }
-    // `hddx6`: six of them.
+    // `hddx6`: six of them. Whole names come first, since some hold an x themselves: optane-p5800x.
     let several = word.rsplit_once('x').and_then(|(of, count)| Some((of, find(of)?, count.parse().ok()?)));
     match several {
         Some((of, medium, count)) if (1..=DEVICES_MAX).contains(&count) => Ok(devices(of, medium, count)),

@@ -27,6 +27,7 @@ pub(super) fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, Failu
     crate::commands::clean::mention_leftovers();
     let stop = signals::stop_flag()?;
     let registry = Registry::open()?;
+    // Before the socket exists, so that `underlay clean` finds what a killed server leaves.
     let note = registry.note(Resource::Socket { path: file.control_socket() })?;
     let pace = if arguments.immediate { Pace::Immediate } else { Pace::Modelled };
     let started = match arguments.format {

@@ -156,7 +156,7 @@ fn job(
 struct Progress<'a> {
     options: &'a OutputOptions,
     operation_limit: Option<u64>,
-    /// Since it was first told of something, which is when all have been told when to begin.
+    /// Since the first report, which comes once all have been told when to begin.
     began: Option<Instant>,
     before: (Duration, u64),
 }

@@ -34,7 +34,7 @@ struct Reached {
     _scratch: OwnFolder,
 }
 
-/// How a worker reaches what it is told to, where it may.
+/// How a worker reaches the system of its job, where it may.
 pub(super) fn connector(registry: Registry, may_connect: MayConnect) -> Connector {
     Box::new(move |job: &Job| -> Result<Connect, String> {
         check(&job.system, &job.settings)?;

@@ -9,9 +9,9 @@ use underlay_workload::ycsb::OutputOptions;
 
 use crate::output;
 
-/// The generator alone is to reach so many times what was measured.
+/// The generator alone should reach this many times the measured throughput.
 const HEADROOM: f64 = 2.0;
-/// The generator's own lateness may be this part of the latency, or so many microseconds.
+/// The generator's own lateness may be this part of the p99 latency, or this many microseconds.
 const LATENESS_PART: f64 = 0.1;
 const LATENESS_US: f64 = 100.0;
 
@@ -110,7 +110,7 @@ fn lateness(measured: &Measured) -> Option<String> {
     })
 }
 
-/// Percentiles that so few operations don't carry.
+/// Percentiles for which there were too few operations.
 fn few(measured: &Measured, percentiles: &[f64]) -> Option<String> {
     let lacks = |percentile: &f64| {
         let lacking = measured.by_operation.iter().filter(|(_, stats)| {

@@ -70,7 +70,7 @@ pub(crate) fn print(
     outcome.and(written)
 }
 
-/// Files that something is written to at the end of a run are looked at before it, so that nothing is measured in vain:
+/// Checks before a run the files that are written at its end, so that no measurement is wasted:
 /// `replaced` are those that must be regular files.
 pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) -> Result<(), Failure> {
     let own = [
@@ -193,7 +193,7 @@ fn write_log(file: &Path, comment: &str, began: SystemTime, lines: Vec<Line>) ->
     underlay_files::replace_with(file, Access::Readable, write).map_err(|error| cannot_write(file, &error))
 }
 
-/// Runs `work`, and meanwhile says how far it is: at its begin, as often as the options ask for, and at its end.
+/// Runs `work`, and says how far it is: at the start, as often as the options ask for, and at the end.
 pub(crate) fn with_status<T>(control: &Control<'_>, options: &OutputOptions, work: impl FnOnce() -> T) -> T {
     if !options.status {
         return work();

@@ -1,4 +1,4 @@
-//! A measurement in a few lines, for whoever watches.
+//! A measurement in a few lines, for people who watch.
 
 use underlay_record::Measured;
 use underlay_report::quantity;

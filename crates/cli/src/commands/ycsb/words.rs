@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-/// Words of several letters behind one dash that have a value, and ours.
+/// Options of several letters after one dash that take a value, and ours.
 const WORDS: [(&str, &str); 2] = [("-threads", "--threads"), ("-l", "--label")];
-/// Those that change nothing here, as properties: of these it is said.
+/// Those that change nothing here, passed on as properties so that the user is told.
 const PROPERTIES: [(&str, &str); 3] = [("-db", "db"), ("-cp", "classpath"), ("-jvm-args", "jvm-args")];
 /// Those without a value that repeat the phase.
 const PHASES: [(&str, &str); 2] = [("-load", "load"), ("-t", "run")];
@@ -34,7 +34,7 @@ pub(crate) fn translated(arguments: impl Iterator<Item = OsString>) -> Vec<OsStr
             given.push(value.unwrap_or_default());
             ours.extend([OsString::from("-p"), given]);
         } else if word == "-target" {
-            // No rate is 0: that is no limit.
+            // YCSB takes 0 for no limit; no rate of ours is 0.
             let rate = arguments.next();
             match rate.as_ref().is_some_and(|rate| rate == "0") {
                 true => ours.extend(["-p", "target=0"].map(OsString::from)),
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(translate("underlay ycsb run null -t"), "underlay ycsb run null");
         assert_eq!(translate("underlay ycsb run null -target 0 -s"), "underlay ycsb run null -p target=0 -s");
         assert_eq!(translate("underlay ycsb run null -target"), "underlay ycsb run null --rate");
-        // One that says something else stays, for whoever reads arguments to refuse.
+        // One that says something else stays, for the parser to refuse.
         assert_eq!(translate("underlay ycsb run null -load"), "underlay ycsb run null -load");
         assert_eq!(translate("underlay ycsb run null --threads 2"), "underlay ycsb run null --threads 2");
         assert_eq!(translate("underlay ycsb run null -- -t"), "underlay ycsb run null -- -t");

@@ -12,7 +12,7 @@ pub(super) fn fewest(sites: &Sites) -> u64 {
     sites.systems.iter().map(|system| u64::from(system.spec.servers)).min().unwrap_or(1).max(1)
 }
 
-/// Servers of the system with the most: each of those has a storage of its own.
+/// Servers of the system with the most: each of those has its own storage.
 pub(super) fn most(sites: &Sites) -> u64 {
     sites.systems.iter().map(|system| u64::from(system.spec.servers)).max().unwrap_or(1).max(1)
 }

@@ -62,6 +62,7 @@ pub(in crate::spec) fn cut_down(short: Short, mut sites: Sites) -> Sites {
     }
     if let Some(duration) = short.duration {
         sites.run.settings.duration = duration.value;
+        // Findings about it then point into [short].
         sites.run.duration_span = Some(duration.span);
     }
     if let Some(repetitions) = short.repetitions {

@@ -67,6 +67,7 @@ impl ChangingRate {
     pub fn mean_per_s(&self, duration: Duration) -> f64 {
         let duration_s = duration.as_secs_f64();
         let (mut offered, mut begin_s, mut last_per_s) = (0.0, 0.0, 0.0);
+        // Wall time will do: slow motion stretches every part alike, so the mean is the same.
         for part in self.parts(duration, 1.0) {
             let length_s = part.length_s.min(duration_s - begin_s).max(0.0);
             let reached = part.from_per_s + (part.to_per_s - part.from_per_s) * length_s / part.length_s;

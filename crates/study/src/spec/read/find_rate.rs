@@ -1,4 +1,4 @@
-//! `find_rate`: the highest rate under a latency, in place of a rate.
+//! `find_rate`: the highest rate under a latency, instead of a rate.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use crate::spec::model::rate::RATES_PER_S;
 const EXAMPLE: &str = "expected a percentile and a time, as in `find_rate = { p99 = \"10 ms\" }`";
 const WITHIN: RangeInclusive<f64> = 0.01..=0.5;
 
-/// Reads `find_rate`, which stands in place of `rate`.
+/// Reads `find_rate`, which replaces `rate`.
 pub(in crate::spec) fn read(
     section: &mut Section<'_>,
     findings: &mut Diagnostics,

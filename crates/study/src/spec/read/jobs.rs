@@ -7,7 +7,7 @@ use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned};
 
 use crate::spec::model::JobSpec;
 
-/// A task has memory of its own, so more than this is a slip.
+/// A task has its own memory, so more than this is a slip.
 const MAX_TASKS: u32 = 100_000;
 /// As the generators of other workloads have it when nothing is said.
 const COMPRESSIBILITY: f64 = 0.5;

@@ -252,7 +252,7 @@ fn devices_of(preset: &LayoutPreset) -> (Vec<DeviceSpec>, Layout) {
 }
 
 impl StorageSpec {
-    /// A layout of the catalogue on devices of so many bytes each, or as large as their media if those are smaller.
+    /// A layout of the catalogue on devices of the given size, or of their media's if that is smaller.
     pub fn of_layout(preset: &LayoutPreset, device_bytes: u64, initial: InitialState) -> StorageSpec {
         let (mut devices, layout) = devices_of(preset);
         for device in &mut devices {

@@ -12,7 +12,7 @@ use crate::spec::model::SystemSpec;
 const MAX_NODES: u32 = 1024;
 /// The budget of a system that keeps nothing and names none.
 const NO_MEMORY_BYTES: u64 = 64 << 20;
-/// Each has processes, a storage and a budget of its own on this one machine.
+/// Each has its own processes, storage and budget on this one machine.
 pub(in crate::spec) const MAX_SERVERS: u32 = 64;
 /// The keys of a system's section that are the study's own.
 const OWN_KEYS: [&str; 5] = ["kind", "memory", "fixed_memory", "nodes", "servers"];
@@ -197,7 +197,7 @@ fn read_settings(
     settings
 }
 
-/// What the system itself says of values; `span` is for a setting that is not written down.
+/// What the system itself says of values; `span` is for a setting that the study does not have.
 pub(in crate::spec) fn check_settings(
     system: &dyn System,
     settings: &SettingsSite,

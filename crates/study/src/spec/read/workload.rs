@@ -17,7 +17,7 @@ const MAX_FIELDS: u32 = 1000;
 const MAX_FIELD_BYTES: u32 = 1 << 20;
 const MAX_LABEL: usize = 24;
 
-/// CoreWorkload properties that a study says in words of its own, and where.
+/// CoreWorkload properties for which a study has its own keys, and where those are.
 const PROPERTIES_WITH_A_KEY: [(&str, &str); 18] = [
     ("recordcount", "`records` or `data`"),
     ("insertcount", "`records` or `data`"),

@@ -12,7 +12,7 @@ use crate::draw::keys::NumberHash;
 const RANKS: u64 = 10_000_000_001;
 /// `zeta(10^10, 0.99)`, as YCSB publishes it.
 const ZETA_RANKS: f64 = 26.46902820178302;
-/// The hash is non-negative as a signed number, but for one value of its own.
+/// YCSB takes `Math.abs` of its hash, which is still negative for `Long.MIN_VALUE`: this clears that bit.
 const NON_NEGATIVE: u64 = u64::MAX >> 1;
 
 /// `first + FNV-1a(rank) mod count`, the rank zipfian over 10^10. Hashing merges ranks, so the most popular record
