@@ -64,7 +64,7 @@ fn a_password_goes_only_where_the_worker_s_host_says() {
             stderr(&output)
         };
         for (list, words) in [
-            (None, "has a user and a password, and no list"),
+            (None, "has a user and a password but no list"),
             (Some("127.0.0.1:1,db.example"), "may not connect to"),
             (Some("127.0.0.1:x"), "is not a host"),
         ] {
@@ -93,7 +93,7 @@ fn a_worker_that_listens_connects_to_its_list_with_and_without_a_password() {
     let (endpoint, came) = stranger();
     for (list, password, words) in [
         (None, false, "can't connect to"),
-        (None, true, "has a user and a password, and no list"),
+        (None, true, "has a user and a password but no list"),
         (Some("127.0.0.1:1"), false, "may not connect to"),
         (Some("127.0.0.1"), true, "can't connect to"),
     ] {

@@ -435,7 +435,7 @@ fn workers_are_started_over_ssh() {
     let path = fake_ssh(&playground, "echo 'Welcome to this fine host, dear user!'; exec sleep 20");
     let output = run(&path, program);
     assert_eq!(output.status.code(), Some(4));
-    assert!(stderr(&output).contains("it began with"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("it sent "), "{}", stderr(&output));
 }
 
 /// At a terminal it comes to all that run there, and ssh would be gone before the run has ended.
@@ -471,7 +471,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_reached() {
         ("worker --listen 127.0.0.1:0 --token-file .", "is a directory"),
         ("worker --listen 127.0.0.1:0", "expected --token-file, or --authority"),
         ("worker", "--listen"),
-        ("worker --listen 127.0.0.1:0 --token-file short", "expected 16 at least"),
+        ("worker --listen 127.0.0.1:0 --token-file short", "expected at least 16"),
         ("worker --listen 127.0.0.1:0 --token-file open", "everybody can read it"),
         ("worker --listen 127.0.0.1:0 --token-file none", "can't be read"),
         ("worker --listen 127.0.0.1:0 --authority a --key k", "--certificate"),

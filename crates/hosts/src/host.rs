@@ -308,6 +308,6 @@ mod tests {
                 format!("'{wrong}' is not a worker: expected HOST:PORT or ssh:USER@HOST")
             );
         }
-        assert!(parse("ssh:-v").unwrap_err().contains("is no host"));
+        assert!(parse("ssh:-v").unwrap_err().contains("is not a host"));
     }
 }

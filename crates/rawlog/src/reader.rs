@@ -13,6 +13,9 @@ use underlay_workload::{OperationKind, RawAnswer, RawOperation};
 use crate::RawLogError;
 use crate::schema::{COLUMNS, schema};
 
+/// Rows for which memory is reserved on the word of the file's footer, which may be anybody's; more grow with what is read.
+const MAX_RESERVED_ROWS: usize = 1 << 20;
+
 /// Calls `visit` with every operation of the file, in the file's order.
 ///
 /// # Errors
@@ -87,7 +90,7 @@ impl Columns {
 fn column<T: DataType>(group: &dyn RowGroupReader, index: usize) -> Result<Vec<T::T>> {
     let rows = group.metadata().num_rows() as usize;
     let mut reader = get_typed_column_reader::<T>(group.get_column_reader(index)?);
-    let mut values = Vec::with_capacity(rows);
+    let mut values = Vec::with_capacity(rows.min(MAX_RESERVED_ROWS));
     while values.len() < rows {
         let (records, _, _) = reader.read_records(rows - values.len(), None, None, &mut values)?;
         // Otherwise a file that promises more rows than it has would keep this loop going forever.

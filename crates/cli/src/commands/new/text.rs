@@ -9,7 +9,7 @@ use super::system::{Start, Work};
 use crate::exit_codes::Failure;
 
 /// Sizes of a study are a thousandth here, if its devices are large enough for that.
-const DATA_SCALE_MAX: u64 = 1000;
+const MAX_DATA_SCALE: u64 = 1000;
 /// The smallest volume that XFS is made on, and some more.
 const VOLUME_MIN_BYTES: u64 = 340 << 20;
 /// Of each volume, for the file system itself.
@@ -62,7 +62,7 @@ fn data_scale(system: &Start, storages: &[Storage], apart: bool) -> u64 {
         })
     };
     let is_modelled = storages.iter().any(Storage::is_modelled);
-    let factors = [DATA_SCALE_MAX, 500, 200, 100, 50, 20, 10, 5, 2];
+    let factors = [MAX_DATA_SCALE, 500, 200, 100, 50, 20, 10, 5, 2];
     factors.into_iter().find(|&factor| is_modelled && fits(factor)).unwrap_or(1)
 }
 

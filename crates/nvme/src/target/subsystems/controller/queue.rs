@@ -202,7 +202,8 @@ impl Queue {
         }
         self.budget_used_bytes.fetch_sub(bytes, Ordering::SeqCst);
         // The plain load spares the common case, in which nobody waits, the exchange.
-        if self.wants_budget.load(Ordering::Relaxed) && self.wants_budget.swap(false, Ordering::SeqCst) {
+        // After the subtraction for every core: else this one could see an old `false`, and the waiter an old sum.
+        if self.wants_budget.load(Ordering::SeqCst) && self.wants_budget.swap(false, Ordering::SeqCst) {
             self.stream.wake();
         }
     }
