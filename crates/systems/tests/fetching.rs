@@ -177,8 +177,8 @@ fn what_maven_plants_is_not_taken() {
     for (script, words) in [
         (link.as_str(), "abc.jar is a link"),
         (folder.as_str(), "files can't be read"),
-        ("mkfifo $out/abc.jar", "is no regular file"),
-        ("mkdir $out/abc.jar", "is no regular file"),
+        ("mkfifo $out/abc.jar", "is not a regular file"),
+        ("mkdir $out/abc.jar", "is not a regular file"),
         ("printf abcd >$out/abc.jar", "has more than 3 bytes"),
         ("printf abd >$out/abc.jar", "has another SHA-256"),
         ("printf abc >$out/abc.jar; touch $out/more.jar", "is not on the list"),
