@@ -39,7 +39,7 @@ pub(crate) enum LogLevel {
 const AFTER_HELP: &str = "\
 Exit codes:
     0  done
-    1  done, but not all is well: a cell failed or cannot run here (the records say why), operations failed,
+    1  finished, but with problems: a cell failed or cannot run here (the records say why), operations failed,
        a fitted medium is far from its disk
     2  a mistake in an argument, a study or a medium
     3  this host lacks something; `underlay doctor` says what
@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Find every mistake in a study without running it
     Check(CheckArguments),
-    /// Show a run, or two runs beside each other: HTML by default, or CSV or JSON for scripts
+    /// Show a run, or compare two runs side by side: HTML by default, or CSV or JSON for scripts
     Report(ReportArguments),
     /// Load or run one YCSB workload on one system, without a study
     Ycsb(YcsbArguments),
@@ -140,13 +140,13 @@ pub(crate) struct RunArguments {
     /// Where to write the run: a directory that is new or empty [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on with an interrupted run [default: the newest below runs/]
+    /// Continue an interrupted run [default: the newest below runs/]
     #[arg(long, value_name = "RUN", num_args = 0..=1, conflicts_with_all = ["out", "short"])]
     pub resume: Option<Option<PathBuf>>,
     /// The study's short form, where it has one
     #[arg(long)]
     pub short: bool,
-    /// Keep disk images here while it runs [default: below the run]
+    /// Store disk images here during the run [default: below the run]
     #[arg(long, value_name = "DIR")]
     pub work: Option<PathBuf>,
     /// No live progress
@@ -168,7 +168,7 @@ pub(crate) struct CheckArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// The run's directory [default: the newest below runs/]; of two, each cell of the second is held against that of the first
+    /// The run's directory [default: the newest below runs/]; given two, each cell of the second is compared with the same cell of the first
     #[arg(num_args = 0..=2, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Open the HTML file in a browser
@@ -177,7 +177,7 @@ pub(crate) struct ReportArguments {
     /// One line a cell, comma-separated, to standard output; of two runs one line a figure
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
-    /// Everything a script would read, to standard output
+    /// The whole report as JSON, for scripts, to standard output
     #[arg(long)]
     pub json: bool,
     /// Where to write the HTML [default: report.html in the run's directory; of two runs against.html in that of the second]
@@ -199,32 +199,32 @@ pub(crate) struct YcsbArguments {
     /// The system: rocksdb, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
     /// Hadoop runs jobs and no YCSB: it goes into a study
     pub system: String,
-    /// Where the system keeps its data: any directory, a modelled disk's (`underlay mount`) among them. `null` needs none,
-    /// and neither does a cluster that runs already (`--set endpoints=HOST:PORT` of cassandra, `--set zookeepers=HOST:PORT`
+    /// Where the system keeps its data: any directory, including one on a modelled disk (`underlay mount`). `null` needs none,
+    /// and neither does a cluster that is already running (`--set endpoints=HOST:PORT` of cassandra, `--set zookeepers=HOST:PORT`
     /// of accumulo)
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// A file of CoreWorkload properties; may be given several times
     #[arg(short = 'P', value_name = "FILE")]
     pub property_files: Vec<PathBuf>,
-    /// One property, over those of files: -p recordcount=1000000
+    /// A single property; overrides those in files: -p recordcount=1000000
     #[arg(short = 'p', value_name = "KEY=VALUE")]
     pub properties: Vec<String>,
-    /// The mix, where the properties name none: a, b, c, d, e, f or delete
+    /// The mix, if the properties name none: a, b, c, d, e, f or delete
     #[arg(long, value_name = "MIX")]
     pub mix: Option<String>,
-    /// Client threads, over the property threadcount
+    /// Client threads, overrides the property threadcount
     #[arg(long)]
     pub threads: Option<u32>,
     /// Operations per second, over the property target: an open loop, latency from the intended start. 1000,2000,4000 for
     /// steps of equal length, 1000..4000 for a ramp
     #[arg(long, value_name = "PER_SECOND", allow_hyphen_values = true)]
     pub rate: Option<RateArgument>,
-    /// Find the highest rate that keeps to a latency: p99=10ms, or p99=10ms,p99.9=50ms for both. The first rate that is
-    /// tried is --rate, the highest a thousand times as much
+    /// Find the highest rate that keeps to a latency: p99=10ms, or p99=10ms,p99.9=50ms for both. The search starts at
+    /// --rate and goes up to 1,000 times that
     #[arg(long, value_name = "PERCENTILE=TIME", conflicts_with_all = ["hlog", "raw", "json", "duration"], requires = "rate")]
     pub find_rate: Option<String>,
-    /// Seconds that each step of such a search is measured; a fourth more passes before
+    /// Seconds that each step of such a search is measured; preceded by a quarter of that as warm-up
     #[arg(
         long,
         value_name = "SECONDS",
@@ -251,13 +251,13 @@ pub(crate) struct YcsbArguments {
     /// Say how far it is every `status.interval` seconds (10), as YCSB does
     #[arg(short = 's')]
     pub status: bool,
-    /// What such a line begins with
+    /// Prefix of each progress line (-s)
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// Write the latencies of every interval to this file, which viewers of HdrHistogram logs open
     #[arg(long, value_name = "FILE")]
     pub hlog: Option<PathBuf>,
-    /// Write every single operation to this file, as Parquet
+    /// Write every operation to this file, as Parquet
     #[arg(long, value_name = "FILE")]
     pub raw: Option<PathBuf>,
     /// Print the measurement as JSON instead of YCSB's text
@@ -288,9 +288,9 @@ pub(crate) struct MountArguments {
     /// accumulo-hdd; a medium's file; with --storage a study's; or a volume of a server: nvme-tcp://127.0.0.1:4420/data
     #[arg(value_name = "MEDIUM[xN]")]
     pub medium: String,
-    /// The directory to mount on; made when it is not there
+    /// The directory to mount on; created if missing
     pub dir: PathBuf,
-    /// Mount this storage of a study, with its layers and in its scale; several volumes lie in directories below DIR
+    /// Mount this storage of a study, with its layers and in its scale; several volumes become subdirectories of DIR
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "filesystem", "initial"])]
     pub storage: Option<String>,
     /// The size of each device [default: 8 GiB, or the medium's if smaller, or what the kept disk has]
@@ -302,13 +302,13 @@ pub(crate) struct MountArguments {
     /// xfs or ext4 [default: xfs, or what the kept disk or the volume has]
     #[arg(long, value_name = "NAME")]
     pub filesystem: Option<String>,
-    /// Make the file system anew: what the kept disk or the volume holds is lost
+    /// Create a new file system: what the kept disk or the volume holds is lost
     #[arg(long)]
     pub format: bool,
     /// fuse-uring+loop, fuse+loop and so on, as `underlay doctor` lists them [default: the best that works here]
     #[arg(long, value_name = "NAME")]
     pub attachment: Option<String>,
-    /// Keep the disk's content in this directory, and find it there again; otherwise it is gone at the end
+    /// Keep the disk's content in this directory, and reuse it next time; otherwise it is deleted at the end
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
     /// Fast-forward: the devices complete at once, to fill a disk that is kept

@@ -6,7 +6,7 @@ use underlay_config::Diagnostics;
 
 use crate::output;
 
-/// It was done, but not all is well: a cell failed or could not run here (the records say why), operations failed, a medium is
+/// It was finished, but with problems: a cell failed or could not run here (the records say why), operations failed, a medium is
 /// far from what it stands for.
 pub(crate) const INCOMPLETE: u8 = 1;
 /// A mistake in what the user wrote: an argument, a study, a medium.

@@ -15,7 +15,7 @@ pub(crate) enum AdviseCommand {
 }
 
 const SPLIT_HELP: &str = "\
-HDFS and MapReduce fill their directories in turn, whatever lies below: with a directory a device,
+HDFS and MapReduce fill their directories in turn, whatever lies below: with one directory per device,
 a fast one gets no more than a slow one. Split into directories in proportion to bandwidth, each
 device gets what it can take.
 

@@ -30,7 +30,7 @@ pub(crate) enum FaultAction {
     Errors {
         #[command(flatten)]
         which: WhichRequests,
-        /// Only those that touch these bytes of the device: 0..1GiB
+        /// Only requests that touch these bytes of the device: 0..1GiB
         #[arg(long, value_name = "FROM..TO")]
         extent: Option<String>,
         #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) enum FaultAction {
         /// Only bits of these bytes of the device: 0..1GiB
         #[arg(long, value_name = "FROM..TO")]
         extent: Option<String>,
-        /// Decides which
+        /// Seed for choosing them
         #[arg(long, default_value_t = 1)]
         seed: u64,
         #[command(flatten)]
@@ -95,22 +95,22 @@ pub(crate) enum FaultAction {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// What vanished is there again; after a power cut, power is back and the filesystem is mounted anew
+    /// Bring back a vanished device; after a power cut, power is back and the filesystem is mounted anew
     #[command(visible_alias = "power-on")]
     Return,
-    /// Take all faults off; power that was cut stays off
+    /// Remove all faults; a power cut stays in effect
     Clear,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WhichRequests {
-    /// The share of requests that it strikes: 0.01 is one in a hundred, 1 is all
+    /// The fraction of requests affected: 0.01 is one in a hundred, 1 is all
     #[arg(long)]
     pub rate: f64,
     /// Only these; may be given several times [default: all]
     #[arg(long, value_name = "OPERATION")]
     pub operation: Vec<FaultOperation>,
-    /// Decides which
+    /// Seed for choosing them
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

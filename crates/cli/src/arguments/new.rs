@@ -15,7 +15,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = NEW_HELP)]
 pub(crate) struct NewArguments {
-    /// The study's name: small letters, digits and dashes. It is written to NAME.toml, which must not exist
+    /// The study's name: lowercase letters, digits and hyphens. The study is written to NAME.toml, which must not exist yet
     #[arg(value_name = "NAME")]
     pub name: PathBuf,
     /// rocksdb, cassandra, accumulo, hadoop, or null, which stores nothing

@@ -18,13 +18,13 @@ pub(crate) struct MeasureArguments {
     /// Write the medium to this file, and every point that was measured beside it
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
-    /// What studies shall call it [default: the name of the output file]
+    /// Its name in studies [default: the name of the output file]
     #[arg(long)]
     pub name: Option<String>,
     /// What one such device costs, in dollars
     #[arg(long, value_name = "USD")]
     pub price: Option<f64>,
-    /// Of the test file, or how much of a device is probed [default: 4 GiB at most, or all of it]
+    /// Size of the test file, or of the part of a device to probe [default: 4 GiB at most, or all of it]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// At most so long, as "2 min"; more than some 10 min are not used [default: 3 min, with --quick 40 s]

@@ -9,16 +9,16 @@ use crate::exit_codes::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct SecretArguments {
-    /// The environment variable with the secret that the host proves to know (DH-HMAC-CHAP); of the server's environment in `volume create`
+    /// The environment variable with the secret with which the host authenticates (DH-HMAC-CHAP); of the server's environment in `volume create`
     #[arg(long, value_name = "VARIABLE", conflicts_with = "secret_file")]
     pub secret_env: Option<String>,
-    /// The file with that secret, which nobody else can read
+    /// The file with that secret, which must not be readable by others
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
     /// The environment variable with the secret that the server proves to know in turn
     #[arg(long, value_name = "VARIABLE", conflicts_with = "controller_secret_file")]
     pub controller_secret_env: Option<String>,
-    /// The file with that secret, which nobody else can read
+    /// The file with that secret, which must not be readable by others
     #[arg(long, value_name = "FILE")]
     pub controller_secret_file: Option<PathBuf>,
 }

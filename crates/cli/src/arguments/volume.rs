@@ -18,7 +18,7 @@ pub(crate) enum VolumeCommand {
     Serve(ServeVolumesArguments),
     /// Make a volume in a pool, served at once
     Create(CreateVolumeArguments),
-    /// The volumes of a pool: what they hold, what that takes, who is connected
+    /// The volumes of a pool: what they hold, how much space they use, who is connected
     List {
         /// The pool's file
         pool: PathBuf,
@@ -47,7 +47,7 @@ pub(crate) enum VolumeCommand {
         name: String,
         /// What the snapshot is called
         snapshot: String,
-        /// It may be written to, without a change to the volume it was made of
+        /// It may be written to, without changing the original volume
         #[arg(long)]
         writable: bool,
     },
@@ -68,7 +68,7 @@ pub(crate) enum VolumeCommand {
         /// The device, as `volume list` names it
         device: String,
     },
-    /// Look whether every extent of a pool belongs to whom it should
+    /// Verify that every extent of a pool belongs to the right volume
     Check {
         /// The pool's file
         pool: PathBuf,
@@ -94,7 +94,7 @@ pub(crate) struct ServeVolumesArguments {
     /// Once it serves, print what it serves as one JSON object on one line
     #[arg(long)]
     pub json: bool,
-    /// What is logged on standard error: this and what is worse
+    /// What is logged on standard error: this level and above
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 }
@@ -110,7 +110,7 @@ pub(crate) enum VolumeCodec {
 pub(crate) struct CreateVolumeArguments {
     /// The pool's file
     pub pool: PathBuf,
-    /// The volume: small letters, digits and dashes
+    /// The volume: lowercase letters, digits and hyphens
     pub name: String,
     /// Its size, as in "16 GiB": space is taken as it is written to
     #[arg(long, value_name = "SIZE")]

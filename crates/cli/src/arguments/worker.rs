@@ -12,19 +12,19 @@ pub(crate) struct WorkerArguments {
     /// Listen here: 0.0.0.0:7400 for everybody who knows the token or holds a certificate
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "stdio")]
     pub listen: Option<String>,
-    /// Speak with the coordinator by standard input and output, as over ssh, and end with it
+    /// Talk to the coordinator over standard input and output, as with ssh, and exit when it does
     #[arg(long, conflicts_with_all = ["listen", "token_file", "authority", "end_when_idle"])]
     pub stdio: bool,
     #[command(flatten)]
     pub trust: TrustArguments,
-    /// Connect systems to this host and no other that is not named so too, whatever the coordinator says; again for each, or
+    /// Allow connections to this host only, whatever the coordinator says; may be repeated, or
     /// UNDERLAY_MAY_CONNECT=HOST[:PORT],... Needed where the environment has a user and a password of a system
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
     pub may_connect: Vec<Place>,
-    /// End when no coordinator came for so long
+    /// Exit after this long without a coordinator
     #[arg(long, value_name = "SECONDS")]
     pub end_when_idle: Option<f64>,
-    /// What is logged on standard error: this and what is worse
+    /// What is logged on standard error: this level and above
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 }
