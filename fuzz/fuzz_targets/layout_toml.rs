@@ -12,8 +12,8 @@ fuzz_target!(|text: &str| {
             assert!(!layout.summary().is_empty());
         }
         Err(error) => {
-            assert!(!error.mistakes.is_empty());
-            assert!(error.mistakes.iter().all(|mistake| mistake.line > 0 && mistake.column > 0));
+            assert!(error.has_errors());
+            assert!(!error.render(true).is_empty());
         }
     }
 });

@@ -11,8 +11,8 @@ fuzz_target!(|text: &str| {
     let medium = match Medium::parse("fuzz.toml", text) {
         Ok(medium) => medium,
         Err(error) => {
-            assert!(!error.mistakes.is_empty());
-            assert!(error.mistakes.iter().all(|mistake| mistake.line > 0 && mistake.column > 0));
+            assert!(error.has_errors());
+            assert!(!error.render(true).is_empty());
             return;
         }
     };
