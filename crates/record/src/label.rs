@@ -96,7 +96,12 @@ fn wall(seconds: f64) -> String {
 /// A rate with its thousands apart: `20,000`, `0.5`.
 fn grouped(rate: f64) -> String {
     let text = rate.to_string();
-    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
+    thousands_apart(&text)
+}
+
+/// The decimal digits of a number without a sign, those before the point in groups of three: `12,345.678`.
+pub fn thousands_apart(number: &str) -> String {
+    let (whole, fraction) = number.split_once('.').map_or((number, None), |(a, b)| (a, Some(b)));
     let mut grouped = String::new();
     for (index, digit) in whole.chars().enumerate() {
         if index > 0 && (whole.len() - index).is_multiple_of(3) {
@@ -104,7 +109,10 @@ fn grouped(rate: f64) -> String {
         }
         grouped.push(digit);
     }
-    fraction.map_or(grouped.clone(), |fraction| format!("{grouped}.{fraction}"))
+    match fraction {
+        Some(fraction) => format!("{grouped}.{fraction}"),
+        None => grouped,
+    }
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};
 pub use integrity::{IntegrityRecord, WrongValue, WrongValueProblem};
 pub use interval_log::IntervalLog;
 pub use job::{DirectoryUse, JobRecord};
+pub use label::thousands_apart;
 pub use machine::Machine;
 pub use measured::{Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
 pub use metric::PublishedMetric;

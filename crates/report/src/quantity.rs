@@ -1,5 +1,7 @@
 //! Quantities as people read them: two or three digits and a unit.
 
+use underlay_record::thousands_apart;
+
 use crate::statistics::{Estimate, Interval};
 
 /// What stands where nothing could be measured.
@@ -19,19 +21,8 @@ pub fn number(value: f64, digits: i32) -> String {
     let rounded = (value * factor).round() / factor;
     let places = if rounded == 0.0 { decimals(value) } else { decimals(rounded) };
     let text = format!("{:.*}", places, rounded.abs());
-    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
-    let mut grouped = String::new();
-    for (index, digit) in whole.chars().enumerate() {
-        if index > 0 && (whole.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
     let sign = if value < 0.0 { "-" } else { "" };
-    match fraction {
-        Some(fraction) => format!("{sign}{grouped}.{fraction}"),
-        None => format!("{sign}{grouped}"),
-    }
+    format!("{sign}{}", thousands_apart(&text))
 }
 
 /// Steps through `units`, each a factor of the one before, until the number reads short.
