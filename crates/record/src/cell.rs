@@ -238,12 +238,33 @@ pub struct DirtyLimitRecord {
     pub reason: Option<String>,
 }
 
+/// How the devices of a storage are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrangement {
+    /// One device.
+    Single,
+    Stripe,
+    Mirror,
+    /// Each device has directories of its own.
+    Jbod,
+    /// One volume, striped where there are several devices, shown as several directories.
+    Split,
+    /// A pool, of which each server has a volume.
+    Pool,
+    /// Real directories, whatever they are on.
+    Paths,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StorageRecord {
     /// How the program saw it: `fuse+loop`, `directory`.
     pub attachment: String,
     pub filesystem: Option<String>,
-    /// `stripe`, `jbod`, `single`, `paths`.
+    /// How its devices are put together; absent where that isn't known, as of a cluster that runs already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrangement: Option<Arrangement>,
+    /// The same in words, with whatever lies between the devices and the program: `jbod`, `mirror, write-back cache of 64 GB, zstd`.
     pub layout: String,
     pub devices: Vec<DeviceDescription>,
     /// What a user can store, of the devices as they are sold: copies on mirrors and caches are not counted.

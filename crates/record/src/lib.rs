@@ -21,8 +21,8 @@ mod schema1;
 pub mod search;
 
 pub use cell::{
-    Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart, Requests, RunRecord, Scale,
-    StorageRecord, Work,
+    Arrangement, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart, Requests,
+    RunRecord, Scale, StorageRecord, Work,
 };
 pub use certificate::{Certificate, Check, Verdict};
 pub use devices::{

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use toml_edit::{DocumentMut, Item};
 
-use crate::cell::{Cell, Job, Named, Rate, RatePart, Requests, Work};
+use crate::cell::{Arrangement, Cell, Job, Named, Rate, RatePart, Requests, Work};
 use crate::devices::DeviceId;
 use crate::integrity::{WrongValue, WrongValueProblem};
 use crate::run::Shortened;
@@ -67,6 +67,9 @@ pub(crate) fn lift_run(run: &mut Value) -> Result<(), serde_json::Error> {
 
 pub(crate) fn lift_record(record: &mut Value) -> Result<(), serde_json::Error> {
     record["cell"] = serde_json::to_value(lift_cell(&record["cell"])?)?;
+    if let Some(arrangement) = record["storage"]["layout"].as_str().and_then(arrangement) {
+        record["storage"]["arrangement"] = serde_json::to_value(arrangement)?;
+    }
     each(record, "/storage/devices").for_each(lift_description);
     each(record, "/devices").filter_map(|device| device.get_mut("description")).for_each(lift_description);
     for layer in each(record, "/layers") {
@@ -82,6 +85,20 @@ pub(crate) fn lift_record(record: &mut Value) -> Result<(), serde_json::Error> {
         }
     }
     record.get_mut("measured").map_or(Ok(()), lift_samples)
+}
+
+/// What a storage's layout in words begins with.
+fn arrangement(layout: &str) -> Option<Arrangement> {
+    Some(match layout.split([',', ' ']).next()? {
+        "single" => Arrangement::Single,
+        "stripe" => Arrangement::Stripe,
+        "mirror" => Arrangement::Mirror,
+        "jbod" => Arrangement::Jbod,
+        "split" => Arrangement::Split,
+        "paths" => Arrangement::Paths,
+        _ if layout.contains("in a pool") => Arrangement::Pool,
+        _ => return None,
+    })
 }
 
 /// The elements of a list within a value that may be anything.
@@ -354,6 +371,22 @@ mod tests {
         let jobs = "[workload.j]\nkind = \"jobs\"\ndata = { others = \"1 GB\" }\n";
         assert_eq!(found(&format!("{jobs}[workload.x]\ndata = \"400 GB\"\n{short}")), Some((400e9, 48e9)));
         assert_eq!(found("nonsense ["), None);
+    }
+
+    #[test]
+    fn how_devices_are_put_together_is_told_by_the_first_words() {
+        for (layout, expected) in [
+            ("single, lz4", Some(Arrangement::Single)),
+            ("stripe, chunks of 64 KiB", Some(Arrangement::Stripe)),
+            ("mirror", Some(Arrangement::Mirror)),
+            ("jbod, ssd-mapreduce as 10 directories", Some(Arrangement::Jbod)),
+            ("split into 10 directories", Some(Arrangement::Split)),
+            ("2 volumes of 537 MB in a pool, lz4, over nvme-tcp", Some(Arrangement::Pool)),
+            ("paths", Some(Arrangement::Paths)),
+            ("disks of the cluster", None),
+        ] {
+            assert_eq!(arrangement(layout), expected, "{layout}");
+        }
     }
 
     #[test]

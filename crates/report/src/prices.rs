@@ -243,7 +243,7 @@ fn break_even(
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::DeviceDescription;
+    use underlay_record::{Arrangement, DeviceDescription};
 
     use super::*;
 
@@ -259,6 +259,7 @@ mod tests {
         StorageRecord {
             attachment: String::new(),
             filesystem: None,
+            arrangement: Some(Arrangement::Jbod),
             layout: "jbod".to_owned(),
             devices,
             usable_bytes: None,

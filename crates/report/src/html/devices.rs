@@ -1,7 +1,7 @@
 //! What the devices did.
 
 use maud::{Markup, html};
-use underlay_record::{DeviceId, DeviceSample};
+use underlay_record::{Arrangement, DeviceId, DeviceSample};
 
 use super::charts::{Line, Lines, thinned};
 use super::drawing::{Axis, Words};
@@ -118,7 +118,7 @@ fn each_device(row: &Row, is_one_of_several: bool) -> Markup {
     let apart = |result: &CellResult| {
         result.storage().is_some_and(|storage| {
             let has_roles = storage.devices.iter().any(|device| device.id.role.is_some());
-            has_roles || (storage.layout == "jbod" && storage.devices.len() > 1)
+            has_roles || (storage.arrangement == Some(Arrangement::Jbod) && storage.devices.len() > 1)
         })
     };
     let lines: Vec<(usize, &CellResult, &DeviceId, Activity)> = row

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use underlay_attach::{AttachError, AttachSpec, Attached, Attachment as _, RealPaths, Registry};
-use underlay_record::{DeviceDescription, DeviceId, StorageRecord};
+use underlay_record::{Arrangement, DeviceDescription, DeviceId, StorageRecord};
 use underlay_storage::catalogue::Medium;
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
@@ -208,30 +208,38 @@ pub fn describe(
         id: DeviceId { server: server_number(server, all), role: role.map(str::to_owned), ..device.id },
         ..device
     };
-    let (filesystem, layout, mut devices) = match &storage.source {
+    let (filesystem, arrangement, layout, mut devices) = match &storage.source {
         StorageSource::Modelled { filesystem, layout, devices, layers, .. } => {
             let single = devices.iter().map(|device| device.count).sum::<u32>() == 1;
             let of_each = (0..all).flat_map(|server| {
                 described(storage).into_iter().map(move |device| of(device, server, None))
             });
             let words = in_words(layout, devices, layers, single);
-            (Some(filesystem.name().to_owned()), words, of_each.collect())
+            let arrangement = match layout {
+                Layout::Split { .. } => Arrangement::Split,
+                _ if single => Arrangement::Single,
+                Layout::Stripe { .. } => Arrangement::Stripe,
+                Layout::Jbod => Arrangement::Jbod,
+                Layout::Mirror => Arrangement::Mirror,
+            };
+            (Some(filesystem.name().to_owned()), Some(arrangement), words, of_each.collect())
         }
         StorageSource::Volume(volume) => {
             let described = devices(storage).into_iter().map(|(name, medium, capacity_bytes)| {
                 DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null).describe()
             });
             let words = volume_in_words(volume, servers);
-            (Some(volume.filesystem.name().to_owned()), words, described.collect::<Vec<_>>())
+            let filesystem = Some(volume.filesystem.name().to_owned());
+            (filesystem, Some(Arrangement::Pool), words, described.collect::<Vec<_>>())
         }
         StorageSource::Paths(paths) => {
             let described = |path: &PathBuf| DeviceDescription {
                 id: DeviceId::new(path.display().to_string()),
                 ..DeviceDescription::default()
             };
-            (None, "paths".to_owned(), paths.iter().map(described).collect())
+            (None, Some(Arrangement::Paths), "paths".to_owned(), paths.iter().map(described).collect())
         }
-        StorageSource::Elsewhere(words) => (None, words.clone(), Vec::new()),
+        StorageSource::Elsewhere(words) => (None, None, words.clone(), Vec::new()),
     };
     for server in 0..all {
         for (role, storage) in roles {
@@ -239,7 +247,14 @@ pub fn describe(
         }
     }
     let usable_bytes = usable_bytes(storage, servers);
-    StorageRecord { attachment: attachment.to_owned(), filesystem, layout, devices, usable_bytes }
+    StorageRecord {
+        attachment: attachment.to_owned(),
+        filesystem,
+        arrangement,
+        layout,
+        devices,
+        usable_bytes,
+    }
 }
 
 /// The devices of a stack, as they are sold.
@@ -355,6 +370,7 @@ mod tests {
         assert_eq!(device_names(&storage), names[1..], "the first device is a disk and not the cache");
         let record = describe(&storage, &[], 1, "fuse+loop");
         assert_eq!(record.layout, "mirror, write-back cache of 64 GB, zstd, link of 3125 MB/s and 20 us");
+        assert_eq!(record.arrangement, Some(Arrangement::Mirror));
         let described: Vec<&str> = record.devices.iter().map(|device| device.id.name.as_str()).collect();
         assert_eq!(described, names);
         // Of a mirror of two with a cache, the size of one.
